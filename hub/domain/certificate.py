@@ -1,0 +1,81 @@
+"""Certificates as the hub decides and remembers them."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber, Subject
+
+
+class Purpose(StrEnum):
+    """What a certificate opens. A serial without a record opens nothing (later: only Recover)."""
+
+    AGENT = "agent"
+    RECOVERY = "recovery"
+    ADDON = "addon"
+    BOOTSTRAP = "bootstrap"
+    OPERATOR = "operator"
+    SERVING = "serving"
+
+
+@dataclass(frozen=True, slots=True)
+class Profile:
+    """Every field of a certificate to be: from the hub's records; only the public key comes from the request."""
+
+    purpose: Purpose
+    subject: Subject
+    public_key: bytes
+    """DER SubjectPublicKeyInfo."""
+    not_before: datetime
+    not_after: datetime
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class IssuedCertificate:
+    """PEM, leaf first."""
+
+    serial: SerialNumber
+    chain: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateRecord:
+    """What the certificate with this serial opens."""
+
+    serial: SerialNumber
+    purpose: Purpose
+    user: str
+    groups: tuple[str, ...]
+    not_before: datetime
+    not_after: datetime
+    key_hash: str
+    """Hex SHA-256 of the DER SubjectPublicKeyInfo."""
+    issued_at: datetime
+    cluster: ClusterName | None = None
+    agent: AgentId | None = None
+    addon: AddOnName | None = None
+    credential: CredentialId | None = None
+    """The bootstrap credential that this certificate is, or that its request came with."""
+    request_uid: str | None = None
+    revoked_at: datetime | None = None
+    revoked_reason: str | None = None
+
+    def is_open(self, now: datetime) -> bool:
+        """Within its validity and not revoked."""
+        return self.revoked_at is None and self.not_before <= now <= self.not_after
+
+
+@dataclass(frozen=True, slots=True)
+class Lifetimes:
+    """How long certificates live, and how far a leaf's beginning lies back."""
+
+    agent: timedelta = timedelta(days=30)
+    recovery: timedelta = timedelta(days=90)
+    bootstrap: timedelta = timedelta(hours=1)
+    serving: timedelta = timedelta(days=365)
+    operator: timedelta = timedelta(days=365)
+    ca: timedelta = timedelta(days=3650)
+    backdate: timedelta = timedelta(minutes=5)
+    backdate_serving: timedelta = timedelta(hours=48)

@@ -1,0 +1,89 @@
+"""Stored objects, queries over them, and the log of their changes, as values."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from enum import StrEnum
+from typing import Any, NewType
+
+from machinery.selectors import Requirement
+
+Document = Mapping[str, Any]
+"""A Kubernetes object as decoded JSON; never changed in place."""
+
+Kind = NewType("Kind", str)
+"""`<resource>.<group>`, as in `managedclusters.cluster.open-cluster-management.io`; the same whatever the group suffix."""
+
+MANAGED_CLUSTERS = Kind("managedclusters.cluster")
+ADDONS = Kind("managedclusteraddons.addon")
+REQUESTS = Kind("certificatesigningrequests.certificates.k8s.io")
+LEASES = Kind("leases.coordination.k8s.io")
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Key:
+    """`namespace` is "" for cluster-scoped kinds."""
+
+    namespace: str
+    name: str
+
+    def __str__(self) -> str:
+        return f"{self.namespace}/{self.name}" if self.namespace else self.name
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """An object with the very bytes that are served."""
+
+    kind: Kind
+    key: Key
+    uid: str
+    revision: int
+    document: Document
+    encoded: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Query:
+    """Which objects of a kind, in the order of their keys. `at`: as of an earlier revision."""
+
+    namespace: str | None = None
+    labels: tuple[Requirement, ...] = ()
+    fields: tuple[Requirement, ...] = ()
+    limit: int | None = None
+    after: Key | None = None
+    at: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ObjectPage:
+    items: tuple[StoredObject, ...]
+    revision: int
+    more: bool = False
+    remaining: int | None = None
+
+
+class ChangeType(StrEnum):
+    ADDED = "ADDED"
+    MODIFIED = "MODIFIED"
+    DELETED = "DELETED"
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """One row of the change log. `encoded` is the document after (at a delete the last one, with the delete's revision)."""
+
+    revision: int
+    at: datetime
+    actor: str
+    kind: Kind
+    key: Key
+    type: ChangeType
+    encoded: bytes
+    labels_before: Mapping[str, str] = field(default_factory=dict)
+    fields_before: Mapping[str, str] = field(default_factory=dict)
+
+
+FieldExtractor = Callable[[Document], Mapping[str, str]]
+SELECTABLE: dict[Kind, FieldExtractor] = {}
+"""Per kind: the selectable fields beside metadata.name and metadata.namespace; filled by the domain module of the kind."""

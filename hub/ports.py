@@ -1,0 +1,176 @@
+"""What the hub's use cases and edges need of the world, as protocols. Adapters implement them; `app.py` introduces them.
+
+The store is split by subject so that a use case names what it touches. Everything on a `Transaction` is synchronous and runs on
+a pool thread; `Store` is the asynchronous edge around it.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
+
+from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
+from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
+from hub.domain.credential import CredentialRecord
+from hub.domain.heartbeat import Beat, LastBeat
+from machinery.identity import ClusterName, CredentialId, SerialNumber
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Written(Protocol):
+    """An object that a transaction will have written; its revision and bytes exist once the transaction has committed."""
+
+    @property
+    def stored(self) -> StoredObject:
+        """The object as committed. Raises RuntimeError before the commit."""
+
+
+class Objects(Protocol):
+    """Kubernetes-style documents of every kind, with their change log. Only `hub.services` writes here."""
+
+    def get(self, kind: Kind, key: Key) -> StoredObject | None:
+        """The object, this transaction's own writes included."""
+
+    def find(self, kind: Kind, query: Query) -> ObjectPage: ...
+
+    def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+        """Stores `new`, guarded by the revision of `old` (None: must not exist yet). Raises ConflictError, AlreadyExistsError.
+
+        Selectable fields are taken from the document by the kind's declaration (`hub.domain.change.SELECTABLE`). The change-log
+        row and the next revision are written at the end of the transaction.
+        """
+
+    def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written: ...
+
+
+class Changes(Protocol):
+    """The change log."""
+
+    def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
+        """Changes above `revision`, in order. Raises ExpiredError when they are compacted."""
+
+    def newest(self) -> int: ...
+
+    def oldest(self) -> int:
+        """Watches can resume from this revision on."""
+
+    def compact(self, before: datetime) -> int:
+        """Forgets what is older; returns how many rows went."""
+
+
+class Certificates(Protocol):
+    """A record for every serial the hub ever signed, made before the signature leaves."""
+
+    def add(self, record: CertificateRecord) -> None: ...
+
+    def by_serial(self, serial: SerialNumber) -> CertificateRecord | None: ...
+
+    def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]: ...
+
+    def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
+        """What was issued for one CertificateSigningRequest: at most one agent certificate and its recovery certificate."""
+
+    def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
+
+
+class Credentials(Protocol):
+    """Bootstrap credentials and the cluster names that each has admitted."""
+
+    def add(self, record: CredentialRecord) -> None: ...
+
+    def by_id(self, credential: CredentialId) -> CredentialRecord | None: ...
+
+    def admitted(self, credential: CredentialId) -> frozenset[ClusterName]: ...
+
+    def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None: ...
+
+    def all(self) -> Sequence[CredentialRecord]: ...
+
+
+class Heartbeats(Protocol):
+    """The newest beat per cluster: not news, no change-log row."""
+
+    def store(self, beats: Iterable[Beat]) -> None:
+        """One statement for all; stores database time minus each beat's age; never moves a beat backwards."""
+
+    def of(self, cluster: ClusterName) -> LastBeat | None: ...
+
+    def all(self) -> Sequence[LastBeat]: ...
+
+    def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
+        """Records that a session is open (its id), or with None that the one recorded has ended."""
+
+    def forget(self, cluster: ClusterName) -> None: ...
+
+
+class Facts(Protocol):
+    """Small facts about this hub: id, group suffix, schema."""
+
+    def get(self, name: str) -> str | None: ...
+
+    def set(self, name: str, value: str) -> None: ...
+
+
+class Transaction(Protocol):
+    """One unit of work. Nothing here is visible to others before it commits."""
+
+    @property
+    def now(self) -> datetime:
+        """The database's time at the beginning of the transaction."""
+
+    @property
+    def objects(self) -> Objects: ...
+
+    @property
+    def changes(self) -> Changes: ...
+
+    @property
+    def certificates(self) -> Certificates: ...
+
+    @property
+    def credentials(self) -> Credentials: ...
+
+    @property
+    def heartbeats(self) -> Heartbeats: ...
+
+    @property
+    def facts(self) -> Facts: ...
+
+
+class Store(Protocol):
+    """The database, from the event loop's side."""
+
+    async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a use case in one writing transaction and commits it. A cancelled caller does not tear it.
+
+        Raises UnavailableError when the database cannot be written now.
+        """
+
+    async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a query on one consistent snapshot."""
+
+    async def wait_for_change(self, after: int, within: timedelta) -> int:
+        """Returns the newest visible revision as soon as it is above `after`, or when the time is over."""
+
+    def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
+        """Every change above `after`, in order, in batches, without end; an empty batch says that all is told up to now.
+
+        Raises ExpiredError when `after` is compacted.
+        """
+
+    async def check(self) -> None:
+        """Raises UnavailableError unless the database answers."""
+
+    async def close(self) -> None: ...
+
+
+class Issuer(Protocol):
+    """Signs what the services decided. It checks nothing about who asked."""
+
+    def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
+        """A certificate for `profile`, linted before and after signing."""
+
+    @property
+    def trust_bundle(self) -> bytes:
+        """PEM of what peers should trust."""

@@ -1,0 +1,35 @@
+"""Jittered exponential back-off, as a value per thing that fails."""
+
+from datetime import timedelta
+from random import Random
+
+
+class Backoff:
+    """Delays that double from `first` to `cap`, each drawn from [delay * (1 - jitter), delay]; `reset` after a success."""
+
+    def __init__(
+        self,
+        first: timedelta = timedelta(milliseconds=100),
+        cap: timedelta = timedelta(seconds=30),
+        *,
+        jitter: float = 0.5,
+        random: Random | None = None,
+    ) -> None:
+        self._first = first
+        self._cap = cap
+        self._jitter = jitter
+        self._random = random or Random()  # noqa: S311 - spreads load, guards nothing
+        self._failures = 0
+
+    @property
+    def failures(self) -> int:
+        return self._failures
+
+    def next(self) -> timedelta:
+        """The delay after one more failure."""
+        delay: timedelta = min(self._first * 2 ** min(self._failures, 32), self._cap)
+        self._failures += 1
+        return delay * (1 - self._jitter * self._random.random())
+
+    def reset(self) -> None:
+        self._failures = 0

@@ -1,0 +1,159 @@
+"""A controller: keys come in, `reconcile(key)` looks at the world and makes one step. Written once, for hub and spoke.
+
+After client-go's work queue: a key is worked on by one worker at a time, a key that comes back while it is worked on is done
+again afterwards, failures of one key are retried with growing delay and hold up no other key. Where the keys come from (change
+log, watch, session, scheduler) is not known here.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Hashable
+from datetime import timedelta
+from random import Random
+from typing import Generic, Protocol, TypeVar
+
+import structlog
+
+from machinery.backoff import Backoff
+from machinery.errors import MusterError
+
+K = TypeVar("K", bound=Hashable)
+KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
+
+log = structlog.get_logger(__name__)
+
+
+class Reconciler(Protocol[KeyT_contra]):
+    """One narrow job: brings one condition or one object into line."""
+
+    async def reconcile(self, key: KeyT_contra) -> timedelta | None:
+        """One step for `key`, safe to repeat. Returns when to look again; None: when something changes. An error is retried."""
+
+
+class WorkQueue(Generic[K]):
+    """Keys to work on: unordered duplicates fold into one, delayed keys wait for their time."""
+
+    def __init__(self) -> None:
+        self._ready: dict[K, None] = {}
+        self._active: set[K] = set()
+        self._again: set[K] = set()
+        self._timers: dict[K, asyncio.TimerHandle] = {}
+        self._wake = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._ready)
+
+    def add(self, key: K) -> None:
+        """Makes `key` due now; an earlier delay of it is void."""
+        if timer := self._timers.pop(key, None):
+            timer.cancel()
+        if key in self._active:
+            self._again.add(key)
+        else:
+            self._ready[key] = None
+            self._wake.set()
+
+    def add_after(self, key: K, delay: timedelta) -> None:
+        """Makes `key` due after `delay`, unless it is due sooner."""
+        loop = asyncio.get_running_loop()
+        due = loop.time() + max(delay.total_seconds(), 0)
+        pending = self._timers.get(key)
+        if key in self._ready or key in self._again or (pending and pending.when() <= due):
+            return
+        if pending:
+            pending.cancel()
+        self._timers[key] = loop.call_at(due, self.add, key)
+
+    async def get(self) -> K:
+        """The next key; it belongs to the caller until `done`."""
+        while not self._ready:
+            self._wake.clear()
+            await self._wake.wait()
+        key = next(iter(self._ready))
+        del self._ready[key]
+        self._active.add(key)
+        return key
+
+    def done(self, key: K) -> None:
+        self._active.discard(key)
+        if key in self._again:
+            self._again.discard(key)
+            self.add(key)
+
+    def close(self) -> None:
+        """Drops every delayed key."""
+        for timer in self._timers.values():
+            timer.cancel()
+        self._timers.clear()
+
+
+class Controller(Generic[K]):
+    """Runs a reconciler on a queue until it is cancelled; a step in progress is awaited, not torn."""
+
+    def __init__(
+        self, name: str, reconciler: Reconciler[K], *, workers: int = 1, observe: Callable[[str, str], None] | None = None
+    ) -> None:
+        self.name = name
+        self.queue: WorkQueue[K] = WorkQueue()
+        self._reconciler = reconciler
+        self._workers = workers
+        self._failures: dict[K, Backoff] = {}
+        self._observe = observe or (lambda _name, _outcome: None)
+        self._random = Random()  # noqa: S311 - spreads retries
+
+    def enqueue(self, key: K) -> None:
+        self.queue.add(key)
+
+    async def run(self) -> None:
+        """Works until cancelled."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                for number in range(self._workers):
+                    group.create_task(self._work(), name=f"{self.name}-{number}")
+        finally:
+            self.queue.close()
+
+    async def _work(self) -> None:
+        while True:
+            key = await self.queue.get()
+            step = asyncio.ensure_future(self._step(key))
+            await _finish(step)
+
+    async def _step(self, key: K) -> None:
+        try:
+            again = await self._reconciler.reconcile(key)
+        except Exception as error:  # noqa: BLE001 - one failing key must not end the controller
+            self._retry(key, error)
+        else:
+            self._failures.pop(key, None)
+            self._observe(self.name, "success")
+            if again is not None:
+                self.queue.add_after(key, again)
+        finally:
+            self.queue.done(key)
+
+    def _retry(self, key: K, error: Exception) -> None:
+        backoff = self._failures.setdefault(
+            key, Backoff(timedelta(milliseconds=20), timedelta(seconds=30), random=self._random)
+        )
+        delay = backoff.next()
+        self._observe(self.name, "error")
+        expected = isinstance(error, MusterError)
+        log.warning(
+            "reconcile failed",
+            controller=self.name,
+            key=str(key),
+            error=str(error),
+            attempt=backoff.failures,
+            retry_in_seconds=round(delay.total_seconds(), 3),
+            exc_info=None if expected else error,
+        )
+        self.queue.add_after(key, delay)
+
+
+async def _finish(step: Awaitable[None]) -> None:
+    """Awaits `step` even when we are cancelled meanwhile, then lets the cancellation go on."""
+    try:
+        await asyncio.shield(step)
+    except asyncio.CancelledError:
+        await step
+        raise

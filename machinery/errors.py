@@ -1,0 +1,149 @@
+"""The one tree of errors that crosses doors, adapters and RPC.
+
+Each error carries a Kubernetes `reason`; every door holds one table from reason to its own code and renders the message only
+there. A message is written for the person who reads it: what is wrong, and what to do. It never holds a key or a token.
+
+    MusterError
+    ├── BadRequestError          the request cannot be understood                 BadRequest
+    ├── UnauthorizedError        who you are could not be established             Unauthorized
+    ├── ForbiddenError           you are known and may not                        Forbidden
+    ├── NotFoundError            no such object                                   NotFound
+    ├── AlreadyExistsError       the name is taken                                AlreadyExists
+    ├── ConflictError            the object changed since you read it             Conflict
+    ├── InvalidError             the object breaks a rule, with causes per field  Invalid
+    ├── ExpiredError             the revision asked for is compacted              Expired
+    ├── TooLargeError            the body is over the limit                       RequestEntityTooLarge
+    ├── TooManyRequestsError     come back after `retry_after`                    TooManyRequests
+    ├── DeadlineError            not done in time                                 Timeout
+    ├── UnavailableError         a part this needs is away for now                ServiceUnavailable
+    ├── MethodNotAllowedError    the resource has no such verb                    MethodNotAllowed
+    ├── NotAcceptableError       no answer in the form asked for                  NotAcceptable
+    └── UnsupportedMediaTypeError                                                 UnsupportedMediaType
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import ClassVar
+
+
+@dataclass(frozen=True, slots=True)
+class Cause:
+    """One broken rule: Kubernetes' StatusCause. `field` is a path such as `spec.taints[0].effect`."""
+
+    reason: str
+    message: str
+    field: str
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The object an error is about, as in `Status.details`."""
+
+    name: str = ""
+    group: str = ""
+    kind: str = ""
+    uid: str = ""
+
+
+class MusterError(Exception):
+    """Root of the tree; raised only through its subclasses."""
+
+    reason: ClassVar[str] = "InternalError"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        subject: Subject | None = None,
+        causes: Sequence[Cause] = (),
+        retry_after: timedelta | None = None,
+    ) -> None:
+        super().__init__(message)
+        self.message = message
+        self.subject = subject
+        self.causes = tuple(causes)
+        self.retry_after = retry_after
+
+
+class BadRequestError(MusterError):
+    reason = "BadRequest"
+
+
+class UnauthorizedError(MusterError):
+    reason = "Unauthorized"
+
+
+class ForbiddenError(MusterError):
+    reason = "Forbidden"
+
+
+class NotFoundError(MusterError):
+    reason = "NotFound"
+
+
+class AlreadyExistsError(MusterError):
+    reason = "AlreadyExists"
+
+
+class ConflictError(MusterError):
+    reason = "Conflict"
+
+
+class InvalidError(MusterError):
+    reason = "Invalid"
+
+
+class ExpiredError(MusterError):
+    reason = "Expired"
+
+
+class TooLargeError(MusterError):
+    reason = "RequestEntityTooLarge"
+
+
+class TooManyRequestsError(MusterError):
+    reason = "TooManyRequests"
+
+
+class DeadlineError(MusterError):
+    reason = "Timeout"
+
+
+class UnavailableError(MusterError):
+    reason = "ServiceUnavailable"
+
+
+class MethodNotAllowedError(MusterError):
+    reason = "MethodNotAllowed"
+
+
+class NotAcceptableError(MusterError):
+    reason = "NotAcceptable"
+
+
+class UnsupportedMediaTypeError(MusterError):
+    reason = "UnsupportedMediaType"
+
+
+BY_REASON: dict[str, type[MusterError]] = {
+    error.reason: error
+    for error in (
+        BadRequestError,
+        UnauthorizedError,
+        ForbiddenError,
+        NotFoundError,
+        AlreadyExistsError,
+        ConflictError,
+        InvalidError,
+        ExpiredError,
+        TooLargeError,
+        TooManyRequestsError,
+        DeadlineError,
+        UnavailableError,
+        MethodNotAllowedError,
+        NotAcceptableError,
+        UnsupportedMediaTypeError,
+    )
+}
+"""From the reason on the wire back to the class; a reason that is not here is an internal error of the peer."""

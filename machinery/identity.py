@@ -1,0 +1,96 @@
+"""Names and subjects, as OCM has them: the one place where an identity is put into words or read from them.
+
+Sources: OCM's certificate subjects (CN `system:open-cluster-management:<cluster>:<agent>`), Kubernetes' name rules. A subject
+is read strictly: exactly the expected parts, never a prefix (OCM's CVE-2026-4740 was a prefix match).
+"""
+
+import re
+from dataclasses import dataclass
+from typing import NewType
+
+from machinery.errors import InvalidError
+
+ClusterName = NewType("ClusterName", str)
+AgentId = NewType("AgentId", str)
+AddOnName = NewType("AddOnName", str)
+HubId = NewType("HubId", str)
+CredentialId = NewType("CredentialId", str)
+SerialNumber = NewType("SerialNumber", int)
+
+SUBJECT_PREFIX = "system:open-cluster-management:"
+ALL_CLUSTERS_GROUP = "system:open-cluster-management:managed-clusters"
+BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
+BOOTSTRAP_GROUP = "system:bootstrappers:managedcluster"
+OPERATOR_GROUP = "system:masters"
+AGENT_ID_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
+AGENT_ID_LENGTH = 5
+
+_DNS_LABEL = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+_AGENT_ID = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?")
+MAX_LABEL = 63
+
+
+@dataclass(frozen=True, slots=True)
+class Subject:
+    """The subject of a certificate: CN, the O entries and the OU entries, in no order."""
+
+    common_name: str
+    organizations: frozenset[str] = frozenset()
+    units: frozenset[str] = frozenset()
+
+
+def cluster_name(text: str) -> ClusterName:
+    """`text` as a cluster name: a DNS label, because it names a namespace. Raises InvalidError with the rule."""
+    if len(text) > MAX_LABEL or not _DNS_LABEL.fullmatch(text):
+        msg = (
+            f'cluster name "{text[:80]}" is not valid: use 1 to 63 lower-case letters, digits and "-", '
+            "beginning and ending with a letter or digit"
+        )
+        raise InvalidError(msg)
+    return ClusterName(text)
+
+
+def agent_id(text: str) -> AgentId:
+    """`text` as an agent id. Raises InvalidError with the rule."""
+    if len(text) > MAX_LABEL or not _AGENT_ID.fullmatch(text):
+        msg = f'agent id "{text[:80]}" is not valid: use 1 to 63 lower-case letters, digits and "-"'
+        raise InvalidError(msg)
+    return AgentId(text)
+
+
+def cluster_group(cluster: ClusterName) -> str:
+    return SUBJECT_PREFIX + cluster
+
+
+def agent_subject(cluster: ClusterName, agent: AgentId) -> Subject:
+    """The subject of an agent's certificate."""
+    return Subject(
+        common_name=f"{SUBJECT_PREFIX}{cluster}:{agent}",
+        organizations=frozenset((cluster_group(cluster), ALL_CLUSTERS_GROUP)),
+    )
+
+
+def addon_group(cluster: ClusterName, addon: AddOnName) -> str:
+    return f"{SUBJECT_PREFIX}cluster:{cluster}:addon:{addon}"
+
+
+def addon_subject(cluster: ClusterName, addon: AddOnName, agent: str) -> Subject:
+    """The default subject of an add-on's certificate."""
+    group = addon_group(cluster, addon)
+    return Subject(common_name=f"{group}:agent:{agent}", organizations=frozenset((group,)))
+
+
+def bootstrap_subject(credential: CredentialId) -> Subject:
+    """The subject of a bootstrap credential's certificate."""
+    return Subject(common_name=BOOTSTRAP_USER_PREFIX + credential, organizations=frozenset((BOOTSTRAP_GROUP,)))
+
+
+def parse_agent_user(user: str) -> tuple[ClusterName, AgentId] | None:
+    """Cluster and agent of an agent's CN; None when it is not exactly one."""
+    if not user.startswith(SUBJECT_PREFIX):
+        return None
+    cluster, _, agent = user.removeprefix(SUBJECT_PREFIX).partition(":")
+    try:
+        return cluster_name(cluster), agent_id(agent)
+    except InvalidError:
+        return None

@@ -1,0 +1,21 @@
+"""The product's name, once. Everything that is derived from it is derived here."""
+
+from importlib import metadata
+
+NAME = "muster"
+TITLE = "Muster"
+DISTRIBUTION = "muster-hub"
+GROUP_SUFFIX = "open-cluster-management.io"
+"""Default suffix of the API groups; fixed at a hub's first start."""
+METRIC_PREFIX = "muster_"
+PART_OF = NAME
+KUBECONFIG_EXTENSION = "muster"
+"""Name of the cluster entry's extension in a kubeconfig that holds the hub's gRPC endpoint and id."""
+
+
+def version() -> str:
+    """The installed version; `0.0.0+source` when run from a tree that is not installed."""
+    try:
+        return metadata.version(DISTRIBUTION)
+    except metadata.PackageNotFoundError:
+        return "0.0.0+source"

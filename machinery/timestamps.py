@@ -1,0 +1,22 @@
+"""Kubernetes' two spellings of an instant: `Time` (seconds) and `MicroTime` (microseconds), both RFC 3339 in UTC."""
+
+from datetime import UTC, datetime
+
+
+def format_time(moment: datetime) -> str:
+    """metav1.Time: `2026-11-21T07:51:08Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+
+
+def format_micro_time(moment: datetime) -> str:
+    """metav1.MicroTime: `2026-11-21T07:51:08.123456Z`."""
+    return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+
+
+def parse_time(text: str) -> datetime:
+    """Either spelling, any offset, as an aware UTC instant. Raises ValueError."""
+    moment = datetime.fromisoformat(text)
+    if moment.tzinfo is None:
+        msg = f"timestamp {text!r} has no time zone"
+        raise ValueError(msg)
+    return moment.astimezone(UTC)

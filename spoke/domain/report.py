@@ -1,0 +1,38 @@
+"""What the agent reports of its cluster, as values."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from machinery.conditions import Condition
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterClaim:
+    name: str
+    value: str
+
+
+@dataclass(frozen=True, slots=True)
+class NodeResources:
+    """One node: Kubernetes quantities by resource name."""
+
+    name: str
+    capacity: Mapping[str, str]
+    allocatable: Mapping[str, str]
+    schedulable: bool
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterReport:
+    """All that the agent owns of ManagedCluster.status.
+
+    `complete` False: the API server was away, resources stay as they are.
+    """
+
+    conditions: tuple[Condition, ...]
+    complete: bool
+    capacity: Mapping[str, str] = field(default_factory=dict)
+    allocatable: Mapping[str, str] = field(default_factory=dict)
+    kubernetes_version: str = ""
+    claims: tuple[ClusterClaim, ...] = ()
+    node_count: int = 0

@@ -1,0 +1,197 @@
+"""What the agent's rules and controllers need of the world, as protocols. Adapters implement them; `app.py` introduces them.
+
+`HubClient` is a whole way to talk to a hub (D2): `spoke.hubclient` over gRPC, later `spoke.hubapi` over the Kubernetes API.
+`Cluster` is the managed cluster, `Secrets` the component namespace of the management cluster.
+"""
+
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from machinery.conditions import Condition
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from spoke.domain.addon import AddOn
+from spoke.domain.report import ClusterClaim, ClusterReport, NodeResources
+
+
+@dataclass(frozen=True, slots=True)
+class HubInfo:
+    """Who the hub is, and its time when it answered."""
+
+    hub_id: HubId
+    time: datetime
+    version: str
+    trust_bundle: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Registered:
+    created: bool
+    accepted: bool
+    uid: str
+
+
+@dataclass(frozen=True, slots=True)
+class RequestState:
+    """State of a certificate signing request, as the hub tells it."""
+
+    state: str
+    """`pending`, `approved`, `denied`, `failed` or `issued`."""
+    reason: str = ""
+    message: str = ""
+    certificate: bytes = b""
+    recovery_certificate: bytes = b""
+    hub_time: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class ExternalEndpoint:
+    """One of `--spoke-external-server-urls` with the CA bundle that verifies it."""
+
+    url: str
+    ca_bundle: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Desired:
+    """What the hub wants of this cluster."""
+
+    accepted: bool
+    lease_duration: timedelta
+    addons: tuple[AddOn, ...] = ()
+    deleting: bool = False
+    revision: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Drain:
+    reconnect_after: timedelta
+    reason: str
+
+
+class HubSession(Protocol):
+    """One live session with a hub. Every method raises HubLostError once the session has ended."""
+
+    @property
+    def beat_interval(self) -> timedelta:
+        """What the hub last asked for."""
+
+    @property
+    def hub_time_offset(self) -> timedelta:
+        """How far the hub's clock is ahead of ours, as learned at Welcome."""
+
+    async def beat(self, *, available: bool | None) -> None:
+        """Sends a beat; returns when it is acknowledged, that is durable on the hub."""
+
+    async def report(self, report: ClusterReport) -> int:
+        """Sends a status report; returns the revision at which it is durable. Raises the hub's refusal."""
+
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
+        """Sends an add-on's conditions; returns the revision at which they are durable."""
+
+    def desired(self) -> AsyncIterator[Desired]:
+        """What the hub wants: the present state at once, then every change."""
+
+    async def ended(self) -> Exception:
+        """Returns the reason when the session ends."""
+
+
+class HubClient(Protocol):
+    """One hub, with one credential. Errors: the tree of machinery.errors, UnavailableError when it cannot be reached."""
+
+    async def info(self) -> HubInfo: ...
+
+    async def ensure_cluster(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        endpoints: Sequence[ExternalEndpoint],
+        annotations: Mapping[str, str],
+    ) -> Registered: ...
+
+    async def submit_request(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        request: bytes,
+        *,
+        duration: timedelta | None,
+        addon: tuple[AddOnName, str] | None = None,
+    ) -> str:
+        """Submits a CSR (PEM) and returns its name; the same bytes again return the same name."""
+
+    def follow_request(self, name: str) -> AsyncIterator[RequestState]:
+        """The state at once and at every change, until it is decided for good."""
+
+    def session(self, cluster_uid: str) -> AbstractAsyncContextManager[HubSession]:
+        """Opens the session; entering returns after Welcome."""
+
+    async def close(self) -> None: ...
+
+
+class Cluster(Protocol):
+    """The managed cluster."""
+
+    async def uid(self) -> str:
+        """UID of its kube-system namespace."""
+
+    async def version(self) -> str:
+        """The API server's gitVersion."""
+
+    async def health(self) -> "Health":
+        """One look at /livez, /healthz where /livez is not served (404 or 403). Never raises for an unhealthy server."""
+
+    async def nodes(self) -> Sequence[NodeResources]: ...
+
+    async def claims(self) -> Sequence[ClusterClaim]:
+        """ClusterClaims without the spoke-only label; empty when the resource is not served."""
+
+    async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
+        """The renewTime of a Lease; None: no such lease."""
+
+    def changes(self) -> AsyncIterator[str]:
+        """Says what changed (`nodes`, `claims`), coalesced; reconnects by itself."""
+
+
+@dataclass(frozen=True, slots=True)
+class Health:
+    ok: bool
+    status_code: int | None
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SecretSnapshot:
+    """A secret's content and the version it was read at; `version` None: it does not exist."""
+
+    contents: Mapping[str, bytes]
+    version: str | None
+
+
+class Secrets(Protocol):
+    """Secrets of a namespace in the management cluster."""
+
+    async def read(self, name: str) -> SecretSnapshot: ...
+
+    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
+        """Replaces the contents, guarded by `version` (None: create). Raises ConflictError, AlreadyExistsError."""
+
+    async def delete(self, name: str) -> None:
+        """Deletes it; missing is fine."""
+
+    def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
+        """The secret now and after every change; reconnects by itself."""
+
+
+class CredentialDirectory(Protocol):
+    """Where the hub kubeconfig secret is mirrored for others to mount or read."""
+
+    def replace(self, contents: Mapping[str, bytes]) -> None:
+        """Makes the directory hold exactly `contents`, atomically, files 0600, directory 0700."""
+
+    def read(self) -> Mapping[str, bytes]: ...
