@@ -44,7 +44,7 @@ def auto_accept(tx: Transaction, name: ClusterName, globs: tuple[str, ...], acto
 
 
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:
-    """Replaces what the agent owns in the status; equal content writes nothing. Raises NotFoundError, ForbiddenError (denied)."""
+    """Replaces what the agent owns in the status; equal content writes nothing. ForbiddenError: the hub denies the cluster."""
     raise NotImplementedError
 
 
