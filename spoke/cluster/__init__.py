@@ -1,0 +1,5 @@
+"""Adapter: the managed cluster over its Kubernetes API. Not for judging what it reads: that is `spoke.domain`'s."""
+
+from spoke.cluster.kube import KubeCluster
+
+__all__ = ["KubeCluster"]

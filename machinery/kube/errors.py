@@ -1,0 +1,95 @@
+"""From what an API server answers, or fails to answer, to the tree of `machinery.errors`."""
+
+import json
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+from machinery.errors import (
+    BY_REASON,
+    BadRequestError,
+    Cause,
+    ConflictError,
+    DeadlineError,
+    ExpiredError,
+    ForbiddenError,
+    InvalidError,
+    MethodNotAllowedError,
+    MusterError,
+    NotAcceptableError,
+    NotFoundError,
+    Subject,
+    TooLargeError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnavailableError,
+    UnsupportedMediaTypeError,
+)
+
+_BY_CODE: Mapping[int, type[MusterError]] = {
+    400: BadRequestError,
+    401: UnauthorizedError,
+    403: ForbiddenError,
+    404: NotFoundError,
+    405: MethodNotAllowedError,
+    406: NotAcceptableError,
+    409: ConflictError,
+    410: ExpiredError,
+    413: TooLargeError,
+    415: UnsupportedMediaTypeError,
+    422: InvalidError,
+    429: TooManyRequestsError,
+    504: DeadlineError,
+}
+_BY_REASON: Mapping[str, type[MusterError]] = {**BY_REASON, "Gone": ExpiredError, "ServerTimeout": DeadlineError}
+_SHOWN = 200
+
+
+def from_answer(status: int, body: bytes, *, retry_after: str | None = None) -> MusterError:
+    """The error in a refused answer: by the Status document's reason, else by the HTTP code, else UnavailableError."""
+    try:
+        document = json.loads(body)
+    except ValueError:
+        document = None
+    if isinstance(document, dict) and document.get("kind") == "Status":
+        return from_status(document, code=status, retry_after=retry_after)
+    text = " ".join(body.decode(errors="replace").split())[:_SHOWN]
+    message = f"the API server answered {status}" + (f": {text}" if text else "")
+    return _BY_CODE.get(status, UnavailableError)(message, retry_after=_seconds(retry_after))
+
+
+def from_status(document: Mapping[str, Any], *, code: int | None = None, retry_after: str | None = None) -> MusterError:
+    """The error that a Status document describes: an answer's body, or the object of an ERROR event."""
+    details = document.get("details") or {}
+    code = code or int(document.get("code") or 0)
+    error = _BY_REASON.get(str(document.get("reason") or ""), _BY_CODE.get(code, UnavailableError))
+    return error(
+        str(document.get("message") or f"the API server answered {code}"),
+        subject=Subject(
+            name=str(details.get("name") or ""),
+            group=str(details.get("group") or ""),
+            kind=str(details.get("kind") or ""),
+            uid=str(details.get("uid") or ""),
+        ),
+        causes=[
+            Cause(
+                reason=str(cause.get("reason") or ""),
+                message=str(cause.get("message") or ""),
+                field=str(cause.get("field") or ""),
+            )
+            for cause in details.get("causes") or ()
+        ],
+        retry_after=_seconds(details.get("retryAfterSeconds") or retry_after),
+    )
+
+
+def from_transport(server: str, error: Exception) -> MusterError:
+    """The error of a request that got no answer."""
+    if isinstance(error, TimeoutError):
+        return DeadlineError(f"no answer from {server} in time")
+    return UnavailableError(f"cannot reach {server}: {error or type(error).__name__}")
+
+
+def _seconds(value: object) -> timedelta | None:
+    text = str(value or "")
+    return timedelta(seconds=int(text)) if text.isdigit() and int(text) > 0 else None
