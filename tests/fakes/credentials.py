@@ -1,0 +1,76 @@
+"""Secrets and a credential directory that live in memory; trusted because the contract suite runs on them too."""
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass, field
+
+from machinery.errors import AlreadyExistsError, ConflictError, MusterError
+from spoke.ports import CredentialDirectory, Secrets, SecretSnapshot
+
+MISSING = SecretSnapshot(contents={}, version=None)
+
+
+class MemorySecrets(Secrets):
+    """A namespace's secrets. `refuse_writes` makes every write and delete fail with that error until it is None again."""
+
+    def __init__(self) -> None:
+        self.refuse_writes: MusterError | None = None
+        self._secrets: dict[str, SecretSnapshot] = {}
+        self._revision = 0
+        self._changed = asyncio.Event()
+
+    async def read(self, name: str) -> SecretSnapshot:
+        return self._secrets.get(name, MISSING)
+
+    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
+        self._check_writable()
+        present = self._secrets.get(name)
+        if version is None and present:
+            raise AlreadyExistsError(f'secret "{name}" already exists')
+        if version is not None and (present is None or present.version != version):
+            raise ConflictError(f'secret "{name}" changed since it was read')
+        if present and present.contents == contents:
+            return present
+        self._revision += 1
+        snapshot = SecretSnapshot(contents=dict(contents), version=str(self._revision))
+        self._secrets[name] = snapshot
+        self._notify()
+        return snapshot
+
+    async def delete(self, name: str) -> None:
+        self._check_writable()
+        if self._secrets.pop(name, None):
+            self._notify()
+
+    async def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
+        seen: SecretSnapshot | None = None
+        while True:
+            changed = self._changed
+            if (present := self._secrets.get(name, MISSING)) == seen:
+                await changed.wait()
+            else:
+                seen = present
+                yield present
+
+    def _check_writable(self) -> None:
+        if self.refuse_writes:
+            raise self.refuse_writes
+
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+
+@dataclass
+class MemoryDirectory(CredentialDirectory):
+    """A credential directory without files; `replaced` counts the sets it was given."""
+
+    contents: dict[str, bytes] = field(default_factory=dict)
+    replaced: int = 0
+
+    def replace(self, contents: Mapping[str, bytes]) -> None:
+        self.contents = dict(contents)
+        self.replaced += 1
+
+    def read(self) -> Mapping[str, bytes]:
+        return dict(self.contents)
