@@ -6,14 +6,52 @@
 
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import Enum
 from typing import Protocol
 
 from machinery.conditions import Condition
+from machinery.errors import UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from spoke.domain.addon import AddOn
 from spoke.domain.report import ClusterClaim, ClusterReport, NodeResources
+
+
+class Loss(Enum):
+    """Why a session ended."""
+
+    UNREACHABLE = "the hub is not reachable"
+    SILENT = "the hub does not acknowledge"
+    SUPERSEDED = "another session of this cluster took over"
+    UNAUTHENTICATED = "the hub does not take this credential"
+    REFUSED = "the hub refuses this cluster"
+    DRAINED = "the hub asked to leave"
+
+
+class HubLostError(UnavailableError):
+    """The session is over; `loss` says how, the message says why."""
+
+    def __init__(self, message: str, loss: Loss = Loss.UNREACHABLE) -> None:
+        super().__init__(message)
+        self.loss = loss
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """Where a hub's gRPC door is and which CA (PEM) vouches for it."""
+
+    target: str
+    """`host:port`."""
+    ca: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class ClientIdentity:
+    """A client certificate (PEM, leaf first) and its key (PEM, never shown)."""
+
+    certificate: bytes
+    key: bytes = field(repr=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +135,9 @@ class HubSession(Protocol):
     async def ended(self) -> Exception:
         """Returns the reason when the session ends."""
 
+    async def drained(self) -> Drain:
+        """Returns when the hub asks this agent to leave; the session goes on meanwhile."""
+
 
 class HubClient(Protocol):
     """One hub, with one credential. Errors: the tree of machinery.errors, UnavailableError when it cannot be reached."""
@@ -132,6 +173,12 @@ class HubClient(Protocol):
         """Opens the session; entering returns after Welcome."""
 
     async def close(self) -> None: ...
+
+
+class Dial(Protocol):
+    """Makes the client of one hub with one credential; nothing is sent before its first call."""
+
+    def __call__(self, address: HubAddress, identity: ClientIdentity) -> HubClient: ...
 
 
 class Cluster(Protocol):
