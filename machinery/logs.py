@@ -1,0 +1,114 @@
+"""Logging of a process: events with fields, as JSON lines or for a console, and never a secret among them.
+
+Called once by each program's `__main__`; every other module only takes `structlog.get_logger(__name__)`. Lines of libraries
+that use the standard logging end in the same stream and form, and pass through the same redaction.
+"""
+
+import logging
+import re
+import sys
+from collections.abc import Callable, Mapping, MutableMapping
+from enum import StrEnum
+from typing import Any, TextIO
+
+import structlog
+from structlog.contextvars import merge_contextvars
+from structlog.typing import Processor
+
+REDACTED = "[redacted]"
+_SECRET_FIELD = re.compile(r"(?i)(private_?key|client_?key|password|passwd|secret_?value|bearer|authorization|token)(_?data)?$")
+_SECRET_TEXT = re.compile(
+    r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)"
+    r"|LS0tLS1CRUdJTi[A-Za-z0-9+/]*(?:UFJJVkFURSBLRV|BSSVZBVEUgS0VZ|QUklWQVRFIEtFW)[A-Za-z0-9+/=]*"
+    r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
+    r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
+    r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{8,})",
+    re.DOTALL,
+)
+"""A PEM private key, as it is or in base64; a JSON web token; a password in a URL; what follows the word Bearer."""
+_NOISY = {
+    "apscheduler": logging.WARNING,
+    "aiohttp.access": logging.WARNING,
+    "alembic": logging.WARNING,
+    "asyncio": logging.WARNING,
+}
+
+
+class LogFormat(StrEnum):
+    JSON = "json"
+    CONSOLE = "console"
+
+
+def redacted(value: Any) -> Any:
+    """`value` without what looks like a secret, however deep it stands. Bytes are read as text."""
+    if isinstance(value, str):
+        return _SECRET_TEXT.sub(REDACTED, value)
+    if isinstance(value, bytes | bytearray):
+        return _SECRET_TEXT.sub(REDACTED, bytes(value).decode("utf-8", "replace"))
+    if isinstance(value, Mapping):
+        return {key: REDACTED if _SECRET_FIELD.search(str(key)) else redacted(item) for key, item in value.items()}
+    if isinstance(value, list | tuple | set | frozenset):
+        return [redacted(item) for item in value]
+    if value is None or isinstance(value, bool | int | float):
+        return value
+    return redacted(str(value))
+
+
+def redact(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The processor just before rendering: no field passes it unseen. Runs after stacks are turned into text."""
+    for key, value in event.items():
+        event[key] = REDACTED if _SECRET_FIELD.search(key) else redacted(value)
+    return event
+
+
+def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: TextIO | None = None) -> None:
+    """Sets up structlog and the standard logging of this process; a second call replaces the first."""
+    shared: list[Processor] = [
+        merge_contextvars,
+        structlog.stdlib.add_log_level,
+        structlog.stdlib.add_logger_name,
+        structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
+    ]
+    structlog.configure(
+        processors=[
+            structlog.stdlib.filter_by_level,
+            *shared,
+            structlog.stdlib.PositionalArgumentsFormatter(),
+            structlog.stdlib.ProcessorFormatter.wrap_for_formatter,
+        ],
+        wrapper_class=structlog.stdlib.BoundLogger,
+        logger_factory=structlog.stdlib.LoggerFactory(),
+        cache_logger_on_first_use=False,
+    )
+    target = logging.StreamHandler(stream or sys.stderr)
+    target.setFormatter(
+        structlog.stdlib.ProcessorFormatter(
+            foreign_pre_chain=shared,
+            processors=[
+                structlog.stdlib.ProcessorFormatter.remove_processors_meta,
+                structlog.processors.format_exc_info,
+                redact,
+                _renderer(form),
+            ],
+        )
+    )
+    root = logging.getLogger()
+    root.handlers[:] = [target]
+    root.setLevel(level.upper())
+    for name, least in _NOISY.items():
+        logging.getLogger(name).setLevel(max(least, root.level))
+
+
+def flush() -> None:
+    """Writes out what is still buffered: the last act of a program, also when it fails."""
+    for target in logging.getLogger().handlers:
+        try:
+            target.flush()
+        except (OSError, ValueError):
+            continue  # the stream is gone: nobody is left to tell
+
+
+def _renderer(form: LogFormat) -> Callable[[Any, str, MutableMapping[str, Any]], str | bytes]:
+    if form is LogFormat.JSON:
+        return structlog.processors.JSONRenderer(sort_keys=False, ensure_ascii=False)
+    return structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=structlog.dev.plain_traceback)

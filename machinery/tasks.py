@@ -1,0 +1,92 @@
+"""Tasks that live as long as their service: named, and guarded, so that none ends unseen.
+
+A task of a service that ends while the service lives has failed, also when it returns: the whole group ends then, and the
+error names the task. Tasks that come and go with their work belong in an `asyncio.TaskGroup`.
+"""
+
+import asyncio
+from collections.abc import Coroutine
+from types import TracebackType
+from typing import Any, Self
+
+import structlog
+
+log = structlog.get_logger(__name__)
+
+
+class TaskEndedError(Exception):
+    """A guarded task ended though its service goes on. The cause, if it raised, is its `__cause__`."""
+
+    def __init__(self, name: str, error: BaseException | None) -> None:
+        super().__init__(f'task "{name}" ended unexpectedly: {error!r}' if error else f'task "{name}" ended unexpectedly')
+        self.task = name
+
+
+class GuardedTasks:
+    """An `async with` block around the tasks of a service.
+
+    Leaving the block, or `stop()`, cancels the tasks and waits for them. When one ends by itself, the body of the block is
+    cancelled and the block raises its TaskEndedError; `fallen` tells the same to a body that shields itself.
+    """
+
+    def __init__(self, service: str) -> None:
+        self._service = service
+        self._tasks: set[asyncio.Task[Any]] = set()
+        self._owner: asyncio.Task[Any] | None = None
+        self._stopping = False
+        self._fallen: asyncio.Future[TaskEndedError] | None = None
+        self._interrupted = False
+
+    async def __aenter__(self) -> Self:
+        self._owner = asyncio.current_task()
+        self._fallen = asyncio.get_running_loop().create_future()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> bool:
+        await self.stop()
+        ended = self.ended
+        if ended is None:
+            return False
+        if self._interrupted and self._owner is not None:
+            self._owner.uncancel()
+        if kind is None or (kind is asyncio.CancelledError and self._interrupted):
+            raise ended from ended.__cause__
+        return False
+
+    @property
+    def ended(self) -> TaskEndedError | None:
+        """Which task ended by itself first; None while all live."""
+        return self._fallen.result() if self._fallen is not None and self._fallen.done() else None
+
+    def start(self, name: str, work: Coroutine[Any, Any, object]) -> asyncio.Task[Any]:
+        """Runs `work` under `name` until the block ends."""
+        task = asyncio.get_running_loop().create_task(work, name=f"{self._service}/{name}")
+        self._tasks.add(task)
+        task.add_done_callback(self._ended)
+        return task
+
+    async def stop(self) -> None:
+        """Cancels all tasks and waits until each has cleaned up. Idempotent."""
+        self._stopping = True
+        while self._tasks:
+            for task in self._tasks:
+                task.cancel()
+            await asyncio.wait(self._tasks)
+
+    def _ended(self, task: asyncio.Task[Any]) -> None:
+        self._tasks.discard(task)
+        error = None if task.cancelled() else task.exception()
+        if self._stopping:
+            if error is not None:
+                log.error("task failed while stopping", task=task.get_name(), exc_info=error)
+            return
+        ended = TaskEndedError(task.get_name(), error)
+        ended.__cause__ = error
+        log.critical("task ended unexpectedly", task=task.get_name(), exc_info=error)
+        if self._fallen is not None and not self._fallen.done():
+            self._fallen.set_result(ended)
+            if self._owner is not None:
+                self._interrupted = True
+                self._owner.cancel()

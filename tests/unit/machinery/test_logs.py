@@ -1,0 +1,101 @@
+"""What a log line shows, and what it never does."""
+
+import base64
+import io
+import json
+import logging
+from collections.abc import Iterator
+
+import pytest
+import structlog
+
+from machinery import logs
+
+PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIBcanarycanarycanary\n-----END EC PRIVATE KEY-----\n"
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture
+def stream() -> Iterator[io.StringIO]:
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    target = io.StringIO()
+    logs.configure("info", logs.LogFormat.JSON, target)
+    yield target
+    root.handlers[:] = before
+    root.setLevel(level)
+    structlog.reset_defaults()
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in stream.getvalue().splitlines()]
+
+
+def test_an_event_is_one_json_line_with_its_fields(stream: io.StringIO) -> None:
+    structlog.get_logger("hub").info("cluster accepted", cluster="c1")
+    (line,) = lines(stream)
+    assert (line["event"], line["cluster"], line["level"], line["logger"]) == ("cluster accepted", "c1", "info", "hub")
+
+
+def test_lines_below_the_level_are_not_written(stream: io.StringIO) -> None:
+    structlog.get_logger("hub").debug("nothing")
+    assert lines(stream) == []
+
+
+def test_a_library_that_uses_standard_logging_writes_into_the_same_stream(stream: io.StringIO) -> None:
+    logging.getLogger("some.library").warning("port %d is taken", 8443)
+    assert lines(stream)[0]["event"] == "port 8443 is taken"
+
+
+def test_context_of_a_request_stands_on_each_of_its_lines(stream: io.StringIO) -> None:
+    with structlog.contextvars.bound_contextvars(request="r1"):
+        structlog.get_logger("hub").info("one")
+    assert lines(stream)[0]["request"] == "r1"
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        PEM,
+        PEM.encode(),
+        base64.b64encode(PEM.encode()).decode(),
+        {"tls": {"inner": [PEM]}},
+        ValueError(f"cannot read {PEM}"),
+        "postgresql://muster:canary@db/hub",
+        "Authorization: Bearer canarycanarycanary",
+        "eyJhbGciOiJSUzI1NiJ9.canarycanarycanary.canary",
+    ],
+    ids=["pem", "bytes", "base64", "nested", "error", "url", "bearer", "jwt"],
+)
+def test_no_field_shows_a_secret(stream: io.StringIO, value: object) -> None:
+    structlog.get_logger("hub").info("event", field=value)
+    text = stream.getvalue()
+    assert "canary" not in text.lower()
+    assert base64.b64encode(PEM.encode()).decode()[60:90] not in text
+    assert logs.REDACTED in text
+
+
+def test_a_key_in_a_stack_trace_is_not_shown(stream: io.StringIO) -> None:
+    try:
+        raise ValueError(PEM)
+    except ValueError:
+        structlog.get_logger("hub").exception("failed")
+    assert "canary" not in stream.getvalue()
+    assert "ValueError" in stream.getvalue()
+
+
+def test_a_field_that_is_named_like_a_secret_is_not_shown(stream: io.StringIO) -> None:
+    structlog.get_logger("hub").info("event", client_key_data="canary", nested={"password": "canary"})
+    assert "canary" not in stream.getvalue()
+
+
+def test_a_certificate_may_be_shown(stream: io.StringIO) -> None:
+    structlog.get_logger("hub").info("event", certificate=CERTIFICATE)
+    assert lines(stream)[0]["certificate"] == CERTIFICATE
+
+
+def test_flushing_into_a_closed_stream_is_no_failure(stream: io.StringIO) -> None:
+    stream.close()
+    logs.flush()
+    assert stream.closed
+    logging.getLogger().handlers.clear()
