@@ -91,7 +91,7 @@ class AtomicDirectory(CredentialDirectory):
         current = str((self._path / DATA).readlink())
         for entry in self._path.iterdir():
             if entry.is_symlink():
-                if entry.name not in contents and str(entry.readlink()).startswith(f"{DATA}/"):
+                if entry.name not in (*contents, DATA) and str(entry.readlink()).startswith(".."):
                     entry.unlink(missing_ok=True)
             elif entry.is_dir() and entry.name.startswith("..") and entry.name != current:
                 shutil.rmtree(entry, ignore_errors=True)

@@ -1,0 +1,63 @@
+"""What can be wrong with a hollow cluster, as a value that is switched while it runs."""
+
+import re
+from dataclasses import dataclass, fields
+from datetime import timedelta
+from typing import Any, Self
+
+from machinery.errors import InvalidError
+
+_DURATION = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m)")
+_UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0}
+
+
+@dataclass(frozen=True, slots=True)
+class Faults:
+    """All False and zero: healthy. The admin path and the command line name them as the fields are named, with dashes."""
+
+    slow: timedelta = timedelta()
+    """Every answer waits for so long, probes included."""
+    error: bool = False
+    """Every request of the API, probes included, is answered 500."""
+    hang: bool = False
+    """Every request is accepted and never answered."""
+    not_live: bool = False
+    """/livez and /healthz fail; the API works."""
+    no_livez: bool = False
+    """/livez is not served (404), as before Kubernetes 1.16; /healthz is."""
+    refuse_secret_writes: bool = False
+    """Creating, changing and deleting secrets is forbidden."""
+
+    @classmethod
+    def named(cls, *settings: str) -> Self:
+        """From words as on the command line: `error`, `not-live`, `slow=2s`. Raises InvalidError with the words known."""
+        return cls.from_document(dict(_parsed(setting) for setting in settings))
+
+    @classmethod
+    def from_document(cls, document: dict[str, Any]) -> Self:
+        """From what the admin path is sent: every fault not named is off. Raises InvalidError."""
+        known = {field.name.replace("_", "-"): field.name for field in fields(cls)}
+        if unknown := sorted(set(document) - set(known)):
+            raise InvalidError(f'no fault is called "{unknown[0]}": use {", ".join(sorted(known))}')
+        values: dict[str, Any] = {
+            known[word]: _duration(value) if word == "slow" else value is True for word, value in document.items()
+        }
+        return cls(**values)
+
+    def document(self) -> dict[str, Any]:
+        """The faults that are on."""
+        on = {field.name.replace("_", "-"): getattr(self, field.name) for field in fields(self)}
+        on["slow"] = f"{self.slow.total_seconds():g}s" if self.slow else False
+        return {word: value for word, value in on.items() if value}
+
+
+def _parsed(setting: str) -> tuple[str, Any]:
+    word, equals, value = setting.partition("=")
+    return word, value if equals else True
+
+
+def _duration(value: object) -> timedelta:
+    match = _DURATION.fullmatch(str(value))
+    if not match:
+        raise InvalidError("slow needs a duration: slow=2s, slow=500ms")
+    return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
