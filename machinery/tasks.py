@@ -5,7 +5,7 @@ error names the task. Tasks that come and go with their work belong in an `async
 """
 
 import asyncio
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from types import TracebackType
 from typing import Any, Self
 
@@ -26,11 +26,12 @@ class GuardedTasks:
     """An `async with` block around the tasks of a service.
 
     Leaving the block, or `stop()`, cancels the tasks and waits for them. When one ends by itself, the body of the block is
-    cancelled and the block raises its TaskEndedError; `fallen` tells the same to a body that shields itself.
+    cancelled and the block raises its TaskEndedError. With `on_end` it is called instead, and the service stops in its order.
     """
 
-    def __init__(self, service: str) -> None:
+    def __init__(self, service: str, *, on_end: Callable[[TaskEndedError], object] | None = None) -> None:
         self._service = service
+        self._on_end = on_end
         self._tasks: set[asyncio.Task[Any]] = set()
         self._owner: asyncio.Task[Any] | None = None
         self._stopping = False
@@ -51,6 +52,8 @@ class GuardedTasks:
             return False
         if self._interrupted and self._owner is not None:
             self._owner.uncancel()
+        if self._on_end is not None:
+            return False
         if kind is None or (kind is asyncio.CancelledError and self._interrupted):
             raise ended from ended.__cause__
         return False
@@ -87,6 +90,8 @@ class GuardedTasks:
         log.critical("task ended unexpectedly", task=task.get_name(), exc_info=error)
         if self._fallen is not None and not self._fallen.done():
             self._fallen.set_result(ended)
-            if self._owner is not None:
+            if self._on_end is not None:
+                self._on_end(ended)
+            elif self._owner is not None:
                 self._interrupted = True
                 self._owner.cancel()
