@@ -1,0 +1,96 @@
+# Everything a contributor types. Needs Python 3.11 or newer with venv, and make; the rest goes into .venv from the lock files.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+
+PYTHON ?= python3
+VENV   := .venv
+BIN    := $(VENV)/bin
+# Set to 1: `make demo` ends as soon as all clusters are Available, or says after 60 s why they are not.
+ONCE   ?=
+# More arguments for pytest, as in `make test ARGS="-k kubeconfig -x"`.
+ARGS   ?=
+
+PROTO   := $(shell find proto -name '*.proto' 2>/dev/null)
+PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
+COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+           --no-emit-index-url --no-emit-find-links --no-annotate --custom-compile-command 'make lock'
+
+.PHONY: help
+help: ## say what there is
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
+
+.PHONY: demo
+demo: $(VENV)/.runtime ## a hub, three hollow clusters and three spokes on this machine (ONCE=1: stop when all are Available)
+	@exec $(BIN)/python -m hollow.demo $(if $(filter-out 0,$(ONCE)),--once)
+
+.PHONY: test
+test: $(VENV)/.dev ## the whole test suite, PostgreSQL included (ARGS="..." goes to pytest)
+	$(BIN)/python -m pytest $(ARGS)
+
+.PHONY: check
+check: $(VENV)/.dev ## format, lint, types, import contracts, generated code
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports --no-cache
+	@$(MAKE) --no-print-directory drift
+
+.PHONY: format
+format: $(VENV)/.dev ## format and mend what ruff can mend
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+# protoc names its output after the .proto file, so -Imachinery/wire=proto gives importable modules under machinery/wire.
+define generate
+PATH=$(CURDIR)/$(BIN):$$PATH python -m grpc_tools.protoc -Imachinery/wire=proto \
+	--python_out=$(1) --grpc_python_out=$(1) --mypy_out=$(1) --mypy_grpc_out=$(1) \
+	$(PROTO:proto/%=machinery/wire/%)
+endef
+
+.PHONY: proto
+proto: $(VENV)/.dev ## generate machinery/wire from proto/
+	$(call generate,.)
+
+.PHONY: drift
+drift: $(VENV)/.dev ## fail when machinery/wire is not what proto/ generates
+	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \
+	$(call generate,$$fresh); \
+	diff -r --exclude=__pycache__ --exclude=__init__.py "$$fresh/machinery/wire" machinery/wire \
+		|| { echo 'machinery/wire is not what proto/ generates: run make proto and commit the result' >&2; exit 1; }; \
+	echo 'machinery/wire is what proto/ generates'
+
+.PHONY: bench
+bench: $(VENV)/.dev ## measure the figures of bench/README.md
+	$(BIN)/python -m bench $(ARGS)
+
+.PHONY: soak
+soak: $(VENV)/.dev ## many clusters for a long time, with faults (ARGS="--clusters 200 --minutes 30")
+	$(BIN)/python -m bench.soak $(ARGS)
+
+.PHONY: lock
+lock: $(VENV)/.dev ## resolve the lock files anew (UPGRADE=1: to the newest versions)
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-build.lock --group build
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-dev.lock --group dev --constraint requirements.lock --constraint requirements-build.lock
+
+.PHONY: clean
+clean: ## remove .venv and everything else that was made here
+	rm -rf $(VENV) .demo .cache build dist .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache .coverage
+	find . -name __pycache__ -type d -prune -exec rm -rf {} +
+
+# A venv is made anew when a lock changes: what was dropped from the lock must not linger. pip verifies every hash.
+$(VENV)/.runtime: requirements.lock requirements-build.lock pyproject.toml
+	@$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11) and "Muster needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; say PYTHON=python3.x")'
+	@echo 'Setting up $(VENV) (once, and again when a lock changes) ...'
+	@$(PYTHON) -m venv --clear $(VENV)
+	@$(PIP) install --require-hashes -r requirements.lock -r requirements-build.lock
+	@$(PIP) install --no-deps --no-build-isolation --editable .
+	@touch $@
+
+$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+	@echo 'Adding the tools for tests and checks to $(VENV) ...'
+	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@

