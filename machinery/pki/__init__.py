@@ -1,0 +1,38 @@
+"""Keys, requests and certificates: everything X.509, with the library's objects kept inside.
+
+A package of values and functions without state or I/O. Who may have which certificate is not decided here.
+"""
+
+from machinery.pki.authority import Authority, Plan, Usage, create_authority, random_serial
+from machinery.pki.certificates import (
+    CertificateFacts,
+    encode_pem,
+    is_issued_by,
+    key_matches,
+    parse_certificate,
+    parse_chain,
+)
+from machinery.pki.keys import generate_key, key_hash, public_key_of
+from machinery.pki.requests import MAX_REQUEST_BYTES, RequestFacts, build_request, check_request, parse_request
+
+__all__ = [
+    "MAX_REQUEST_BYTES",
+    "Authority",
+    "CertificateFacts",
+    "Plan",
+    "RequestFacts",
+    "Usage",
+    "build_request",
+    "check_request",
+    "create_authority",
+    "encode_pem",
+    "generate_key",
+    "is_issued_by",
+    "key_hash",
+    "key_matches",
+    "parse_certificate",
+    "parse_chain",
+    "parse_request",
+    "public_key_of",
+    "random_serial",
+]

@@ -1,0 +1,161 @@
+"""A certificate authority: its creation, and signing what was decided elsewhere.
+
+It signs what it is told, but nothing that breaks the rules of `machinery.pki.lint`: the plan is checked before the signature,
+the certificate after it. A finding there is a defect of ours, hence a RuntimeError, and no certificate leaves.
+"""
+
+from dataclasses import dataclass
+from datetime import datetime
+from enum import StrEnum
+from ipaddress import ip_address
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from machinery.errors import InvalidError
+from machinery.identity import SerialNumber, Subject
+from machinery.pki import certificates, keys, names
+from machinery.pki.lint import lint_certificate, lint_plan
+
+
+class Usage(StrEnum):
+    """Whom a certificate speaks for."""
+
+    CLIENT = "client"
+    SERVER = "server"
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Every field of a certificate to be."""
+
+    subject: Subject
+    public_key: bytes
+    """DER SubjectPublicKeyInfo."""
+    serial: SerialNumber
+    not_before: datetime
+    not_after: datetime
+    usage: Usage = Usage.CLIENT
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+
+
+class Authority:
+    """A CA certificate with its key."""
+
+    def __init__(self, certificate: bytes, key: bytes) -> None:
+        """Raises InvalidError when one cannot be read, they are no pair, or the certificate is no CA's."""
+        self._certificate = certificates.load_certificate(certificate)
+        self._facts = certificates.facts_of(self._certificate)
+        self._key = keys.load_key(key)
+        if keys.encode_public_key(self._key.public_key()) != self._facts.public_key:
+            raise InvalidError("the CA certificate and the CA key are no pair")
+        if not self._facts.is_ca:
+            raise InvalidError("the certificate is not one of a certificate authority")
+        self._name = names.raw_subject_of(self._certificate)
+
+    @property
+    def certificate(self) -> bytes:
+        """PEM."""
+        return self._certificate.public_bytes(serialization.Encoding.PEM)
+
+    @property
+    def facts(self) -> certificates.CertificateFacts:
+        return self._facts
+
+    def sign(self, plan: Plan) -> bytes:
+        """The certificate in PEM. Raises InvalidError when the key of the plan cannot be read."""
+        serving = plan.usage is Usage.SERVER
+        _refuse(lint_plan(plan, self._facts, serving=serving))
+        key = _load_public_key(plan.public_key)
+        builder = (
+            x509.CertificateBuilder()
+            .subject_name(names.build(plan.subject))
+            .issuer_name(self._name)
+            .public_key(key)
+            .serial_number(plan.serial)
+            .not_valid_before(plan.not_before)
+            .not_valid_after(plan.not_after)
+        )
+        for extension, critical in self._extensions(plan, key):
+            builder = builder.add_extension(extension, critical=critical)
+        signed = builder.sign(self._key, hashes.SHA256())
+        _refuse(lint_certificate(signed, plan, self._certificate, serving=serving))
+        return signed.public_bytes(serialization.Encoding.PEM)
+
+    def _extensions(self, plan: Plan, key: ec.EllipticCurvePublicKey) -> list[tuple[x509.ExtensionType, bool]]:
+        usage = ExtendedKeyUsageOID.CLIENT_AUTH if plan.usage is Usage.CLIENT else ExtendedKeyUsageOID.SERVER_AUTH
+        own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        extensions: list[tuple[x509.ExtensionType, bool]] = [
+            (x509.BasicConstraints(ca=False, path_length=None), True),
+            (_key_usage(ca=False), True),
+            (x509.ExtendedKeyUsage([usage]), False),
+            (x509.SubjectKeyIdentifier.from_public_key(key), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), False),
+        ]
+        alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in plan.dns_names]
+        alternatives += [x509.IPAddress(ip_address(address)) for address in plan.ip_addresses]
+        if alternatives:
+            extensions.append((x509.SubjectAlternativeName(alternatives), False))
+        return extensions
+
+
+def create_authority(
+    subject: Subject, key: bytes, serial: SerialNumber, not_before: datetime, not_after: datetime
+) -> Authority:
+    """A self-signed CA over `key` (PEM)."""
+    private = keys.load_key(key)
+    name = names.build(subject)
+    own_id = x509.SubjectKeyIdentifier.from_public_key(private.public_key())
+    certificate = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(name)
+        .public_key(private.public_key())
+        .serial_number(serial)
+        .not_valid_before(not_before)
+        .not_valid_after(not_after)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .add_extension(own_id, critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False)
+        .sign(private, hashes.SHA256())
+    )
+    return Authority(certificate.public_bytes(serialization.Encoding.PEM), key)
+
+
+def random_serial() -> SerialNumber:
+    """A new serial: 159 random bits, positive, as RFC 5280 bounds it."""
+    return SerialNumber(x509.random_serial_number())
+
+
+def _refuse(findings: list[str]) -> None:
+    if findings:
+        raise RuntimeError(f"refusing to issue a certificate: {'; '.join(findings)}")
+
+
+def _load_public_key(der: bytes) -> ec.EllipticCurvePublicKey:
+    try:
+        key = serialization.load_der_public_key(der)
+    except (ValueError, TypeError):
+        raise InvalidError("the public key cannot be read") from None
+    refusal = keys.refusal_of(key)
+    if refusal is not None:
+        raise InvalidError(refusal)
+    return key  # type: ignore[return-value]
+
+
+def _key_usage(*, ca: bool) -> x509.KeyUsage:
+    return x509.KeyUsage(
+        digital_signature=not ca,
+        content_commitment=False,
+        key_encipherment=False,
+        data_encipherment=False,
+        key_agreement=False,
+        key_cert_sign=ca,
+        crl_sign=ca,
+        encipher_only=False,
+        decipher_only=False,
+    )

@@ -1,0 +1,135 @@
+"""What a certificate says, as a plain value: certificate objects of the library stay in this package."""
+
+from dataclasses import dataclass
+from datetime import datetime
+from typing import TypeVar
+
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.x509.oid import ExtendedKeyUsageOID
+
+from machinery.errors import InvalidError
+from machinery.identity import SerialNumber, Subject
+from machinery.pki import keys, names
+
+DER_SEQUENCE = b"\x30"
+
+E = TypeVar("E", bound=x509.ExtensionType)
+
+
+@dataclass(frozen=True, slots=True)
+class CertificateFacts:
+    """One certificate. Instants are aware, in UTC."""
+
+    subject: Subject
+    issuer: Subject
+    serial: SerialNumber
+    not_before: datetime
+    not_after: datetime
+    public_key: bytes
+    """DER SubjectPublicKeyInfo."""
+    key_hash: str
+    fingerprint: str
+    """Hex SHA-256 of the DER certificate."""
+    is_ca: bool
+    subject_key_id: bytes | None = None
+    authority_key_id: bytes | None = None
+    client_auth: bool = False
+    server_auth: bool = False
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+
+
+def parse_certificate(encoded: bytes) -> CertificateFacts:
+    """The certificate in DER, or the first one in PEM. Raises InvalidError."""
+    return facts_of(load_certificate(encoded))
+
+
+def parse_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
+    """Every certificate of a PEM file, in order, at least one. Raises InvalidError."""
+    return tuple(facts_of(certificate) for certificate in load_chain(pem))
+
+
+def key_matches(certificate: bytes, key: bytes) -> bool:
+    """Whether the (first) certificate is over this private key (PEM). Raises InvalidError when one cannot be read."""
+    return parse_certificate(certificate).public_key == keys.public_key_of(key)
+
+
+def is_issued_by(certificate: bytes, authority: bytes) -> bool:
+    """Whether the certificate names `authority` (the first certificate of each) as its issuer and bears its signature."""
+    return is_issued(load_certificate(certificate), load_certificate(authority))
+
+
+def encode_pem(der: bytes) -> bytes:
+    """PEM of a certificate in DER. Raises InvalidError."""
+    return load_certificate(der).public_bytes(serialization.Encoding.PEM)
+
+
+def load_certificate(encoded: bytes) -> x509.Certificate:
+    """For this package."""
+    try:
+        if encoded.startswith(DER_SEQUENCE):
+            return x509.load_der_x509_certificate(encoded)
+        return x509.load_pem_x509_certificate(encoded)
+    except ValueError:
+        raise InvalidError("the certificate cannot be read: expected PEM or DER") from None
+
+
+def load_chain(pem: bytes) -> list[x509.Certificate]:
+    """For this package."""
+    try:
+        return x509.load_pem_x509_certificates(pem)
+    except ValueError:
+        raise InvalidError("no certificate can be read: expected PEM blocks of type CERTIFICATE") from None
+
+
+def is_issued(certificate: x509.Certificate, authority: x509.Certificate) -> bool:
+    """For this package."""
+    try:
+        names.verify_issuer(certificate, authority)
+    except (ValueError, TypeError, InvalidSignature, UnsupportedAlgorithm):
+        return False
+    return True
+
+
+def facts_of(certificate: x509.Certificate) -> CertificateFacts:
+    """For this package."""
+    try:
+        return _facts(certificate)
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+        raise InvalidError("the certificate cannot be decoded") from None
+
+
+def _facts(certificate: x509.Certificate) -> CertificateFacts:
+    key = keys.encode_public_key(certificate.public_key())
+    extensions = certificate.extensions
+    usages = _extension(extensions, x509.ExtendedKeyUsage)
+    constraints = _extension(extensions, x509.BasicConstraints)
+    alternatives = _extension(extensions, x509.SubjectAlternativeName)
+    own_id = _extension(extensions, x509.SubjectKeyIdentifier)
+    authority_id = _extension(extensions, x509.AuthorityKeyIdentifier)
+    return CertificateFacts(
+        subject=names.subject_of(certificate),
+        issuer=names.issuer_of(certificate),
+        serial=SerialNumber(certificate.serial_number),
+        not_before=certificate.not_valid_before_utc,
+        not_after=certificate.not_valid_after_utc,
+        public_key=key,
+        key_hash=keys.key_hash(key),
+        fingerprint=certificate.fingerprint(hashes.SHA256()).hex(),
+        is_ca=constraints is not None and constraints.ca,
+        subject_key_id=own_id.digest if own_id else None,
+        authority_key_id=authority_id.key_identifier if authority_id else None,
+        client_auth=usages is not None and ExtendedKeyUsageOID.CLIENT_AUTH in usages,
+        server_auth=usages is not None and ExtendedKeyUsageOID.SERVER_AUTH in usages,
+        dns_names=tuple(alternatives.get_values_for_type(x509.DNSName)) if alternatives else (),
+        ip_addresses=tuple(str(ip) for ip in alternatives.get_values_for_type(x509.IPAddress)) if alternatives else (),
+    )
+
+
+def _extension(extensions: x509.Extensions, kind: type[E]) -> E | None:
+    try:
+        return extensions.get_extension_for_class(kind).value
+    except x509.ExtensionNotFound:
+        return None

@@ -1,0 +1,97 @@
+"""X.509 names longer than X.509 allows: OCM's CN and O may hold a UUID or a 63-character cluster name, over the 64 of RFC 5280.
+
+Kubernetes and OCM issue them all the same, and every TLS stack reads them. `cryptography` refuses to build and warns when it
+reads one, so this module is the only one that touches names; it silences exactly that warning, for exactly that long.
+
+Names are built as Go builds them: one relative name that holds every O, one that holds every OU, then the CN; PrintableString
+where the letters allow it, UTF8String else. Meaning is read by attribute type and never from position.
+"""
+
+import re
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from threading import Lock
+
+from cryptography import x509
+from cryptography.x509.name import _ASN1Type
+from cryptography.x509.oid import NameOID, ObjectIdentifier
+
+from machinery.identity import Subject
+
+_PRINTABLE = re.compile(r"[A-Za-z0-9 '()+,\-./:=?]*")
+_filters = Lock()
+"""`warnings.catch_warnings` is not safe for threads: two at once may leave each other's filters behind."""
+
+
+def build(subject: Subject) -> x509.Name:
+    """The X.509 name of `subject`."""
+    with _long_names():
+        parts = [
+            x509.RelativeDistinguishedName([_attribute(kind, value) for value in sorted(values)])
+            for kind, values in (
+                (NameOID.ORGANIZATION_NAME, subject.organizations),
+                (NameOID.ORGANIZATIONAL_UNIT_NAME, subject.units),
+                (NameOID.COMMON_NAME, [subject.common_name] if subject.common_name else []),
+            )
+            if values
+        ]
+    return x509.Name(parts)
+
+
+def subject_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> Subject:
+    """The subject's CN, O and OU. Raises ValueError when the name cannot be decoded or holds more than one CN."""
+    with _long_names():
+        return _read(certificate.subject)
+
+
+def issuer_of(certificate: x509.Certificate) -> Subject:
+    """The issuer's CN, O and OU. Raises ValueError as `subject_of` does."""
+    with _long_names():
+        return _read(certificate.issuer)
+
+
+def raw_subject_of(certificate: x509.Certificate) -> x509.Name:
+    """The subject as it stands in the certificate: what a certificate signed by it must name as its issuer."""
+    with _long_names():
+        return certificate.subject
+
+
+def verify_issuer(certificate: x509.Certificate, authority: x509.Certificate) -> None:
+    """`verify_directly_issued_by`, which compares names. Raises ValueError, TypeError, InvalidSignature."""
+    with _long_names():
+        certificate.verify_directly_issued_by(authority)
+
+
+def other_attributes(request: x509.CertificateSigningRequest) -> tuple[str, ...]:
+    """The dotted types of attributes in the subject beside CN, O and OU."""
+    known = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
+    with _long_names():
+        return tuple(sorted({part.oid.dotted_string for part in request.subject if part.oid not in known}))
+
+
+def _read(name: x509.Name) -> Subject:
+    common_names = _values(name, NameOID.COMMON_NAME)
+    if len(common_names) > 1:
+        raise ValueError("the subject holds more than one CN")
+    return Subject(
+        common_name=common_names[0] if common_names else "",
+        organizations=frozenset(_values(name, NameOID.ORGANIZATION_NAME)),
+        units=frozenset(_values(name, NameOID.ORGANIZATIONAL_UNIT_NAME)),
+    )
+
+
+def _values(name: x509.Name, kind: ObjectIdentifier) -> list[str]:
+    return [str(part.value) for part in name.get_attributes_for_oid(kind)]
+
+
+def _attribute(kind: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:
+    encoding = _ASN1Type.PrintableString if _PRINTABLE.fullmatch(value) else _ASN1Type.UTF8String
+    return x509.NameAttribute(kind, value, encoding, _validate=False)
+
+
+@contextmanager
+def _long_names() -> Iterator[None]:
+    with _filters, warnings.catch_warnings():
+        warnings.filterwarnings("ignore", message="Attribute's length must be", category=UserWarning)
+        yield

@@ -1,0 +1,132 @@
+"""Certificate signing requests: built by agents and hubctl, read with suspicion by the hub.
+
+Rules for one that is read: at most 16 KiB; exactly one PEM block, of type CERTIFICATE REQUEST, and nothing else around it; it
+decodes. What it says is told as `RequestFacts`; `check_request` adds what every request must fulfil: signed by its own key, and
+a key that the certificate can be used with.
+"""
+
+import base64
+import binascii
+import re
+from dataclasses import dataclass
+
+from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes, serialization
+
+from machinery.errors import Cause, InvalidError, TooLargeError
+from machinery.identity import Subject
+from machinery.pki import keys, names
+
+MAX_REQUEST_BYTES = 16 * 1024
+FIELD = "spec.request"
+
+_ONE_BLOCK = re.compile(
+    rb"\s*-----BEGIN CERTIFICATE REQUEST-----\r?\n(?P<body>[A-Za-z0-9+/=\r\n]+)-----END CERTIFICATE REQUEST-----\s*"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class RequestFacts:
+    """What a certificate signing request says of itself. Nothing in it is to be believed but the key."""
+
+    subject: Subject
+    public_key: bytes
+    """DER SubjectPublicKeyInfo."""
+    key_kind: str
+    """As people write it: `ECDSA P-256`, `RSA 2048`."""
+    key_size: int
+    """Bits; 0: the kind has no sizes."""
+    key_refusal: str | None
+    """Why no certificate over this key could be used; None: it can."""
+    signature_valid: bool
+    """Whoever made the request holds the private key."""
+    pem_size: int
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+    other_names: int = 0
+    """How many alternative names of other kinds (e-mail, URI, ...) it asks for."""
+    other_attributes: tuple[str, ...] = ()
+    """Dotted types of subject attributes beside CN, O and OU."""
+
+    @property
+    def key_hash(self) -> str:
+        return keys.key_hash(self.public_key)
+
+
+def build_request(subject: Subject, key: bytes, dns_names: tuple[str, ...] = ()) -> bytes:
+    """A CSR in PEM for `subject`, signed with `key` (PEM)."""
+    builder = x509.CertificateSigningRequestBuilder().subject_name(names.build(subject))
+    if dns_names:
+        alternatives = x509.SubjectAlternativeName([x509.DNSName(name) for name in dns_names])
+        builder = builder.add_extension(alternatives, critical=False)
+    return builder.sign(keys.load_key(key), hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+def parse_request(pem: bytes) -> RequestFacts:
+    """What a CSR says. Raises TooLargeError, InvalidError with a cause for `spec.request`."""
+    if len(pem) > MAX_REQUEST_BYTES:
+        raise TooLargeError(f"the certificate signing request has {len(pem)} bytes, {MAX_REQUEST_BYTES} are allowed")
+    block = _ONE_BLOCK.fullmatch(pem)
+    if block is None:
+        raise _invalid("it is not exactly one PEM block of type CERTIFICATE REQUEST")
+    try:
+        der = base64.b64decode(b"".join(block["body"].split()), validate=True)
+        request = x509.load_der_x509_csr(der)
+        return _facts(request, len(pem))
+    except binascii.Error:
+        raise _invalid("its PEM block is not base64") from None
+    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+        # The decoder's own words may quote the input, so they are not repeated beyond their first line.
+        raise _invalid(f"it cannot be decoded ({str(error).splitlines()[0][:120] if str(error) else 'no detail'})") from None
+
+
+def check_request(pem: bytes) -> RequestFacts:
+    """What a CSR says, when a certificate can be made of it. Raises TooLargeError, InvalidError."""
+    facts = parse_request(pem)
+    if facts.key_refusal is not None:
+        raise _invalid(facts.key_refusal)
+    if not facts.signature_valid:
+        raise _invalid("its signature does not match its key: whoever made it does not hold the private key")
+    return facts
+
+
+def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> RequestFacts:
+    key = request.public_key()
+    alternatives = _alternatives(request)
+    dns_names = tuple(name.value for name in alternatives if isinstance(name, x509.DNSName))
+    ip_addresses = tuple(str(name.value) for name in alternatives if isinstance(name, x509.IPAddress))
+    refusal = keys.refusal_of(key)
+    return RequestFacts(
+        subject=names.subject_of(request),
+        public_key=keys.encode_public_key(key),
+        key_kind=keys.kind_of(key),
+        key_size=getattr(key, "key_size", 0),
+        key_refusal=refusal,
+        # A huge RSA key would make this check dear; a refused key needs none.
+        signature_valid=refusal is None and _is_signature_valid(request),
+        pem_size=pem_size,
+        dns_names=dns_names,
+        ip_addresses=ip_addresses,
+        other_names=len(alternatives) - len(dns_names) - len(ip_addresses),
+        other_attributes=names.other_attributes(request),
+    )
+
+
+def _alternatives(request: x509.CertificateSigningRequest) -> list[x509.GeneralName]:
+    try:
+        return list(request.extensions.get_extension_for_class(x509.SubjectAlternativeName).value)
+    except x509.ExtensionNotFound:
+        return []
+
+
+def _is_signature_valid(request: x509.CertificateSigningRequest) -> bool:
+    try:
+        return request.is_signature_valid
+    except (UnsupportedAlgorithm, ValueError, TypeError):
+        return False
+
+
+def _invalid(what: str) -> InvalidError:
+    message = f"the certificate signing request is not valid: {what}"
+    return InvalidError(message, causes=[Cause(reason="FieldValueInvalid", message=what, field=FIELD)])

@@ -1,0 +1,168 @@
+"""TLS from bytes in memory: contexts for servers and clients, serving material that can be swapped, and clock trouble.
+
+Python's `ssl` loads keys only from files, so a key in memory goes through an anonymous memory file where the system has them,
+else through a temporary file that is encrypted with a password which exists only in memory.
+"""
+
+import asyncio
+import os
+import secrets
+import ssl
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Protocol
+
+from machinery.errors import InvalidError
+
+CLIENT_CIPHERS_FROM = ssl.TLSVersion.TLSv1_2
+
+
+@dataclass(frozen=True, slots=True)
+class Material:
+    """What a server shows and whom it trusts. All PEM; `chain` leaf first."""
+
+    chain: bytes
+    key: bytes
+    trust: bytes
+
+    def __repr__(self) -> str:
+        return "Material(...)"
+
+
+class Serving:
+    """The serving material of both doors. `replace` takes effect with the next handshake; open connections stay."""
+
+    def __init__(self, material: Material) -> None:
+        self._material = material
+        self._context = server_context(material)
+
+    @property
+    def material(self) -> Material:
+        return self._material
+
+    @property
+    def context(self) -> ssl.SSLContext:
+        """For an HTTPS listener: asks for a client certificate and demands none; TLS 1.2 at least."""
+        return self._context
+
+    def replace(self, material: Material) -> None:
+        """Raises InvalidError when certificate and key are unreadable or no pair; then nothing has changed."""
+        server_context(material)
+        _load_pair(self._context, material.chain, material.key)
+        _trust(self._context, material.trust)
+        self._material = material
+
+
+def server_context(material: Material) -> ssl.SSLContext:
+    """TLS 1.2 at least, a client certificate is asked for and not demanded. Raises InvalidError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    context.minimum_version = CLIENT_CIPHERS_FROM
+    context.verify_mode = ssl.CERT_OPTIONAL
+    _trust(context, material.trust)
+    _load_pair(context, material.chain, material.key)
+    return context
+
+
+def client_context(trust: bytes, chain: bytes | None = None, key: bytes | None = None) -> ssl.SSLContext:
+    """Verifies the server by `trust` (PEM) and shows `chain` with `key` when given. Raises InvalidError."""
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.minimum_version = CLIENT_CIPHERS_FROM
+    _trust(context, trust)
+    if chain is not None and key is not None:
+        _load_pair(context, chain, key)
+    return context
+
+
+def peer_certificate(transport: asyncio.BaseTransport | None) -> bytes | None:
+    """DER of the verified client certificate (of an aiohttp request: `request.transport`); None: none was shown."""
+    connection = None if transport is None else transport.get_extra_info("ssl_object")
+    der: bytes | None = None if connection is None else connection.getpeercert(binary_form=True)
+    return der
+
+
+class Validity(Protocol):
+    """The part of `machinery.pki.CertificateFacts` that clocks are compared with."""
+
+    @property
+    def not_before(self) -> datetime: ...
+    @property
+    def not_after(self) -> datetime: ...
+
+
+def clock_trouble(certificate: Validity, now: datetime, whose: str) -> str | None:
+    """Why TLS refuses this certificate at `now` on this machine's clock, with both times; None: its validity is no reason.
+
+    `whose` names it, as in "the hub's serving certificate".
+    """
+    if now < certificate.not_before:
+        return (
+            f"this machine's clock reads {now:%Y-%m-%dT%H:%M:%SZ}, which is before the start of {whose} "
+            f"({certificate.not_before:%Y-%m-%dT%H:%M:%SZ}): set the clock right"
+        )
+    if now > certificate.not_after:
+        return (
+            f"{whose} ended at {certificate.not_after:%Y-%m-%dT%H:%M:%SZ} and this machine's clock reads "
+            f"{now:%Y-%m-%dT%H:%M:%SZ}: renew it, or set the clock right"
+        )
+    return None
+
+
+async def shown_certificate(host: str, port: int, *, alpn: tuple[str, ...] = ("h2", "http/1.1")) -> bytes:
+    """DER of the certificate that a server shows, verified by nobody: only to explain why a verified connection failed.
+
+    Raises OSError when there is no connection. Bound it with a timeout.
+    """
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    context.set_alpn_protocols(list(alpn))
+    _reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
+    try:
+        der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        return der
+    finally:
+        writer.transport.abort()
+
+
+def _trust(context: ssl.SSLContext, trust: bytes) -> None:
+    try:
+        context.load_verify_locations(cadata=trust.decode("ascii"))
+    except (ssl.SSLError, ValueError):
+        raise InvalidError("the trusted certificates cannot be read: expected PEM") from None
+
+
+def _load_pair(context: ssl.SSLContext, chain: bytes, key: bytes) -> None:
+    try:
+        with _pair_file(chain, key) as (path, password):
+            context.load_cert_chain(path, password=password)
+    except (ssl.SSLError, ValueError):
+        raise InvalidError("the certificate and its key cannot be used: are they PEM, and a pair?") from None
+
+
+@contextmanager
+def _pair_file(chain: bytes, key: bytes) -> Iterator[tuple[str, str | None]]:
+    if hasattr(os, "memfd_create"):
+        descriptor = os.memfd_create("pair")
+        try:
+            os.write(descriptor, key + b"\n" + chain)
+            yield f"/proc/self/fd/{descriptor}", None
+        finally:
+            os.close(descriptor)
+        return
+    password = secrets.token_urlsafe(32)
+    with tempfile.TemporaryDirectory() as folder:
+        path = Path(folder, "pair.pem")
+        path.write_bytes(_encrypted(key, password) + b"\n" + chain)
+        yield str(path), password
+
+
+def _encrypted(key: bytes, password: str) -> bytes:
+    from cryptography.hazmat.primitives import serialization  # noqa: PLC0415 - only where memory files are missing; slow to import
+
+    private = serialization.load_pem_private_key(key, password=None)
+    encryption = serialization.BestAvailableEncryption(password.encode())
+    return private.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encryption)
