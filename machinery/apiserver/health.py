@@ -1,0 +1,101 @@
+"""`/healthz`, `/livez`, `/readyz`: named checks, each alone or all together, as kube-apiserver answers them.
+
+Root answers hide why a check failed (the log has it); the path of one check tells it, because that path needs permission.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from dataclasses import dataclass
+
+import structlog
+from aiohttp import web
+
+ENDPOINTS = ("healthz", "livez", "readyz")
+NOT_FOUND = "404 page not found\n"
+
+log = structlog.get_logger(__name__)
+
+
+async def _ping() -> None:
+    """Says only that the server answers."""
+
+
+@dataclass(frozen=True, slots=True)
+class HealthCheck:
+    """`probe` raises when the part is not well. It belongs to the endpoints named."""
+
+    name: str
+    probe: Callable[[], Awaitable[None]]
+    endpoints: tuple[str, ...] = ENDPOINTS
+
+
+PING = HealthCheck("ping", _ping)
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    name: str
+    failure: str | None = None
+    excluded: bool = False
+
+    @property
+    def line(self) -> str:
+        if self.excluded:
+            return f"[+]{self.name} excluded: ok"
+        return f"[+]{self.name} ok" if self.failure is None else f"[-]{self.name} failed: reason withheld"
+
+
+def _plain(text: str, status: int = 200) -> web.Response:
+    response = web.Response(text=text, status=status, content_type="text/plain", charset="utf-8")
+    response.headers["X-Content-Type-Options"] = "nosniff"
+    return response
+
+
+async def _outcome(check: HealthCheck, endpoint: str) -> _Outcome:
+    try:
+        await check.probe()
+    except asyncio.CancelledError:
+        raise
+    except Exception as error:  # noqa: BLE001 - whatever a probe raises is its failure
+        log.warning("health check failed", check=check.name, endpoint=endpoint, error=str(error))
+        return _Outcome(check.name, failure=str(error))
+    return _Outcome(check.name)
+
+
+class HealthEndpoints:
+    """Answers the three endpoints over a sealed list of checks; `ping` is always first."""
+
+    def __init__(self, checks: Iterable[HealthCheck] = ()) -> None:
+        named = {check.name: check for check in (PING, *checks)}
+        self._checks: dict[str, Sequence[HealthCheck]] = {
+            endpoint: [check for check in named.values() if endpoint in check.endpoints] for endpoint in ENDPOINTS
+        }
+
+    async def answer(self, request: web.Request, endpoint: str, check: str) -> web.Response:
+        """The answer for `/<endpoint>` (empty `check`) or `/<endpoint>/<check>`."""
+        if check:
+            return await self._one(endpoint, check)
+        exclude = dict.fromkeys(request.query.getall("exclude", []))
+        outcomes = [
+            _Outcome(probe.name, excluded=True) if probe.name in exclude else await _outcome(probe, endpoint)
+            for probe in self._checks[endpoint]
+        ]
+        known = {outcome.name for outcome in outcomes}
+        unknown = ",".join(f'"{name}"' for name in exclude if name not in known)
+        lines = [outcome.line for outcome in outcomes]
+        if unknown:
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
+        if any(outcome.failure is not None for outcome in outcomes):
+            return _plain("\n".join([*lines, f"{endpoint} check failed", ""]), 500)
+        if "verbose" in request.query:
+            return _plain("\n".join([*lines, f"{endpoint} check passed", ""]))
+        return _plain("ok")
+
+    async def _one(self, endpoint: str, name: str) -> web.Response:
+        check = next((check for check in self._checks[endpoint] if check.name == name), None)
+        if check is None:
+            return _plain(NOT_FOUND, 404)
+        outcome = await _outcome(check, endpoint)
+        if outcome.failure is not None:
+            return _plain(f"internal server error: {outcome.failure}\n", 500)
+        return web.Response(text="ok", content_type="text/plain", charset="utf-8")

@@ -1,0 +1,178 @@
+"""What an API server serves, declared: resources with their schema, rules, table columns and subresources.
+
+A `Resource` is a value; the same one serves a hollow cluster from memory and the hub from its database. Everything that is a
+rule of the kind stands here as a pure function over documents. Documents are never changed in place: a function gets one and
+returns another.
+"""
+
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Storage
+from machinery.errors import Cause
+
+Schema = Mapping[str, Any]
+"""A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ...; metadata is known."""
+
+Validation = Callable[[Document, Document | None], Sequence[Cause]]
+"""Broken rules of the new object; the second argument is the old one, None at a create."""
+
+PrepareCreate = Callable[[Document, Actor, datetime], Document]
+"""The object as it will be validated and stored: drops what a creator may not set, adds what the server knows."""
+
+PrepareUpdate = Callable[[Document, Document, Actor, datetime], Document]
+"""The same for a write of the main resource: (new, old, actor, now). The status is already the old one where it has a
+subresource."""
+
+FieldExtractor = Callable[[Document], Mapping[str, str]]
+"""Values of the selectable fields beside metadata.name and metadata.namespace, by field path."""
+
+Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
+"""One look-up per table for what its cells need beside the documents."""
+
+DEFAULT_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
+SUBRESOURCE_VERBS = ("get", "patch", "update")
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a table cell is made from."""
+
+    document: Document
+    now: datetime
+    extras: Mapping[str, Any] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of the server-side table. `priority` above 0: shown with `-o wide` only."""
+
+    name: str
+    cell: Callable[[Row], Any]
+    type: str = "string"
+    format: str = ""
+    description: str = ""
+    priority: int = 0
+
+
+def _status_of_new(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
+    kept = {name: part for name, part in old.items() if name != "status"}
+    return {**kept, "status": new["status"]} if "status" in new else kept
+
+
+@dataclass(frozen=True, slots=True)
+class Subresource:
+    """A part of the object that is written on its own path.
+
+    `combine` takes from the new document what this path may change and the rest from the old one; by default the whole status.
+    `validate` replaces the resource's validation for writes of this part; None: the resource's own.
+    """
+
+    name: str
+    combine: PrepareUpdate = _status_of_new
+    validate: Validation | None = None
+    verbs: tuple[str, ...] = SUBRESOURCE_VERBS
+
+
+STATUS = Subresource("status")
+
+
+@dataclass(frozen=True, slots=True)
+class Version:
+    """Another served version of a resource than the stored one."""
+
+    name: str
+    schema: Schema
+    from_stored: Callable[[Document], Document]
+    to_stored: Callable[[Document], Document]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Resource:
+    """One kind at one URL. `version` is the stored and preferred one; `versions` are the others served beside it."""
+
+    group: str
+    version: str
+    name: str
+    kind: str
+    singular: str = ""
+    short_names: tuple[str, ...] = ()
+    categories: tuple[str, ...] = ()
+    namespaced: bool = False
+    verbs: tuple[str, ...] = DEFAULT_VERBS
+    schema: Schema = field(default_factory=dict)
+    versions: tuple[Version, ...] = ()
+    validate: Validation | None = None
+    name_rule: Callable[[str], str | None] | None = None
+    """Why a name will not do, or None; by default a DNS subdomain."""
+    prepare_create: PrepareCreate | None = None
+    prepare_update: PrepareUpdate | None = None
+    prepare_delete: Callable[[Document, datetime], Document] | None = None
+    """What else changes when an object that something holds begins to terminate."""
+    held: Callable[[Document], bool] = lambda _document: False
+    """Whether an object that is deleted stays for another reason than metadata.finalizers."""
+    subresources: tuple[Subresource, ...] = ()
+    columns: tuple[Column, ...] | None = None
+    """Beside Name; None: Name and Age."""
+    selectable: FieldExtractor | None = None
+    selectable_names: tuple[str, ...] = ()
+    extras: Extras | None = None
+    counts_generations: bool = False
+    """Whether metadata.generation counts the changes outside metadata and status."""
+    custom: bool = True
+    """A custom resource: no strategic merge patch; unknown fields are pruned with a warning."""
+    merge_keys: Mapping[str, str] = field(default_factory=dict)
+    """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
+    storage: Storage | None = None
+    """Where the objects live, when not in the server's storage."""
+
+    @property
+    def key(self) -> GroupResource:
+        return GroupResource(self.group, self.name)
+
+    @property
+    def singular_name(self) -> str:
+        return self.singular or self.kind.lower()
+
+    @property
+    def list_kind(self) -> str:
+        return f"{self.kind}List"
+
+    @property
+    def qualified_kind(self) -> str:
+        """As in messages of invalid objects: `ManagedCluster.cluster.open-cluster-management.io`, `Secret`."""
+        return f"{self.kind}.{self.group}" if self.group else self.kind
+
+    def api_version(self, version: str = "") -> str:
+        return f"{self.group}/{version or self.version}" if self.group else version or self.version
+
+    def subresource(self, name: str) -> Subresource | None:
+        return next((part for part in self.subresources if part.name == name), None)
+
+    @property
+    def has_status(self) -> bool:
+        return self.subresource("status") is not None
+
+
+@dataclass(frozen=True, slots=True)
+class Group:
+    """An API group: name ("" for the legacy core group) and its resources; versions in order of preference."""
+
+    name: str
+    resources: tuple[Resource, ...]
+
+    @property
+    def versions(self) -> tuple[str, ...]:
+        """All versions that any resource is served in, the preferred one first."""
+        stored = [resource.version for resource in self.resources]
+        others = [version.name for resource in self.resources for version in resource.versions]
+        return tuple(dict.fromkeys(stored + others))
+
+
+def selectable_fields(groups: Iterable[Group]) -> dict[GroupResource, FieldExtractor]:
+    """What a storage needs to know to match field selectors."""
+    return {
+        resource.key: resource.selectable for group in groups for resource in group.resources if resource.selectable is not None
+    }
