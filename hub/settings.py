@@ -1,0 +1,247 @@
+"""What an operator may decide about a hub: flags over `HUB_*` environment variables over a YAML file.
+
+One flat list of names for all three: the setting `grpc_listen` is the flag `--grpc-listen`, the variable `HUB_GRPC_LISTEN` and
+the key `grpc_listen` (or `grpc-listen`) of the file. What is wrong is told at once and in full, each problem with its place.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+
+import yaml
+from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
+from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+
+from machinery.durations import parse_duration
+from machinery.logs import LogFormat
+from machinery.product import default_data_dir
+
+ENVIRONMENT_PREFIX = "HUB_"
+MAX_PORT = 65535
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+_GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
+
+
+class SettingsError(Exception):
+    """The settings are wrong: `problems` are sentences, each beginning with its place."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
+        super().__init__("\n".join([f"the settings have {count}:", *(f"  - {problem}" for problem in problems)]))
+        self.problems = tuple(problems)
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port, written `host:port` or `[v6]:port`. A port of 0 stands for "the one that is listened on"."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads `host:port` or a bare host. Raises ValueError."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or text.strip().endswith("]"):
+            host, port = text.strip(), "0"
+        if not _HOST.fullmatch(host) or not port.isdecimal() or int(port) > MAX_PORT:
+            msg = f'"{text}" is not an address: write host:port, such as 127.0.0.1:8443, hub.example.org:443 or [::1]:8443'
+            raise ValueError(msg)
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.port else host
+
+
+def _duration(value: object) -> object:
+    return value if isinstance(value, timedelta) else parse_duration(str(value))
+
+
+def _address(value: object) -> object:
+    return value if value is None or isinstance(value, Address) else Address.parse(str(value))
+
+
+def _words(value: object) -> object:
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+def _positive(duration: timedelta) -> timedelta:
+    if duration <= timedelta():
+        raise ValueError("must be longer than 0s")
+    return duration
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+ListenAddress = Annotated[Address, BeforeValidator(_address)]
+
+
+class Settings(BaseSettings):
+    """All settings of a hub. The descriptions are the program's help."""
+
+    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, arbitrary_types_allowed=True)
+
+    data_dir: Path = Field(
+        default_factory=default_data_dir,
+        description="Where the hub keeps its database, CA, certificates and the admin kubeconfig. Made at the first start.",
+    )
+    database_url: SecretStr | None = Field(
+        None, description="SQLAlchemy URL of the database. Without it: SQLite in the data directory."
+    )
+    grpc_listen: ListenAddress = Field(Address("127.0.0.1", 8443), description="Where agents connect: host:port.")
+    https_listen: ListenAddress = Field(
+        Address("127.0.0.1", 6443), description="Where hubctl, kubectl and consoles connect: host:port."
+    )
+    grpc_advertised: ListenAddress | None = Field(
+        None,
+        description="How agents reach --grpc-listen from where they are: host[:port]. Written into bootstrap kubeconfigs and "
+        "into the serving certificate. Without it: the listening address.",
+    )
+    https_advertised: ListenAddress | None = Field(
+        None,
+        description="How operators and tools reach --https-listen: host[:port]. Written into every kubeconfig and into the "
+        "serving certificate. Without it: the listening address.",
+    )
+    serving_names: Words = Field((), description="More host names and addresses for the serving certificate.")
+    auto_approve: Words = Field(
+        (),
+        description="Cluster names, as globs, that are accepted and whose first certificate is approved without a human. "
+        "Empty: every cluster waits for `hubctl accept` and `hubctl certificate approve`.",
+    )
+    default_lease_duration: Duration = Field(
+        timedelta(seconds=60), description="A new cluster's lease. Silence of five leases makes its availability Unknown."
+    )
+    beat_interval: Duration = Field(
+        timedelta(seconds=10), description="How often agents beat; more often for clusters with a shorter lease."
+    )
+    flush_window: Duration = Field(
+        timedelta(seconds=1), description="Heartbeats are collected this long, then stored in one statement and acknowledged."
+    )
+    agent_lifetime: Duration = Field(timedelta(days=30), description="Validity of an agent's certificate.")
+    recovery_lifetime: Duration = Field(timedelta(days=90), description="Validity of the recovery certificate beside it.")
+    bootstrap_lifetime: Duration = Field(timedelta(hours=1), description="Validity of a bootstrap credential, unless it says.")
+    serving_lifetime: Duration = Field(timedelta(days=365), description="Validity of the doors' certificate.")
+    ca_lifetime: Duration = Field(timedelta(days=3650), description="Validity of the hub's CA.")
+    watch_window: Duration = Field(timedelta(hours=1), description="A watch can resume from changes as old as this.")
+    finished_requests: Duration = Field(timedelta(hours=1), description="Decided certificate requests are kept this long.")
+    shutdown_delay: Annotated[timedelta, BeforeValidator(_duration)] = Field(
+        timedelta(), description="After SIGTERM everything is served this long while /readyz already fails."
+    )
+    log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
+    log_format: LogFormat = Field(LogFormat.JSON, description="json: a line per event for machines; console: for people.")
+
+    @field_validator("grpc_listen", "https_listen")
+    @classmethod
+    def _names_a_port(cls, address: Address) -> Address:
+        if not address.port:
+            raise ValueError("a listening address needs a port between 1 and 65535, as in 127.0.0.1:8443")
+        return address
+
+    @field_validator("https_listen")
+    @classmethod
+    def _ports_differ(cls, address: Address, seen: ValidationInfo) -> Address:
+        if address == seen.data.get("grpc_listen"):
+            raise ValueError(f"both doors cannot listen on {address}: give grpc_listen and https_listen different ports")
+        return address
+
+    @field_validator("auto_approve")
+    @classmethod
+    def _are_globs(cls, globs: tuple[str, ...]) -> tuple[str, ...]:
+        for glob in globs:
+            if not _GLOB.fullmatch(glob):
+                raise ValueError(f'"{glob}" can match no cluster name: use lower-case letters, digits, "-", "*" and "?"')
+        return globs
+
+    @field_validator("default_lease_duration")
+    @classmethod
+    def _is_whole_seconds(cls, duration: timedelta) -> timedelta:
+        if duration % timedelta(seconds=1):
+            raise ValueError("a lease lasts whole seconds, as leaseDurationSeconds has it")
+        return duration
+
+    @field_validator("flush_window")
+    @classmethod
+    def _fits_the_lease(cls, duration: timedelta, seen: ValidationInfo) -> timedelta:
+        lease = seen.data.get("default_lease_duration")
+        if lease is not None and duration > lease:
+            raise ValueError(f"must not be longer than default_lease_duration ({lease.total_seconds():g} s)")
+        return duration
+
+
+def load(flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
+    """The settings from all three places. Raises SettingsError with every problem.
+
+    `environment` None: the process's own. A flag that is None or empty was not given.
+    """
+    given = {name: value for name, value in flags.items() if value is not None and value != ()}
+    from_environment = _environment(environment)
+    from_file, problems = _file(file)
+    places = [
+        ("file " + str(file), {name.replace("-", "_"): value for name, value in from_file.items()}),
+        ("environment", from_environment),
+        ("flags", given),
+    ]
+    merged: dict[str, Any] = {}
+    origin: dict[str, str] = {}
+    for place, values in places:
+        merged |= values
+        origin |= dict.fromkeys(values, place)
+    try:
+        settings = _Merged(**merged)
+    except ValidationError as error:
+        problems += [_problem(entry, origin) for entry in error.errors(include_url=False, include_context=False)]
+    if problems:
+        raise SettingsError(problems)
+    return settings
+
+
+class _Merged(Settings):
+    """The model alone: `load` has read the other places already, and knows which value came from where."""
+
+    @classmethod
+    def settings_customise_sources(
+        cls,
+        settings_cls: type[BaseSettings],  # noqa: ARG003 - the base class passes it by name
+        init_settings: PydanticBaseSettingsSource,
+        *_: Any,
+        **__: Any,
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        return (init_settings,)
+
+
+def _environment(environment: Mapping[str, str] | None) -> dict[str, Any]:
+    if environment is None:
+        return dict(EnvSettingsSource(Settings)())
+    names = {ENVIRONMENT_PREFIX + name.upper(): name for name in Settings.model_fields}
+    return {names[key.upper()]: value for key, value in environment.items() if key.upper() in names}
+
+
+def _file(file: Path | None) -> tuple[dict[str, Any], list[str]]:
+    if file is None:
+        return {}, []
+    try:
+        content = yaml.safe_load(file.read_text("utf-8"))
+    except OSError as error:
+        return {}, [f"file {file}: cannot be read: {error.strerror or error}"]
+    except (yaml.YAMLError, UnicodeDecodeError) as error:
+        words = " ".join(str(error).split())
+        return {}, [f"file {file}: is not YAML: {words}"]
+    if content is None:
+        return {}, []
+    if not isinstance(content, dict) or not all(isinstance(key, str) for key in content):
+        return {}, [f"file {file}: must be a mapping of settings to values"]
+    return content, []
+
+
+def _problem(entry: Mapping[str, Any], origin: Mapping[str, str]) -> str:
+    name, *rest = [str(part) for part in entry["loc"]]
+    path = "".join([name, *(f"[{part}]" for part in rest)])
+    if entry["type"] == "extra_forbidden":
+        message = "there is no such setting"
+    else:
+        message = str(entry["msg"]).removeprefix("Value error, ")
+    return f"{origin.get(name, 'settings')}: {path}: {message}"
