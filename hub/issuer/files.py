@@ -1,0 +1,56 @@
+"""Key and certificate files: 0600, written whole or not at all, never over something that is there unless told so."""
+
+import os
+from pathlib import Path
+
+from machinery.errors import UnavailableError
+
+PRIVATE = 0o600
+
+
+def write_new(path: Path, content: bytes) -> None:
+    """A new file with all of `content`. Raises FileExistsError, UnavailableError when it cannot be written."""
+    staged = _stage(path, content)
+    try:
+        os.link(staged, path)
+    finally:
+        staged.unlink(missing_ok=True)
+    _sync(path.parent)
+
+
+def replace(path: Path, content: bytes) -> None:
+    """The file has `content` from one instant to the next. Raises UnavailableError when it cannot be written."""
+    _stage(path, content).replace(path)
+    _sync(path.parent)
+
+
+def read(path: Path) -> bytes | None:
+    """None: no such file. Raises UnavailableError when it is there and cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def _stage(path: Path, content: bytes) -> Path:
+    staged = path.with_name(f".{path.name}.{os.getpid()}.new")
+    try:
+        staged.unlink(missing_ok=True)
+        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
+        with os.fdopen(descriptor, "wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
+    return staged
+
+
+def _sync(folder: Path) -> None:
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,130 @@
+"""The hub's own certificate authority: a key and a certificate in the data directory, made at the first start.
+
+What is there is never replaced: one file of the pair without the other, an unreadable one or two that do not belong together
+stop the start with a sentence that says what to do, because a new CA would lock every agent out.
+"""
+
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+from typing import Self
+
+from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.issuer import files
+from hub.ports import Issuer
+from machinery import pki
+from machinery.errors import InvalidError
+from machinery.identity import SerialNumber, Subject
+from machinery.product import NAME
+from machinery.tls import Material
+
+CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
+SERVING_CERTIFICATE, SERVING_KEY = "serving.crt", "serving.key"
+RENEW_AT = 1 / 3
+"""Share of its lifetime that a serving certificate may still have before it is replaced."""
+
+
+@dataclass(frozen=True, slots=True)
+class ServingNames:
+    """What the serving certificate is valid for."""
+
+    dns_names: tuple[str, ...] = ()
+    ip_addresses: tuple[str, ...] = ()
+
+
+class LocalIssuer(Issuer):
+    """Signs with a key in this process's memory. Safe to call from several threads."""
+
+    def __init__(self, authority: pki.Authority, *, created: bool = False) -> None:
+        self._authority = authority
+        self.created = created
+        """Whether the CA was made just now: this is the first start."""
+
+    @classmethod
+    def open(cls, folder: Path, lifetimes: Lifetimes, now: datetime) -> Self:
+        """The CA in `folder`, made when neither file is there. Raises InvalidError, UnavailableError."""
+        certificate, key = files.read(folder / CA_CERTIFICATE), files.read(folder / CA_KEY)
+        if certificate is None and key is None:
+            return cls(_create(folder, lifetimes, now), created=True)
+        if certificate is None or key is None:
+            missing, there = (CA_CERTIFICATE, CA_KEY) if certificate is None else (CA_KEY, CA_CERTIFICATE)
+            raise InvalidError(
+                f"{folder / there} is there and {folder / missing} is missing: restore it from a backup, "
+                "or, if this hub never served an agent, delete what is there and start again"
+            )
+        try:
+            return cls(pki.Authority(certificate, key))
+        except InvalidError as error:
+            raise InvalidError(
+                f"{folder / CA_CERTIFICATE} and {folder / CA_KEY} cannot be used: {error.message}. "
+                "Restore both from one backup: a new CA would lock every agent out"
+            ) from None
+
+    @property
+    def trust_bundle(self) -> bytes:
+        return self._authority.certificate
+
+    def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
+        """Raises InvalidError for a key that cannot be used, RuntimeError for a profile that breaks the rules."""
+        if now > self._authority.facts.not_after:
+            raise InvalidError("the hub's CA has expired: nothing can be issued")
+        plan = pki.Plan(
+            subject=profile.subject,
+            public_key=profile.public_key,
+            serial=serial,
+            not_before=max(profile.not_before, self._authority.facts.not_before),
+            not_after=profile.not_after,
+            usage=pki.Usage.SERVER if profile.purpose is Purpose.SERVING else pki.Usage.CLIENT,
+            dns_names=profile.dns_names,
+            ip_addresses=profile.ip_addresses,
+        )
+        return IssuedCertificate(serial, self._authority.sign(plan))
+
+    def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
+        """The serving certificate in `folder`; a new one when none fits the names or it has less than a third to live."""
+        chain, key = files.read(folder / SERVING_CERTIFICATE), files.read(folder / SERVING_KEY)
+        if chain is None or key is None or not self._still_serves(chain, key, names, now):
+            key = pki.generate_key()
+            chain = self.issue(_serving_profile(names, key, lifetimes, now), pki.random_serial(), now).chain
+            files.replace(folder / SERVING_KEY, key)
+            files.replace(folder / SERVING_CERTIFICATE, chain)
+        return Material(chain=chain, key=key, trust=self.trust_bundle)
+
+    def _still_serves(self, chain: bytes, key: bytes, names: ServingNames, now: datetime) -> bool:
+        try:
+            facts = pki.parse_certificate(chain)
+            if not pki.key_matches(chain, key):
+                return False
+        except InvalidError:
+            return False
+        rest = (facts.not_after - now) / (facts.not_after - facts.not_before)
+        same_names = _same(facts.dns_names, names.dns_names) and _same(facts.ip_addresses, names.ip_addresses)
+        return same_names and rest > RENEW_AT and pki.is_issued_by(chain, self.trust_bundle)
+
+
+def _create(folder: Path, lifetimes: Lifetimes, now: datetime) -> pki.Authority:
+    key = pki.generate_key()
+    # Two hubs' CAs never share a name: a peer that trusts both would look for one's signature with the other's key.
+    subject = Subject(common_name=f"{NAME}-ca-{secrets.token_hex(4)}")
+    authority = pki.create_authority(subject, key, pki.random_serial(), now - lifetimes.backdate_serving, now + lifetimes.ca)
+    files.write_new(folder / CA_KEY, key)
+    files.write_new(folder / CA_CERTIFICATE, authority.certificate)
+    return authority
+
+
+def _serving_profile(names: ServingNames, key: bytes, lifetimes: Lifetimes, now: datetime) -> Profile:
+    return Profile(
+        purpose=Purpose.SERVING,
+        subject=Subject(common_name=f"{NAME}-hub"),
+        public_key=pki.public_key_of(key),
+        not_before=now - lifetimes.backdate_serving,
+        not_after=now + lifetimes.serving,
+        dns_names=names.dns_names,
+        ip_addresses=names.ip_addresses,
+    )
+
+
+def _same(one: Sequence[str], other: Sequence[str]) -> bool:
+    return sorted(one) == sorted(other)
