@@ -71,6 +71,12 @@ class Certificates(Protocol):
     def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
         """What was issued for one CertificateSigningRequest: at most one agent certificate and its recovery certificate."""
 
+    def of_key(self, key_hash: str) -> Sequence[CertificateRecord]:
+        """Every record over one public key."""
+
+    def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
+        """The certificates that one bootstrap credential is."""
+
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
 
 
@@ -84,6 +90,8 @@ class Credentials(Protocol):
     def admitted(self, credential: CredentialId) -> frozenset[ClusterName]: ...
 
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None: ...
+
+    def revoke(self, credential: CredentialId, at: datetime) -> None: ...
 
     def all(self) -> Sequence[CredentialRecord]: ...
 

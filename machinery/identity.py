@@ -20,6 +20,7 @@ SerialNumber = NewType("SerialNumber", int)
 SUBJECT_PREFIX = "system:open-cluster-management:"
 ALL_CLUSTERS_GROUP = "system:open-cluster-management:managed-clusters"
 BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
+RECOVERY_USER_PREFIX = "system:recovery:"
 BOOTSTRAP_GROUP = "system:bootstrappers:managedcluster"
 OPERATOR_GROUP = "system:masters"
 AGENT_ID_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
@@ -68,6 +69,11 @@ def agent_subject(cluster: ClusterName, agent: AgentId) -> Subject:
         common_name=f"{SUBJECT_PREFIX}{cluster}:{agent}",
         organizations=frozenset((cluster_group(cluster), ALL_CLUSTERS_GROUP)),
     )
+
+
+def recovery_subject(cluster: ClusterName, agent: AgentId) -> Subject:
+    """The subject of an agent's recovery certificate: no group, so that it is nobody to any Kubernetes API."""
+    return Subject(common_name=f"{RECOVERY_USER_PREFIX}{cluster}:{agent}")
 
 
 def addon_group(cluster: ClusterName, addon: AddOnName) -> str:

@@ -18,6 +18,10 @@ class Purpose(StrEnum):
     SERVING = "serving"
 
 
+AGENTS_PURPOSES = frozenset((Purpose.AGENT, Purpose.RECOVERY, Purpose.ADDON))
+"""What a cluster and its add-ons hold."""
+
+
 @dataclass(frozen=True, slots=True)
 class Profile:
     """Every field of a certificate to be: from the hub's records; only the public key comes from the request."""
@@ -30,6 +34,17 @@ class Profile:
     not_after: datetime
     dns_names: tuple[str, ...] = ()
     ip_addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Holder:
+    """For whom a certificate is: what its record keeps beside the profile."""
+
+    cluster: ClusterName | None = None
+    agent: AgentId | None = None
+    addon: AddOnName | None = None
+    credential: CredentialId | None = None
+    request_uid: str | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,6 +6,8 @@ from datetime import datetime
 from enum import StrEnum
 from typing import Any, NewType
 
+import msgspec
+
 from machinery.selectors import Requirement
 
 Document = Mapping[str, Any]
@@ -33,14 +35,20 @@ class Key:
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:
-    """An object with the very bytes that are served."""
+    """An object with the very bytes that are served; they are decoded when somebody looks into the document."""
 
     kind: Kind
     key: Key
     uid: str
     revision: int
-    document: Document
     encoded: bytes
+    _decoded: list[Document] = field(default_factory=list, repr=False, compare=False)
+
+    @property
+    def document(self) -> Document:
+        if not self._decoded:
+            self._decoded.append(msgspec.json.decode(self.encoded))
+        return self._decoded[0]
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,4 +94,4 @@ class Change:
 
 FieldExtractor = Callable[[Document], Mapping[str, str]]
 SELECTABLE: dict[Kind, FieldExtractor] = {}
-"""Per kind: the selectable fields beside metadata.name and metadata.namespace; filled by the domain module of the kind."""
+"""Per kind: the selectable fields beside metadata.name and metadata.namespace; filled by `hub.domain.selection`."""

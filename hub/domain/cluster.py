@@ -5,9 +5,56 @@ Sources: OCM's ManagedCluster API (conditions, reasons and messages are its word
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from typing import Any
 
+from hub.domain import document as doc
+from hub.domain.change import Document
+from hub.domain.lease import DEFAULT_LEASE_DURATION
+from machinery import conditions
 from machinery.conditions import Condition
+from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName, CredentialId
+from machinery.product import GROUP_SUFFIX
+from machinery.timestamps import format_time
+
+API_VERSION = f"cluster.{GROUP_SUFFIX}/v1"
+KIND = "ManagedCluster"
+RESOURCE = f"managedclusters.cluster.{GROUP_SUFFIX}"
+
+CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
+"""Annotation: the uid of the managed cluster's kube-system namespace; what tells two clusters of one name apart."""
+ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
+AGENT_ANNOTATIONS = "agent.open-cluster-management.io/"
+DUPLICATED = "ManagedClusterDuplicated"
+NODES = "nodes"
+"""The entry of `status.capacity` that counts the nodes."""
+
+HUB_CONDITIONS = frozenset(
+    (conditions.HUB_ACCEPTED, conditions.CLOCK_SYNCED, DUPLICATED, "Deleting", "ManagedClusterImportSucceeded")
+)
+"""What an agent never sets, whatever it reports."""
+MAX_CONDITIONS = 32
+MAX_CLAIMS = 256
+MAX_MESSAGE = 32768
+MAX_CLAIM_NAME = 253
+MAX_CLAIM_VALUE = 1024
+
+AVAILABLE = Condition(conditions.AVAILABLE, conditions.TRUE, "ManagedClusterAvailable", "Managed cluster is available")
+UNAVAILABLE = Condition(
+    conditions.AVAILABLE,
+    conditions.FALSE,
+    "ManagedClusterKubeAPIServerUnavailable",
+    "The kube-apiserver is not ok",
+)
+SILENT = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "ManagedClusterLeaseUpdateStopped",
+    "Registration agent stopped updating its lease.",
+)
+ACCEPTED = Condition(conditions.HUB_ACCEPTED, conditions.TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
+DENIED = Condition(conditions.HUB_ACCEPTED, conditions.FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,3 +109,118 @@ class StatusReport:
     claims: tuple[Claim, ...] = ()
     client_configs: tuple[ClientConfig, ...] = ()
     node_count: int | None = None
+
+
+def joining_document(joining: Joining, lease_duration: timedelta) -> dict[str, Any]:
+    """The ManagedCluster that a join makes: not accepted, as in OCM."""
+    return {
+        "apiVersion": API_VERSION,
+        "kind": KIND,
+        "metadata": {"name": joining.name, "annotations": joining_annotations(joining)},
+        "spec": {
+            "hubAcceptsClient": False,
+            "leaseDurationSeconds": max(1, round(lease_duration.total_seconds())),
+            **_client_configs(joining.client_configs),
+        },
+    }
+
+
+def joining_annotations(joining: Joining) -> dict[str, str]:
+    """The cluster's uid and those annotations that an agent may set."""
+    kept = {note: value for note, value in joining.annotations.items() if note.startswith(AGENT_ANNOTATIONS)}
+    return {**kept, CLUSTER_UID: joining.cluster_uid} if joining.cluster_uid else kept
+
+
+def is_same_cluster(cluster: Document, uid: str) -> bool:
+    """Whether the recorded cluster may be the one with this uid: none recorded yet, or the same."""
+    recorded = doc.annotations(cluster).get(CLUSTER_UID, "")
+    return recorded in ("", uid)
+
+
+def duplicated(joining: Joining) -> Condition:
+    """What operators see when another cluster wanted a name that is taken."""
+    return Condition(
+        DUPLICATED,
+        conditions.TRUE,
+        "AnotherClusterWithThisName",
+        f"A cluster with uid {joining.cluster_uid or 'unknown'} tried to register under this name; "
+        "give it another cluster name, or delete this ManagedCluster if that one is to take its place.",
+    )
+
+
+def is_accepted(cluster: Document) -> bool:
+    return doc.mapping(cluster, "spec").get("hubAcceptsClient") is True
+
+
+def lease_duration(cluster: Document) -> timedelta:
+    """`spec.leaseDurationSeconds`; 0 or absent means the default, as in OCM."""
+    seconds = doc.mapping(cluster, "spec").get("leaseDurationSeconds")
+    return timedelta(seconds=seconds) if isinstance(seconds, int) and seconds > 0 else DEFAULT_LEASE_DURATION
+
+
+def availability(cluster: Document) -> Condition | None:
+    return conditions.find(doc.conditions(cluster), conditions.AVAILABLE)
+
+
+def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word
+    """The condition for an agent's verdict in a beat; None when it told none."""
+    if available is None:
+        return None
+    return AVAILABLE if available else UNAVAILABLE
+
+
+def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[str, Any]:
+    """The document after a status report: only what the agent owns differs. Raises InvalidError."""
+    check_report(report)
+    reported = dict(cluster)
+    for condition in report.conditions:
+        if condition.type not in HUB_CONDITIONS:
+            reported = doc.with_status_condition(reported, condition, now)
+    if report.complete:
+        reported = doc.with_status(reported, **_resources(report))
+    if report.client_configs:
+        reported = doc.with_spec(reported, **_client_configs(report.client_configs))
+    return reported
+
+
+def _resources(report: StatusReport) -> dict[str, Any]:
+    capacity = dict(report.capacity)
+    if report.node_count is not None:
+        capacity[NODES] = str(report.node_count)
+    return {
+        "capacity": capacity,
+        "allocatable": dict(report.allocatable),
+        "version": {"kubernetes": report.kubernetes_version},
+        "clusterClaims": [{"name": claim.name, "value": claim.value} for claim in report.claims],
+    }
+
+
+def _client_configs(configs: tuple[ClientConfig, ...]) -> dict[str, Any]:
+    entries = [{"url": one.url, **({"caBundle": doc.base64_text(one.ca_bundle)} if one.ca_bundle else {})} for one in configs]
+    return {"managedClusterClientConfigs": entries} if entries else {}
+
+
+def check_report(report: StatusReport) -> None:
+    """Raises InvalidError when a report breaks the API's bounds."""
+    if len(report.conditions) > MAX_CONDITIONS or len(report.claims) > MAX_CLAIMS:
+        msg = f"the report has too many entries: at most {MAX_CONDITIONS} conditions and {MAX_CLAIMS} claims"
+        raise InvalidError(msg)
+    for condition in report.conditions:
+        if condition.status not in (conditions.TRUE, conditions.FALSE, conditions.UNKNOWN) or not condition.type:
+            raise InvalidError(
+                f'condition "{condition.type[:80]}" has status "{condition.status[:80]}", not True, False or Unknown'
+            )
+        if len(condition.message) > MAX_MESSAGE:
+            raise InvalidError(f'the message of condition "{condition.type[:80]}" is longer than {MAX_MESSAGE} characters')
+    for claim in report.claims:
+        if not 0 < len(claim.name) <= MAX_CLAIM_NAME or not 0 < len(claim.value) <= MAX_CLAIM_VALUE:
+            raise InvalidError(
+                f'cluster claim "{claim.name[:80]}" breaks the bounds: name 1 to {MAX_CLAIM_NAME}, '
+                f"value 1 to {MAX_CLAIM_VALUE} characters"
+            )
+
+
+def automatically_accepted(cluster: Document, now: datetime) -> dict[str, Any]:
+    """The document after automatic acceptance, with the mark that it happened: it happens once."""
+    marked = doc.with_annotations(cluster, {ACCEPTED_ON: format_time(now)})
+    return doc.with_spec(marked, hubAcceptsClient=True)

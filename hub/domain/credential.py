@@ -1,9 +1,12 @@
 """Bootstrap credentials: who may join, as what, until when, how often."""
 
+from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
+from machinery.errors import ForbiddenError
 from machinery.identity import ClusterName, CredentialId
+from machinery.timestamps import format_time
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,3 +23,18 @@ class CredentialRecord:
     expires_at: datetime
     created_by: str
     revoked_at: datetime | None = None
+
+
+def check(record: CredentialRecord, admitted: Collection[ClusterName], cluster: ClusterName, now: datetime) -> None:
+    """Whether the credential may act for `cluster`. A name that it admitted before costs no use. Raises ForbiddenError."""
+    again = "have a new bootstrap kubeconfig made with `hubctl create bootstrap-kubeconfig`"
+    if record.revoked_at is not None:
+        raise ForbiddenError(f"the bootstrap credential {record.id} is revoked: {again}")
+    if now >= record.expires_at:
+        raise ForbiddenError(f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {again}")
+    if record.cluster is not None and record.cluster != cluster:
+        raise ForbiddenError(f'the bootstrap credential {record.id} is for cluster "{record.cluster}", not for "{cluster}"')
+    if record.uses is not None and cluster not in admitted and len(admitted) >= record.uses:
+        raise ForbiddenError(
+            f"the bootstrap credential {record.id} is used up: its {record.uses} uses were spent on other clusters; {again}"
+        )

@@ -4,10 +4,11 @@ Sources: OCM's lease controller (grace = 5 x leaseDurationSeconds, expired when 
 """
 
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 GRACE_FACTOR = 5
 DEFAULT_LEASE_DURATION = timedelta(seconds=60)
+LEASE_NAME = "managed-cluster-lease"
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,3 +19,18 @@ class Expiry:
     """True: availability is Unknown now, by this look or one before."""
     look_again: timedelta | None
     """After this time; None: at the next beat or change."""
+
+
+def grace(lease_duration: timedelta) -> timedelta:
+    return GRACE_FACTOR * lease_duration
+
+
+def expires_at(last_beat: datetime | None, lease_duration: timedelta, *, window: timedelta, since: datetime) -> datetime:
+    """The instant from which a cluster is silent: never before a full grace after `since`, when beats could first be stored."""
+    heard = since if last_beat is None else max(last_beat, since)
+    return heard + grace(lease_duration) + window
+
+
+def time_left(expiry: datetime, now: datetime) -> timedelta:
+    """Zero at the expiry and after it."""
+    return max(expiry - now, timedelta())

@@ -2,24 +2,51 @@
 
 from collections.abc import Sequence
 from typing import Any
+from uuid import uuid4
 
-from hub.domain.change import StoredObject
+from hub.domain import addon as rules
+from hub.domain import document as doc
+from hub.domain.change import ADDONS, Key, StoredObject
 from hub.ports import Transaction, Written
 from machinery.conditions import Condition
+from machinery.errors import NotFoundError, Subject
 from machinery.identity import AddOnName, ClusterName
+from machinery.product import GROUP_SUFFIX
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
     """Creates (`old` None) or updates. Raises InvalidError, AlreadyExistsError, ConflictError."""
-    raise NotImplementedError
+    before = old.document if old else None
+    document = doc.stamped(rules.admitted(new), before, uid=str(uuid4()), now=tx.now, generations=True)
+    if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
+        return remove(tx, old, actor)
+    return tx.objects.put(ADDONS, document, old, actor)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    raise NotImplementedError
+    """Deletes; while finalizers remain, marks it as deleting."""
+    document = old.document
+    if doc.finalizers(document) and not doc.is_deleting(document):
+        return put(tx, doc.deleting(document, tx.now), old, actor)
+    return tx.objects.delete(ADDONS, old, actor)
+
+
+def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
+    """Raises NotFoundError."""
+    stored = tx.objects.get(ADDONS, Key(cluster, addon))
+    if stored is None:
+        group = f"addon.{GROUP_SUFFIX}"
+        raise NotFoundError(
+            f'managedclusteraddons.{group} "{addon}" not found',
+            subject=Subject(name=addon, group=group, kind="managedclusteraddons"),
+        )
+    return stored
 
 
 def report(
     tx: Transaction, cluster: ClusterName, addon: AddOnName, conditions: Sequence[Condition], actor: str
 ) -> Written | StoredObject:
-    """Sets the conditions that the agent tells; equal content writes nothing. Raises NotFoundError."""
-    raise NotImplementedError
+    """Sets the conditions that the agent tells; equal content writes nothing. Raises NotFoundError, InvalidError."""
+    stored = find(tx, cluster, addon)
+    new = rules.with_report(stored.document, conditions, tx.now)
+    return put(tx, new, stored, actor) if doc.differs(new, stored.document) else stored

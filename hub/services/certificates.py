@@ -1,8 +1,38 @@
-"""Use cases about certificate records."""
+"""Use cases about certificates: a record for every serial before a signature leaves."""
 
-from hub.domain.certificate import CertificateRecord
-from hub.ports import Transaction
+from hashlib import sha256
+from secrets import randbits
+
+from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Holder, IssuedCertificate, Profile
+from hub.ports import Issuer, Transaction
 from machinery.identity import ClusterName, SerialNumber
+
+
+def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> IssuedCertificate:
+    """Records a fresh serial and signs `profile` with it: both exist, or neither."""
+    serial = SerialNumber(randbits(158) | 1 << 158)
+    record = CertificateRecord(
+        serial=serial,
+        purpose=profile.purpose,
+        user=profile.subject.common_name,
+        groups=tuple(sorted(profile.subject.organizations)),
+        not_before=profile.not_before,
+        not_after=profile.not_after,
+        key_hash=key_hash(profile.public_key),
+        issued_at=tx.now,
+        cluster=holder.cluster,
+        agent=holder.agent,
+        addon=holder.addon,
+        credential=holder.credential,
+        request_uid=holder.request_uid,
+    )
+    tx.certificates.add(record)
+    return issuer.issue(profile, serial, tx.now)
+
+
+def key_hash(public_key: bytes) -> str:
+    """Hex SHA-256 of a DER SubjectPublicKeyInfo."""
+    return sha256(public_key).hexdigest()
 
 
 def resolve(tx: Transaction, serial: SerialNumber) -> CertificateRecord | None:
@@ -11,5 +41,9 @@ def resolve(tx: Transaction, serial: SerialNumber) -> CertificateRecord | None:
 
 
 def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:
-    """Revokes every open certificate of a cluster; returns how many."""
-    raise NotImplementedError
+    """Revokes what the cluster and its add-ons hold and is not revoked yet; returns how many. Not its bootstrap credential."""
+    records = tx.certificates.of_cluster(cluster)
+    serials = [record.serial for record in records if record.revoked_at is None and record.purpose in AGENTS_PURPOSES]
+    if serials:
+        tx.certificates.revoke(serials, tx.now, reason)
+    return len(serials)

@@ -1,53 +1,134 @@
 """Use cases about ManagedClusters: the one write path of the kind."""
 
+from datetime import timedelta
 from typing import Any
+from uuid import uuid4
 
-from hub.domain.change import StoredObject
+from hub.domain import admission
+from hub.domain import cluster as rules
+from hub.domain import document as doc
+from hub.domain.approval import matches_rule
+from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.domain.cluster import Joined, Joining, StatusReport
+from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.ports import Transaction, Written
+from hub.services import certificates, credentials
 from machinery.conditions import Condition
-from machinery.identity import ClusterName
+from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
+from machinery.identity import ClusterName, cluster_name
+
+GROUP = rules.RESOURCE.partition(".")[2]
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
     """Creates (`old` None) or updates; owns defaults and admission. Raises InvalidError, AlreadyExistsError, ConflictError."""
-    raise NotImplementedError
+    before = old.document if old else None
+    document = admission.admitted(new, before, tx.now)
+    document = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=True)
+    if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
+        return remove(tx, old, actor)
+    return tx.objects.put(MANAGED_CLUSTERS, document, old, actor)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Deletes, or marks as deleting while finalizers remain."""
-    raise NotImplementedError
+    """Deletes, with its beats, and revokes its certificates; while finalizers remain, marks it as deleting."""
+    document = old.document
+    if doc.finalizers(document) and not doc.is_deleting(document):
+        return put(tx, doc.deleting(document, tx.now), old, actor)
+    certificates.revoke_cluster(tx, ClusterName(old.key.name), "ClusterDeleted")
+    tx.heartbeats.forget(ClusterName(old.key.name))
+    return tx.objects.delete(MANAGED_CLUSTERS, old, actor)
 
 
-def ensure(tx: Transaction, joining: Joining, actor: str) -> Joined:
+def find(tx: Transaction, name: ClusterName) -> StoredObject:
+    """Raises NotFoundError."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if stored is None:
+        raise NotFoundError(f'{rules.RESOURCE} "{name}" not found', subject=_subject(name))
+    return stored
+
+
+def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
     """Creates or finds the ManagedCluster of a join.
 
     A bootstrap credential is checked and admits the name at most once. AlreadyExistsError: the name belongs to a cluster with
-    another uid; commit `note_duplicate` in a transaction of its own, so that operators see it.
+    another uid; commit `note_duplicate` in a transaction of its own, so that operators see it. NotFoundError: a cluster came
+    with its own certificate, and the hub has forgotten it.
     """
-    raise NotImplementedError
+    cluster_name(joining.name)
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", joining.name))
+    if stored is not None and not rules.is_same_cluster(stored.document, joining.cluster_uid):
+        raise AlreadyExistsError(
+            f'the cluster name "{joining.name}" belongs to another cluster: register under another name, '
+            "or have the other ManagedCluster deleted first",
+            subject=_subject(joining.name),
+        )
+    if joining.credential is not None:
+        credentials.admit(tx, joining.credential, joining.name)
+    if stored is None:
+        return _join(tx, joining, actor, lease_duration)
+    _adopt(tx, stored, joining, actor)
+    return Joined(created=False, accepted=rules.is_accepted(stored.document), uid=stored.uid)
+
+
+def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedelta) -> Joined:
+    if joining.credential is None:
+        raise NotFoundError(
+            f'{rules.RESOURCE} "{joining.name}" not found: it was deleted; register again with a bootstrap kubeconfig',
+            subject=_subject(joining.name),
+        )
+    tx.heartbeats.forget(joining.name)
+    document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
+    document = doc.stamped(document, None, uid=str(uuid4()), now=tx.now, generations=True)
+    tx.objects.put(MANAGED_CLUSTERS, document, None, actor)
+    return Joined(created=True, accepted=False, uid=str(document["metadata"]["uid"]))
+
+
+def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str) -> None:
+    """Notes the uid of a cluster that an operator entered before it came, and the annotations that are the agent's."""
+    _write_changed(tx, doc.with_annotations(stored.document, rules.joining_annotations(joining)), stored, actor)
 
 
 def note_duplicate(tx: Transaction, joining: Joining, actor: str) -> None:
     """Sets the condition ManagedClusterDuplicated: another cluster wanted this name."""
-    raise NotImplementedError
+    set_condition(tx, joining.name, rules.duplicated(joining), actor)
 
 
 def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str) -> Written | StoredObject:  # noqa: FBT001 - the field's value
     """Sets `spec.hubAcceptsClient`. Raises NotFoundError."""
-    raise NotImplementedError
+    stored = find(tx, name)
+    return _write_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor)
 
 
 def auto_accept(tx: Transaction, name: ClusterName, globs: tuple[str, ...], actor: str) -> Written | None:
     """Accepts a cluster whose name matches, once: a later denial by hand stands."""
-    raise NotImplementedError
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if stored is None or doc.is_deleting(stored.document) or not matches_rule(name, globs):
+        return None
+    if rules.ACCEPTED_ON in doc.annotations(stored.document):
+        return None
+    return put(tx, rules.automatically_accepted(stored.document, tx.now), stored, actor)
 
 
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:
     """Replaces what the agent owns in the status; equal content writes nothing. ForbiddenError: the hub denies the cluster."""
-    raise NotImplementedError
+    stored = find(tx, name)
+    if not rules.is_accepted(stored.document):
+        raise ForbiddenError(
+            f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`', subject=_subject(name)
+        )
+    return _write_changed(tx, rules.with_report(stored.document, report, tx.now), stored, actor)
 
 
 def set_condition(tx: Transaction, name: ClusterName, condition: Condition, actor: str) -> Written | StoredObject:
-    """Sets one condition that the hub owns. Raises NotFoundError."""
-    raise NotImplementedError
+    """Sets one condition that the hub owns; equal content writes nothing. Raises NotFoundError."""
+    stored = find(tx, name)
+    return _write_changed(tx, doc.with_status_condition(stored.document, condition, tx.now), stored, actor)
+
+
+def _write_changed(tx: Transaction, new: Document, old: StoredObject, actor: str) -> Written | StoredObject:
+    return put(tx, dict(new), old, actor) if doc.differs(new, old.document) else old
+
+
+def _subject(name: str) -> Subject:
+    return Subject(name=name, group=GROUP, kind="managedclusters")

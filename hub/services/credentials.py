@@ -1,11 +1,15 @@
-"""Use cases about bootstrap credentials."""
+"""Use cases about bootstrap credentials: made once, spent once per cluster name."""
 
 from datetime import timedelta
+from uuid import uuid4
 
-from hub.domain.certificate import IssuedCertificate, Lifetimes
+from hub.domain import credential as rules
+from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.domain.credential import CredentialRecord
 from hub.ports import Issuer, Transaction
-from machinery.identity import ClusterName, CredentialId
+from hub.services import certificates
+from machinery.errors import ForbiddenError, InvalidError, NotFoundError
+from machinery.identity import ClusterName, CredentialId, bootstrap_subject
 
 
 def create(
@@ -19,20 +23,50 @@ def create(
     lifetimes: Lifetimes,
     actor: str,
 ) -> tuple[CredentialRecord, IssuedCertificate]:
-    """Records a credential and signs its client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
-    raise NotImplementedError
+    """Records a credential and signs its client certificate over `public_key` (DER SubjectPublicKeyInfo).
 
-
-def admit(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> None:
-    """Spends a use for `cluster`, once per name. Raises ForbiddenError with what is wrong: expired, used up, another's name."""
-    raise NotImplementedError
+    Raises InvalidError when uses or lifetime are not positive, or the key is known already.
+    """
+    duration = lifetime if lifetime is not None else lifetimes.bootstrap
+    if duration <= timedelta() or (uses is not None and uses < 1):
+        raise InvalidError("a bootstrap credential needs a lifetime above zero and at least one use")
+    if tx.certificates.of_key(certificates.key_hash(public_key)):
+        raise InvalidError("the key of the certificate request is already in use: make a new key for this credential")
+    record = CredentialRecord(
+        id=CredentialId(uuid4().hex[:16]),
+        cluster=cluster,
+        uses=uses,
+        created_at=tx.now,
+        expires_at=tx.now + duration,
+        created_by=actor,
+    )
+    tx.credentials.add(record)
+    profile = Profile(
+        Purpose.BOOTSTRAP, bootstrap_subject(record.id), public_key, tx.now - lifetimes.backdate, record.expires_at
+    )
+    return record, certificates.sign(tx, issuer, profile, Holder(cluster=cluster, credential=record.id))
 
 
 def check(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> CredentialRecord:
-    """The credential, when it may act for `cluster`. Raises ForbiddenError."""
-    raise NotImplementedError
+    """The credential, when it may act for `cluster`. Raises ForbiddenError with what is wrong: expired, used up, another's."""
+    record = tx.credentials.by_id(credential)
+    if record is None:
+        raise ForbiddenError("this bootstrap credential is not known here: have a new bootstrap kubeconfig made")
+    rules.check(record, tx.credentials.admitted(credential), cluster, tx.now)
+    return record
+
+
+def admit(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> None:
+    """Spends a use for `cluster`, once per name. Raises ForbiddenError."""
+    check(tx, credential, cluster)
+    if cluster not in tx.credentials.admitted(credential):
+        tx.credentials.admit(credential, cluster, tx.now)
 
 
 def revoke(tx: Transaction, credential: CredentialId) -> None:
     """Ends a credential and its certificate. Raises NotFoundError."""
-    raise NotImplementedError
+    if tx.credentials.by_id(credential) is None:
+        raise NotFoundError(f'bootstrap credential "{credential}" not found')
+    tx.credentials.revoke(credential, tx.now)
+    serials = [record.serial for record in tx.certificates.of_credential(credential) if record.revoked_at is None]
+    tx.certificates.revoke(serials, tx.now, "CredentialRevoked")

@@ -1,15 +1,19 @@
-"""Use cases about Leases: the one write path of the kind."""
+"""Use cases about Leases other than the clusters' own: ordinary objects."""
 
 from typing import Any
+from uuid import uuid4
 
-from hub.domain.change import StoredObject
+from hub.domain import document as doc
+from hub.domain.change import LEASES, StoredObject
 from hub.ports import Transaction, Written
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Creates (`old` None) or updates. Raises InvalidError, AlreadyExistsError, ConflictError."""
-    raise NotImplementedError
+    """Creates (`old` None) or updates. Raises AlreadyExistsError, ConflictError."""
+    before = old.document if old else None
+    document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **new}
+    return tx.objects.put(LEASES, doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False), old, actor)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    raise NotImplementedError
+    return tx.objects.delete(LEASES, old, actor)

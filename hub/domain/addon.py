@@ -1,0 +1,68 @@
+"""ManagedClusterAddOns: which certificates their registrations allow, and what an agent may report of them.
+
+Sources: OCM's addon.open-cluster-management.io/v1beta1 (`status.registrations[]`, and their default subjects).
+"""
+
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from hub.domain import document as doc
+from hub.domain.change import Document
+from hub.domain.request import SIGNER
+from machinery.conditions import Condition
+from machinery.errors import InvalidError
+from machinery.identity import AddOnName, ClusterName, Subject, addon_subject, cluster_name
+from machinery.product import GROUP_SUFFIX
+
+API_VERSION = f"addon.{GROUP_SUFFIX}/v1beta1"
+KIND = "ManagedClusterAddOn"
+MAX_CONDITIONS = 32
+
+
+def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> Subject | None:
+    """The subject that this add-on's registration for a signer names; None: it has no such registration."""
+    name = AddOnName(doc.name(addon))
+    for registration in _registrations(addon):
+        if registration.get("type") == "KubeClient" and signer_name == SIGNER:
+            subject = doc.mapping(registration, "kubeClient", "subject")
+            default = addon_subject(cluster, name, name)
+            return _subject(subject, default)
+        custom = doc.mapping(registration, "customSigner")
+        if registration.get("type") == "CustomSigner" and custom.get("signerName") == signer_name:
+            default = Subject(addon_subject(cluster, name, name).common_name)
+            return _subject(doc.mapping(custom, "subject"), default)
+    return None
+
+
+def alternative_names(addon: AddOnName) -> tuple[str, ...]:
+    """OCM's DNS name of an add-on's client certificate."""
+    return (f"{addon}.addon.{GROUP_SUFFIX}",)
+
+
+def _registrations(addon: Document) -> Iterator[Mapping[str, Any]]:
+    return (entry for entry in doc.sequence(addon, "status", "registrations") if isinstance(entry, Mapping))
+
+
+def _subject(registered: Mapping[str, Any], default: Subject) -> Subject:
+    return Subject(
+        common_name=str(registered.get("user") or default.common_name),
+        organizations=frozenset(map(str, registered.get("groups") or default.organizations)),
+        units=frozenset(map(str, registered.get("organizationUnits") or ())),
+    )
+
+
+def admitted(new: Document) -> dict[str, Any]:
+    """`new` as it is stored. Raises InvalidError."""
+    cluster_name(doc.key(new).namespace)
+    return {**new, "apiVersion": API_VERSION, "kind": KIND, "spec": dict(doc.mapping(new, "spec"))}
+
+
+def with_report(addon: Document, conditions: Sequence[Condition], now: datetime) -> dict[str, Any]:
+    """The document with the conditions that the agent tells. Raises InvalidError."""
+    if len(conditions) > MAX_CONDITIONS:
+        raise InvalidError(f"the report has {len(conditions)} conditions; the limit is {MAX_CONDITIONS}")
+    reported = dict(addon)
+    for condition in conditions:
+        reported = doc.with_status_condition(reported, condition, now)
+    return reported

@@ -1,0 +1,95 @@
+"""What a ManagedCluster must be like to be stored, and what is filled in: OCM's webhooks as pure rules.
+
+Sources: OCM's mutating and validating webhooks (taints' `timeAdded`, client config URLs, the name is a namespace's name).
+"""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from hub.domain import document as doc
+from hub.domain.change import Document
+from hub.domain.cluster import API_VERSION, KIND, RESOURCE
+from hub.domain.lease import DEFAULT_LEASE_DURATION
+from machinery.errors import Cause, InvalidError, Subject
+from machinery.identity import cluster_name
+from machinery.timestamps import format_time
+
+TAINT_EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
+
+
+def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, Any]:
+    """`new` with defaults filled in and taints stamped. Raises InvalidError."""
+    spec = {"hubAcceptsClient": False, **doc.mapping(new, "spec")}
+    spec.setdefault("leaseDurationSeconds", round(DEFAULT_LEASE_DURATION.total_seconds()))
+    if doc.sequence(new, "spec", "taints"):
+        before = doc.sequence(old, "spec", "taints") if old is not None else None
+        spec["taints"] = _stamped_taints(doc.sequence(new, "spec", "taints"), before, now, doc.name(new))
+    document = {**new, "apiVersion": API_VERSION, "kind": KIND, "spec": spec}
+    _check(document)
+    return document
+
+
+def _check(cluster: Document) -> None:
+    causes = [*_name_causes(cluster), *_url_causes(cluster), *_duration_causes(cluster)]
+    if causes:
+        raise invalid(doc.name(cluster), causes)
+
+
+def _name_causes(cluster: Document) -> list[Cause]:
+    try:
+        cluster_name(doc.name(cluster))
+    except InvalidError as error:
+        return [Cause("FieldValueInvalid", f'Invalid value: "{doc.name(cluster)[:80]}": {error.message}', "metadata.name")]
+    return []
+
+
+def _url_causes(cluster: Document) -> list[Cause]:
+    configs = doc.sequence(cluster, "spec", "managedClusterClientConfigs")
+    return [
+        Cause(
+            "FieldValueInvalid",
+            f'Invalid value: "{str(config.get("url", ""))[:200]}": must begin with https://',
+            f"spec.managedClusterClientConfigs[{index}].url",
+        )
+        for index, config in enumerate(configs)
+        if not str(config.get("url", "")).startswith("https://")
+    ]
+
+
+def _duration_causes(cluster: Document) -> list[Cause]:
+    seconds = doc.mapping(cluster, "spec").get("leaseDurationSeconds")
+    if isinstance(seconds, int) and not isinstance(seconds, bool) and 0 <= seconds < 2**31:
+        return []
+    message = f"Invalid value: {str(seconds)[:80]}: must be a number of seconds that is not negative"
+    return [Cause("FieldValueInvalid", message, "spec.leaseDurationSeconds")]
+
+
+def _stamped_taints(taints: Any, before: Any, now: datetime, name: str) -> list[dict[str, Any]]:
+    """Taints with `timeAdded`: the hub's to set when a taint is new or changed, nobody's to touch when it is not."""
+    known = {} if before is None else {taint.get("key"): taint for taint in before if isinstance(taint, Mapping)}
+    stamped = []
+    for index, taint in enumerate(taints):
+        same = known.get(taint.get("key"))
+        kept = same is not None and _without_time(same) == _without_time(taint)
+        added = same.get("timeAdded") if kept and same is not None else format_time(now)
+        chosen = taint.get("timeAdded")
+        if before is not None and chosen and chosen != added:
+            message = f'Forbidden: timeAdded of taint "{taint.get("key")}" is set by the hub'
+            raise invalid(name, [Cause("FieldValueForbidden", message, f"spec.taints[{index}].timeAdded")])
+        stamped.append({**taint, "timeAdded": added})
+    return stamped
+
+
+def _without_time(taint: Mapping[str, Any]) -> dict[str, Any]:
+    return {field: value for field, value in taint.items() if field != "timeAdded" and value != ""}
+
+
+def invalid(name: str, causes: list[Cause]) -> InvalidError:
+    """Kubernetes' words for an object that breaks rules."""
+    listed = ", ".join(f"{cause.field}: {cause.message}" for cause in causes)
+    listed = listed if len(causes) == 1 else f"[{listed}]"
+    group = RESOURCE.partition(".")[2]
+    return InvalidError(
+        f'{KIND}.{group} "{name[:80]}" is invalid: {listed}', subject=Subject(name=name, group=group, kind=KIND), causes=causes
+    )

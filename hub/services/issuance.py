@@ -1,0 +1,140 @@
+"""Approving without a human, and signing what was approved: once per request, records before signatures."""
+
+from dataclasses import dataclass, replace
+from datetime import timedelta
+
+from hub.domain import approval
+from hub.domain import document as doc
+from hub.domain import request as rules
+from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
+from hub.domain.request import APPROVED, FAILED, RequestPhase
+from hub.ports import Issuer, Transaction, Written
+from hub.services import certificates, request_objects, submission
+from machinery import pki
+from machinery.errors import ForbiddenError, InvalidError, MusterError
+from machinery.identity import AddOnName, Subject, agent_subject, cluster_name, recovery_subject
+
+
+@dataclass(frozen=True, slots=True)
+class _Grant:
+    """What an approved request entitles to."""
+
+    purpose: Purpose
+    subject: Subject
+    public_key: bytes
+    dns_names: tuple[str, ...]
+    holder: Holder
+
+
+def review(tx: Transaction, name: str, globs: tuple[str, ...], actor: str) -> Written | None:
+    """Approves what needs no human; everything else is left to an operator, nothing is denied.
+
+    That is: renewals by the subject itself, add-ons of an accepted cluster as they are registered, names that match a rule.
+    """
+    stored = request_objects.find(tx, name)
+    if rules.phase(stored.document) is not RequestPhase.PENDING or not _needs_no_human(tx, stored.document, globs):
+        return None
+    reason, message = rules.AUTO_APPROVED_REASON, rules.AUTO_APPROVED_MESSAGE
+    approved = rules.with_decision(stored.document, APPROVED, reason, message, tx.now)
+    return request_objects.write(tx, approved, stored, actor)
+
+
+def _needs_no_human(tx: Transaction, request: Document, globs: tuple[str, ...]) -> bool:
+    if doc.mapping(request, "spec").get("signerName") != rules.SIGNER:
+        return False
+    try:
+        grant = _grant(tx, request)
+        requester = _requester(tx, request)
+    except MusterError:
+        return False
+    if requester is None or grant.holder.cluster is None:
+        return False
+    if requester.purpose is Purpose.BOOTSTRAP:
+        return grant.purpose is Purpose.AGENT and approval.matches_rule(grant.holder.cluster, globs)
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", grant.holder.cluster))
+    cluster = stored.document if stored else None
+    own = requester.purpose is Purpose.AGENT and requester.cluster == grant.holder.cluster
+    same = grant.purpose is Purpose.ADDON or approval.is_renewal(requester, grant.subject)
+    return own and same and approval.renewal_is_due(requester, cluster, tx.now)
+
+
+def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
+    """Signs an approved request, its recovery certificate with it; what breaks a rule becomes Failed with the reason.
+
+    None: nothing to sign (not approved, issued before, another signer's). Raises NotFoundError.
+    """
+    stored = request_objects.find(tx, name)
+    if not _is_to_sign(tx, stored):
+        return None
+    try:
+        grant = _grant(tx, stored.document)
+    except MusterError as error:
+        failed = rules.with_decision(stored.document, FAILED, rules.REFUSED_REASON, error.message, tx.now)
+        return request_objects.write(tx, failed, stored, actor)
+    grant = replace(grant, holder=replace(grant.holder, request_uid=stored.uid))
+    lifetime = min(rules.requested_duration(stored.document) or lifetimes.agent, lifetimes.agent)
+    issued = _sign(tx, issuer, grant, lifetime, lifetimes)
+    recovery = _sign_recovery(tx, issuer, grant, lifetimes)
+    return request_objects.write(tx, rules.with_certificate(stored.document, issued.chain, recovery), stored, actor)
+
+
+def _is_to_sign(tx: Transaction, stored: StoredObject) -> bool:
+    request = stored.document
+    ours = doc.mapping(request, "spec").get("signerName") == rules.SIGNER
+    return ours and rules.phase(request) is RequestPhase.APPROVED and not tx.certificates.of_request(stored.uid)
+
+
+def _sign(tx: Transaction, issuer: Issuer, grant: _Grant, lifetime: timedelta, lifetimes: Lifetimes) -> IssuedCertificate:
+    profile = Profile(
+        purpose=grant.purpose,
+        subject=grant.subject,
+        public_key=grant.public_key,
+        not_before=tx.now - lifetimes.backdate,
+        not_after=tx.now + lifetime,
+        dns_names=grant.dns_names,
+    )
+    return certificates.sign(tx, issuer, profile, grant.holder)
+
+
+def _sign_recovery(tx: Transaction, issuer: Issuer, grant: _Grant, lifetimes: Lifetimes) -> bytes:
+    if grant.purpose is not Purpose.AGENT or grant.holder.cluster is None or grant.holder.agent is None:
+        return b""
+    subject = recovery_subject(grant.holder.cluster, grant.holder.agent)
+    recovery = replace(grant, purpose=Purpose.RECOVERY, subject=subject)
+    return _sign(tx, issuer, recovery, lifetimes.recovery, lifetimes).chain
+
+
+def _grant(tx: Transaction, request: Document) -> _Grant:
+    """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
+    requester = _requester(tx, request)
+    facts = pki.check_request(rules.pem(request))
+    labels = doc.labels(request)
+    if addon := labels.get(rules.ADDON_LABEL):
+        cluster = cluster_name(labels.get(rules.CLUSTER_LABEL, ""))
+        subject, dns_names = submission.registered(tx, cluster, AddOnName(addon), rules.SIGNER)
+        rules.check_subject(facts, subject, dns_names)
+        holder = Holder(cluster=cluster, addon=AddOnName(addon))
+        granted = _Grant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
+    else:
+        cluster, agent = rules.claimed_agent(facts)
+        if labels.get(rules.CLUSTER_LABEL, cluster) != cluster:
+            raise InvalidError(f'the label {rules.CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
+        holder = Holder(cluster=cluster, agent=agent, credential=requester.credential if requester else None)
+        granted = _Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
+    rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+    return granted
+
+
+def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
+    """The record of the certificate that the requester came with; None: it came through the Kubernetes API.
+
+    Raises ForbiddenError when it was revoked since.
+    """
+    serial = rules.requester_serial(request)
+    if serial is None:
+        return None
+    record = tx.certificates.by_serial(serial)
+    if record is None or record.revoked_at is not None:
+        raise ForbiddenError("the certificate that this request came with was revoked")
+    return record

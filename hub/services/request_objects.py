@@ -1,0 +1,80 @@
+"""Writing, deciding and removing CertificateSigningRequests: the one write path of the kind."""
+
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from hub.domain import document as doc
+from hub.domain import request as rules
+from hub.domain import request_admission as admission
+from hub.domain.change import REQUESTS, Key, Query, StoredObject
+from hub.domain.request import APPROVED, DENIED, Requester, RequestState
+from hub.ports import Transaction, Written
+from machinery import pki
+from machinery.errors import ConflictError, NotFoundError, Subject
+
+RESOURCE = "certificatesigningrequests.certificates.k8s.io"
+
+
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
+    """The Kubernetes API's write: requester's names are filled in, the spec never changes, decisions are never taken back.
+
+    Raises InvalidError, AlreadyExistsError, ConflictError.
+    """
+    if old is None:
+        document = admission.created(new, requester)
+        pki.parse_request(rules.pem(document))
+    else:
+        document = admission.updated(new, old.document, tx.now)
+    return write(tx, document, old, requester.user)
+
+
+def write(tx: Transaction, document: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+    """For the services of this kind: stores what they have decided."""
+    before = old.document if old else None
+    stamped = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False)
+    return tx.objects.put(REQUESTS, stamped, old, actor)
+
+
+def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
+    return tx.objects.delete(REQUESTS, old, actor)
+
+
+def find(tx: Transaction, name: str) -> StoredObject:
+    """Raises NotFoundError."""
+    stored = tx.objects.get(REQUESTS, Key("", name))
+    if stored is None:
+        subject = Subject(name=name, group="certificates.k8s.io", kind="certificatesigningrequests")
+        raise NotFoundError(f'{RESOURCE} "{name}" not found', subject=subject)
+    return stored
+
+
+def state(tx: Transaction, name: str) -> RequestState:
+    """Where the request stands. Raises NotFoundError."""
+    return rules.state(find(tx, name).document)
+
+
+def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: str, actor: str) -> Written | StoredObject:
+    """Approves or denies; the same decision again writes nothing, the opposite one raises ConflictError."""
+    stored = find(tx, name)
+    decision, opposite = (APPROVED, DENIED) if approve else (DENIED, APPROVED)
+    present = {entry.get("type") for entry in doc.conditions(stored.document)}
+    if decision in present:
+        return stored
+    if opposite in present:
+        raise ConflictError(f'certificate request "{name}" is already {opposite.lower()}: a decision is not taken back')
+    return write(tx, rules.with_decision(stored.document, decision, reason, message, tx.now), stored, actor)
+
+
+def expire_finished(
+    tx: Transaction, older_than: timedelta, actor: str, *, pending_older_than: timedelta = timedelta(days=1)
+) -> int:
+    """Removes requests that were issued, denied or failed longer ago, and undecided ones older still; returns how many."""
+    removed = 0
+    for stored in tx.objects.find(REQUESTS, Query()).items:
+        finished = rules.finished_at(stored.document)
+        deadline = finished + older_than if finished else rules.created_at(stored.document) + pending_older_than
+        if tx.now >= deadline:
+            remove(tx, stored, actor)
+            removed += 1
+    return removed

@@ -1,0 +1,106 @@
+"""An agent hands in a certificate signing request: who may ask for what."""
+
+import secrets
+from datetime import timedelta
+from typing import Any
+
+from hub.domain import addon as addons
+from hub.domain import cluster as clusters
+from hub.domain import document as doc
+from hub.domain import request as rules
+from hub.domain.certificate import Purpose
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.domain.request import RequestPhase, Submission
+from hub.ports import Transaction
+from hub.services import certificates, credentials, request_objects
+from machinery import pki
+from machinery.errors import AlreadyExistsError, ForbiddenError, TooManyRequestsError
+from machinery.identity import AGENT_ID_ALPHABET, AddOnName, ClusterName, Subject, agent_id, agent_subject, cluster_name
+from machinery.selectors import Operator, Requirement
+
+SUFFIX_LENGTH = 5
+
+
+def submit(tx: Transaction, submission: Submission) -> str:
+    """Stores an agent's CSR after strict checks; returns metadata.name. Same requester and same bytes: the same name.
+
+    Raises InvalidError, TooLargeError, ForbiddenError, TooManyRequestsError; AlreadyExistsError: another cluster has the name.
+    """
+    cluster_name(submission.cluster)
+    agent_id(submission.agent)
+    facts = pki.check_request(submission.request)
+    _check_standing(tx, submission)
+    expected, dns_names = _expected(tx, submission)
+    rules.check_subject(facts, expected, dns_names)
+    rules.check_key_is_new(submission.cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
+    document = rules.submitted_document(submission, _new_name(submission))
+    if earlier := _earlier(tx, document):
+        return earlier
+    _check_flood(tx, submission)
+    request_objects.write(tx, document, None, submission.requester.user)
+    return doc.name(document)
+
+
+def _check_standing(tx: Transaction, submission: Submission) -> None:
+    """The requester may ask for this cluster at all."""
+    requester = submission.requester
+    if not requester.is_open(tx.now):
+        raise ForbiddenError("the certificate that this request came with is revoked or not valid now")
+    if requester.purpose is Purpose.BOOTSTRAP and requester.credential is not None and submission.addon is None:
+        credentials.admit(tx, requester.credential, submission.cluster)
+        _check_uid(tx, submission)
+    elif requester.purpose is not Purpose.AGENT:
+        raise ForbiddenError(f"a certificate of purpose {requester.purpose} cannot request this certificate")
+    elif requester.cluster != submission.cluster or requester.agent != submission.agent:
+        raise ForbiddenError(
+            f'the certificate request is for agent "{submission.agent}" of cluster "{submission.cluster}", '
+            f'but it comes from agent "{requester.agent}" of cluster "{requester.cluster}"'
+        )
+
+
+def _check_uid(tx: Transaction, submission: Submission) -> None:
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", submission.cluster))
+    if stored is not None and not clusters.is_same_cluster(stored.document, submission.cluster_uid):
+        raise AlreadyExistsError(
+            f'the cluster name "{submission.cluster}" belongs to another cluster: register under another name, '
+            "or have the other ManagedCluster deleted first"
+        )
+
+
+def _expected(tx: Transaction, submission: Submission) -> tuple[Subject, tuple[str, ...]]:
+    """The subject and the DNS names that this request must and may have."""
+    if submission.addon is None:
+        return agent_subject(submission.cluster, submission.agent), ()
+    return registered(tx, submission.cluster, submission.addon.name, submission.addon.signer_name)
+
+
+def registered(tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: str) -> tuple[Subject, tuple[str, ...]]:
+    """Subject and DNS names of an add-on's certificate, as its registration has them. Raises ForbiddenError."""
+    stored = tx.objects.get(ADDONS, Key(cluster, addon))
+    subject = addons.registered_subject(stored.document, cluster, signer) if stored else None
+    if stored is None or subject is None:
+        raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" has no registration with signer "{signer}"')
+    return subject, addons.alternative_names(addon)
+
+
+def _earlier(tx: Transaction, document: dict[str, Any]) -> str | None:
+    asked = Requirement(rules.FINGERPRINT_FIELD, Operator.EQUALS, (rules.fingerprint(document),))
+    found = tx.objects.find(REQUESTS, Query(fields=(asked,), limit=1)).items
+    return found[0].key.name if found else None
+
+
+def _check_flood(tx: Transaction, submission: Submission) -> None:
+    of_cluster = Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (submission.cluster,))
+    pending = Requirement(rules.PHASE_FIELD, Operator.EQUALS, (RequestPhase.PENDING,))
+    query = Query(labels=(of_cluster,), fields=(pending,), limit=rules.MAX_PENDING)
+    if len(tx.objects.find(REQUESTS, query).items) >= rules.MAX_PENDING:
+        raise TooManyRequestsError(
+            f'cluster "{submission.cluster}" has {rules.MAX_PENDING} certificate requests that wait for a decision: '
+            "approve or delete some of them",
+            retry_after=timedelta(minutes=1),
+        )
+
+
+def _new_name(submission: Submission) -> str:
+    suffix = "".join(secrets.choice(AGENT_ID_ALPHABET) for _ in range(SUFFIX_LENGTH))
+    return rules.name_prefix(submission) + suffix
