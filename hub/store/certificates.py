@@ -1,0 +1,95 @@
+"""Certificate records, by serial, cluster, request, key and credential."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
+
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.ports import Certificates
+from hub.store import schema
+from hub.store.encoding import decode_names, encode_names
+from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
+from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+
+_column = schema.certificates.c
+
+
+class SqlCertificates(Certificates):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def add(self, record: CertificateRecord) -> None:
+        self._connection.execute(insert(schema.certificates), _values(record))
+
+    def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
+        found = self._where(_column.serial == _text(serial))
+        return found[0] if found else None
+
+    def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]:
+        return self._where(_column.cluster == cluster)
+
+    def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
+        return self._where(_column.request_uid == request_uid)
+
+    def of_key(self, key_hash: str) -> Sequence[CertificateRecord]:
+        return self._where(_column.key_hash == key_hash)
+
+    def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
+        return self._where(_column.credential == credential, _column.purpose == Purpose.BOOTSTRAP.value)
+
+    def _where(self, *terms: ColumnElement[bool]) -> list[CertificateRecord]:
+        statement = select(schema.certificates).where(*terms).order_by(_column.issued_at, _column.serial)
+        return [_record(row) for row in self._connection.execute(statement)]
+
+    def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
+        """What is revoked already keeps its time and reason."""
+        if serials:
+            chosen = (_column.serial.in_([_text(serial) for serial in serials]), _column.revoked_at.is_(None))
+            changed = update(schema.certificates).where(*chosen)
+            self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason))
+
+
+def _text(serial: SerialNumber) -> str:
+    return f"{serial:x}"
+
+
+def _values(record: CertificateRecord) -> dict[str, Any]:
+    return {
+        "serial": _text(record.serial),
+        "purpose": record.purpose.value,
+        "user": record.user,
+        "groups": encode_names(record.groups),
+        "not_before": to_micros(record.not_before),
+        "not_after": to_micros(record.not_after),
+        "key_hash": record.key_hash,
+        "issued_at": to_micros(record.issued_at),
+        "cluster": record.cluster,
+        "agent": record.agent,
+        "addon": record.addon,
+        "credential": record.credential,
+        "request_uid": record.request_uid,
+        "revoked_at": optional_micros(record.revoked_at),
+        "revoked_reason": record.revoked_reason,
+    }
+
+
+def _record(row: Row[Any]) -> CertificateRecord:
+    return CertificateRecord(
+        serial=SerialNumber(int(row.serial, 16)),
+        purpose=Purpose(row.purpose),
+        user=row.user,
+        groups=decode_names(row.groups),
+        not_before=from_micros(row.not_before),
+        not_after=from_micros(row.not_after),
+        key_hash=row.key_hash,
+        issued_at=from_micros(row.issued_at),
+        cluster=ClusterName(row.cluster) if row.cluster is not None else None,
+        agent=AgentId(row.agent) if row.agent is not None else None,
+        addon=AddOnName(row.addon) if row.addon is not None else None,
+        credential=CredentialId(row.credential) if row.credential is not None else None,
+        request_uid=row.request_uid,
+        revoked_at=optional_instant(row.revoked_at),
+        revoked_reason=row.revoked_reason,
+    )

@@ -1,0 +1,125 @@
+"""The change log: revisions in order, what changed at each, and the past that can be read from it."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
+
+from hub.domain.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
+from hub.domain.selection import selects
+from hub.ports import Changes
+from hub.store import schema
+from hub.store.encoding import decode, decode_values, encode_values
+from hub.store.instants import from_micros, to_micros
+from machinery.errors import ExpiredError
+
+_row = schema.changes.c
+_counter = schema.revision.c
+_ADVANCE = update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value)
+_NEWEST = select(_counter.value)
+_OLDEST = select(_counter.compacted)
+_LOG = insert(schema.changes)
+
+
+class SqlChanges(Changes):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
+        self._check_kept(revision)
+        statement = select(schema.changes).where(_row.revision > revision).order_by(_row.revision).limit(limit)
+        if kinds is not None:
+            statement = statement.where(_row.kind.in_(kinds))
+        return [_change(row) for row in self._connection.execute(statement)]
+
+    def _check_kept(self, revision: int) -> None:
+        oldest = self.oldest()
+        if revision < oldest:
+            raise ExpiredError(
+                f"The provided resource version is too old: changes up to {oldest} are forgotten; list again, watch from there"
+            )
+
+    def newest(self) -> int:
+        return int(self._connection.execute(_NEWEST).scalar_one())
+
+    def oldest(self) -> int:
+        return int(self._connection.execute(_OLDEST).scalar_one())
+
+    def compact(self, before: datetime) -> int:
+        """Forgets what is older; of every object that then existed its last state is kept, for lists as of a later revision."""
+        first_kept = select(func.min(_row.revision)).where(_row.at >= to_micros(before))
+        kept = self._connection.execute(first_kept).scalar_one()
+        point = self.newest() if kept is None else int(kept) - 1
+        if point <= self.oldest():
+            return 0
+        self._connection.execute(update(schema.revision).values(compacted=point))
+        later = schema.changes.alias()
+        same = and_(later.c.kind == _row.kind, later.c.namespace == _row.namespace, later.c.name == _row.name)
+        superseded = select(later.c.revision).where(same, later.c.revision > _row.revision, later.c.revision <= point).exists()
+        forgotten = delete(schema.changes).where(_row.revision <= point, superseded | (_row.type == ChangeType.DELETED.value))
+        return int(self._connection.execute(forgotten).rowcount)
+
+    def advance(self, by: int) -> int:
+        """Takes the next `by` revisions and returns the last; locks the counter until the commit."""
+        return int(self._connection.execute(_ADVANCE, {"by": by}).scalar_one())
+
+    def log(self, changes: Sequence[Change]) -> None:
+        self._connection.execute(_LOG, [_values(change) for change in changes])
+
+    def list_at(self, kind: Kind, query: Query, at: int) -> ObjectPage:
+        """The objects as they were when `at` was the newest revision. Raises ExpiredError."""
+        self._check_kept(at)
+        newest = (
+            select(func.max(_row.revision)).where(_row.kind == kind, _row.revision <= at).group_by(_row.namespace, _row.name)
+        )
+        statement = select(schema.changes).where(_row.revision.in_(newest), _row.type != ChangeType.DELETED.value)
+        past = sorted((_change(row) for row in self._connection.execute(statement)), key=lambda change: change.key)
+        return _page(kind, query, past, at)
+
+
+def _page(kind: Kind, query: Query, past: Sequence[Change], at: int) -> ObjectPage:
+    query = replace(query, at=None)
+    items = [
+        _as_stored(change)
+        for change in past
+        if (query.after is None or change.key > query.after) and selects(kind, query, decode(change.encoded))
+    ]
+    page = items if query.limit is None else items[: query.limit]
+    rest = len(items) - len(page)
+    return ObjectPage(tuple(page), at, rest > 0, rest or None)
+
+
+def _as_stored(change: Change) -> StoredObject:
+    uid = str(decode(change.encoded)["metadata"]["uid"])
+    return StoredObject(change.kind, change.key, uid, change.revision, change.encoded)
+
+
+def _values(change: Change) -> dict[str, Any]:
+    return {
+        "revision": change.revision,
+        "at": to_micros(change.at),
+        "actor": change.actor,
+        "kind": change.kind,
+        "namespace": change.key.namespace,
+        "name": change.key.name,
+        "type": change.type.value,
+        "document": change.encoded,
+        "labels_before": encode_values(change.labels_before),
+        "fields_before": encode_values(change.fields_before),
+    }
+
+
+def _change(row: Row[Any]) -> Change:
+    return Change(
+        revision=row.revision,
+        at=from_micros(row.at),
+        actor=row.actor,
+        kind=Kind(row.kind),
+        key=Key(row.namespace, row.name),
+        type=ChangeType(row.type),
+        encoded=row.document,
+        labels_before=decode_values(row.labels_before),
+        fields_before=decode_values(row.fields_before),
+    )

@@ -1,0 +1,69 @@
+"""Bootstrap credentials and the cluster names that each has admitted."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, insert, select, update
+
+from hub.domain.credential import CredentialRecord
+from hub.ports import Credentials
+from hub.store import schema
+from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
+from machinery.identity import ClusterName, CredentialId
+
+_column = schema.credentials.c
+
+
+class SqlCredentials(Credentials):
+    """In a writing transaction a credential that was read is locked, so that its uses cannot be spent twice."""
+
+    def __init__(self, connection: Connection, *, writable: bool) -> None:
+        self._connection = connection
+        self._writable = writable
+
+    def add(self, record: CredentialRecord) -> None:
+        values = {
+            "id": record.id,
+            "cluster": record.cluster,
+            "uses": record.uses,
+            "created_at": to_micros(record.created_at),
+            "expires_at": to_micros(record.expires_at),
+            "created_by": record.created_by,
+            "revoked_at": optional_micros(record.revoked_at),
+        }
+        self._connection.execute(insert(schema.credentials), values)
+
+    def by_id(self, credential: CredentialId) -> CredentialRecord | None:
+        statement = select(schema.credentials).where(_column.id == credential)
+        row = self._connection.execute(statement.with_for_update() if self._writable else statement).first()
+        return None if row is None else _record(row)
+
+    def admitted(self, credential: CredentialId) -> frozenset[ClusterName]:
+        admissions = schema.admissions.c
+        names = self._connection.execute(select(admissions.cluster).where(admissions.credential == credential)).scalars()
+        return frozenset(ClusterName(name) for name in names)
+
+    def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None:
+        values = {"credential": credential, "cluster": cluster, "at": to_micros(at)}
+        self._connection.execute(insert(schema.admissions), values)
+
+    def revoke(self, credential: CredentialId, at: datetime) -> None:
+        chosen = (_column.id == credential, _column.revoked_at.is_(None))
+        self._connection.execute(update(schema.credentials).where(*chosen).values(revoked_at=to_micros(at)))
+
+    def all(self) -> Sequence[CredentialRecord]:
+        statement = select(schema.credentials).order_by(_column.created_at, _column.id)
+        return [_record(row) for row in self._connection.execute(statement)]
+
+
+def _record(row: Row[Any]) -> CredentialRecord:
+    return CredentialRecord(
+        id=CredentialId(row.id),
+        cluster=ClusterName(row.cluster) if row.cluster is not None else None,
+        uses=row.uses,
+        created_at=from_micros(row.created_at),
+        expires_at=from_micros(row.expires_at),
+        created_by=row.created_by,
+        revoked_at=optional_instant(row.revoked_at),
+    )

@@ -1,0 +1,79 @@
+"""The newest beat of every cluster, and its open session."""
+
+from collections.abc import Iterable, Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, delete, func, or_, select
+from sqlalchemy.dialects import postgresql, sqlite
+
+from hub.domain.heartbeat import Beat, LastBeat
+from hub.ports import Heartbeats
+from hub.store import schema
+from hub.store.instants import optional_instant, to_micros
+from machinery.identity import ClusterName
+
+_column = schema.heartbeats.c
+_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+def _upsert(dialect: str) -> Any:
+    new = _INSERTS[dialect](schema.heartbeats)
+    return new.on_conflict_do_update(
+        index_elements=[_column.cluster],
+        set_={"at": new.excluded.at, "available": func.coalesce(new.excluded.available, _column.available)},
+        where=or_(_column.at.is_(None), new.excluded.at >= _column.at),
+    )
+
+
+_UPSERTS = {dialect: _upsert(dialect) for dialect in _INSERTS}
+
+
+class SqlHeartbeats(Heartbeats):
+    """In a writing transaction a beat that was read is locked: no newer one can be stored before the commit."""
+
+    def __init__(self, connection: Connection, now: datetime, *, writable: bool) -> None:
+        self._connection = connection
+        self._now = to_micros(now)
+        self._writable = writable
+
+    def store(self, beats: Iterable[Beat]) -> None:
+        """In the order of names, so that two replicas never wait for one another."""
+        rows = [
+            {
+                "cluster": beat.cluster,
+                "at": self._now - round(beat.age.total_seconds() * 1_000_000),
+                "available": beat.available,
+            }
+            for beat in sorted(beats, key=lambda beat: beat.cluster)
+        ]
+        if rows:
+            self._connection.execute(_UPSERTS[self._connection.dialect.name], rows)
+
+    def of(self, cluster: ClusterName) -> LastBeat | None:
+        statement = select(schema.heartbeats).where(_column.cluster == cluster)
+        row = self._connection.execute(statement.with_for_update() if self._writable else statement).first()
+        return None if row is None else _beat(row)
+
+    def all(self) -> Sequence[LastBeat]:
+        return [_beat(row) for row in self._connection.execute(select(schema.heartbeats).order_by(_column.cluster))]
+
+    def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
+        values: dict[str, Any] = {"session": session}
+        if agent_version is not None:
+            values["agent_version"] = agent_version
+        new = _INSERTS[self._connection.dialect.name](schema.heartbeats).values(cluster=cluster, **values)
+        self._connection.execute(new.on_conflict_do_update(index_elements=[_column.cluster], set_=values))
+
+    def forget(self, cluster: ClusterName) -> None:
+        self._connection.execute(delete(schema.heartbeats).where(_column.cluster == cluster))
+
+
+def _beat(row: Row[Any]) -> LastBeat:
+    return LastBeat(
+        cluster=ClusterName(row.cluster),
+        at=optional_instant(row.at),
+        available=row.available,
+        session=row.session,
+        agent_version=row.agent_version,
+    )

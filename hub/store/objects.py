@@ -1,0 +1,171 @@
+"""Objects in a transaction: reads that see its own writes, and writes that wait for the revision until the end.
+
+A write is kept in a buffer; `flush`, the last step before the commit, takes the next revisions from the one-row counter, writes
+their numbers into the documents and stores all rows. So the counter's lock is held for the shortest time, and revisions become
+visible in order.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection
+
+from hub.domain import document as doc
+from hub.domain.change import Change, ChangeType, Document, Key, Kind, ObjectPage, Query, StoredObject
+from hub.domain.selection import fields_of, selects
+from hub.ports import Objects, Written
+from hub.store import queries, rows, schema
+from hub.store.changes import SqlChanges
+from hub.store.encoding import encode
+from machinery.errors import AlreadyExistsError, ConflictError, Subject
+
+PENDING = 0
+"""The revision of what is not committed yet."""
+
+
+@dataclass(slots=True)
+class PendingWrite(Written):
+    """One buffered write, later its result."""
+
+    kind: Kind
+    type: ChangeType
+    document: Document
+    seen: StoredObject
+    """What a reader in this transaction sees."""
+    before: StoredObject | None
+    actor: str
+    result: StoredObject | None = None
+
+    @property
+    def stored(self) -> StoredObject:
+        if self.result is None:
+            msg = "the transaction has not committed yet"
+            raise RuntimeError(msg)
+        return self.result
+
+
+class SqlObjects(Objects):
+    def __init__(self, connection: Connection, changes: SqlChanges, now: datetime, *, writable: bool) -> None:
+        self._connection = connection
+        self._changes = changes
+        self._now = now
+        self._writable = writable
+        self._pending: list[PendingWrite] = []
+        self._latest: dict[tuple[Kind, Key], PendingWrite] = {}
+        self._read: dict[tuple[Kind, Key], StoredObject | None] = {}
+
+    def get(self, kind: Kind, key: Key) -> StoredObject | None:
+        if write := self._latest.get((kind, key)):
+            return None if write.type is ChangeType.DELETED else write.seen
+        if (kind, key) in self._read:
+            return self._read[kind, key]
+        row = self._connection.execute(queries.one(kind, key)).first()
+        stored = None if row is None else rows.stored(kind, row)
+        self._read[kind, key] = stored
+        return stored
+
+    def find(self, kind: Kind, query: Query) -> ObjectPage:
+        revision = self._changes.newest()
+        if query.at is not None and query.at != revision:
+            return self._changes.list_at(kind, query, query.at)
+        if any(kind == changed for changed, _ in self._latest):
+            return self._find_with_buffer(kind, query, revision)
+        wanted = None if query.limit is None else query.limit + 1
+        found = self._connection.execute(queries.many(kind, query, wanted)).all()
+        items = tuple(rows.stored(kind, row) for row in found[: query.limit])
+        more = len(found) > len(items)
+        return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
+
+    def _remaining(self, kind: Kind, query: Query, last: Key) -> int | None:
+        if query.labels or query.fields:
+            return None
+        return int(self._connection.execute(queries.count(kind, replace(query, after=last))).scalar_one())
+
+    def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
+        read = self._connection.execute(queries.many(kind, query, None)).all()
+        found = {stored.key: stored for stored in (rows.stored(kind, row) for row in read)}
+        for (changed, key), write in self._latest.items():
+            if changed != kind:
+                continue
+            found.pop(key, None)
+            after = query.after is None or key > query.after
+            if write.type is not ChangeType.DELETED and after and selects(kind, query, write.document):
+                found[key] = write.seen
+        items = tuple(found[key] for key in sorted(found))
+        page = items if query.limit is None else items[: query.limit]
+        return ObjectPage(page, revision, len(items) > len(page), (len(items) - len(page)) or None)
+
+    def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+        key = doc.key(new)
+        self._guard(kind, key, old)
+        earlier = self._latest.get((kind, key))
+        seen = StoredObject(kind, key, str(new["metadata"]["uid"]), PENDING, encode(new, None))
+        if earlier is not None and earlier.type is not ChangeType.DELETED:
+            earlier.document, earlier.seen, earlier.actor = new, seen, actor
+            return earlier
+        return self._buffer(PendingWrite(kind, ChangeType.MODIFIED if old else ChangeType.ADDED, new, seen, old, actor))
+
+    def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written:
+        self._guard(kind, old.key, old)
+        return self._buffer(PendingWrite(kind, ChangeType.DELETED, old.document, old, old, actor))
+
+    def _buffer(self, write: PendingWrite) -> PendingWrite:
+        self._pending.append(write)
+        self._latest[write.kind, write.seen.key] = write
+        return write
+
+    def _guard(self, kind: Kind, key: Key, old: StoredObject | None) -> None:
+        """What the caller read is what is there: a stale caller is told at once, a race is found by the guarded statement."""
+        if not self._writable:
+            msg = "a query does not write"
+            raise RuntimeError(msg)
+        current = self.get(kind, key)
+        resource, _, group = kind.partition(".")
+        subject = Subject(name=key.name, group=group, kind=resource)
+        if old is None:
+            if current is not None:
+                raise AlreadyExistsError(f'{kind} "{key.name}" already exists', subject=subject)
+        elif current is None or (current.uid, current.revision) != (old.uid, old.revision):
+            raise ConflictError(
+                f'Operation cannot be fulfilled on {kind} "{key.name}": the object has been modified; '
+                "please apply your changes to the latest version and try again",
+                subject=subject,
+            )
+
+    def flush(self) -> Sequence[Change]:
+        """Stores what is buffered, as the last step before the commit. Raises RaceError."""
+        if not self._pending:
+            return ()
+        first = self._changes.advance(len(self._pending)) - len(self._pending) + 1
+        guards: dict[tuple[Kind, Key], int] = {}
+        logged = []
+        for revision, write in enumerate(self._pending, first):
+            where = (write.kind, write.seen.key)
+            logged.append(self._store(write, revision, guards.get(where)))
+            guards[where] = revision
+        self._changes.log(logged)
+        return logged
+
+    def _store(self, write: PendingWrite, revision: int, guard: int | None) -> Change:
+        encoded = encode(write.document, revision)
+        stored = StoredObject(write.kind, write.seen.key, write.seen.uid, revision, encoded)
+        rows.store(self._connection, write.type, stored, guard or (write.before.revision if write.before else 0), self._now)
+        before: Document = write.before.document if write.before else {}
+        labels_before, fields_before = doc.labels(before), fields_of(write.kind, before) if before else {}
+        if write.type is not ChangeType.DELETED:
+            rows.index(self._connection, schema.labels, stored.uid, doc.labels(write.document), labels_before)
+            rows.index(self._connection, schema.fields, stored.uid, fields_of(write.kind, write.document), fields_before)
+        write.result = stored
+        return Change(
+            revision=revision,
+            at=self._now,
+            actor=write.actor,
+            kind=write.kind,
+            key=stored.key,
+            type=write.type,
+            encoded=encoded,
+            labels_before=labels_before,
+            fields_before=fields_before,
+        )

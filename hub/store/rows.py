@@ -1,0 +1,74 @@
+"""The statements that keep the rows of one object: the document, its labels and its selectable fields."""
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, update
+
+from hub.domain.change import ChangeType, Key, Kind, StoredObject
+from hub.store import schema
+from hub.store.instants import to_micros
+
+
+class RaceError(Exception):
+    """Another transaction changed what this one read: the use case has to run again."""
+
+
+_column = schema.objects.c
+_AS_READ = (
+    _column.kind == bindparam("of_kind"),
+    _column.namespace == bindparam("of_namespace"),
+    _column.name == bindparam("of_name"),
+    _column.revision == bindparam("of_revision"),
+)
+_INSERT = insert(schema.objects)
+_UPDATE = update(schema.objects).where(*_AS_READ).values(revision=bindparam("revision"), document=bindparam("document"))
+_DELETE = delete(schema.objects).where(*_AS_READ)
+_INDEX = {table: insert(table) for table in (schema.labels, schema.fields)}
+_UNINDEX = {table: delete(table).where(table.c.uid == bindparam("of_uid")) for table in (schema.labels, schema.fields)}
+
+
+def stored(kind: Kind, row: Row[Any]) -> StoredObject:
+    return StoredObject(kind, Key(row[0], row[1]), row[2], row[3], row[4])
+
+
+def store(connection: Connection, change: ChangeType, new: StoredObject, guard: int, now: datetime) -> None:
+    """Writes the row; an existing one only when it still has the revision `guard`. Raises RaceError."""
+    if change is ChangeType.ADDED:
+        connection.execute(_INSERT, _values(new, now))
+        return
+    where: dict[str, Any] = {
+        "of_kind": new.kind,
+        "of_namespace": new.key.namespace,
+        "of_name": new.key.name,
+        "of_revision": guard,
+    }
+    if change is ChangeType.MODIFIED:
+        result = connection.execute(_UPDATE, {**where, "revision": new.revision, "document": new.encoded})
+    else:
+        result = connection.execute(_DELETE, where)
+    if result.rowcount != 1:
+        raise RaceError
+
+
+def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
+    return {
+        "kind": new.kind,
+        "namespace": new.key.namespace,
+        "name": new.key.name,
+        "uid": new.uid,
+        "revision": new.revision,
+        "created_at": to_micros(now),
+        "document": new.encoded,
+    }
+
+
+def index(connection: Connection, table: Table, uid: str, new: Mapping[str, str], old: Mapping[str, str]) -> None:
+    """Brings the side table in line; touches nothing when nothing changed."""
+    if new == old:
+        return
+    if old:
+        connection.execute(_UNINDEX[table], {"of_uid": uid})
+    if entries := [{"uid": uid, "name": name, "value": value} for name, value in new.items()]:
+        connection.execute(_INDEX[table], entries)

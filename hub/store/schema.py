@@ -1,0 +1,142 @@
+"""The tables. Migrations make them; this is what the queries are written against, and a test holds both together.
+
+Instants are microseconds since 1970 in UTC. Keys compare by their bytes, as Kubernetes orders them, on every engine.
+"""
+
+from sqlalchemy import (
+    BigInteger,
+    Boolean,
+    Column,
+    ForeignKey,
+    Index,
+    Integer,
+    LargeBinary,
+    MetaData,
+    Table,
+    Text,
+    UniqueConstraint,
+)
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(column_0_N_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+KeyText = Text().with_variant(Text(collation="C"), "postgresql")
+Counter = BigInteger().with_variant(Integer(), "sqlite")
+
+objects = Table(
+    "objects",
+    metadata,
+    Column("kind", KeyText, primary_key=True),
+    Column("namespace", KeyText, primary_key=True),
+    Column("name", KeyText, primary_key=True),
+    Column("uid", Text, nullable=False, unique=True),
+    Column("revision", Counter, nullable=False),
+    Column("created_at", Counter, nullable=False),
+    Column("document", LargeBinary, nullable=False),
+)
+
+labels = Table(
+    "labels",
+    metadata,
+    Column("uid", Text, ForeignKey("objects.uid", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Index(None, "name", "value", "uid"),
+)
+
+fields = Table(
+    "fields",
+    metadata,
+    Column("uid", Text, ForeignKey("objects.uid", ondelete="CASCADE"), primary_key=True),
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+    Index(None, "name", "value", "uid"),
+)
+
+revision = Table(
+    "revision",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("value", Counter, nullable=False),
+    Column("compacted", Counter, nullable=False),
+)
+
+changes = Table(
+    "changes",
+    metadata,
+    Column("revision", Counter, primary_key=True, autoincrement=False),
+    Column("at", Counter, nullable=False, index=True),
+    Column("actor", Text, nullable=False),
+    Column("kind", KeyText, nullable=False),
+    Column("namespace", KeyText, nullable=False),
+    Column("name", KeyText, nullable=False),
+    Column("type", Text, nullable=False),
+    Column("document", LargeBinary, nullable=False),
+    Column("labels_before", Text, nullable=False),
+    Column("fields_before", Text, nullable=False),
+    Index(None, "kind", "namespace", "name", "revision"),
+)
+
+certificates = Table(
+    "certificates",
+    metadata,
+    Column("serial", Text, primary_key=True),
+    Column("purpose", Text, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("groups", Text, nullable=False),
+    Column("not_before", Counter, nullable=False),
+    Column("not_after", Counter, nullable=False),
+    Column("key_hash", Text, nullable=False, index=True),
+    Column("issued_at", Counter, nullable=False),
+    Column("cluster", Text, index=True),
+    Column("agent", Text),
+    Column("addon", Text),
+    Column("credential", Text, index=True),
+    Column("request_uid", Text),
+    Column("revoked_at", Counter),
+    Column("revoked_reason", Text),
+    UniqueConstraint("request_uid", "purpose"),
+)
+
+credentials = Table(
+    "credentials",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("cluster", Text),
+    Column("uses", Integer),
+    Column("created_at", Counter, nullable=False),
+    Column("expires_at", Counter, nullable=False),
+    Column("created_by", Text, nullable=False),
+    Column("revoked_at", Counter),
+)
+
+admissions = Table(
+    "admissions",
+    metadata,
+    Column("credential", Text, ForeignKey("credentials.id", ondelete="CASCADE"), primary_key=True),
+    Column("cluster", Text, primary_key=True),
+    Column("at", Counter, nullable=False),
+)
+
+heartbeats = Table(
+    "heartbeats",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    Column("at", Counter),
+    Column("available", Boolean),
+    Column("session", Text),
+    Column("agent_version", Text),
+)
+
+facts = Table(
+    "facts",
+    metadata,
+    Column("name", Text, primary_key=True),
+    Column("value", Text, nullable=False),
+)

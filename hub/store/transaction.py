@@ -1,0 +1,60 @@
+"""One unit of work on one connection."""
+
+from collections.abc import Sequence
+from datetime import datetime
+
+from sqlalchemy import Connection
+
+from hub.domain.change import Change
+from hub.ports import Transaction
+from hub.store.certificates import SqlCertificates
+from hub.store.changes import SqlChanges
+from hub.store.credentials import SqlCredentials
+from hub.store.facts import SqlFacts
+from hub.store.heartbeats import SqlHeartbeats
+from hub.store.objects import SqlObjects
+
+
+class SqlTransaction(Transaction):
+    """The parts of a transaction, all on the same connection. Beginning and ending it is the caller's."""
+
+    def __init__(self, connection: Connection, now: datetime, *, writable: bool) -> None:
+        self._now = now
+        self._changes = SqlChanges(connection)
+        self._objects = SqlObjects(connection, self._changes, now, writable=writable)
+        self._certificates = SqlCertificates(connection)
+        self._credentials = SqlCredentials(connection, writable=writable)
+        self._heartbeats = SqlHeartbeats(connection, now, writable=writable)
+        self._facts = SqlFacts(connection)
+
+    @property
+    def now(self) -> datetime:
+        return self._now
+
+    @property
+    def objects(self) -> SqlObjects:
+        return self._objects
+
+    @property
+    def changes(self) -> SqlChanges:
+        return self._changes
+
+    @property
+    def certificates(self) -> SqlCertificates:
+        return self._certificates
+
+    @property
+    def credentials(self) -> SqlCredentials:
+        return self._credentials
+
+    @property
+    def heartbeats(self) -> SqlHeartbeats:
+        return self._heartbeats
+
+    @property
+    def facts(self) -> SqlFacts:
+        return self._facts
+
+    def flush(self) -> Sequence[Change]:
+        """The last step before the commit: revisions and rows of everything that was put or deleted."""
+        return self._objects.flush()
