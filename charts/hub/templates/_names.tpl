@@ -1,0 +1,23 @@
+{{- define "hub.name" -}}
+{{- $name := printf "%s-%s" .Release.Name .Chart.Name }}
+{{- if contains .Chart.Name .Release.Name }}{{ $name = .Release.Name }}{{ end }}
+{{- $name | trunc 52 | trimSuffix "-" }}
+{{- end }}
+
+{{- define "hub.serviceAccountName" -}}
+{{- .Values.serviceAccount.name | default (include "hub.name" .) }}
+{{- end }}
+
+{{- define "hub.selector" -}}
+app.kubernetes.io/name: {{ .Chart.Name }}
+app.kubernetes.io/instance: {{ .Release.Name }}
+{{- end }}
+
+{{- define "hub.labels" -}}
+{{ include "hub.selector" . }}
+app.kubernetes.io/component: hub
+app.kubernetes.io/part-of: muster
+app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
+app.kubernetes.io/managed-by: {{ .Release.Service }}
+helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
+{{- end }}

@@ -1,0 +1,229 @@
+"""The charts as Helm sees them: linted, rendered, and every object held against the Kubernetes schemas, strictly."""
+
+import json
+import re
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import kubernetes_validate
+import pytest
+import yaml
+
+from machinery import product
+
+ROOT = Path(__file__).parents[2]
+CHARTS = ROOT / "charts"
+KUBERNETES = ["1.27", "1.32", "1.37"]
+VALUES: dict[str, dict[str, Any]] = {
+    "hub": {"advertise": {"grpc": "hub.example.com:8443", "https": "hub.example.com:6443"}},
+    "spoke": {"clusterName": "cluster1"},
+}
+FULL: dict[str, dict[str, Any]] = {
+    "hub": VALUES["hub"]
+    | {
+        "autoApprove": ["edge-*", "*"],
+        "database": {"existingSecret": "hub-database"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "persistence": {"size": "10Gi", "storageClassName": "fast"},
+        "service": {"type": "LoadBalancer", "annotations": {"example.com/tcp": "true"}},
+        "podAnnotations": {"example.com/note": "x"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "hub", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "serviceAccount": {"name": "other", "annotations": {"example.com/role": "hub"}},
+    },
+    "spoke": VALUES["spoke"]
+    | {
+        "externalServerURLs": ["https://one.example.com:6443", "https://two.example.com:6443"],
+        "addOns": {"enabled": False},
+        "podAnnotations": {"example.com/note": "x"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists"}],
+        "serviceAccount": {"name": "other", "annotations": {"example.com/role": "spoke"}},
+    },
+}
+
+
+def render(chart: str, values: dict[str, Any], name: str = "muster") -> list[dict[str, Any]]:
+    with helm_python.Chart.load(CHARTS / chart) as loaded:
+        loaded.validate_schema(values)
+        rendered = loaded.render(values, name=name, namespace="fleet")
+    return [
+        document
+        for path, text in sorted(rendered.items())
+        if path.endswith(".yaml")
+        for document in yaml.safe_load_all(text)
+        if document
+    ]
+
+
+def only(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    [found] = [document for document in documents if document["kind"] == kind]
+    return found
+
+
+def pod_spec(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    [workload] = [document for document in documents if document["kind"] in {"Deployment", "StatefulSet"}]
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def environment(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    [container] = pod_spec(documents)["containers"]
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_chart_has_no_lint_finding(chart: str) -> None:
+    report = helm_python.lint(CHARTS / chart, VALUES[chart], strict=True, namespace="fleet")
+    # 1 is "icon is recommended"; everything above it is a finding.
+    assert [message for message in report["messages"] if message["severity"] > 1] == []
+    assert report["errors"] == []
+
+
+@pytest.mark.parametrize("kubernetes", KUBERNETES)
+@pytest.mark.parametrize("values", [VALUES, FULL], ids=["least", "full"])
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_every_rendered_object_is_valid(chart: str, values: dict[str, dict[str, Any]], kubernetes: str) -> None:
+    documents = render(chart, values[chart])
+    assert documents
+    for document in documents:
+        kubernetes_validate.validate(document, kubernetes, strict=True)
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_pods_pass_the_restricted_security_standard(chart: str) -> None:
+    pod = pod_spec(render(chart, VALUES[chart]))
+    assert pod["securityContext"]["runAsNonRoot"] is True
+    assert pod["securityContext"]["runAsUser"] != 0
+    assert pod["securityContext"]["seccompProfile"] == {"type": "RuntimeDefault"}
+    for container in pod["containers"]:
+        security = container["securityContext"]
+        assert security["allowPrivilegeEscalation"] is False
+        assert security["readOnlyRootFilesystem"] is True
+        assert security["capabilities"] == {"drop": ["ALL"]}
+    assert not any({"hostPath"} & set(volume) for volume in pod["volumes"])
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_probes_ask_for_life_and_readiness_where_they_are_served(chart: str) -> None:
+    [container] = pod_spec(render(chart, VALUES[chart]))["containers"]
+    ports = {port["name"] for port in container["ports"]}
+    assert container["livenessProbe"]["httpGet"]["path"] == "/livez"
+    assert container["readinessProbe"]["httpGet"]["path"] == "/readyz"
+    assert container["livenessProbe"]["httpGet"]["port"] in ports
+    assert container["readinessProbe"]["httpGet"]["port"] in ports
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_selectors_find_the_pods_and_everything_is_part_of_the_product(chart: str) -> None:
+    documents = render(chart, VALUES[chart])
+    [workload] = [document for document in documents if document["kind"] in {"Deployment", "StatefulSet"}]
+    labels = workload["spec"]["template"]["metadata"]["labels"]
+    assert workload["spec"]["selector"]["matchLabels"].items() <= labels.items()
+    assert {document["metadata"]["labels"]["app.kubernetes.io/part-of"] for document in documents} == {product.PART_OF}
+    if chart == "hub":
+        assert only(documents, "Service")["spec"]["selector"].items() <= labels.items()
+
+
+def test_service_of_the_hub_has_both_doors() -> None:
+    documents = render("hub", VALUES["hub"])
+    [container] = pod_spec(documents)["containers"]
+    named = {port["name"]: port["containerPort"] for port in container["ports"]}
+    served = {port["targetPort"]: port["port"] for port in only(documents, "Service")["spec"]["ports"]}
+    assert named == served == {"grpc": 8443, "https": 6443}
+
+
+def test_hub_advertises_what_the_values_say() -> None:
+    variables = environment(render("hub", VALUES["hub"]))
+    assert variables["HUB_GRPC_ADVERTISED"] == "hub.example.com:8443"
+    assert variables["HUB_HTTPS_ADVERTISED"] == "hub.example.com:6443"
+
+
+def test_database_url_comes_from_a_secret_and_never_from_values() -> None:
+    assert "HUB_DATABASE_URL" not in environment(render("hub", VALUES["hub"]))
+    url = environment(render("hub", FULL["hub"]))["HUB_DATABASE_URL"]
+    assert url == {"secretKeyRef": {"name": "hub-database", "key": "url"}}
+
+
+@pytest.mark.parametrize(
+    ("chart", "values", "named"),
+    [
+        ("hub", {}, "advertise"),
+        ("hub", {"advertise": {"grpc": "hub.example.com", "https": "hub.example.com:6443"}}, "grpc"),
+        ("hub", VALUES["hub"] | {"defaultLeaseDuration": "sixty"}, "defaultLeaseDuration"),
+        ("hub", VALUES["hub"] | {"autoAprove": ["*"]}, "autoAprove"),
+        ("spoke", {"clusterName": "Not_A_Name"}, "clusterName"),
+        ("spoke", {"externalServerURLs": ["http://plain.example.com"]}, "externalServerURLs"),
+    ],
+)
+def test_bad_values_are_refused_by_name(chart: str, values: dict[str, Any], named: str) -> None:
+    with helm_python.Chart.load(CHARTS / chart) as loaded, pytest.raises(helm_python.HelmError, match=named):
+        loaded.validate_schema(values)
+
+
+def _granted(documents: list[dict[str, Any]], kind: str) -> dict[str, set[str]]:
+    return {resource: set(rule["verbs"]) for rule in only(documents, kind)["rules"] for resource in rule["resources"]}
+
+
+def test_agent_may_do_what_it_must_and_no_more() -> None:
+    read = {"get", "list", "watch"}
+    granted = _granted(render("spoke", FULL["spoke"]), "ClusterRole")
+    assert granted == {
+        "nodes": read,
+        "namespaces": read | {"create", "update", "patch"},
+        "clusterclaims": read,
+        "clusterproperties": read,
+    }
+    own = _granted(render("spoke", FULL["spoke"]), "Role")
+    assert set(own) == {"secrets", "configmaps", "leases", "events"}
+    assert own["secrets"] == read | {"create", "update", "patch", "delete"}
+
+
+def test_add_ons_widen_the_agents_rights_to_their_namespaces() -> None:
+    granted = _granted(render("spoke", VALUES["spoke"]), "ClusterRole")
+    assert {"secrets", "leases"} <= set(granted)
+    assert granted["leases"] == {"get", "list", "watch"}
+
+
+def test_bindings_name_the_account_that_the_pod_uses() -> None:
+    for values in (VALUES["spoke"], FULL["spoke"]):
+        documents = render("spoke", values)
+        account = pod_spec(documents)["serviceAccountName"]
+        assert only(documents, "ServiceAccount")["metadata"]["name"] == account
+        for kind in ("ClusterRoleBinding", "RoleBinding"):
+            binding = only(documents, kind)
+            assert binding["subjects"] == [{"kind": "ServiceAccount", "name": account, "namespace": "fleet"}]
+            assert binding["roleRef"]["name"] == only(documents, kind.removesuffix("Binding"))["metadata"]["name"]
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_notes_render(chart: str) -> None:
+    with helm_python.Chart.load(CHARTS / chart) as loaded:
+        rendered = loaded.render(FULL[chart], name="muster", namespace="fleet")
+    [notes] = [text for path, text in rendered.items() if path.endswith("NOTES.txt")]
+    assert "fleet" in notes
+    assert "{{" not in notes
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_names_fit_a_label_for_the_longest_release_name(chart: str) -> None:
+    for document in render(chart, VALUES[chart], name="a" * 53):
+        assert re.fullmatch(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?", document["metadata"]["name"])
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_chart_bears_the_products_version(chart: str) -> None:
+    described = yaml.safe_load((CHARTS / chart / "Chart.yaml").read_text())
+    project = re.search(r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text(), re.MULTILINE)
+    assert project
+    assert described["name"] == f"{product.NAME}-{chart}"
+    assert described["version"] == described["appVersion"] == project[1]
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_every_value_is_described_by_the_schema(chart: str) -> None:
+    values = yaml.safe_load((CHARTS / chart / "values.yaml").read_text())
+    schema = json.loads((CHARTS / chart / "values.schema.json").read_text())
+    assert set(values) <= set(schema["properties"])
