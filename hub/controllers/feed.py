@@ -1,0 +1,78 @@
+"""Keys for controllers from the store: all objects once, then every change, in order and without a gap."""
+
+import asyncio
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+import msgspec
+import structlog
+
+from hub.domain.change import Change, ChangeType, Document, Key, Kind, Query, StoredObject
+from hub.ports import Store, Transaction
+from machinery.errors import ExpiredError
+
+log = structlog.get_logger(__name__)
+
+Wanted = Callable[[Document], bool]
+PAGE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class Route:
+    """Sends the keys of one kind to one controller; `wanted` spares it what it would not act on."""
+
+    kind: Kind
+    enqueue: Callable[[Key], None]
+    wanted: Wanted = lambda _document: True
+
+
+class Feed:
+    """Follows the store for several routes at once. Deleted objects are not sent: there is nothing to bring into line."""
+
+    def __init__(self, store: Store, routes: Sequence[Route]) -> None:
+        self._store = store
+        self._routes: Mapping[Kind, Sequence[Route]] = {
+            route.kind: [each for each in routes if each.kind == route.kind] for route in routes
+        }
+        self.synced = asyncio.Event()
+        """Set when all objects there were at the start have been sent."""
+
+    async def run(self) -> None:
+        """Works until cancelled. A log that was compacted under it makes it begin again from all objects."""
+        while True:
+            revision = await self.resync()
+            self.synced.set()
+            try:
+                async for changes in self._store.follow(revision, self._routes.keys()):
+                    for change in changes:
+                        self._send_change(change)
+            except ExpiredError:
+                log.warning("change log was compacted under the controllers: reading all objects again", after=revision)
+
+    async def resync(self) -> int:
+        """Sends all objects; returns the revision from which changes follow."""
+        revision = await self._store.read(lambda tx: tx.changes.newest())
+        for kind in self._routes:
+            after: Key | None = None
+            while True:
+                items, more = await self._store.read(_page, kind, after)
+                for stored in items:
+                    self._send(kind, stored.key, stored.document)
+                if not more:
+                    break
+                after = items[-1].key
+        return revision
+
+    def _send_change(self, change: Change) -> None:
+        if change.type is not ChangeType.DELETED:
+            self._send(change.kind, change.key, msgspec.json.decode(change.encoded))
+
+    def _send(self, kind: Kind, key: Key, document: Document) -> None:
+        for route in self._routes.get(kind, ()):
+            if route.wanted(document):
+                route.enqueue(key)
+
+
+def _page(tx: Transaction, kind: Kind, after: Key | None) -> tuple[tuple[StoredObject, ...], bool]:
+    page = tx.objects.find(kind, Query(limit=PAGE, after=after))
+    return page.items, page.more

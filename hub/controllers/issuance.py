@@ -1,0 +1,29 @@
+"""Owns `status.certificate`: an approved request is signed at once, and once."""
+
+from hub.controllers import ACTOR
+from hub.controllers.batch import Batched
+from hub.domain import request as rules
+from hub.domain.certificate import Lifetimes
+from hub.domain.change import Document
+from hub.domain.request import RequestPhase
+from hub.ports import Issuer, Store, Transaction
+from hub.services import requests
+
+NAME = "issuance"
+
+
+def wanted(request: Document) -> bool:
+    """Approved, not signed."""
+    return rules.phase(request) is RequestPhase.APPROVED
+
+
+class Issuance(Batched):
+    """Signs with `issuer`; the hub's records say what."""
+
+    def __init__(self, store: Store, issuer: Issuer, lifetimes: Lifetimes) -> None:
+        super().__init__(store)
+        self._issuer = issuer
+        self._lifetimes = lifetimes
+
+    def step(self, tx: Transaction, name: str) -> None:
+        requests.issue(tx, name, self._issuer, self._lifetimes, f"{ACTOR}:{NAME}")
