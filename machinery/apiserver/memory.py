@@ -4,7 +4,7 @@ import asyncio
 import uuid
 from bisect import bisect_right, insort
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Iterable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -126,7 +126,8 @@ class _Watcher:
 class MemoryStorage(Storage):
     """Objects in dictionaries, the newest `history` changes for watches and for pages of older revisions.
 
-    `selectable` says which fields of a resource field selectors may name beside metadata.name and metadata.namespace.
+    `selectable` says which fields of a resource field selectors may name beside metadata.name and metadata.namespace. `uid`
+    gives the uid of an object that is made; by default a random one.
     """
 
     def __init__(
@@ -134,12 +135,14 @@ class MemoryStorage(Storage):
         selectable: Mapping[GroupResource, FieldExtractor] | None = None,
         *,
         clock: Clock | None = None,
+        uid: Callable[[GroupResource, Key], str] = lambda _resource, _key: str(uuid.uuid4()),
         history: int = 10_000,
         queue: int = 1_000,
         bookmark_every: timedelta = timedelta(seconds=10),
     ) -> None:
         self._selectable = dict(selectable or {})
         self._clock = clock or SystemClock()
+        self._uid = uid
         self._history: deque[_Record] = deque(maxlen=history)
         self._shelves: dict[GroupResource, _Shelf] = {}
         self._watchers: set[_Watcher] = set()
@@ -176,7 +179,7 @@ class MemoryStorage(Storage):
         del actor  # memory keeps no log of who did what
         if key in self._shelf(resource).entries:
             raise AlreadyExistsError(f'{resource} "{key.name}" already exists')
-        own = {"uid": str(uuid.uuid4()), "creationTimestamp": format_time(self._clock.now())}
+        own = {"uid": self._uid(resource, key), "creationTimestamp": format_time(self._clock.now())}
         entry = self._stamped(resource, key, document, own)
         if not dry_run:
             await self._commit(_Record(resource, entry.stored.revision, None, entry, deleted=False))
