@@ -10,7 +10,6 @@ from hub.services import requests
 from machinery.controller import Reconciler
 
 NAME = "request-cleanup"
-AT_MOST = 500
 
 log = structlog.get_logger(__name__)
 
@@ -23,8 +22,7 @@ class RequestCleanup(Reconciler[str]):
         self._keep = keep
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Comes back at once while there is more, so that no transaction is long."""
-        gone = await self._store.run(requests.expire_finished, self._keep, f"{ACTOR}:{NAME}", AT_MOST)
+        gone = await self._store.run(requests.expire_finished, self._keep, f"{ACTOR}:{NAME}")
         if gone:
             log.info("finished requests removed", count=gone)
-        return timedelta() if gone >= AT_MOST else None
+        return None

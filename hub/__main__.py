@@ -1,0 +1,85 @@
+"""The program `hub`: `hub serve` runs a hub until it is told to stop, `hub version` says which one this is."""
+
+import sys
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import click
+
+from hub.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load
+from machinery.product import TITLE, version
+
+SETTINGS_FAILED = 2
+NO_FLAGS = frozenset({"database_url"})
+"""May hold a password, and the command line of a process is readable by everyone."""
+
+EPILOG = f"""
+Every flag is also an environment variable ({ENVIRONMENT_PREFIX}GRPC_LISTEN for --grpc-listen) and a key of the YAML file that
+--config names (grpc_listen); flags win over the environment, and that over the file. Durations are written 500ms, 60s, 5m,
+1h30m, 30d. The database's URL may hold a
+password, so it has no flag: HUB_DATABASE_URL or database_url, without it SQLite in the data directory.
+
+The first start makes the data directory with the database, the CA, the serving certificate and admin.kubeconfig; use that with
+hubctl or kubectl. SIGTERM or SIGINT stops the hub cleanly, a second one at once.
+"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 120})
+def main() -> None:
+    """The hub of a fleet of Kubernetes clusters."""
+
+
+def _settings_options(command: Callable[..., None]) -> Callable[..., None]:
+    for name, field in reversed(Settings.model_fields.items()):
+        if name in NO_FLAGS:
+            continue
+        default = field.get_default(call_default_factory=True, validated_data={})
+        multiple = isinstance(default, tuple)
+        command = click.option(
+            f"--{name.replace('_', '-')}",
+            name,
+            multiple=multiple,
+            metavar="TEXT" if multiple else _metavar(default),
+            help=f"{field.description}{' May be repeated.' if multiple else _default(default)}",
+        )(command)
+    return command
+
+
+def _metavar(default: object) -> str:
+    return {"timedelta": "DURATION", "Address": "HOST:PORT", "PosixPath": "DIRECTORY"}.get(type(default).__name__, "TEXT")
+
+
+def _default(default: Any) -> str:
+    from datetime import timedelta  # noqa: PLC0415 - only for help
+
+    from machinery.durations import format_duration  # noqa: PLC0415 - only for help
+
+    if default is None:
+        return ""
+    return f"  [default: {format_duration(default) if isinstance(default, timedelta) else default}]"
+
+
+@main.command(epilog=EPILOG)
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with settings.")
+@_settings_options
+def serve(config: Path | None, **flags: Any) -> None:
+    """Serve agents over gRPC and operators over HTTPS until told to stop."""
+    try:
+        settings = load(flags, config)
+    except SettingsError as error:
+        click.echo(f"hub: {error}", err=True)
+        sys.exit(SETTINGS_FAILED)
+    from hub import app  # noqa: PLC0415 - help and settings errors come at once
+
+    sys.exit(app.main(settings))
+
+
+@main.command(name="version")
+def version_command() -> None:
+    """Say which version this is."""
+    click.echo(f"{TITLE} {version()}")
+
+
+if __name__ == "__main__":
+    main(prog_name="hub")

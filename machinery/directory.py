@@ -1,0 +1,96 @@
+"""A program's own directory: made private at the first start, used by one process at a time, written whole or not at all."""
+
+import fcntl
+import os
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+from machinery.errors import UnavailableError
+
+PRIVATE_DIRECTORY = 0o700
+PRIVATE_FILE = 0o600
+
+
+class DataDirectory:
+    """A `with` block that owns the directory at `path`; `owner` names the program in its sentences."""
+
+    def __init__(self, path: Path, owner: str) -> None:
+        self.path = path
+        self._owner = owner
+        self._lock_name = f"{owner}.lock"
+        self._lock: int | None = None
+
+    def __enter__(self) -> Self:
+        """Raises UnavailableError: it cannot be made or written, or another process has it."""
+        self._create()
+        descriptor = self._open_lock()
+        try:
+            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            holder = os.pread(descriptor, 32, 0).decode("ascii", "replace").strip() or "unknown"
+            os.close(descriptor)
+            raise UnavailableError(
+                f"the data directory {self.path} is in use by another {self._owner} (process {holder}): "
+                "stop that one, or give this one a data directory of its own"
+            ) from None
+        self._lock = descriptor
+        self._note_holder(descriptor)
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
+        if self._lock is not None:
+            os.close(self._lock)  # the lock goes with its file; the file stays, so that nobody locks a deleted one
+            self._lock = None
+
+    def read(self, name: str) -> bytes | None:
+        """None: there is no such file. Raises UnavailableError."""
+        path = self.path / name
+        try:
+            return path.read_bytes()
+        except FileNotFoundError:
+            return None
+        except OSError as error:
+            raise UnavailableError(f"{path} cannot be read: {error.strerror}") from error
+
+    def write(self, name: str, content: bytes) -> Path:
+        """The file has `content`, readable by its owner only, from one instant to the next. Raises UnavailableError."""
+        path = self.path / name
+        staged = path.with_name(f".{name}.new")
+        try:
+            staged.unlink(missing_ok=True)
+            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE)
+            with os.fdopen(descriptor, "wb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            staged.replace(path)
+        except OSError as error:
+            raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
+        return path
+
+    def _create(self) -> None:
+        try:
+            self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)
+        except FileExistsError:
+            raise UnavailableError(f"the data directory {self.path} is a file: name another, or move the file away") from None
+        except OSError as error:
+            raise UnavailableError(f"the data directory {self.path} cannot be made: {error.strerror}") from error
+
+    def _open_lock(self) -> int:
+        try:
+            return os.open(self.path / self._lock_name, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, PRIVATE_FILE)
+        except OSError as error:
+            raise UnavailableError(
+                f"the data directory {self.path} cannot be written ({error.strerror}): "
+                f"the {self._owner} keeps all its data there, so make it writable or name another"
+            ) from error
+
+    def _note_holder(self, descriptor: int) -> None:
+        try:
+            os.ftruncate(descriptor, 0)
+            os.pwrite(descriptor, f"{os.getpid()}\n".encode(), 0)
+        except OSError as error:
+            os.close(descriptor)
+            self._lock = None
+            raise UnavailableError(f"the data directory {self.path} cannot be written: {error.strerror}") from error
