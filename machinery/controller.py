@@ -6,7 +6,7 @@ log, watch, session, scheduler) is not known here.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Hashable
+from collections.abc import Callable, Hashable
 from datetime import timedelta
 from random import Random
 from typing import Generic, Protocol, TypeVar
@@ -87,15 +87,25 @@ class WorkQueue(Generic[K]):
 
 
 class Controller(Generic[K]):
-    """Runs a reconciler on a queue until it is cancelled; a step in progress is awaited, not torn."""
+    """Runs a reconciler on a queue until it is cancelled; a step in progress is awaited, not torn.
+
+    With a `grace` a step is torn when it goes on for longer than that after the cancellation: for steps that wait on others.
+    """
 
     def __init__(
-        self, name: str, reconciler: Reconciler[K], *, workers: int = 1, observe: Callable[[str, str], None] | None = None
+        self,
+        name: str,
+        reconciler: Reconciler[K],
+        *,
+        workers: int = 1,
+        observe: Callable[[str, str], None] | None = None,
+        grace: timedelta | None = None,
     ) -> None:
         self.name = name
         self.queue: WorkQueue[K] = WorkQueue()
         self._reconciler = reconciler
         self._workers = workers
+        self._grace = grace
         self._failures: dict[K, Backoff] = {}
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
@@ -115,8 +125,8 @@ class Controller(Generic[K]):
     async def _work(self) -> None:
         while True:
             key = await self.queue.get()
-            step = asyncio.ensure_future(self._step(key))
-            await _finish(step)
+            step = asyncio.create_task(self._step(key), name=f"{self.name} step")
+            await _finish(step, self._grace)
 
     async def _step(self, key: K) -> None:
         try:
@@ -150,10 +160,13 @@ class Controller(Generic[K]):
         self.queue.add_after(key, delay)
 
 
-async def _finish(step: Awaitable[None]) -> None:
+async def _finish(step: asyncio.Task[None], grace: timedelta | None) -> None:
     """Awaits `step` even when we are cancelled meanwhile, then lets the cancellation go on."""
     try:
         await asyncio.shield(step)
     except asyncio.CancelledError:
-        await step
+        await asyncio.wait([step], timeout=None if grace is None else grace.total_seconds())
+        if not step.done():
+            step.cancel()
+            await asyncio.wait([step])
         raise

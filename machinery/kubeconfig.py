@@ -7,6 +7,7 @@ paths relative to the file. A file without the extension is one for the driver `
 
 import base64
 import binascii
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -101,8 +102,11 @@ def read_kubeconfig(path: Path) -> Kubeconfig:
     return parse_kubeconfig(text, source=str(path), folder=path.parent)
 
 
-def parse_kubeconfig(text: bytes, *, source: str, folder: Path | None = None) -> Kubeconfig:
-    """The current context of a kubeconfig in memory; relative paths in it start at `folder`. Raises InvalidError."""
+def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None) -> Kubeconfig:
+    """The current context of a kubeconfig in memory; relative paths in it start at `folder`, which may be in memory too.
+
+    Raises InvalidError.
+    """
     return _Reader(source, folder).read(text)
 
 
@@ -163,7 +167,7 @@ def _encode(pem: bytes) -> str:
 class _Reader:
     """One reading of one file; every error names it."""
 
-    def __init__(self, source: str, folder: Path | None) -> None:
+    def __init__(self, source: str, folder: Path | Mapping[str, bytes] | None) -> None:
         self._source = source
         self._folder = folder
 
@@ -246,6 +250,8 @@ class _Reader:
             return None
         if not isinstance(path, str) or self._folder is None:
             raise self._wrong(f"names a file for {name} of {owner} where only inline data can be used")
+        if not isinstance(self._folder, Path):
+            return self._folder.get(path)
         try:
             return (self._folder / path).read_bytes()
         except OSError as error:

@@ -4,7 +4,7 @@
 `Cluster` is the managed cluster, `Secrets` the component namespace of the management cluster.
 """
 
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -129,7 +129,7 @@ class HubSession(Protocol):
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
         """Sends an add-on's conditions; returns the revision at which they are durable."""
 
-    def desired(self) -> AsyncIterator[Desired]:
+    def desired(self) -> AsyncGenerator[Desired, None]:
         """What the hub wants: the present state at once, then every change."""
 
     async def ended(self) -> Exception:
@@ -166,7 +166,7 @@ class HubClient(Protocol):
     ) -> str:
         """Submits a CSR (PEM) and returns its name; the same bytes again return the same name."""
 
-    def follow_request(self, name: str) -> AsyncIterator[RequestState]:
+    def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
         """The state at once and at every change, until it is decided for good."""
 
     def session(self, cluster_uid: str) -> AbstractAsyncContextManager[HubSession]:

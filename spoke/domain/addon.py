@@ -1,8 +1,19 @@
-"""Add-ons of this cluster, as the hub describes them."""
+"""Add-ons of this cluster, as the hub describes them, and what their leases say of them.
+
+Source of the lease rule: OCM. An add-on's agent renews a lease of its own name; five times sixty seconds without a renewal
+make it unavailable.
+"""
 
 from dataclasses import dataclass
+from datetime import datetime, timedelta
 
-from machinery.identity import AddOnName
+from machinery.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.identity import AddOnName, Subject
+
+GRACE = timedelta(seconds=300)
+CUSTOMIZED = "Customized"
+DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
+KUBE_SIGNER = "kubernetes.io/kube-apiserver-client"
 
 
 @dataclass(frozen=True, slots=True)
@@ -11,6 +22,15 @@ class AddOnRegistration:
     user: str
     groups: tuple[str, ...] = ()
     organization_units: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> Subject:
+        return Subject(self.user, frozenset(self.groups), frozenset(self.organization_units))
+
+    @property
+    def for_hub(self) -> bool:
+        """For the hub's own API: such a secret holds a kubeconfig."""
+        return self.signer_name == KUBE_SIGNER
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,3 +41,30 @@ class AddOn:
     health_check_mode: str = "Lease"
     registrations: tuple[AddOnRegistration, ...] = ()
     deleting: bool = False
+
+    @property
+    def namespace(self) -> str:
+        return self.install_namespace or DEFAULT_NAMESPACE
+
+    @property
+    def hosted(self) -> bool:
+        """Its agent, lease and secrets are in the management cluster."""
+        return bool(self.hosting_cluster_name)
+
+
+def secret_name(addon: AddOnName, registration: AddOnRegistration) -> str:
+    """Where the certificate of a registration lies: OCM's names."""
+    if registration.for_hub:
+        return f"{addon}-hub-kubeconfig"
+    return f"{addon}-{registration.signer_name.replace('/', '-')}-client-cert"
+
+
+def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime) -> Condition:
+    """Available as the add-on's lease tells; None: there is no lease."""
+    if renewed_at is None:
+        hint = f" Its lease is expected in the hosting cluster {addon.hosting_cluster_name}." if addon.hosted else ""
+        message = f"The status of {addon.name} add-on is unknown.{hint}"
+        return Condition(ADDON_AVAILABLE, UNKNOWN, "ManagedClusterAddOnLeaseNotFound", message)
+    if now < renewed_at + GRACE:
+        return Condition(ADDON_AVAILABLE, TRUE, "ManagedClusterAddOnLeaseUpdated", f"{addon.name} add-on is available.")
+    return Condition(ADDON_AVAILABLE, FALSE, "ManagedClusterAddOnLeaseUpdateStopped", f"{addon.name} add-on is not available.")

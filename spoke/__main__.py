@@ -1,0 +1,135 @@
+"""`spoke run`: the agent of one cluster as a process: settings, logging, signals, probes."""
+
+import argparse
+import asyncio
+import os
+import signal
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from spoke.settings import Settings
+
+DESCRIPTION = """\
+Registers this cluster with a hub and reports its state for as long as it runs.
+
+The first start needs a bootstrap kubeconfig (hubctl create bootstrap-kubeconfig). With it the agent asks the hub for a
+certificate of its own, keeps that in the secret "hub-kubeconfig-secret", and renews it in time. When the hub is away, refuses,
+or forgets, the agent goes on trying; it need never be restarted. A bootstrap kubeconfig that is replaced on disk is noticed.
+"""
+EPILOG = """\
+Every flag can also be set in the environment (SPOKE_CLUSTER_NAME for --cluster-name) and in the file of --config
+(cluster-name: ...). Flags win over the environment, the environment over the file.
+
+Probes: /livez and /healthz tell that the process makes progress, whatever the hub does; /readyz tells that the hub has
+acknowledged a beat within the lease duration, else which step fails.
+"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """The command line."""
+    top = argparse.ArgumentParser(prog="spoke", description="The agent of a managed cluster.")
+    commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
+    run = commands.add_parser(
+        "run",
+        help="register this cluster with a hub and report its state",
+        description=DESCRIPTION,
+        epilog=EPILOG,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    run.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
+    files = run.add_argument_group("where the hub and the cluster are")
+    files.add_argument("--bootstrap-kubeconfig", metavar="FILE", help="the hub, and the credential to ask it for a certificate")
+    files.add_argument(
+        "--kubeconfig", metavar="FILE", help="the cluster that holds the agent's secrets (default: the one this runs in)"
+    )
+    files.add_argument(
+        "--spoke-kubeconfig", metavar="FILE", help="the cluster to report, if that is another one (default: as --kubeconfig)"
+    )
+    names = run.add_argument_group("names")
+    names.add_argument(
+        "--cluster-name", "--spoke-cluster-name", metavar="NAME", help="name on the hub (default: as before, else a new UUID)"
+    )
+    names.add_argument("--agent-id", metavar="ID", help="name of this agent (default: as before, else five random letters)")
+    kept = run.add_argument_group("the credential")
+    kept.add_argument("--component-namespace", metavar="NAME", help="namespace of the secrets (open-cluster-management-agent)")
+    kept.add_argument("--hub-kubeconfig-dir", metavar="DIR", help="directory that mirrors the hub kubeconfig secret")
+    kept.add_argument(
+        "--client-cert-expiration-seconds", metavar="N", help="wanted life of certificates, at least 3600 (0: the hub decides)"
+    )
+    told = run.add_argument_group("what is reported")
+    told.add_argument("--cluster-healthcheck-period", metavar="TIME", help="how often everything is looked at anew (1m)")
+    told.add_argument("--max-custom-cluster-claims", metavar="N", help="custom cluster claims beyond this are left out (20)")
+    told.add_argument("--reserved-cluster-claim-suffixes", metavar="A,B", help="claims whose names end so are never left out")
+    told.add_argument("--spoke-external-server-urls", metavar="URL,URL", help="where others reach this cluster's API (https)")
+    told.add_argument("--spoke-external-ca", metavar="FILE", help="CA bundle that verifies those URLs")
+    told.add_argument("--cluster-annotations", metavar="K=V,K=V", help="annotations (agent.open-cluster-management.io/...)")
+    process = run.add_argument_group("the process")
+    process.add_argument("--health-listen", metavar="HOST:PORT", help="probes; port 0 takes any free one (127.0.0.1:0)")
+    process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")
+    process.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+    return top
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Runs until SIGTERM or SIGINT (0), until it cannot go on (1), or not at all for settings that are wrong (2)."""
+    flags = vars(parser().parse_args(arguments))
+    flags.pop("command")
+    # Only now: `--help` and a mistyped flag need none of this.
+    from machinery import logs, product  # noqa: PLC0415
+    from machinery.errors import InvalidError  # noqa: PLC0415
+    from spoke.settings import load  # noqa: PLC0415
+
+    try:
+        settings = load(flags, os.environ, flags.pop("config"))
+    except InvalidError as error:
+        print(f"spoke: {error.message}", file=sys.stderr)  # noqa: T201 - before there is a log
+        return 2
+    logs.configure(settings.log_level, logs.LogFormat(settings.log_format))
+    import structlog  # noqa: PLC0415
+
+    log = structlog.get_logger("spoke")
+    log.info("spoke.starting", version=product.version(), pid=os.getpid())
+    try:
+        asyncio.run(_serve(settings))
+    except InvalidError as error:
+        log.error("spoke.cannot_start", error=error.message)  # noqa: TRY400 - the sentence says it all
+        return 1
+    except OSError as error:
+        log.error("spoke.cannot_start", error=str(error))  # noqa: TRY400 - the sentence says it all
+        return 1
+    else:
+        log.info("spoke.stopped")
+        return 0
+    finally:
+        logs.flush()
+
+
+async def _serve(settings: "Settings") -> None:
+    import structlog  # noqa: PLC0415
+
+    from spoke import probes  # noqa: PLC0415
+    from spoke.app import build  # noqa: PLC0415
+    from spoke.settings import parse_address  # noqa: PLC0415
+
+    stop = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stop.set)
+    host, port = parse_address(settings.health_listen)
+    async with build(settings) as agent, probes.serve(agent.progress, host, port) as bound:
+        structlog.get_logger("spoke").info("probes.listening", address=f"{host}:{bound}")
+        running = asyncio.create_task(agent.run(), name="agent")
+        stopping = asyncio.create_task(stop.wait(), name="signals")
+        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+        stopping.cancel()
+        if running.done():
+            running.result()
+        running.cancel()
+        await asyncio.wait((running,))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,48 @@
+"""Whether each add-on is available, as the lease that its agent renews says."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+
+from machinery.clock import Clock
+from machinery.conditions import Condition
+from machinery.controller import Reconciler
+from machinery.errors import NotFoundError
+from machinery.identity import AddOnName
+from spoke.domain.addon import CUSTOMIZED, AddOn, lease_condition
+from spoke.ports import Cluster, HubSession
+
+
+class AddOnLeaseController(Reconciler[AddOnName]):
+    """Reports the Available condition of add-ons on one session, when it changes."""
+
+    def __init__(self, session: HubSession, spoke: Cluster, management: Cluster, clock: Clock) -> None:
+        self._session = session
+        self._spoke = spoke
+        self._management = management
+        self._clock = clock
+        self._addons: dict[AddOnName, AddOn] = {}
+        self._told: dict[AddOnName, Condition] = {}
+
+    def set_addons(self, addons: Iterable[AddOn]) -> None:
+        """The add-ons that the hub has for this cluster."""
+        self._addons = {addon.name: addon for addon in addons}
+        self._told = {name: condition for name, condition in self._told.items() if name in self._addons}
+
+    @property
+    def names(self) -> tuple[AddOnName, ...]:
+        return tuple(self._addons)
+
+    async def reconcile(self, key: AddOnName) -> timedelta | None:
+        addon = self._addons.get(key)
+        if addon is None or addon.health_check_mode == CUSTOMIZED:
+            return None
+        where = self._management if addon.hosted else self._spoke
+        renewed_at = await where.lease_renewed_at(addon.namespace, addon.name)
+        condition = lease_condition(addon, renewed_at, self._clock.now())
+        if self._told.get(key) != condition:
+            try:
+                await self._session.report_addon(key, (condition,))
+            except NotFoundError:  # removed meanwhile: the hub will say so
+                return None
+            self._told[key] = condition
+        return None

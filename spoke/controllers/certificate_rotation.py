@@ -1,0 +1,89 @@
+"""Replaces the agent's certificate in time: a new key, a request under the present identity, one update of the secret.
+
+The instant is drawn once per certificate (`spoke.domain.rotation`). The session goes on meanwhile; changing over to the new
+certificate is the agent's, which keeps the old one until the new one has carried a beat.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from machinery.clock import Clock
+from machinery.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
+from machinery.controller import Reconciler
+from machinery.errors import MusterError
+from machinery.timestamps import format_time
+from spoke.domain.bootstrap import State
+from spoke.domain.credential import CertificateView
+from spoke.domain.rotation import rotate_at
+from spoke.enrolment import Enrolment
+from spoke.ports import HubClient
+from spoke.slot import Contents
+
+KEY = "certificate"
+PATIENCE = timedelta(minutes=2)
+"""How long one look waits for a decision; the request stays, the next look goes on with it."""
+LONGEST_NAP = timedelta(hours=1)
+
+log = structlog.get_logger(__name__)
+
+
+class CertificateRotation(Reconciler[str]):
+    """Watches over one certificate on one connection. `hub_clock` tells the hub's time."""
+
+    def __init__(
+        self,
+        client: HubClient,
+        certificate: CertificateView,
+        enrolment: Enrolment,
+        *,
+        hub_clock: Clock,
+        renewed: Callable[[Contents], None],
+        tell: Callable[[Condition], None],
+        patience: timedelta = PATIENCE,
+    ) -> None:
+        self._client = client
+        self._due = rotate_at(certificate.serial, certificate.not_before, certificate.not_after)
+        self._enrolment = enrolment
+        self._clock = hub_clock
+        self._renewed = renewed
+        self._tell = tell
+        self._patience = patience
+
+    @property
+    def due(self) -> datetime:
+        """When, in hub time."""
+        return self._due
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        del key
+        remaining = self._due - self._clock.now()
+        under_way = self._enrolment.state is not State.UNPREPARED
+        if remaining > timedelta() and not under_way:
+            return min(remaining, LONGEST_NAP)
+        if not under_way:
+            log.info("CertificateRotationStarted", due=format_time(self._due))
+        try:
+            async with asyncio.timeout(self._patience.total_seconds()):
+                await self._enrolment.run(self._client)
+        except TimeoutError:
+            return timedelta(seconds=1)
+        except MusterError as error:
+            self._tell(_failed(error.message))
+            raise
+        self._tell(_updated(self._enrolment))
+        self._renewed(self._enrolment.credential)
+        return None
+
+
+def _failed(why: str) -> Condition:
+    message = f"Failed to rotated client certificate {why}"
+    return Condition(CERTIFICATE_ROTATED, FALSE, "ClientCertificateUpdateFailed", message)
+
+
+def _updated(enrolment: Enrolment) -> Condition:
+    leaf = enrolment.certificate
+    message = f"client certificate rotated starting from {format_time(leaf.not_before)} to {format_time(leaf.not_after)}"
+    return Condition(CERTIFICATE_ROTATED, TRUE, "ClientCertificateUpdated", message)

@@ -1,0 +1,79 @@
+"""The lease: a beat every interval, for as long as the hub accepts this cluster.
+
+A beat that is not acknowledged in time means that the hub is silent, whatever TCP and keepalive say: the session is lost.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from random import Random
+
+import structlog
+
+from spoke.ports import HubLostError, HubSession, Loss
+
+SILENCE = timedelta(seconds=5)
+"""A beat unacknowledged for this long ends the session."""
+SHORTEST = 0.75
+"""Each interval is drawn from this part of it to the whole."""
+
+log = structlog.get_logger(__name__)
+
+
+class LeaseController:
+    """Beats on one session. `verdict` is asked at every beat, `acknowledged` is told of every durable one."""
+
+    def __init__(
+        self,
+        session: HubSession,
+        *,
+        verdict: Callable[[], bool | None],
+        acknowledged: Callable[[], None],
+        silence: timedelta = SILENCE,
+        random: Random | None = None,
+    ) -> None:
+        self._session = session
+        self._verdict = verdict
+        self._acknowledged = acknowledged
+        self._silence = silence
+        self._random = random or Random()  # noqa: S311 - spreads beats
+        self._accepted = asyncio.Event()
+        self._soon = asyncio.Event()
+
+    def accept(self, *, accepted: bool) -> None:
+        """Beats are for accepted clusters only."""
+        if accepted and not self._accepted.is_set():
+            log.info("lease.started")
+            self._accepted.set()
+        elif not accepted and self._accepted.is_set():
+            log.info("lease.stopped", why="the hub does not accept this cluster")
+            self._accepted.clear()
+
+    def hurry(self) -> None:
+        """Brings the next beat forward: there is a new verdict to tell."""
+        self._soon.set()
+
+    async def run(self) -> None:
+        """Beats until cancelled. Raises HubLostError when the hub is silent or gone."""
+        while True:
+            await self._accepted.wait()
+            self._soon.clear()
+            await self._beat()
+            await self._pause()
+
+    async def _beat(self) -> None:
+        try:
+            async with asyncio.timeout(self._silence.total_seconds()):
+                await self._session.beat(available=self._verdict())
+        except TimeoutError:
+            seconds = self._silence.total_seconds()
+            raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", Loss.SILENT) from None
+        self._acknowledged()
+
+    async def _pause(self) -> None:
+        drawn = self._session.beat_interval * (1 - (1 - SHORTEST) * self._random.random())
+        try:
+            async with asyncio.timeout(drawn.total_seconds()):
+                await self._soon.wait()
+        except TimeoutError:
+            return

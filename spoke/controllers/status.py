@@ -1,0 +1,109 @@
+"""The status report: joined, available, resources and version, claims, in OCM's order.
+
+A step that cannot be done ends the report there: what follows stays on the hub as it was. Nothing is reported before the hub
+accepts the cluster, and nothing twice unless at a resync.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterable
+from datetime import timedelta
+
+import structlog
+
+from machinery.conditions import Condition
+from machinery.controller import Reconciler
+from machinery.errors import MusterError
+from spoke.domain.report import ClusterClaim, ClusterReport, NodeResources
+from spoke.domain.status import (
+    JOINED_CONDITION,
+    RECHECK,
+    Availability,
+    ClaimRules,
+    allocatable_of,
+    capacity_of,
+    exposed_claims,
+    truncated_claims,
+)
+from spoke.health import AvailabilityWatch
+from spoke.ports import Cluster, HubSession
+
+CHANGED = "changed"
+RESYNC = "resync"
+
+log = structlog.get_logger(__name__)
+
+
+class StatusController(Reconciler[str]):
+    """Reports on one session. Keys: CHANGED, and RESYNC, which reports even what the hub was told before."""
+
+    def __init__(
+        self,
+        session: HubSession,
+        cluster: Cluster,
+        watch: AvailabilityWatch,
+        rules: ClaimRules,
+        *,
+        further: Callable[[], Iterable[Condition]] = tuple,
+    ) -> None:
+        self._session = session
+        self._cluster = cluster
+        self._watch = watch
+        self._rules = rules
+        self._further = further
+        self._accepted = False
+        self._told: ClusterReport | None = None
+        self._truncated = 0
+
+    def accept(self, *, accepted: bool) -> None:
+        """Reports are for accepted clusters only."""
+        self._accepted = accepted
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        if not self._accepted:
+            return None
+        (state, answers), read = await asyncio.gather(self._watch.look(), self._read())
+        report = self._report(state, answers=answers, read=read)
+        if report != self._told or key == RESYNC:
+            await self._session.report(report)
+            self._told = report
+        if isinstance(read, Exception) and answers:
+            raise read
+        return RECHECK if not answers else None
+
+    async def _read(self) -> "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception":
+        """Nodes, version and claims, or why they cannot be read; never raises."""
+        try:
+            async with asyncio.TaskGroup() as group:
+                nodes = group.create_task(self._cluster.nodes())
+                version = group.create_task(self._cluster.version())
+                claims = group.create_task(self._cluster.claims())
+        except ExceptionGroup as errors:
+            return next((error for error in errors.exceptions if isinstance(error, MusterError)), errors)
+        return tuple(nodes.result()), version.result(), tuple(claims.result())
+
+    def _report(
+        self,
+        state: Availability,
+        *,
+        answers: bool,
+        read: "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception",
+    ) -> ClusterReport:
+        conditions = (JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self._further())
+        if not answers or isinstance(read, Exception):
+            return ClusterReport(conditions=conditions, complete=False)
+        nodes, version, claims = read
+        self._note_truncation(truncated_claims(claims, self._rules))
+        return ClusterReport(
+            conditions=conditions,
+            complete=True,
+            capacity=capacity_of(nodes),
+            allocatable=allocatable_of(nodes),
+            kubernetes_version=version,
+            claims=exposed_claims(claims, self._rules),
+            node_count=len(nodes),
+        )
+
+    def _note_truncation(self, truncated: int) -> None:
+        if truncated and truncated != self._truncated:
+            log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self._rules.max_custom)
+        self._truncated = truncated

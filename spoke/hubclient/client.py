@@ -1,0 +1,173 @@
+"""A hub over gRPC, with one credential: unary calls, the request's stream, the session."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import UTC, timedelta
+from typing import TypeVar
+
+import grpc
+from grpc import aio
+
+from machinery.clock import Clock
+from machinery.errors import MusterError, UnavailableError
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.wire.registration.v1 import registration_pb2 as wire
+from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+from machinery.wire.session.v1.session_pb2_grpc import SessionStub
+from spoke.hubclient.convert import client_configs, request_state
+from spoke.hubclient.diagnosis import diagnose
+from spoke.hubclient.errors import to_error
+from spoke.hubclient.session import GrpcSession
+from spoke.ports import (
+    ClientIdentity,
+    ExternalEndpoint,
+    HubAddress,
+    HubClient,
+    HubInfo,
+    HubLostError,
+    HubSession,
+    Loss,
+    Registered,
+    RequestState,
+)
+
+T = TypeVar("T")
+
+CALL_TIMEOUT = timedelta(seconds=15)
+_OPTIONS = (
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.use_local_subchannel_pool", 1),
+    # Dialling again is ours: every attempt is a new channel, which therefore never waits by itself.
+    ("grpc.enable_retries", 0),
+)
+
+
+class GrpcHubClient(HubClient):
+    """One channel; it is opened by the first call."""
+
+    def __init__(self, address: HubAddress, identity: ClientIdentity, clock: Clock) -> None:
+        self._address = address
+        self._identity = identity
+        self._clock = clock
+        self._opened: aio.Channel | None = None
+
+    async def info(self) -> HubInfo:
+        answer = await self._call(RegistrationStub(self._channel).GetHub(wire.GetHubRequest(), timeout=_seconds(CALL_TIMEOUT)))
+        return HubInfo(
+            hub_id=HubId(answer.hub_id),
+            time=answer.hub_time.ToDatetime(UTC),
+            version=answer.version,
+            trust_bundle=answer.trust_bundle,
+        )
+
+    async def ensure_cluster(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        endpoints: Sequence[ExternalEndpoint],
+        annotations: Mapping[str, str],
+    ) -> Registered:
+        request = wire.EnsureClusterRequest(
+            cluster_name=cluster,
+            cluster_uid=cluster_uid,
+            agent_id=agent,
+            client_configs=client_configs(endpoints),
+            annotations=dict(annotations),
+        )
+        stub = RegistrationStub(self._channel)
+        answer = await self._call(stub.EnsureCluster(request, timeout=_seconds(CALL_TIMEOUT)))
+        return Registered(created=answer.created, accepted=answer.accepted, uid=answer.uid)
+
+    async def submit_request(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        request: bytes,
+        *,
+        duration: timedelta | None,
+        addon: tuple[AddOnName, str] | None = None,
+    ) -> str:
+        message = wire.SubmitRequestRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid, request=request)
+        if duration is not None:
+            message.requested_duration.FromTimedelta(duration)
+        if addon is not None:
+            name, signer = addon
+            message.addon.CopyFrom(wire.AddOnRequest(addon_name=name, signer_name=signer))
+        stub = RegistrationStub(self._channel)
+        return (await self._call(stub.SubmitRequest(message, timeout=_seconds(CALL_TIMEOUT)))).name
+
+    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+        call = RegistrationStub(self._channel).FollowRequest(wire.FollowRequestRequest(name=name))
+        try:
+            async for answer in call:
+                if (state := request_state(answer)) is not None:
+                    yield state
+        except aio.AioRpcError as error:
+            raise to_error(error) from error
+        finally:
+            call.cancel()
+
+    @asynccontextmanager
+    async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
+        stream = SessionStub(self._channel).Connect()
+        session = GrpcSession(stream, self._clock)
+        try:
+            await self._welcome(session, cluster_uid)
+            yield session
+        finally:
+            await session.stop()
+
+    async def close(self) -> None:
+        if self._opened is not None:
+            await self._opened.close()
+            self._opened = None
+
+    @property
+    def _channel(self) -> aio.Channel:
+        if self._opened is None:
+            credentials = grpc.ssl_channel_credentials(
+                root_certificates=self._address.ca,
+                private_key=self._identity.key,
+                certificate_chain=self._identity.certificate,
+            )
+            self._opened = aio.secure_channel(self._address.target, credentials, options=_OPTIONS)
+        return self._opened
+
+    async def _welcome(self, session: GrpcSession, cluster_uid: str) -> None:
+        try:
+            async with asyncio.timeout(_seconds(CALL_TIMEOUT)):
+                await session.start(cluster_uid)
+        except TimeoutError as error:
+            raise HubLostError("the hub did not welcome the session in time", Loss.SILENT) from error
+        except HubLostError as error:
+            if error.loss is not Loss.UNREACHABLE:
+                raise
+            raise HubLostError(await self._explained(error.message), Loss.UNREACHABLE) from error
+
+    async def _call(self, call: Awaitable[T]) -> T:
+        try:
+            return await call
+        except aio.AioRpcError as error:
+            translated = to_error(error)
+            if error.code() is grpc.StatusCode.UNAVAILABLE:
+                explained = await self._explained(translated.message)
+                raise UnavailableError(explained, retry_after=translated.retry_after) from error
+            raise translated from error
+
+    async def _explained(self, message: str) -> str:
+        """What gRPC said, or what is really wrong where we can find out."""
+        try:
+            found = await diagnose(self._address, self._identity, self._clock.now())
+        except MusterError:
+            return message
+        return found or message
+
+
+def _seconds(duration: timedelta) -> float:
+    return duration.total_seconds()

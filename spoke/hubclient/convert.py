@@ -1,0 +1,101 @@
+"""Between the wire's messages and the agent's values."""
+
+from collections.abc import Sequence
+from datetime import UTC, timedelta
+
+from machinery.conditions import Condition
+from machinery.identity import AddOnName
+from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.wire.session.v1 import session_pb2 as session
+from spoke.domain.addon import AddOn, AddOnRegistration
+from spoke.domain.report import ClusterReport
+from spoke.ports import Desired, Drain, ExternalEndpoint, RequestState
+
+_STATES = {
+    registration.FollowRequestResponse.STATE_PENDING: "pending",
+    registration.FollowRequestResponse.STATE_APPROVED: "approved",
+    registration.FollowRequestResponse.STATE_DENIED: "denied",
+    registration.FollowRequestResponse.STATE_FAILED: "failed",
+    registration.FollowRequestResponse.STATE_ISSUED: "issued",
+}
+DEFAULT_LEASE = timedelta(seconds=60)
+
+
+def verdict_of(available: bool | None) -> session.Verdict.ValueType:  # noqa: FBT001 - it is the verdict
+    if available is None:
+        return session.VERDICT_UNSPECIFIED
+    return session.VERDICT_AVAILABLE if available else session.VERDICT_UNAVAILABLE
+
+
+def request_state(answer: registration.FollowRequestResponse) -> RequestState | None:
+    """The state; None for one that this version does not know."""
+    state = _STATES.get(answer.state)
+    if state is None:
+        return None
+    return RequestState(
+        state=state,
+        reason=answer.reason,
+        message=answer.message,
+        certificate=answer.certificate,
+        recovery_certificate=answer.recovery_certificate,
+        hub_time=answer.hub_time.ToDatetime(UTC) if answer.HasField("hub_time") else None,
+    )
+
+
+def desired_of(message: session.Desired) -> Desired:
+    lease = message.lease_duration.ToTimedelta() if message.HasField("lease_duration") else timedelta()
+    return Desired(
+        accepted=message.accepted,
+        lease_duration=lease or DEFAULT_LEASE,
+        addons=tuple(_addon(addon) for addon in message.addons),
+        deleting=message.deleting,
+        revision=message.revision,
+    )
+
+
+def _addon(message: session.AddOn) -> AddOn:
+    return AddOn(
+        name=AddOnName(message.name),
+        install_namespace=message.install_namespace,
+        hosting_cluster_name=message.hosting_cluster_name,
+        health_check_mode=message.health_check_mode or "Lease",
+        registrations=tuple(
+            AddOnRegistration(
+                signer_name=entry.signer_name,
+                user=entry.user,
+                groups=tuple(entry.groups),
+                organization_units=tuple(entry.organization_units),
+            )
+            for entry in message.registrations
+        ),
+        deleting=message.deleting,
+    )
+
+
+def drain_of(message: session.Drain) -> Drain:
+    after = message.reconnect_after.ToTimedelta() if message.HasField("reconnect_after") else timedelta()
+    return Drain(reconnect_after=after, reason=message.reason)
+
+
+def report_of(report: ClusterReport, sequence: int) -> session.StatusReport:
+    return session.StatusReport(
+        sequence=sequence,
+        conditions=conditions_of(report.conditions),
+        capacity=dict(report.capacity),
+        allocatable=dict(report.allocatable),
+        kubernetes_version=report.kubernetes_version,
+        claims=[session.Claim(name=claim.name, value=claim.value) for claim in report.claims],
+        complete=report.complete,
+        node_count=report.node_count,
+    )
+
+
+def conditions_of(conditions: Sequence[Condition]) -> list[session.Condition]:
+    return [
+        session.Condition(type=entry.type, status=entry.status, reason=entry.reason, message=entry.message)
+        for entry in conditions
+    ]
+
+
+def client_configs(endpoints: Sequence[ExternalEndpoint]) -> list[registration.ClientConfig]:
+    return [registration.ClientConfig(url=endpoint.url, ca_bundle=endpoint.ca_bundle) for endpoint in endpoints]

@@ -1,0 +1,112 @@
+"""Why a hub could not be reached: TLS tells a gRPC client next to nothing, so that a look at the server's certificate must.
+
+The look is a TLS handshake that trusts nobody and sends nothing; it happens only after a failure.
+"""
+
+import asyncio
+import ssl
+from contextlib import suppress
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from machinery.errors import InvalidError
+from machinery.pki import CertificateFacts, parse_certificate, parse_chain
+from machinery.timestamps import format_time
+from spoke.domain.credential import validity
+from spoke.ports import ClientIdentity, HubAddress
+
+TIMEOUT = timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class _Presented:
+    """What a server showed, and why it is not to be trusted, if so."""
+
+    certificate: CertificateFacts
+    distrust: str = ""
+
+
+async def diagnose(address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
+    """One sentence that says what is wrong; empty when nothing was found. `now` is this machine's time: TLS knows no other."""
+    host, _, port = address.target.rpartition(":")
+    host = host.strip("[]")
+    try:
+        async with asyncio.timeout(TIMEOUT.total_seconds()):
+            presented = await _look(host, int(port), address.ca)
+    except (TimeoutError, OSError, ValueError) as error:
+        said = "no answer in time" if isinstance(error, TimeoutError) else getattr(error, "strerror", None) or str(error)
+        return f"the hub at {address.target} cannot be reached: {said}"
+    if presented is None:
+        return ""
+    return _clock_trouble(presented.certificate, address, now) or _distrust(presented, address) or _own(identity, now)
+
+
+async def _look(host: str, port: int, ca: bytes) -> _Presented | None:
+    der = await _handshake(host, port, _context(None))
+    if der is None:
+        return None
+    distrust = ""
+    try:
+        await _handshake(host, port, _context(ca))
+    except ssl.SSLCertVerificationError as error:
+        distrust = error.verify_message
+    return _Presented(parse_certificate(der), distrust)
+
+
+def _context(ca: bytes | None) -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_alpn_protocols(["h2"])
+    if ca is None:
+        context.check_hostname = False
+        context.verify_mode = ssl.CERT_NONE
+    else:
+        context.load_verify_locations(cadata=ca.decode("ascii", "replace"))
+    return context
+
+
+async def _handshake(host: str, port: int, context: ssl.SSLContext) -> bytes | None:
+    _, writer = await asyncio.open_connection(host, port, ssl=context)
+    try:
+        tls: ssl.SSLObject | None = writer.get_extra_info("ssl_object")
+        return tls.getpeercert(binary_form=True) if tls is not None else None
+    finally:
+        writer.close()
+        with suppress(OSError, TimeoutError):
+            await writer.wait_closed()
+
+
+def _clock_trouble(server: CertificateFacts, address: HubAddress, now: datetime) -> str:
+    for certificate in (server, *_readable(address.ca)):
+        if now < certificate.not_before:
+            return (
+                f"the clock of this machine is behind: it says {format_time(now)}, but the hub's certificate begins at "
+                f"{format_time(certificate.not_before)}; set the clock, the agent goes on by itself"
+            )
+        if now > certificate.not_after:
+            return (
+                f"the certificate of the hub at {address.target} ended at {format_time(certificate.not_after)}, "
+                f"this machine says {format_time(now)}: one of the two clocks is wrong, or the hub needs a new certificate"
+            )
+    return ""
+
+
+def _distrust(presented: _Presented, address: HubAddress) -> str:
+    if not presented.distrust:
+        return ""
+    return (
+        f"the server at {address.target} is not the hub that the kubeconfig names ({presented.distrust}): "
+        "wrong address, or the hub has another certificate authority by now"
+    )
+
+
+def _own(identity: ClientIdentity, now: datetime) -> str:
+    finding = validity(_readable(identity.certificate), now)
+    if finding is not None:
+        return f"the hub refused our client certificate, probably because {finding.message}"
+    return ""
+
+
+def _readable(pem: bytes) -> tuple[CertificateFacts, ...]:
+    with suppress(InvalidError):
+        return parse_chain(pem)
+    return ()

@@ -1,0 +1,63 @@
+"""From a gRPC status back to the tree of errors, and to the reason for which a session was lost."""
+
+from datetime import timedelta
+
+import grpc
+from grpc import aio
+
+from machinery.errors import (
+    BY_REASON,
+    AlreadyExistsError,
+    ConflictError,
+    DeadlineError,
+    ForbiddenError,
+    InvalidError,
+    MusterError,
+    NotFoundError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from spoke.ports import HubLostError, Loss
+
+REASON = "reason"
+PUSHBACK = "grpc-retry-pushback-ms"
+
+_BY_CODE: dict[grpc.StatusCode, type[MusterError]] = {
+    grpc.StatusCode.UNAUTHENTICATED: UnauthorizedError,
+    grpc.StatusCode.PERMISSION_DENIED: ForbiddenError,
+    grpc.StatusCode.NOT_FOUND: NotFoundError,
+    grpc.StatusCode.ALREADY_EXISTS: AlreadyExistsError,
+    grpc.StatusCode.ABORTED: ConflictError,
+    grpc.StatusCode.INVALID_ARGUMENT: InvalidError,
+    grpc.StatusCode.FAILED_PRECONDITION: InvalidError,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: TooManyRequestsError,
+    grpc.StatusCode.DEADLINE_EXCEEDED: DeadlineError,
+}
+_LOSSES = {
+    grpc.StatusCode.UNAUTHENTICATED: Loss.UNAUTHENTICATED,
+    grpc.StatusCode.PERMISSION_DENIED: Loss.REFUSED,
+    grpc.StatusCode.FAILED_PRECONDITION: Loss.REFUSED,
+    grpc.StatusCode.ABORTED: Loss.SUPERSEDED,
+}
+
+
+def to_error(error: aio.AioRpcError) -> MusterError:
+    """The error that the hub meant.
+
+    What is not in the tables is a hub that cannot answer now: CANCELLED that nobody here asked for, INTERNAL, UNKNOWN.
+    """
+    trailing = error.trailing_metadata()
+    reason = str(trailing.get(REASON, "")) if trailing is not None else ""
+    kind = BY_REASON.get(reason) or _BY_CODE.get(error.code(), UnavailableError)
+    return kind(error.details() or error.code().name, retry_after=_pushback(trailing))
+
+
+def to_loss(error: aio.AioRpcError) -> HubLostError:
+    """Why the session stream ended."""
+    return HubLostError(error.details() or error.code().name, _LOSSES.get(error.code(), Loss.UNREACHABLE))
+
+
+def _pushback(trailing: aio.Metadata | None) -> timedelta | None:
+    text = str(trailing.get(PUSHBACK, "")) if trailing is not None else ""
+    return timedelta(milliseconds=int(text)) if text.isdigit() else None

@@ -1,0 +1,65 @@
+"""`/livez`, `/healthz` and `/readyz` over plain HTTP: a few lines on asyncio streams, because an agent is to stay small.
+
+`/livez` and `/healthz` tell whether this process makes progress and never judge the hub: a probe must not restart an agent
+because a hub is away. `/readyz` tells whether a beat was acknowledged within the lease duration, else which step fails.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from datetime import timedelta
+from functools import partial
+
+from spoke.progress import Answer, Progress
+
+PATIENCE = timedelta(seconds=5)
+LONGEST_REQUEST = 8 << 10
+_MOST_HEADERS = 100
+
+
+@asynccontextmanager
+async def serve(progress: Progress, host: str, port: int) -> AsyncIterator[int]:
+    """Answers probes for the length of the block; yields the port. Raises OSError when it cannot listen."""
+    server = await asyncio.start_server(partial(_answer, progress), host, port, limit=LONGEST_REQUEST)
+    try:
+        yield server.sockets[0].getsockname()[1]
+    finally:
+        server.close()
+
+
+async def _answer(progress: Progress, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            method, path = await _request(reader)
+            code, body = _respond(progress, method, path)
+            content = b"" if method == "HEAD" else body.encode()
+            head = f"HTTP/1.1 {code}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body.encode())}\r\n"
+            writer.write(f"{head}Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode() + content)
+            await writer.drain()
+    writer.close()
+    with suppress(OSError):
+        await writer.wait_closed()
+
+
+async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
+    """Method and path; the headers are read and forgotten."""
+    first = (await reader.readuntil(b"\n")).decode("latin-1").split()
+    for _ in range(_MOST_HEADERS):
+        if not (await reader.readuntil(b"\n")).strip():
+            break
+    method, target = (*first, "", "")[:2]
+    return method, target.split("?", 1)[0]
+
+
+def _respond(progress: Progress, method: str, path: str) -> tuple[str, str]:
+    if method not in ("GET", "HEAD"):
+        return "405 Method Not Allowed", "only GET\n"
+    if path in ("/livez", "/healthz"):
+        return _verdict(progress.live())
+    if path == "/readyz":
+        return _verdict(progress.ready())
+    return "404 Not Found", "there are /livez, /healthz and /readyz\n"
+
+
+def _verdict(answer: Answer) -> tuple[str, str]:
+    return ("200 OK" if answer.ok else "503 Service Unavailable"), f"{answer.text}\n"

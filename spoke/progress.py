@@ -1,0 +1,90 @@
+"""How far the agent is: for `/readyz`, `/livez` and the log."""
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+
+from machinery.clock import Clock
+
+STUCK = timedelta(minutes=5)
+"""A step of a controller is bounded by time-outs far below this."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a probe is told."""
+
+    ok: bool
+    text: str
+
+
+class Progress:
+    """Written by the agent and its controllers, read by the health endpoints. Judges no hub."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._step = "starting"
+        self._trouble = ""
+        self._lease = timedelta(seconds=60)
+        self._beat_at: float | None = None
+        self._under_way: dict[int, tuple[str, float]] = {}
+        self._numbers = 0
+
+    @property
+    def step(self) -> str:
+        return self._step
+
+    def enter(self, step: str) -> None:
+        """The agent begins with `step`."""
+        if step != self._step:
+            log.debug("agent.step", step=step)
+        self._step = step
+        self._trouble = ""
+
+    def fail(self, trouble: str) -> None:
+        """The present step does not succeed; it will be tried again."""
+        self._trouble = trouble
+
+    def beat(self) -> None:
+        """A beat was acknowledged."""
+        self._beat_at = self._clock.monotonic()
+
+    def lease(self, duration: timedelta) -> None:
+        """How long an acknowledged beat counts."""
+        self._lease = duration
+
+    @contextmanager
+    def working(self, what: str) -> Iterator[None]:
+        """Around a piece of work that must come to an end."""
+        self._numbers += 1
+        number = self._numbers
+        self._under_way[number] = (what, self._clock.monotonic())
+        try:
+            yield
+        finally:
+            del self._under_way[number]
+
+    def ready(self) -> Answer:
+        """Ready: a beat was acknowledged within the lease duration. Else the step that fails, as text."""
+        now = self._clock.monotonic()
+        if self._beat_at is not None and now - self._beat_at <= self._lease.total_seconds():
+            return Answer(ok=True, text="ok")
+        trouble = f": {self._trouble}" if self._trouble else ""
+        since = "no beat was acknowledged yet"
+        if self._beat_at is not None:
+            lease = self._lease.total_seconds()
+            since = f"the last beat was acknowledged {now - self._beat_at:.0f} s ago, the lease lasts {lease:g} s"
+        return Answer(ok=False, text=f"not ready: {self._step}{trouble} ({since})")
+
+    def live(self) -> Answer:
+        """Alive: nothing has been under way for longer than it can take. A hub that is away has no part in this."""
+        now = self._clock.monotonic()
+        stuck = [what for what, since in self._under_way.values() if now - since > STUCK.total_seconds()]
+        if stuck:
+            return Answer(ok=False, text=f"stuck: {', '.join(sorted(stuck))}")
+        return Answer(ok=True, text="ok")

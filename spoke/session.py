@@ -1,0 +1,316 @@
+"""One session with a hub: its controllers and feeds in one task group, which ends as a whole.
+
+It ends in one of two ways: the hub is lost (HubLostError), or a successor has taken over: a new connection, with a new
+certificate or because the hub asked us to leave, that has carried a beat. While a successor is under way, the loss of this
+session is no news: the hub ends it because the other one is there.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from contextlib import aclosing
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Any, Protocol, TypeVar
+
+import structlog
+
+from machinery.backoff import Backoff
+from machinery.clock import Clock
+from machinery.conditions import Condition
+from machinery.controller import Controller, Reconciler
+from machinery.errors import MusterError
+from machinery.scheduler import Timetable
+from spoke.controllers.addon_lease import AddOnLeaseController
+from spoke.controllers.addon_registration import AddOnCertificates
+from spoke.controllers.certificate_rotation import KEY, CertificateRotation
+from spoke.controllers.lease import SILENCE, LeaseController
+from spoke.controllers.status import CHANGED, RESYNC, StatusController
+from spoke.domain.addon import AddOn
+from spoke.domain.status import ClaimRules
+from spoke.enrolment import Enrolment
+from spoke.health import AvailabilityWatch
+from spoke.kubeconfigs import Connection, stored_connection
+from spoke.ports import Cluster, Desired, HubClient, HubLostError, HubSession, Loss, Secrets
+from spoke.progress import Progress
+from spoke.slot import Contents
+
+K = TypeVar("K")
+
+ADDON_PERIOD = timedelta(seconds=30)
+REGISTRATION_RESYNC = timedelta(minutes=10)
+TEAR_AFTER = timedelta(seconds=1)
+"""How long a controller's step may go on when the session is over."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class Link:
+    """An open session and what it stands on."""
+
+    connection: Connection
+    client: HubClient
+    session: HubSession
+    close: Callable[[], Awaitable[None]]
+
+
+class Opener(Protocol):
+    """Opens a link; raises HubLostError."""
+
+    async def __call__(self, connection: Connection) -> Link: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What outlives every session."""
+
+    spoke: Cluster
+    management: Cluster
+    addon_secrets: Callable[[AddOn], Secrets]
+    watch: AvailabilityWatch
+    claims: ClaimRules
+    resync: timedelta
+    clock: Clock
+    hub_clock: Clock
+    """Tells the hub's time."""
+    timetable: Timetable
+    progress: Progress
+    random: Random
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    """Further conditions of the cluster to report, by type."""
+
+
+class SucceededError(Exception):
+    """Not a failure: another link has taken over."""
+
+    def __init__(self, link: Link) -> None:
+        super().__init__("a successor took over")
+        self.link = link
+
+
+class SessionRun:
+    """Runs everything that lives as long as one link."""
+
+    def __init__(
+        self, link: Link, around: Surroundings, *, open_link: Opener, rotation: Enrolment, registration: "Registrar"
+    ) -> None:
+        self._link = link
+        self._around = around
+        self._open = open_link
+        self._lease = LeaseController(
+            link.session, verdict=lambda: around.watch.verdict, acknowledged=self._acknowledged, random=around.random
+        )
+        self._status = StatusController(
+            link.session, around.spoke, around.watch, around.claims, further=lambda: tuple(around.conditions.values())
+        )
+        self._addon_lease = AddOnLeaseController(link.session, around.spoke, around.management, around.clock)
+        self._registration = registration(link)
+        self._rotation = CertificateRotation(
+            link.client,
+            link.connection.certificate,
+            rotation,
+            hub_clock=around.hub_clock,
+            renewed=self._renewed,
+            tell=self._tell,
+        )
+        self.status = self._controller("status", self._status)
+        self.addon_lease = self._controller("addon-lease", self._addon_lease)
+        self.addon_registration = self._controller("addon-registration", self._registration, workers=4)
+        self.rotation = self._controller("certificate-rotation", self._rotation)
+        self._desired: Desired | None = None
+        self._successor: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._succeeding = asyncio.Event()
+        self._settled = asyncio.Event()
+
+    async def run(self) -> Link:
+        """Until the session is over: returns the link that took over. Raises HubLostError."""
+        stop_listening = self._around.watch.listen(self._verdict_changed)
+        self._schedule()
+        try:
+            async with asyncio.TaskGroup() as group:
+                for name, work in self._work():
+                    group.create_task(self._guarded(work), name=f"session/{name}")
+        except BaseExceptionGroup as ended:
+            return await _outcome(ended)
+        finally:
+            stop_listening()
+            self._unschedule()
+        raise AssertionError  # no task of a session ends by itself
+
+    def _work(self) -> Iterable[tuple[str, Coroutine[Any, Any, None]]]:
+        yield "end", self._end()
+        yield "desired", self._follow_hub()
+        yield "cluster", self._follow_cluster()
+        yield "lease", self._lease.run()
+        yield "drain", self._leave_when_asked()
+        yield "succession", self._change_over()
+        for controller in (self.status, self.addon_lease, self.addon_registration, self.rotation):
+            yield controller.name, controller.run()
+
+    def _controller(self, name: str, reconciler: Reconciler[K], *, workers: int = 1) -> Controller[K]:
+        return Controller(name, _Watched(name, reconciler, self._around.progress), workers=workers, grace=TEAR_AFTER)
+
+    async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
+        """A loss waits for the outcome of a succession that is under way."""
+        try:
+            await work
+        except HubLostError:
+            if not self._succeeding.is_set():
+                raise
+            await self._settled.wait()
+            raise
+
+    async def _end(self) -> None:
+        raise await self._link.session.ended()
+
+    async def _follow_hub(self) -> None:
+        async with aclosing(self._link.session.desired()) as following:
+            async for desired in following:
+                self._take(desired)
+
+    def _take(self, desired: Desired) -> None:
+        before, self._desired = self._desired, desired
+        if before is None or before.accepted != desired.accepted:
+            log.info("hub.accepted" if desired.accepted else "hub.not_accepted", cluster_deleting=desired.deleting)
+        self._around.progress.lease(desired.lease_duration)
+        self._around.progress.enter(
+            "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
+        )
+        self._lease.accept(accepted=desired.accepted)
+        self._status.accept(accepted=desired.accepted)
+        addons = desired.addons if desired.accepted else ()
+        names = {*self._addon_lease.names, *self._registration.names, *(addon.name for addon in addons)}
+        self._addon_lease.set_addons(addons)
+        self._registration.set_addons(desired.addons)
+        if desired.accepted:
+            self.status.enqueue(CHANGED)
+            for name in names:
+                self.addon_lease.enqueue(name)
+                self.addon_registration.enqueue(name)
+
+    async def _follow_cluster(self) -> None:
+        changes = self._around.spoke.changes()
+        try:
+            async for _ in changes:
+                self.status.enqueue(CHANGED)
+        finally:
+            await changes.aclose()  # type: ignore[attr-defined]
+
+    async def _leave_when_asked(self) -> None:
+        drain = await self._link.session.drained()
+        log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
+        await asyncio.sleep(drain.reconnect_after.total_seconds() * self._around.random.random())
+        if not self._successor.done():
+            self._successor.set_result(self._link.connection)
+        await asyncio.Event().wait()
+
+    async def _change_over(self) -> None:
+        """Opens the successor and lets it carry a beat; the old session goes on until then, and if need be after."""
+        connection = await self._successor
+        backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._around.random)
+        while True:
+            self._succeeding.set()
+            self._settled.clear()
+            try:
+                link = await self._open(connection)
+            except HubLostError as error:
+                self._succeeding.clear()
+                self._settled.set()
+                log.warning("succession.failed", error=error.message, loss=error.loss.name)
+                await asyncio.sleep(backoff.next().total_seconds())
+            else:
+                await self._hand_over(link)
+
+    async def _hand_over(self, link: Link) -> None:
+        try:
+            if self._desired is not None and self._desired.accepted:
+                async with asyncio.timeout(SILENCE.total_seconds()):
+                    await link.session.beat(available=self._around.watch.verdict)
+        except (HubLostError, TimeoutError) as error:
+            await link.close()
+            self._settled.set()
+            raise HubLostError(f"the successor carried no beat: {error}", Loss.SILENT) from error
+        except BaseException:
+            await link.close()
+            raise
+        raise SucceededError(link)
+
+    def _renewed(self, contents: Contents) -> None:
+        if not self._successor.done():
+            self._successor.set_result(stored_connection(contents))
+
+    def _tell(self, condition: Condition) -> None:
+        self._around.conditions[condition.type] = condition
+        self.status.enqueue(CHANGED)
+
+    def _acknowledged(self) -> None:
+        self._around.progress.beat()
+
+    def _verdict_changed(self) -> None:
+        self._lease.hurry()
+        self.status.enqueue(CHANGED)
+
+    def _schedule(self) -> None:
+        timetable, around = self._around.timetable, self._around
+        timetable.every(around.resync, lambda: self.status.enqueue(RESYNC), name="status")
+        timetable.every(ADDON_PERIOD, self._enqueue_addon_leases, name="addon-lease")
+        timetable.every(REGISTRATION_RESYNC, self._enqueue_addon_registrations, name="addon-registration")
+        until_due = self._rotation.due - around.hub_clock.now()
+        timetable.at(around.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
+        self.rotation.enqueue(KEY)
+
+    def _unschedule(self) -> None:
+        for name in ("status", "addon-lease", "addon-registration", "certificate-rotation"):
+            self._around.timetable.drop(name)
+
+    def _enqueue_addon_leases(self) -> None:
+        for name in self._addon_lease.names:
+            self.addon_lease.enqueue(name)
+
+    def _enqueue_addon_registrations(self) -> None:
+        for name in self._registration.names:
+            self.addon_registration.enqueue(name)
+
+
+class Registrar(Protocol):
+    """Makes the add-on registration controller of a link: it keeps its certificates from session to session."""
+
+    def __call__(self, link: Link) -> AddOnCertificates: ...
+
+
+class _Watched(Reconciler[K]):
+    """Notes when a step begins and ends, for `/livez`."""
+
+    def __init__(self, name: str, inner: Reconciler[K], progress: Progress) -> None:
+        self._name = name
+        self._inner = inner
+        self._progress = progress
+
+    async def reconcile(self, key: K) -> timedelta | None:
+        with self._progress.working(self._name):
+            return await self._inner.reconcile(key)
+
+
+async def _outcome(ended: BaseExceptionGroup[BaseException]) -> Link:
+    """The link that took over; else raises what ended the session."""
+    leaves = list(_leaves(ended))
+    task = asyncio.current_task()
+    for leaf in leaves:
+        if isinstance(leaf, SucceededError):
+            if task is not None and task.cancelling():
+                await leaf.link.close()
+                raise asyncio.CancelledError
+            return leaf.link
+    for leaf in leaves:
+        if isinstance(leaf, MusterError):
+            raise leaf
+    raise ended
+
+
+def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]:
+    for error in group.exceptions:
+        if isinstance(error, BaseExceptionGroup):
+            yield from _leaves(error)
+        else:
+            yield error

@@ -1,0 +1,174 @@
+"""What can be set: flags over environment (`SPOKE_*`) over a YAML file. All that is wrong is told at once.
+
+Flags, environment and file have the same names: `--cluster-name`, `SPOKE_CLUSTER_NAME`, `cluster_name` (or `cluster-name`).
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from pathlib import Path
+from typing import Annotated, Any, Literal, Self
+from urllib.parse import urlsplit
+
+import yaml
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+
+from machinery import identity
+from machinery.errors import InvalidError
+
+PREFIX = "SPOKE_"
+SHORTEST_CERTIFICATE = 3600
+_UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
+
+
+def _duration(value: Any) -> Any:
+    """`90s`, `1m`, `500ms`, `2h`, or a number of seconds."""
+    if isinstance(value, str):
+        text = value.strip()
+        for unit, seconds in _UNITS.items():
+            number = text.removesuffix(unit)
+            if number != text and number.replace(".", "", 1).isdigit():
+                return timedelta(seconds=float(number) * seconds)
+        if text.replace(".", "", 1).isdigit():
+            return timedelta(seconds=float(text))
+    return value
+
+
+def _listed(value: Any) -> Any:
+    """A comma-separated text as its parts."""
+    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+
+
+def _mapped(value: Any) -> Any:
+    """`a=b,c=d` as a mapping."""
+    if not isinstance(value, str):
+        return value
+    return dict(part.split("=", 1) for part in _listed(value) if "=" in part)
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration)]
+Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+
+
+class Settings(BaseModel):
+    """The settings of `spoke run`."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    bootstrap_kubeconfig: Path
+    kubeconfig: Path | None = None
+    spoke_kubeconfig: Path | None = None
+    cluster_name: str = ""
+    agent_id: str = ""
+    hub_kubeconfig_dir: Path | None = None
+    component_namespace: str = "open-cluster-management-agent"
+    health_listen: str = "127.0.0.1:0"
+    cluster_healthcheck_period: Duration = timedelta(minutes=1)
+    max_custom_cluster_claims: int = Field(default=20, ge=0)
+    reserved_cluster_claim_suffixes: Names = ()
+    spoke_external_server_urls: Names = ()
+    spoke_external_ca: Path | None = None
+    cluster_annotations: Annotated[dict[str, str], BeforeValidator(_mapped)] = Field(default_factory=dict)
+    client_cert_expiration_seconds: int = 0
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
+    log_format: Literal["json", "console"] = "json"
+
+    @field_validator("cluster_name")
+    @classmethod
+    def _cluster_name(cls, name: str) -> str:
+        return _named(identity.cluster_name, name)
+
+    @field_validator("agent_id")
+    @classmethod
+    def _agent_id(cls, name: str) -> str:
+        return _named(identity.agent_id, name)
+
+    @field_validator("cluster_healthcheck_period")
+    @classmethod
+    def _period(cls, period: timedelta) -> timedelta:
+        if period <= timedelta():
+            raise ValueError("cluster healthcheck period must greater than zero")
+        return period
+
+    @field_validator("client_cert_expiration_seconds")
+    @classmethod
+    def _expiration(cls, seconds: int) -> int:
+        if seconds and seconds < SHORTEST_CERTIFICATE:
+            raise ValueError(f"client certificate expiration seconds must be 0 or at least {SHORTEST_CERTIFICATE}")
+        return seconds
+
+    @field_validator("spoke_external_server_urls")
+    @classmethod
+    def _urls(cls, urls: tuple[str, ...]) -> tuple[str, ...]:
+        wrong = [url for url in urls if urlsplit(url).scheme != "https"]
+        if wrong:
+            raise ValueError("; ".join(f'"{url}" is invalid' for url in wrong))
+        return urls
+
+    @field_validator("health_listen")
+    @classmethod
+    def _listen(cls, address: str) -> str:
+        if address:
+            parse_address(address)
+        return address
+
+    @model_validator(mode="after")
+    def _external_ca(self) -> Self:
+        if self.spoke_external_ca is not None and not self.spoke_external_ca.is_file():
+            raise ValueError(f"spoke external CA {self.spoke_external_ca} is not a file")
+        return self
+
+
+def parse_address(text: str) -> tuple[str, int]:
+    """`host:port`. Raises ValueError."""
+    host, _, port = text.rpartition(":")
+    if not port.isdigit() or int(port) > 65535:  # noqa: PLR2004 - the largest port
+        raise ValueError(f'"{text}" is not an address such as 127.0.0.1:8000')
+    return host.strip("[]") or "0.0.0.0", int(port)  # noqa: S104 - an address without host is asked for that way
+
+
+def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | None) -> Settings:
+    """The settings of all three sources. Raises InvalidError that tells everything that is wrong."""
+    known = Settings.model_fields
+    from_environment = {
+        name: environment[PREFIX + name.upper()] for name in known if environment.get(PREFIX + name.upper(), "") != ""
+    }
+    merged = {**_from_file(file), **from_environment, **{name: value for name, value in flags.items() if value is not None}}
+    try:
+        return Settings(**merged)
+    except ValidationError as error:
+        lines = [f"  {_place(entry['loc'])}{_said(entry)}" for entry in error.errors(include_url=False, include_input=False)]
+        raise InvalidError("\n".join(("the settings are not valid:", *lines))) from None
+
+
+def _from_file(file: Path | None) -> dict[str, Any]:
+    if file is None:
+        return {}
+    try:
+        document = yaml.safe_load(file.read_text())
+    except (OSError, UnicodeDecodeError) as error:
+        raise InvalidError(f"settings file {file} cannot be read: {getattr(error, 'strerror', None) or error}") from None
+    except yaml.YAMLError as error:
+        raise InvalidError(f"settings file {file} is not YAML: {error}") from None
+    if document is None:
+        return {}
+    if not isinstance(document, dict):
+        raise InvalidError(f"settings file {file} is not a mapping of settings")
+    return {str(name).replace("-", "_"): value for name, value in document.items()}
+
+
+def _named(rule: Any, name: str) -> str:
+    if not name:
+        return name
+    try:
+        return str(rule(name))
+    except InvalidError as error:
+        raise ValueError(error.message) from None
+
+
+def _place(location: tuple[int | str, ...]) -> str:
+    return f"{location[0]}: ".replace("_", "-") if location else ""
+
+
+def _said(entry: Any) -> str:
+    told = {"missing": "is required", "extra_forbidden": "there is no such setting"}
+    return str(told.get(entry["type"], entry["msg"])).removeprefix("Value error, ")
