@@ -55,7 +55,7 @@ def _subject(registered: Mapping[str, Any], default: Subject) -> Subject:
 def admitted(new: Document) -> dict[str, Any]:
     """`new` as it is stored. Raises InvalidError."""
     cluster_name(doc.key(new).namespace)
-    return {**new, "apiVersion": API_VERSION, "kind": KIND, "spec": dict(doc.mapping(new, "spec"))}
+    return {**doc.typed(new, API_VERSION, KIND), "spec": dict(doc.mapping(new, "spec"))}
 
 
 def with_report(addon: Document, conditions: Sequence[Condition], now: datetime) -> dict[str, Any]:

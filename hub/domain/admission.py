@@ -25,7 +25,7 @@ def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, An
     if doc.sequence(new, "spec", "taints"):
         before = doc.sequence(old, "spec", "taints") if old is not None else None
         spec["taints"] = _stamped_taints(doc.sequence(new, "spec", "taints"), before, now, doc.name(new))
-    document = {**new, "apiVersion": API_VERSION, "kind": KIND, "spec": spec}
+    document = {**doc.typed(new, API_VERSION, KIND), "spec": spec}
     _check(document)
     return document
 

@@ -55,6 +55,12 @@ def conditions(document: Document) -> list[Mapping[str, Any]]:
     return [entry for entry in sequence(document, "status", "conditions") if isinstance(entry, Mapping)]
 
 
+def typed(document: Document, api_version: str, kind: str) -> dict[str, Any]:
+    """A copy with this type, which stands first as people expect it."""
+    kept = {part: value for part, value in document.items() if part not in ("apiVersion", "kind")}
+    return {"apiVersion": api_version, "kind": kind, **kept}
+
+
 def with_part(document: Document, part: str, value: Mapping[str, Any]) -> dict[str, Any]:
     """A copy in which the top-level `part` is `value`."""
     return {**document, part: dict(value)}

@@ -35,7 +35,7 @@ def created(new: Document, requester: Requester) -> dict[str, Any]:
     if requester.uid:
         spec["uid"] = requester.uid
     spec["groups"] = list(requester.groups)
-    document = {**new, "apiVersion": API_VERSION, "kind": KIND, "spec": spec, "status": {}}
+    document = {**doc.typed(new, API_VERSION, KIND), "spec": spec, "status": {}}
     causes = [*_signer_causes(spec), *_usage_causes(spec), *_duration_causes(spec)]
     if causes:
         raise invalid(doc.name(new), causes)
@@ -47,7 +47,7 @@ def updated(new: Document, old: Document, now: datetime) -> dict[str, Any]:
     causes = [*_decision_causes(new, old), *_certificate_causes(new, old)]
     if causes:
         raise invalid(doc.name(new), causes)
-    document = {**new, "apiVersion": API_VERSION, "kind": KIND, "spec": dict(doc.mapping(old, "spec"))}
+    document = {**doc.typed(new, API_VERSION, KIND), "spec": dict(doc.mapping(old, "spec"))}
     if doc.conditions(new):
         document = doc.with_status(document, conditions=[_dated(entry, now) for entry in doc.conditions(new)])
     return document

@@ -11,7 +11,7 @@ from hub.ports import Transaction, Written
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
     """Creates (`old` None) or updates. Raises AlreadyExistsError, ConflictError."""
     before = old.document if old else None
-    document = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", **new}
+    document = doc.typed(new, "coordination.k8s.io/v1", "Lease")
     return tx.objects.put(LEASES, doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False), old, actor)
 
 

@@ -62,7 +62,7 @@ class SqlObjects(Objects):
         if (kind, key) in self._read:
             return self._read[kind, key]
         row = self._connection.execute(queries.one(kind, key)).first()
-        stored = None if row is None else rows.stored(kind, row)
+        stored = None if row is None else rows.stored(kind, tuple(row))
         self._read[kind, key] = stored
         return stored
 
@@ -74,7 +74,7 @@ class SqlObjects(Objects):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
         found = self._connection.execute(queries.many(kind, query, wanted)).all()
-        items = tuple(rows.stored(kind, row) for row in found[: query.limit])
+        items = tuple(rows.stored(kind, tuple(row)) for row in found[: query.limit])
         more = len(found) > len(items)
         return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
 
@@ -85,7 +85,7 @@ class SqlObjects(Objects):
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
         read = self._connection.execute(queries.many(kind, query, None)).all()
-        found = {stored.key: stored for stored in (rows.stored(kind, row) for row in read)}
+        found = {stored.key: stored for stored in (rows.stored(kind, tuple(row)) for row in read)}
         for (changed, key), write in self._latest.items():
             if changed != kind:
                 continue

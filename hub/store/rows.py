@@ -1,10 +1,10 @@
 """The statements that keep the rows of one object: the document, its labels and its selectable fields."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, bindparam, delete, insert, update
+from sqlalchemy import Connection, Table, bindparam, delete, insert, update
 
 from hub.domain.change import ChangeType, Key, Kind, StoredObject
 from hub.store import schema
@@ -29,7 +29,7 @@ _INDEX = {table: insert(table) for table in (schema.labels, schema.fields)}
 _UNINDEX = {table: delete(table).where(table.c.uid == bindparam("of_uid")) for table in (schema.labels, schema.fields)}
 
 
-def stored(kind: Kind, row: Row[Any]) -> StoredObject:
+def stored(kind: Kind, row: Sequence[Any]) -> StoredObject:
     return StoredObject(kind, Key(row[0], row[1]), row[2], row[3], row[4])
 
 

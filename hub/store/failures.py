@@ -1,0 +1,59 @@
+"""What a database's error means to the hub: try again, come back later, or a defect of ours."""
+
+from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import TimeoutError as PoolTimeoutError
+
+from hub.store.rows import RaceError
+from machinery.errors import ConflictError, UnavailableError
+
+_SQLITE = {
+    "locked": "the database is locked by another process: stop the other process that uses this file; nothing was written",
+    "full": "the disk or the database is full: make room; nothing was written",
+    "readonly": "the database file cannot be written: give the hub's user the right to write it and its directory",
+    "unable to open": "the database file cannot be opened: see that its directory exists and is the hub's to write",
+    "disk I/O error": "the disk under the database reports errors; nothing was written",
+    "malformed": "the database file is damaged: restore it from a backup",
+    "not a database": "the database file is not a SQLite database: check the database URL",
+}
+_POSTGRES_RACES = frozenset(("40001", "40P01"))
+_POSTGRES = {
+    "53": "the database is out of resources (disk, memory or connections); nothing was written",
+    "55": "the database is locked by another session; nothing was written",
+    "57": "the database stopped the statement or is shutting down; nothing was written",
+    "25": "the database does not take writes now (read-only, or the transaction was idle too long); nothing was written",
+}
+AWAY = "the database does not answer"
+
+
+def is_race(error: Exception) -> bool:
+    """Whether the same use case may succeed when it runs again on what is there now."""
+    if isinstance(error, RaceError | IntegrityError):
+        return True
+    return isinstance(error, DBAPIError) and _sqlstate(error) in _POSTGRES_RACES
+
+
+def translated(error: Exception) -> Exception:
+    """The error in domain words; one that is not the database's to explain stays as it is."""
+    if is_race(error):
+        return ConflictError("others changed the same objects meanwhile: read them again and try once more")
+    if isinstance(error, PoolTimeoutError):
+        return UnavailableError("the database is too busy: no connection became free in time")
+    if isinstance(error, DBAPIError):
+        meaning = _meaning(error)
+        return UnavailableError(meaning) if meaning else error
+    return error
+
+
+def _meaning(error: DBAPIError) -> str | None:
+    text, state = str(error.orig), _sqlstate(error)
+    for words, meaning in _SQLITE.items():
+        if words in text and not state:
+            return meaning
+    for prefix, meaning in _POSTGRES.items():
+        if state.startswith(prefix):
+            return meaning
+    return AWAY if isinstance(error, OperationalError) or error.connection_invalidated else None
+
+
+def _sqlstate(error: DBAPIError) -> str:
+    return str(getattr(error.orig, "sqlstate", "") or "")

@@ -1,0 +1,1 @@
+"""Schema migrations: each step appended, never edited once it was released."""

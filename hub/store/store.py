@@ -1,0 +1,177 @@
+"""The store as the event loop sees it: use cases go to threads, changes come back in order."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Connection, text
+
+from hub.domain.change import Change, Kind
+from hub.ports import Store, Transaction
+from hub.store.engine import BUSY_TIMEOUT_MS, READERS, parse_url, reading_engine, writing_engine
+from hub.store.failures import translated
+from hub.store.migrate import upgrade
+from hub.store.tail import Tail
+from hub.store.transaction import SqlTransaction
+from hub.store.work import CLOSED, PoolWriter, SharedWriter, Writer
+from machinery.clock import Clock, SystemClock
+from machinery.errors import ExpiredError, UnavailableError
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+POLL = timedelta(milliseconds=500)
+WRITERS = 8
+
+
+class SqlStore(Store):
+    """A database at a URL. `open` migrates and connects; one store belongs to one event loop.
+
+    `clock` stands in for the database's time; None: PostgreSQL's own, and for SQLite the machine's.
+    """
+
+    def __init__(
+        self, url: str, *, clock: Clock | None = None, poll: timedelta = POLL, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+    ) -> None:
+        """Raises InvalidError when the URL is not one."""
+        self._url = parse_url(url)
+        self._is_sqlite = self._url.get_backend_name() == "sqlite"
+        self._clock = clock if clock is not None or not self._is_sqlite else SystemClock()
+        self._poll = poll
+        self._writing = writing_engine(self._url, busy_timeout_ms=busy_timeout_ms, connections=WRITERS)
+        self._reading = reading_engine(self._url, busy_timeout_ms=busy_timeout_ms)
+        self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
+        self._writer: Writer | None = None
+        self._tail: Tail | None = None
+        self._polling: asyncio.Task[None] | None = None
+        self._closed = False
+
+    async def open(self) -> None:
+        """Brings the schema up to date and begins to serve. Raises UnavailableError, InvalidError (a newer schema)."""
+        loop = asyncio.get_running_loop()
+        await loop.run_in_executor(self._checker, self._migrate)
+        newest = await self._on(self._readers, self._query, _newest)
+        tail = Tail(self._fetch, newest, self._poll)
+        committed = partial(self._committed, loop, tail)
+        if self._is_sqlite:
+            self._writer = SharedWriter(self._writing, self._begun, committed)
+        else:
+            self._writer = PoolWriter(self._writing, self._begun, committed, threads=WRITERS)
+        self._tail = tail
+        self._polling = asyncio.create_task(tail.run(), name="store-tail")
+
+    def _migrate(self) -> None:
+        try:
+            upgrade(self._writing)
+        except Exception as error:
+            raise translated(error) from error
+
+    def _committed(self, loop: asyncio.AbstractEventLoop, tail: Tail, changes: Sequence[Change]) -> None:
+        with suppress(RuntimeError):  # the loop has ended: nobody follows any more
+            loop.call_soon_threadsafe(tail.offer, changes)
+
+    def _begun(self, connection: Connection) -> SqlTransaction:
+        return SqlTransaction(connection, self._now(connection), writable=True)
+
+    def _now(self, connection: Connection) -> datetime:
+        if self._clock is not None:
+            return self._clock.now()
+        now: datetime = connection.execute(text("SELECT now()")).scalar_one()
+        return now.astimezone(UTC)
+
+    async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        if self._writer is None:
+            raise UnavailableError(CLOSED)
+        work: Callable[[SqlTransaction], T] = partial(_call, use_case, args, kwargs)
+        return await asyncio.wrap_future(self._writer.submit(work))
+
+    async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        work: Callable[[SqlTransaction], T] = partial(_call, query, args, kwargs)
+        return await self._on(self._readers, self._query, work)
+
+    async def _on(self, threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
+        if self._closed:
+            raise UnavailableError(CLOSED)
+        return await asyncio.get_running_loop().run_in_executor(threads, partial(function, *args))
+
+    def _query(self, work: Callable[[SqlTransaction], T]) -> T:
+        try:
+            with self._reading.connect() as connection, connection.begin():
+                return work(SqlTransaction(connection, self._now(connection), writable=False))
+        except Exception as error:
+            raise translated(error) from error
+
+    async def _fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
+        return await self.read(_changes_above, after)
+
+    async def wait_for_change(self, after: int, within: timedelta) -> int:
+        return await self._followed.wait(after, within)
+
+    async def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
+        tail = self._followed
+        while True:
+            changes = tail.after(after)
+            if changes is None:
+                changes = await self.read(_since, after)
+            if not changes:
+                yield ()
+                await tail.wait(after)
+                continue
+            after = changes[-1].revision
+            chosen = changes if kinds is None else tuple(change for change in changes if change.kind in kinds)
+            if chosen:
+                yield chosen
+
+    @property
+    def _followed(self) -> Tail:
+        if self._tail is None or self._closed:
+            raise UnavailableError(CLOSED)
+        return self._tail
+
+    async def check(self) -> None:
+        await self._on(self._checker, self._query, _newest)
+
+    async def close(self) -> None:
+        """Waits for what was submitted, then lets go of the database. Safe to call twice, and before `open`."""
+        if self._closed:
+            return
+        self._closed = True
+        if self._polling is not None:
+            self._polling.cancel()
+            await asyncio.wait((self._polling,))
+        await asyncio.get_running_loop().run_in_executor(None, self._release)
+
+    def _release(self) -> None:
+        if self._writer is not None:
+            self._writer.close()
+        self._readers.shutdown(wait=True)
+        self._checker.shutdown(wait=True)
+        self._writing.dispose()
+        self._reading.dispose()
+
+
+def _call(use_case: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any], transaction: SqlTransaction) -> T:
+    return use_case(transaction, *args, **kwargs)
+
+
+def _newest(transaction: Transaction) -> int:
+    return transaction.changes.newest()
+
+
+def _since(transaction: Transaction, after: int) -> Sequence[Change]:
+    return transaction.changes.since(after)
+
+
+def _changes_above(transaction: Transaction, after: int) -> tuple[Sequence[Change] | None, int]:
+    newest = transaction.changes.newest()
+    if newest <= after:
+        return (), newest
+    try:
+        return transaction.changes.since(after), newest
+    except ExpiredError:
+        return None, newest
