@@ -83,7 +83,9 @@ ListenAddress = Annotated[Address, BeforeValidator(_address)]
 class Settings(BaseSettings):
     """All settings of a hub. The descriptions are the program's help."""
 
-    model_config = SettingsConfigDict(env_prefix=ENVIRONMENT_PREFIX, extra="forbid", frozen=True, arbitrary_types_allowed=True)
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, arbitrary_types_allowed=True
+    )
 
     data_dir: Path = Field(
         default_factory=default_data_dir,
@@ -217,7 +219,7 @@ def _environment(environment: Mapping[str, str] | None) -> dict[str, Any]:
     if environment is None:
         return dict(EnvSettingsSource(Settings)())
     names = {ENVIRONMENT_PREFIX + name.upper(): name for name in Settings.model_fields}
-    return {names[key.upper()]: value for key, value in environment.items() if key.upper() in names}
+    return {names[key.upper()]: value for key, value in environment.items() if value and key.upper() in names}
 
 
 def _file(file: Path | None) -> tuple[dict[str, Any], list[str]]:
