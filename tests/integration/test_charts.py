@@ -9,8 +9,11 @@ import helm_python
 import kubernetes_validate
 import pytest
 import yaml
+from pydantic import BaseModel
 
+from hub.settings import Settings as HubSettings
 from machinery import product
+from spoke.settings import Settings as SpokeSettings
 
 ROOT = Path(__file__).parents[2]
 CHARTS = ROOT / "charts"
@@ -133,6 +136,12 @@ def test_service_of_the_hub_has_both_doors() -> None:
     named = {port["name"]: port["containerPort"] for port in container["ports"]}
     served = {port["targetPort"]: port["port"] for port in only(documents, "Service")["spec"]["ports"]}
     assert named == served == {"grpc": 8443, "https": 6443}
+
+
+@pytest.mark.parametrize(("chart", "settings"), [("hub", HubSettings), ("spoke", SpokeSettings)])
+def test_every_variable_is_a_setting_of_the_program(chart: str, settings: type[BaseModel]) -> None:
+    known = {f"{chart.upper()}_{name.upper()}" for name in settings.model_fields}
+    assert set(environment(render(chart, FULL[chart]))) <= known
 
 
 def test_hub_advertises_what_the_values_say() -> None:

@@ -1,0 +1,82 @@
+"""A whole fleet on this machine: a hub, three hollow clusters, and three agents that join them to it.
+
+Only programs are started, as a person would start them by hand; nothing here knows how they work inside. Everything they write
+lies in one directory, made anew at every start.
+"""
+
+import asyncio
+import signal
+import sys
+import time
+from pathlib import Path
+
+import click
+
+from hollow.demo.place import OccupiedError, Place, next_commands, relative
+from hollow.demo.processes import Children
+from hollow.demo.show import Demo, DemoError
+
+
+async def run(place: Place, *, once: bool, within: float) -> None:
+    demo = Demo(place, time.monotonic() + within)
+    async with Children(place.logs) as servers, Children(place.logs) as agents:
+        _on_signals(servers, agents)
+        await demo.serve(servers)
+        await demo.join(agents)
+        await demo.show_until_available()
+        demo.say("all clusters are Available")
+        if not once:
+            click.echo()
+            click.echo(next_commands(place, [(name, child.pid) for name, child in demo.spokes.items()]))
+            await demo.stay()
+        click.echo()
+
+
+def _on_signals(*groups: Children) -> None:
+    """The first signal ends everything politely, a second one at once."""
+    task = asyncio.current_task()
+    asked = False
+
+    def stop() -> None:
+        nonlocal asked
+        if asked or task is None:
+            for children in groups:
+                children.kill()
+        else:
+            click.echo("\nending ...", err=True)
+            task.cancel()
+        asked = True
+
+    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+        asyncio.get_running_loop().add_signal_handler(number, stop)
+
+
+@click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
+@click.option("--once", is_flag=True, help="End as soon as all clusters are Available.")
+@click.option("--within", default=60.0, show_default=True, metavar="SECONDS", help="Give up when it takes longer.")
+@click.option(
+    "--directory",
+    default=Path(".demo"),
+    show_default=True,
+    type=click.Path(path_type=Path),
+    help="Where everything lies; emptied at the start.",
+)
+def main(*, once: bool, within: float, directory: Path) -> None:
+    place = Place(directory.absolute())
+    try:
+        with place.claimed():
+            asyncio.run(run(place, once=once, within=within))
+    except OccupiedError as error:
+        raise click.ClickException(str(error)) from error
+    except DemoError as error:
+        click.echo(f"\nThe demo failed: {error}", err=True)
+        if error.child is not None:
+            click.echo("\n".join(f"  | {line}" for line in error.child.last_words()), err=True)
+        click.echo(f"The logs are in {relative(place.logs)}.", err=True)
+        sys.exit(1)
+    except asyncio.CancelledError:
+        sys.exit(130 if once else 0)
+
+
+if __name__ == "__main__":
+    main()

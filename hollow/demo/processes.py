@@ -1,0 +1,125 @@
+"""Programs as child processes: each in a process group of its own, writing to a log file, ended politely and then for certain.
+
+Not for production: it supervises what `hollow.demo` starts on one machine.
+"""
+
+import asyncio
+import contextlib
+import os
+import signal
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_TAIL_BYTES = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What a program that runs to its end said."""
+
+    code: int
+    output: str
+    error: str
+
+
+class Child:
+    """One running program. Its group is not the terminal's: Ctrl-C reaches it only through us."""
+
+    def __init__(self, name: str, process: asyncio.subprocess.Process, log: Path) -> None:
+        self.name = name
+        self.log = log
+        self._process = process
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def exit_code(self) -> int | None:
+        """None: it runs. Negative: the signal that ended it."""
+        return self._process.returncode
+
+    def how_it_ended(self) -> str:
+        code = self.exit_code
+        if code is None:
+            return "is running"
+        return f"was ended by {signal.Signals(-code).name}" if code < 0 else f"ended with exit code {code}"
+
+    def last_words(self, lines: int = 5) -> list[str]:
+        """The end of its log."""
+        with contextlib.suppress(OSError), self.log.open("rb") as file:
+            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL_BYTES))
+            return file.read().decode(errors="replace").splitlines()[-lines:]
+        return []
+
+    def send(self, number: signal.Signals) -> None:
+        """To the whole group; nothing happens when all of it has ended."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self.pid, number)
+
+    async def ended(self) -> int:
+        return await self._process.wait()
+
+
+class Children:
+    """The programs that a block has started. Leaving the block ends them, however it is left.
+
+    Each is asked to end, all at once; those still there after `patience` seconds are killed.
+    """
+
+    def __init__(self, logs: Path, patience: float = 10.0) -> None:
+        self._logs = logs
+        self._patience = patience
+        self._children: list[Child] = []
+
+    async def __aenter__(self) -> Self:
+        self._logs.mkdir(parents=True, exist_ok=True)
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for child in self._children:
+            child.send(signal.SIGTERM)
+        if self._children:
+            await asyncio.wait([asyncio.ensure_future(child.ended()) for child in self._children], timeout=self._patience)
+        self.kill()  # what is left of the groups, if anything is
+        for child in self._children:
+            await child.ended()
+
+    async def start(self, name: str, command: Sequence[str]) -> Child:
+        """Starts a program; its output goes to `<name>.log`, after what an earlier one of that name has written."""
+        log = self._logs / f"{name}.log"
+        with log.open("ab") as output:
+            process = await asyncio.create_subprocess_exec(
+                *command, stdin=asyncio.subprocess.DEVNULL, stdout=output, stderr=output, start_new_session=True
+            )
+        child = Child(name, process, log)
+        self._children.append(child)
+        return child
+
+    def kill(self) -> None:
+        """Ends everything at once."""
+        for child in self._children:
+            child.send(signal.SIGKILL)
+
+
+async def ask(command: Sequence[str], within: float = 30.0) -> Answer:
+    """Runs a program to its end. Raises TimeoutError, and ends it, when it takes longer than `within` seconds."""
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        start_new_session=True,
+    )
+    try:
+        output, error = await asyncio.wait_for(process.communicate(), within)
+    finally:
+        if process.returncode is None:
+            process.kill()
+            await process.wait()
+    return Answer(process.returncode or 0, output.decode(), error.decode())
