@@ -32,6 +32,8 @@ class Entrance:
     """`host:port` as agents reach it."""
     https_server: str
     """`https://host:port` as tools reach it."""
+    pod_addresses: tuple[str, ...] = ()
+    """The addresses that this hub has as a pod: of no use outside its cluster."""
 
 
 class CredentialStorage(Storage):
@@ -100,7 +102,11 @@ class CredentialStorage(Storage):
         return stored
 
     def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
+        self,
+        resource: GroupResource,  # noqa: ARG002 - the port's signature
+        selection: Selection,  # noqa: ARG002 - the port's signature
+        *,
+        after: int,  # noqa: ARG002 - the port's signature
     ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
         raise MethodNotAllowedError("bootstrap credentials cannot be watched: list them")
 
@@ -122,6 +128,8 @@ class CredentialStorage(Storage):
             "httpsServer": entrance.https_server,
             "certificateAuthority": self._issuer.trust_bundle.decode("ascii"),
         }
+        if entrance.pod_addresses:
+            status["podAddresses"] = list(entrance.pod_addresses)
         if record.revoked_at is not None:
             status["revokedAt"] = format_time(record.revoked_at)
         if issued is not None:

@@ -148,7 +148,14 @@ def _get(tx: Transaction, shelf: Shelf, resource: GroupResource, key: Key) -> St
     return stored
 
 
-def _create(tx: Transaction, shelf: Shelf, key: Key, document: Document, actor: Actor, rehearse: bool) -> Written:  # noqa: FBT001 - run() passes positions
+def _create(  # noqa: PLR0917 - run() passes positions
+    tx: Transaction,
+    shelf: Shelf,
+    key: Key,
+    document: Document,
+    actor: Actor,
+    rehearse: bool,  # noqa: FBT001 - run() passes positions
+) -> Written:
     written = shelf.put(tx, dict(document), None, actor)
     if rehearse:
         raise RehearsedError(_get(tx, shelf, GroupResource("", shelf.kind), key))

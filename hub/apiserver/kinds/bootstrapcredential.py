@@ -32,6 +32,7 @@ SCHEMA: Schema = {
                 "grpcServer": {"type": "string"},
                 "httpsServer": {"type": "string"},
                 "hubID": {"type": "string"},
+                "podAddresses": {"type": "array", "items": {"type": "string"}},
                 "revokedAt": {"type": "string", "format": "date-time"},
                 "usesSpent": {"type": "integer"},
             },
