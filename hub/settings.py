@@ -15,9 +15,9 @@ import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
 from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
+from machinery.directory import default_data_dir
 from machinery.durations import parse_duration
 from machinery.logs import LogFormat
-from machinery.product import default_data_dir
 
 ENVIRONMENT_PREFIX = "HUB_"
 MAX_PORT = 65535

@@ -7,9 +7,16 @@ from types import TracebackType
 from typing import Self
 
 from machinery.errors import UnavailableError
+from machinery.product import NAME
 
 PRIVATE_DIRECTORY = 0o700
 PRIVATE_FILE = 0o600
+
+
+def default_data_dir() -> Path:
+    """Where a hub keeps its data unless told otherwise, and where hubctl looks for the admin kubeconfig."""
+    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
+    return Path(home).expanduser() / NAME
 
 
 class DataDirectory:

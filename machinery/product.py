@@ -1,8 +1,6 @@
 """The product's name, once. Everything that is derived from it is derived here."""
 
-import os
 from importlib import metadata
-from pathlib import Path
 
 NAME = "muster"
 TITLE = "Muster"
@@ -21,9 +19,3 @@ def version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "0.0.0+source"
-
-
-def default_data_dir() -> Path:
-    """Where a hub keeps its data unless told otherwise, and where hubctl looks for the admin kubeconfig."""
-    home = os.environ.get("XDG_DATA_HOME") or "~/.local/share"
-    return Path(home).expanduser() / NAME

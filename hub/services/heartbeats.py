@@ -74,3 +74,11 @@ def close_session(tx: Transaction, cluster: ClusterName, session: str) -> None:
     last = tx.heartbeats.of(cluster)
     if last is not None and last.session == session:
         tx.heartbeats.set_session(cluster, None)
+
+
+def close_all_sessions(tx: Transaction) -> int:
+    """No session outlives its hub: at a start, those that are recorded have ended. Returns how many."""
+    recorded = [last.cluster for last in tx.heartbeats.all() if last.session is not None]
+    for cluster in recorded:
+        tx.heartbeats.set_session(cluster, None)
+    return len(recorded)
