@@ -1,0 +1,237 @@
+"""BootstrapCredentials on the HTTPS door: created by a certificate request, shown ever after without the certificate.
+
+The private key stays with the creator: what arrives is a CSR, what leaves is the certificate over its key, once.
+"""
+
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.apiserver.storage import DryRun, not_found
+from hub.domain import document as doc
+from hub.domain.certificate import Lifetimes
+from hub.domain.credential import CredentialRecord
+from hub.ports import Issuer, Store, Transaction
+from hub.services import credentials
+from machinery import pki
+from machinery.apiserver.storage import (
+    Actor,
+    Change,
+    Document,
+    Event,
+    GroupResource,
+    Key,
+    Page,
+    Selection,
+    Storage,
+    Stored,
+)
+from machinery.errors import Cause, InvalidError, MethodNotAllowedError, Subject
+from machinery.identity import CredentialId, HubId, cluster_name
+from machinery.timestamps import format_time
+
+KIND = "BootstrapCredential"
+_encode = msgspec.json.Encoder().encode
+
+
+@dataclass(frozen=True, slots=True)
+class HubAddress:
+    """How this hub is reached from outside, and which one it is: what goes into every kubeconfig."""
+
+    hub_id: HubId
+    server: str
+    """`https://host:port` of the HTTPS door."""
+    grpc_server: str
+    """`host:port` of the door for agents."""
+
+
+class CredentialStorage(Storage):
+    """The credentials of the store as objects. There is nothing to change or watch in them; deleting one revokes it."""
+
+    def __init__(self, store: Store, issuer: Issuer, address: HubAddress, lifetimes: Lifetimes, api_version: str) -> None:
+        self._store = store
+        self._issuer = issuer
+        self._address = address
+        self._lifetimes = lifetimes
+        self._api_version = api_version
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        return self._stored(await self._store.read(_look, resource, key))
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        del resource, at
+        sights = sorted(await self._store.read(_look_at_all), key=lambda sight: sight.record.id)
+        revision = await self.revision()
+        items = [self._stored(sight) for sight in sights if _selected(sight, selection)]
+        left = [item for item in items if after is None or item.key > after]
+        chosen = tuple(left if limit is None else left[:limit])
+        rest = len(left) - len(chosen)
+        return Page(chosen, revision, chosen[-1].key if rest else None, rest or None)
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        asked = _asked(resource, key, document)
+        try:
+            sight = await self._store.run(_create, asked, self._issuer, self._lifetimes, actor, dry_run=dry_run)
+        except DryRun as seen:
+            return Stored(key, 0, _encode(seen.document))
+        return self._stored(sight)
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        del actor
+        stored = await self.get(resource, key)
+        document = msgspec.json.decode(stored.document)
+        new = change(document)
+        if new == document:
+            return stored
+        if new is not None:
+            raise MethodNotAllowedError("a bootstrap credential does not change: delete it and make another")
+        if not dry_run:
+            await self._store.run(credentials.revoke, CredentialId(key.name))
+        return stored
+
+    def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+        del selection, after
+        raise MethodNotAllowedError(f"{resource} cannot be watched")
+
+    async def revision(self) -> int:
+        return await self._store.read(_newest)
+
+    async def wait_for(self, revision: int) -> None:
+        while await self._store.wait_for_change(revision - 1, timedelta(days=1)) < revision:
+            pass
+
+    def _stored(self, sight: "_Sight") -> Stored:
+        return Stored(Key("", sight.record.id), sight.revision, _encode(self._document(sight)))
+
+    def _document(self, sight: "_Sight") -> dict[str, Any]:
+        record = sight.record
+        spec: dict[str, Any] = {"expirationSeconds": round((record.expires_at - record.created_at).total_seconds())}
+        if record.cluster is not None:
+            spec["clusterName"] = record.cluster
+        if record.uses is not None:
+            spec["uses"] = record.uses
+        return {
+            "apiVersion": self._api_version,
+            "kind": KIND,
+            "metadata": {
+                "name": record.id,
+                "uid": str(uuid5(NAMESPACE_OID, record.id)),
+                "creationTimestamp": format_time(record.created_at),
+                "resourceVersion": str(sight.revision),
+            },
+            "spec": spec,
+            "status": {
+                "phase": sight.phase,
+                "createdBy": record.created_by,
+                "expirationTimestamp": format_time(record.expires_at),
+                "admittedClusters": list(sight.admitted),
+                "hubID": self._address.hub_id,
+                "server": self._address.server,
+                "grpcServer": self._address.grpc_server,
+                "certificateAuthority": self._issuer.trust_bundle.decode("ascii"),
+                **({"certificate": sight.certificate} if sight.certificate else {}),
+            },
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Asked:
+    """What a creator asks for, read strictly."""
+
+    public_key: bytes
+    spec: Mapping[str, Any]
+    document: Document
+
+
+@dataclass(frozen=True, slots=True)
+class _Sight:
+    """A credential as it stands; the certificate only in the answer to its creation."""
+
+    record: CredentialRecord
+    admitted: tuple[str, ...]
+    now: datetime
+    revision: int
+    certificate: str = ""
+
+    @property
+    def phase(self) -> str:
+        record = self.record
+        if record.revoked_at is not None:
+            return "Revoked"
+        if self.now >= record.expires_at:
+            return "Expired"
+        return "UsedUp" if record.uses is not None and len(self.admitted) >= record.uses else "Active"
+
+
+def _asked(resource: GroupResource, key: Key, document: Document) -> _Asked:
+    prefix = doc.mapping(document, "metadata").get("generateName")
+    if not prefix or not key.name.startswith(str(prefix)):
+        cause = Cause("FieldValueForbidden", "Forbidden: the hub names credentials: use generateName", "metadata.name")
+        raise _invalid(resource, key, cause)
+    spec = doc.mapping(document, "spec")
+    facts = pki.check_request(str(spec.get("request") or "").encode())
+    if name := spec.get("clusterName"):
+        try:
+            cluster_name(str(name))
+        except InvalidError as error:
+            raise _invalid(resource, key, Cause("FieldValueInvalid", error.message, "spec.clusterName")) from None
+    return _Asked(facts.public_key, spec, document)
+
+
+def _invalid(resource: GroupResource, key: Key, cause: Cause) -> InvalidError:
+    subject = Subject(name=key.name, group=resource.group, kind=KIND)
+    text = f'{KIND}.{resource.group} "{key.name}" is invalid: {cause.field}: {cause.message}'
+    return InvalidError(text, subject=subject, causes=[cause])
+
+
+def _create(tx: Transaction, asked: _Asked, issuer: Issuer, lifetimes: Lifetimes, actor: Actor, *, dry_run: bool) -> _Sight:
+    name, seconds = asked.spec.get("clusterName"), asked.spec.get("expirationSeconds")
+    record, issued = credentials.create(
+        tx,
+        cluster=cluster_name(name) if name else None,
+        uses=asked.spec.get("uses"),
+        lifetime=timedelta(seconds=seconds) if seconds is not None else None,
+        public_key=asked.public_key,
+        issuer=issuer,
+        lifetimes=lifetimes,
+        actor=actor.user,
+    )
+    if dry_run:
+        raise DryRun(asked.document)
+    return _Sight(record, (), tx.now, tx.changes.newest(), issued.chain.decode("ascii"))
+
+
+def _look(tx: Transaction, resource: GroupResource, key: Key) -> _Sight:
+    record = tx.credentials.by_id(CredentialId(key.name)) or not_found(resource, key)
+    return _Sight(record, tuple(sorted(tx.credentials.admitted(record.id))), tx.now, tx.changes.newest())
+
+
+def _look_at_all(tx: Transaction) -> list[_Sight]:
+    newest = tx.changes.newest()
+    return [_Sight(one, tuple(sorted(tx.credentials.admitted(one.id))), tx.now, newest) for one in tx.credentials.all()]
+
+
+def _selected(sight: _Sight, selection: Selection) -> bool:
+    fields = {"metadata.name": str(sight.record.id), "metadata.namespace": ""}
+    return selection.labels.matches({}) and selection.fields.matches(fields)
+
+
+def _newest(tx: Transaction) -> int:
+    return tx.changes.newest()
