@@ -1,8 +1,11 @@
 """Label and field selectors: Kubernetes' grammar, parsed and matched."""
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+
+from machinery.errors import BadRequestError
 
 
 class Operator(StrEnum):
@@ -56,3 +59,130 @@ class FieldSelector:
             (fields.get(requirement.name, "") in requirement.values) == (requirement.operator is Operator.EQUALS)
             for requirement in self.requirements
         )
+
+
+_TOKEN = re.compile(r"\s*(?:(==|!=|[=!(),<>])|([^\s=!(),<>]+))")
+_PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
+_NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
+_MAX_PREFIX, _MAX_NAME = 253, 63
+END = ""
+
+
+def valid_label_key(key: str) -> bool:
+    """Whether `key` is a qualified name: `name` or `dns.prefix/name`."""
+    prefix, slash, name = key.rpartition("/")
+    if slash and (len(prefix) > _MAX_PREFIX or not _PREFIX.fullmatch(prefix)):
+        return False
+    return len(name) <= _MAX_NAME and _NAME.fullmatch(name) is not None
+
+
+def valid_label_value(value: str) -> bool:
+    return value == "" or (len(value) <= _MAX_NAME and _NAME.fullmatch(value) is not None)
+
+
+def parse_label_selector(text: str) -> LabelSelector:
+    """`env=prod,tier in (a,b),!legacy,n!=x` as a selector. Raises BadRequestError with what was found and expected."""
+    return LabelSelector(tuple(_LabelParser(text).requirements()))
+
+
+class _LabelParser:
+    """Kubernetes' grammar over a list of tokens. `in` and `notin` are words, so a key may have these names."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = [operator or word for operator, word in _TOKEN.findall(text)]
+        self._at = 0
+
+    def requirements(self) -> Iterator[Requirement]:
+        while self._peek() != END:
+            if self._peek() != "!" and not _is_word(self._peek()):
+                raise BadRequestError(f"found '{self._peek()}', expected: !, identifier, or 'end of string'")
+            yield self._requirement()
+            if self._peek() == END:
+                return
+            if self._peek() != ",":
+                raise BadRequestError(f"found '{self._peek()}', expected: ',' or 'end of string'")
+            self._take()
+            if self._peek() != "!" and not _is_word(self._peek()):
+                raise BadRequestError(f"found '{self._peek()}', expected: identifier after ','")
+
+    def _requirement(self) -> Requirement:
+        if self._peek() == "!":
+            self._take()
+            return Requirement(self._key(), Operator.NOT_EXISTS)
+        key = self._key()
+        operator = self._peek()
+        if operator in (END, ","):
+            return Requirement(key, Operator.EXISTS)
+        self._take()
+        match operator:
+            case "=" | "==":
+                return Requirement(key, Operator.EQUALS, (self._value(),))
+            case "!=":
+                return Requirement(key, Operator.NOT_EQUALS, (self._value(),))
+            case "in":
+                return Requirement(key, Operator.IN, self._values())
+            case "notin":
+                return Requirement(key, Operator.NOT_IN, self._values())
+            case "<" | ">":
+                raise BadRequestError(f"unable to parse requirement: operator '{operator}' is not supported by this server")
+        raise BadRequestError(f"unable to parse requirement: found '{operator}', expected: in, notin, =, ==, !=, gt, lt")
+
+    def _key(self) -> str:
+        key = self._take()
+        if not _is_word(key):
+            raise BadRequestError(f"unable to parse requirement: found '{key}', expected: identifier")
+        if not valid_label_key(key):
+            raise BadRequestError(f'unable to parse requirement: key: Invalid value: "{key}": not a qualified name')
+        return key
+
+    def _value(self) -> str:
+        if self._peek() in (END, ","):
+            return ""
+        value = self._take()
+        if not _is_word(value):
+            raise BadRequestError(f"unable to parse requirement: found '{value}', expected: identifier")
+        return _checked(value)
+
+    def _values(self) -> tuple[str, ...]:
+        if self._take() != "(":
+            raise BadRequestError("unable to parse requirement: found no '(' after in or notin")
+        values = []
+        while (found := self._take()) != ")":
+            if found == END:
+                raise BadRequestError("unable to parse requirement: found end of string, expected: ',' or ')'")
+            if found != ",":
+                values.append(_checked(found))
+        return tuple(values or ("",))
+
+    def _peek(self) -> str:
+        return self._tokens[self._at] if self._at < len(self._tokens) else END
+
+    def _take(self) -> str:
+        token = self._peek()
+        self._at += 1
+        return token
+
+
+def _is_word(token: str) -> bool:
+    return token not in (END, "==", "!=", "=", "!", "(", ")", ",", "<", ">")
+
+
+def _checked(value: str) -> str:
+    if not valid_label_value(value):
+        raise BadRequestError(f'unable to parse requirement: values: Invalid value: "{value}": not a label value')
+    return value
+
+
+def parse_field_selector(text: str) -> FieldSelector:
+    r"""`metadata.name=a,spec.x!=b` as a selector; `\,`, `\=` and `\\` stand for themselves. Raises BadRequestError."""
+    terms = [term for term in re.split(r"(?<!\\),", text) if term]
+    return FieldSelector(tuple(_field_requirement(text, term) for term in terms))
+
+
+def _field_requirement(text: str, term: str) -> Requirement:
+    found = re.search(r"(?<!\\)(!=|==|=)", term)
+    if found is None:
+        raise BadRequestError(f"invalid selector: '{text}'; can't understand '{term}'")
+    operator = Operator.NOT_EQUALS if found[0] == "!=" else Operator.EQUALS
+    value = re.sub(r"\\([\\,=])", r"\1", term[found.end() :])
+    return Requirement(term[: found.start()].strip(), operator, (value,))

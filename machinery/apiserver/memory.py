@@ -232,10 +232,10 @@ class MemoryStorage(Storage):
             yield event
         yield told
         while True:
-            event = await watcher.next(self._patience)
-            if event is not None:
-                told = event.stored.revision
-                yield event
+            news = await watcher.next(self._patience)
+            if news is not None:
+                told = news.stored.revision
+                yield news
             elif told < self._revision:
                 told = self._revision
                 yield told

@@ -121,6 +121,8 @@ class Resource:
     extras: Extras | None = None
     counts_generations: bool = False
     """Whether metadata.generation counts the changes outside metadata and status."""
+    unconditional_update: bool = False
+    """Whether an update without resourceVersion overwrites whatever is there."""
     custom: bool = True
     """A custom resource: no strategic merge patch; unknown fields are pruned with a warning."""
     merge_keys: Mapping[str, str] = field(default_factory=dict)

@@ -1,22 +1,45 @@
-"""A Kubernetes-style API server: groups of resources over a storage, as an aiohttp application."""
+"""A Kubernetes-style API server: groups of resources over a storage, as an aiohttp application.
 
+The filters of a request, outermost first: audit id, errors as Status, deadline, authentication, authorization, routing.
+"""
+
+import asyncio
+import uuid
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import structlog
 from aiohttp import web
 
-from machinery.apiserver.access import Authenticator, Authorizer
+from machinery.apiserver.access import Attributes, Authenticator, Authorizer
+from machinery.apiserver.answers import error_answer
 from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.mutations import Mutations
+from machinery.apiserver.negotiation import Form, negotiate
+from machinery.apiserver.objects import ObjectRoutes
+from machinery.apiserver.options import request_timeout
+from machinery.apiserver.paths import attributes
 from machinery.apiserver.resource import Group
-from machinery.apiserver.storage import Storage
+from machinery.apiserver.site import Site
+from machinery.apiserver.storage import Actor, Key, Storage
+from machinery.apiserver.watches import Watches
 from machinery.clock import Clock
+from machinery.errors import DeadlineError, ForbiddenError, MusterError, NotAcceptableError, NotFoundError, Subject
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
 
 BODY_LIMIT = 3 * 1024 * 1024
+
+log = structlog.get_logger(__name__)
+
+
+class InternalError(MusterError):
+    """What an unknown exception looks like from outside."""
+
+    reason = "InternalError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,19 +71,102 @@ class ApiServer:
         namespaces: NamespaceLookup | None = None,
         limits: Limits | None = None,
     ) -> None:
-        self._groups = tuple(groups)
-        self._storage = storage
+        self._limits = limits or Limits()
         self._authenticator = authenticator
         self._authorizer = authorizer
-        self._clock = clock
-        self._version = dict(version)
-        self._checks = tuple(checks)
-        self._namespaces = namespaces
-        self._limits = limits or Limits()
+        self._watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
+        mutations = Mutations(body_limit=self._limits.body, namespaces=namespaces or _namespace_objects(groups, storage))
+        self._objects = ObjectRoutes(groups, storage, clock, mutations, self._watches)
+        self._site = Site(groups, version=version, checks=checks, clock=clock)
+
+    @property
+    def watches(self) -> Watches:
+        """The open watches: `len` and `stop`."""
+        return self._watches
 
     def application(self) -> web.Application:
-        """A new application over these parts."""
-        return web.Application(client_max_size=self._limits.body)
+        """A new application over these parts. Its shutdown ends the watches."""
+        app = web.Application(client_max_size=self._limits.body)
+        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.on_shutdown.append(self._stop)
+        app.on_response_prepare.append(_common_headers)
+        return app
 
-    def stop_watches(self) -> None:
-        """Ends every open watch now, and refuses none later: for the drain before the listener's clean-up."""
+    async def _stop(self, _app: web.Application) -> None:
+        self._watches.stop()
+
+    async def _handle(self, request: web.Request) -> web.StreamResponse:
+        try:
+            return await self._answer(request)
+        except MusterError as error:
+            return error_answer(error, _error_form(request))
+        except web.HTTPException as error:
+            log.info("refused by the HTTP server", path=request.path, status=error.status)
+            return web.Response(status=error.status, text=f"{error.reason}\n")
+        except Exception:
+            log.exception("unexpected error in an API request", method=request.method, path=request.path)
+            return error_answer(InternalError("an internal error occurred; the server's log says more"), _error_form(request))
+
+    async def _answer(self, request: web.Request) -> web.StreamResponse:
+        asked = attributes(request.method, request.path, request.query)
+        if asked.verb == "watch":
+            return await self._allowed_answer(request, asked)
+        limit = request_timeout(request.query, self._limits.request)
+        try:
+            async with asyncio.timeout(limit.total_seconds()):
+                return await self._allowed_answer(request, asked)
+        except TimeoutError:
+            raise DeadlineError("Timeout: request did not complete within the allotted timeout") from None
+
+    async def _allowed_answer(self, request: web.Request, asked: Attributes) -> web.StreamResponse:
+        actor = await self._authenticator.authenticate(request)
+        decision = await self._authorizer.authorize(actor, asked)
+        if not decision.allowed:
+            raise _forbidden(actor, asked, decision.reason)
+        if asked.resource:
+            return await self._objects.answer(request, asked, actor)
+        return await self._site.answer(request)
+
+
+def _namespace_objects(groups: Sequence[Group], storage: Storage) -> NamespaceLookup:
+    found = [resource for group in groups for resource in group.resources if (group.name, resource.name) == ("", "namespaces")]
+
+    async def exists(name: str) -> bool:
+        if not found:
+            return True
+        try:
+            await (found[0].storage or storage).get(found[0].key, Key("", name))
+        except NotFoundError:
+            return False
+        return True
+
+    return exists
+
+
+def _error_form(request: web.Request) -> Form:
+    try:
+        form = negotiate(request.headers.get("Accept", ""))
+    except NotAcceptableError:
+        return Form()
+    return Form(form.media)
+
+
+async def _common_headers(request: web.Request, response: web.StreamResponse) -> None:
+    response.headers.setdefault("Cache-Control", "no-cache, private")
+    response.headers["Audit-Id"] = request.headers.get("Audit-Id", "")[:64] or str(uuid.uuid4())
+
+
+def _forbidden(actor: Actor, asked: Attributes, reason: str) -> ForbiddenError:
+    why = f": {reason}" if reason else ""
+    if not asked.resource:
+        text = f'forbidden: User "{actor.user}" cannot {asked.verb} path "{asked.path}"{why}'
+        return ForbiddenError(text, subject=Subject())
+    qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
+    named = f' "{asked.name}"' if asked.name else ""
+    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+    return ForbiddenError(
+        f'{qualified}{named} is forbidden: User "{actor.user}" cannot {asked.verb} resource "{resource}" '
+        f'in API group "{asked.group}" {scope}{why}',
+        subject=Subject(name=asked.name, group=asked.group, kind=asked.resource),
+    )

@@ -41,7 +41,12 @@ async def serve(
 ) -> Listening:
     """Listens on `host`:`port` (0: any free port). Raises OSError when the port is in use: two servers never share one."""
     runner = web.AppRunner(
-        app, handle_signals=False, access_log=None, shutdown_timeout=shutdown_timeout.total_seconds(), keepalive_timeout=90
+        app,
+        handle_signals=False,
+        access_log=None,
+        shutdown_timeout=shutdown_timeout.total_seconds(),
+        keepalive_timeout=90,
+        handler_cancellation=True,  # an idle watch of a client that went away would stay to its time-out
     )
     await runner.setup()
     site = web.TCPSite(runner, host, port, ssl_context=ssl_context, reuse_port=False)

@@ -1,0 +1,73 @@
+"""Answers in the form that was asked for: splices stored bytes where it can, decodes only where it must."""
+
+import asyncio
+import gzip
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import web
+
+from machinery.apiserver.negotiation import JSON, YAML, Form
+from machinery.apiserver.refusals import status_document
+from machinery.apiserver.storage import Document, Stored
+from machinery.errors import MusterError
+
+GZIP_FROM = 128 * 1024
+_ON_A_THREAD_FROM = 1024 * 1024
+
+Convert = Callable[[Document], Document]
+"""From the stored version to the one asked for."""
+
+
+def encode(value: Any, form: Form) -> bytes:
+    """A JSON value in the media type of the form."""
+    if form.media == YAML:
+        plain = msgspec.json.decode(msgspec.json.encode(value))
+        text: str = yaml.dump(plain, Dumper=yaml.CSafeDumper, default_flow_style=False, allow_unicode=True)
+        return text.encode()
+    encoded = msgspec.json.encode(value)
+    return msgspec.json.format(encoded, indent=2) + b"\n" if form.pretty else encoded
+
+
+def item_bytes(stored: Stored, convert: Convert | None) -> bytes:
+    """The object as it is served."""
+    return stored.document if convert is None else msgspec.json.encode(convert(msgspec.json.decode(stored.document)))
+
+
+def spliced_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:
+    """A list object around documents that are bytes already."""
+    return msgspec.json.encode(envelope)[:-1] + b',"items":[' + b",".join(items) + b"]}"
+
+
+async def body_answer(request: web.Request, body: bytes, media: str, status: int = 200) -> web.Response:
+    """A response, compressed when it is big and the client takes gzip."""
+    headers = {}
+    if len(body) >= GZIP_FROM and "gzip" in request.headers.get("Accept-Encoding", ""):
+        big = len(body) >= _ON_A_THREAD_FROM
+        body = await asyncio.to_thread(gzip.compress, body, 1) if big else gzip.compress(body, 1)
+        headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
+    return web.Response(body=body, status=status, headers={"Content-Type": media, **headers})
+
+
+async def json_answer(request: web.Request, body: bytes, form: Form, status: int = 200) -> web.Response:
+    """JSON bytes, spliced as they are when the form allows it."""
+    if form.media == JSON and not form.pretty:
+        return await body_answer(request, body, JSON, status)
+    return await body_answer(request, encode(msgspec.Raw(body), form), form.media, status)
+
+
+async def value_answer(request: web.Request, value: Any, form: Form, status: int = 200) -> web.Response:
+    return await body_answer(request, encode(value, form), form.media, status)
+
+
+def error_answer(error: MusterError, form: Form) -> web.Response:
+    """The error as a Status, with its Retry-After."""
+    document = status_document(error)
+    response = web.Response(body=encode(document, form), status=document["code"], headers={"Content-Type": form.media})
+    if retry := document.get("details", {}).get("retryAfterSeconds"):
+        response.headers["Retry-After"] = str(retry)
+    if error.reason == "Forbidden":
+        response.headers["X-Content-Type-Options"] = "nosniff"
+    return response

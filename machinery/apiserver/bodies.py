@@ -1,0 +1,88 @@
+"""Request bodies as documents: JSON and YAML, bounded in size and in what they may unfold to."""
+
+import asyncio
+from typing import Any
+
+import msgspec
+import yaml
+from aiohttp import web
+
+from machinery.apiserver.negotiation import ACCEPTED, JSON
+from machinery.errors import BadRequestError, TooLargeError, UnsupportedMediaTypeError
+
+_YAML = ("application/yaml", "application/x-yaml", "text/yaml")
+
+
+class _Loader(yaml.CSafeLoader):
+    """YAML as JSON's data model: a timestamp stays a string."""
+
+
+_Loader.yaml_implicit_resolvers = {
+    first: [(tag, pattern) for tag, pattern in resolvers if tag != "tag:yaml.org,2002:timestamp"]
+    for first, resolvers in yaml.CSafeLoader.yaml_implicit_resolvers.items()
+}
+
+
+def _load(body: bytes) -> Any:
+    """Refuses aliases: a few lines of them unfold to gigabytes."""
+    if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(body, Loader=_Loader)):
+        raise BadRequestError("YAML aliases are not accepted")
+    return yaml.load(body, Loader=_Loader)  # noqa: S506 - a safe loader that knows fewer types
+
+
+async def read(request: web.Request, limit: int) -> bytes:
+    """The body. Raises TooLargeError above `limit`."""
+    too_large = TooLargeError(f"Request entity too large: limit is {limit}")
+    if (request.content_length or 0) > limit:
+        raise too_large
+    try:
+        return await request.read()
+    except web.HTTPRequestEntityTooLarge:
+        raise too_large from None
+
+
+def media_type(request: web.Request) -> str:
+    """The type of the body; JSON when nothing is said."""
+    return request.content_type.lower() if "Content-Type" in request.headers else JSON
+
+
+async def decode(body: bytes, media: str, expected: str) -> dict[str, Any]:
+    """The body as an object of kind `expected`. Raises BadRequestError, UnsupportedMediaTypeError."""
+    if media in _YAML:
+        return _object(await decode_yaml(body, expected), expected)
+    if media != JSON:
+        raise UnsupportedMediaTypeError(
+            f"the body of the request was in an unknown format - accepted media types include: {ACCEPTED}"
+        )
+    return _object(decode_json(body, expected), expected)
+
+
+def decode_json(body: bytes, expected: str) -> Any:
+    """Any JSON value. The message says where it breaks and never repeats the body, which may hold a secret."""
+    try:
+        return msgspec.json.decode(body)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
+        why = "unexpected end of JSON input" if not body else str(error)
+        raise _unrecognized(expected, f"json parse error: {why}") from None
+
+
+async def decode_yaml(body: bytes, expected: str) -> Any:
+    """Any YAML value of JSON's data model, read on a thread."""
+    try:
+        return await asyncio.to_thread(yaml.load, body, Loader=_Loader)
+    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        raise _unrecognized(expected, f"yaml parse error{where}") from None
+
+
+def _unrecognized(expected: str, why: str) -> BadRequestError:
+    return BadRequestError(
+        f"the object provided is unrecognized (must be of type {expected}): couldn't get version/kind; {why}"
+    )
+
+
+def _object(value: Any, expected: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        raise _unrecognized(expected, "the body is not an object")
+    return value

@@ -1,0 +1,176 @@
+"""The legacy core group, as far as hubs and hollow clusters need it: namespaces, config maps, nodes, service accounts.
+
+Secrets and Events stand in their own modules.
+"""
+
+from datetime import datetime
+from typing import Any
+
+from machinery.apiserver.metadata import dns_label
+from machinery.apiserver.refusals import invalid_value
+from machinery.apiserver.resource import STATUS, Column, Resource, Row
+from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.tables import AGE
+from machinery.errors import Cause
+
+OPEN: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+TEXT: dict[str, Any] = {"type": "string"}
+TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
+BYTES: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string", "format": "byte", "nullable": True}}
+NAMESPACE_FINALIZER = "kubernetes"
+
+
+def _new_namespace(new: Document, _actor: Actor, _now: datetime) -> Document:
+    metadata = new["metadata"]
+    labels = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
+    spec = {"finalizers": [NAMESPACE_FINALIZER]}
+    return {**new, "metadata": {**metadata, "labels": labels}, "spec": spec, "status": {"phase": "Active"}}
+
+
+def _changed_namespace(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
+    return {**new, "spec": old.get("spec", {})}
+
+
+def _terminating_namespace(document: Document, _now: datetime) -> Document:
+    return {**document, "status": {**document.get("status", {}), "phase": "Terminating"}}
+
+
+NAMESPACE = Resource(
+    group="",
+    version="v1",
+    name="namespaces",
+    kind="Namespace",
+    short_names=("ns",),
+    custom=False,
+    unconditional_update=True,
+    verbs=("create", "delete", "get", "list", "patch", "update", "watch"),
+    name_rule=dns_label,
+    schema={
+        "description": "Namespace provides a scope for Names. Use of multiple namespaces is optional.",
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "properties": {"finalizers": {"type": "array", "items": TEXT}}},
+            "status": {"type": "object", "properties": {"phase": TEXT, "conditions": {"type": "array", "items": OPEN}}},
+        },
+    },
+    subresources=(STATUS,),
+    prepare_create=_new_namespace,
+    prepare_update=_changed_namespace,
+    prepare_delete=_terminating_namespace,
+    held=lambda document: bool(document.get("spec", {}).get("finalizers")),
+    selectable=lambda document: {"status.phase": document.get("status", {}).get("phase", "")},
+    selectable_names=("status.phase",),
+    merge_keys={"status.conditions": "type"},
+    columns=(
+        Column(
+            "Status", lambda row: row.document.get("status", {}).get("phase", ""), description="The status of the namespace"
+        ),
+        AGE,
+    ),
+)
+
+
+def _config_map_violations(new: Document, old: Document | None) -> list[Cause]:
+    return [*key_violations(new, "data"), *key_violations(new, "binaryData"), *immutable_violations(new, old)]
+
+
+def key_violations(new: Document, part: str) -> list[Cause]:
+    """Keys of a config map or secret that are no file names."""
+    rule = (
+        "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
+        "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
+    )
+    allowed = set("-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+    keys = new.get(part) or {}
+    return [invalid_value(f"{part}[{key}]", key, rule) for key in keys if not key or len(key) > 253 or set(key) - allowed]  # noqa: PLR2004 - Kubernetes' limit
+
+
+def immutable_violations(new: Document, old: Document | None) -> list[Cause]:
+    """Changes of an object that says that it is immutable."""
+    if old is None or not old.get("immutable"):
+        return []
+    parts = [part for part in ("immutable", "data", "binaryData", "stringData") if new.get(part) != old.get(part)]
+    return [Cause("FieldValueForbidden", "Forbidden: field is immutable when `immutable` is set", part) for part in parts]
+
+
+CONFIG_MAP = Resource(
+    group="",
+    version="v1",
+    name="configmaps",
+    kind="ConfigMap",
+    short_names=("cm",),
+    namespaced=True,
+    custom=False,
+    unconditional_update=True,
+    schema={
+        "description": "ConfigMap holds configuration data for pods to consume.",
+        "type": "object",
+        "properties": {"data": TEXTS, "binaryData": BYTES, "immutable": {"type": "boolean"}},
+    },
+    validate=_config_map_violations,
+    columns=(
+        Column("Data", lambda row: len({**row.document.get("data", {}), **row.document.get("binaryData", {})}), type="integer"),
+        AGE,
+    ),
+)
+
+SERVICE_ACCOUNT = Resource(
+    group="",
+    version="v1",
+    name="serviceaccounts",
+    kind="ServiceAccount",
+    short_names=("sa",),
+    namespaced=True,
+    custom=False,
+    unconditional_update=True,
+    schema={
+        "description": "ServiceAccount binds together a name and a set of secrets.",
+        "type": "object",
+        "properties": {
+            "automountServiceAccountToken": {"type": "boolean"},
+            "imagePullSecrets": {"type": "array", "items": OPEN},
+            "secrets": {"type": "array", "items": OPEN},
+        },
+    },
+    merge_keys={"secrets": "name", "imagePullSecrets": "name"},
+    columns=(Column("Secrets", lambda row: len(row.document.get("secrets", [])), type="integer"), AGE),
+)
+
+
+def _node_status(row: Row) -> str:
+    conditions = row.document.get("status", {}).get("conditions", [])
+    ready = next((condition.get("status") for condition in conditions if condition.get("type") == "Ready"), None)
+    shown = {"True": "Ready", None: "Unknown"}.get(ready, "NotReady")
+    return f"{shown},SchedulingDisabled" if row.document.get("spec", {}).get("unschedulable") else shown
+
+
+def _node_roles(row: Row) -> str:
+    prefix = "node-role.kubernetes.io/"
+    roles = [label.removeprefix(prefix) for label in row.document["metadata"].get("labels", {}) if label.startswith(prefix)]
+    return ",".join(sorted(roles)) or "<none>"
+
+
+NODE = Resource(
+    group="",
+    version="v1",
+    name="nodes",
+    kind="Node",
+    short_names=("no",),
+    custom=False,
+    unconditional_update=True,
+    schema={
+        "description": "Node is a worker node in Kubernetes.",
+        "type": "object",
+        "properties": {"spec": {**OPEN, "description": "Its desired state."}, "status": {**OPEN, "description": "Its state."}},
+    },
+    subresources=(STATUS,),
+    selectable=lambda document: {"spec.unschedulable": str(document.get("spec", {}).get("unschedulable", False)).lower()},
+    selectable_names=("spec.unschedulable",),
+    merge_keys={"status.conditions": "type", "status.addresses": "type"},
+    columns=(
+        Column("Status", _node_status, description="The status of the node"),
+        Column("Roles", _node_roles, description="The roles of the node"),
+        AGE,
+        Column("Version", lambda row: row.document.get("status", {}).get("nodeInfo", {}).get("kubeletVersion", "")),
+    ),
+)

@@ -1,0 +1,66 @@
+"""Secret: base64 data, `stringData` folded in, an immutable type."""
+
+import base64
+from datetime import datetime
+
+from machinery.apiserver.kinds.core import BYTES, TEXT, TEXTS, immutable_violations, key_violations
+from machinery.apiserver.refusals import invalid_value
+from machinery.apiserver.resource import Column, Resource
+from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.tables import AGE
+from machinery.errors import Cause
+
+OPAQUE = "Opaque"
+
+
+def _folded(new: Document) -> Document:
+    """The object with `stringData` as data."""
+    kept = {name: part for name, part in new.items() if name != "stringData"}
+    texts = new.get("stringData") or {}
+    if not texts:
+        return kept
+    data = {key: base64.b64encode(str(text).encode()).decode() for key, text in texts.items()}
+    return {**kept, "data": {**(new.get("data") or {}), **data}}
+
+
+def _new_secret(new: Document, _actor: Actor, _now: datetime) -> Document:
+    folded = _folded(new)
+    return {**folded, "type": folded.get("type") or OPAQUE}
+
+
+def _changed_secret(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
+    folded = _folded(new)
+    return {**folded, "type": folded.get("type") or old.get("type", OPAQUE)}
+
+
+def _violations(new: Document, old: Document | None) -> list[Cause]:
+    causes = [*key_violations(new, "data"), *immutable_violations(new, old)]
+    if old is not None and new.get("type") != old.get("type"):
+        causes.append(invalid_value("type", new.get("type"), "field is immutable"))
+    return causes
+
+
+SECRET = Resource(
+    group="",
+    version="v1",
+    name="secrets",
+    kind="Secret",
+    namespaced=True,
+    custom=False,
+    unconditional_update=True,
+    schema={
+        "description": "Secret holds secret data of a certain type.",
+        "type": "object",
+        "properties": {"data": BYTES, "stringData": TEXTS, "type": TEXT, "immutable": {"type": "boolean"}},
+    },
+    prepare_create=_new_secret,
+    prepare_update=_changed_secret,
+    validate=_violations,
+    selectable=lambda document: {"type": document.get("type", "")},
+    selectable_names=("type",),
+    columns=(
+        Column("Type", lambda row: row.document.get("type", "")),
+        Column("Data", lambda row: len(row.document.get("data", {})), type="integer"),
+        AGE,
+    ),
+)

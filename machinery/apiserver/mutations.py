@@ -1,0 +1,227 @@
+"""create, update, patch, delete and deletecollection: decodes the request, lets `writes` say what becomes of the object."""
+
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from machinery.apiserver import bodies, patches
+from machinery.apiserver.answers import Convert, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.metadata import generated
+from machinery.apiserver.negotiation import Shape
+from machinery.apiserver.options import WriteOptions, apply_needs_owner, list_options, write_options
+from machinery.apiserver.reads import Call, list_page
+from machinery.apiserver.refusals import in_its_words, success_document
+from machinery.apiserver.resource import Subresource
+from machinery.apiserver.storage import Actor, Document, Key, Stored
+from machinery.apiserver.tables import partial
+from machinery.apiserver.writes import Write, check_envelope
+from machinery.errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    ConflictError,
+    MusterError,
+    NotFoundError,
+    Subject,
+    UnsupportedMediaTypeError,
+)
+
+TRIES = 8
+"""How often a generated name is drawn anew."""
+NO_NAME = "name must be provided"
+
+
+class Mutations:
+    """Writes on behalf of one server. `namespaces` says whether objects may be created in a namespace."""
+
+    def __init__(self, *, body_limit: int, namespaces: Callable[[str], Awaitable[bool]]) -> None:
+        self._limit = body_limit
+        self._namespaces = namespaces
+
+    async def create(self, call: Call, actor: Actor) -> web.Response:
+        options = _options(call, "CreateOptions")
+        write = _write(call, actor, options)
+        document = check_envelope(write, await self._body(call), call.namespace)
+        metadata = document["metadata"]
+        if metadata.get("resourceVersion"):
+            raise BadRequestError("resourceVersion should not be set on objects to be created")
+        if call.attributes.name and metadata.get("name", "") != call.attributes.name:
+            raise _other_name(metadata.get("name", ""), call.attributes.name)
+        if call.namespace and not await self._namespaces(call.namespace):
+            subject = Subject(name=call.namespace, kind="namespaces")
+            raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
+        stored = await _create(call, write, document, options)
+        return await _object_answer(call, write, stored, 201)
+
+    async def update(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
+        if not call.attributes.name:
+            raise BadRequestError(NO_NAME)
+        options = _options(call, "UpdateOptions")
+        write = _write(call, actor, options, part)
+        document = check_envelope(write, await self._body(call), call.namespace)
+        name = document["metadata"].get("name") or call.attributes.name
+        if name != call.attributes.name:
+            raise _other_name(name, call.attributes.name)
+        stored = await _change(call, actor, options, lambda old: write.changed(document, old))
+        return await _object_answer(call, write, stored)
+
+    async def patch(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
+        if not call.attributes.name:
+            raise BadRequestError(NO_NAME)
+        options = _options(call, "PatchOptions")
+        write = _write(call, actor, options, part)
+        patched = await self._patched(call)
+
+        def change(old: Document) -> Document | None:
+            shown = write.shown(old)
+            document = check_envelope(write, patched(shown), call.namespace)
+            if document["metadata"].get("name") != call.attributes.name:
+                raise _other_name(document["metadata"].get("name", ""), call.attributes.name)
+            return write.changed(document, old)
+
+        stored = await _change(call, actor, options, change)
+        return await _object_answer(call, write, stored)
+
+    async def delete(self, call: Call, actor: Actor) -> web.Response:
+        asked = await self._delete_options(call)
+        options = _delete_write_options(call, asked)
+        write = _write(call, actor, options)
+        preconditions = asked.get("preconditions") or {}
+
+        def change(old: Document) -> Document | None:
+            _check_preconditions(call, preconditions, old)
+            return write.deleted(old)
+
+        stored = await _change(call, actor, options, change)
+        if not write.removed:
+            return await _object_answer(call, write, stored)
+        uid = msgspec.json.decode(stored.document)["metadata"].get("uid", "")
+        return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
+
+    async def delete_collection(self, call: Call, actor: Actor) -> web.Response:
+        """Deletes what the selectors choose, one object at a time, and answers with what was there."""
+        asked = await self._delete_options(call)
+        options = _delete_write_options(call, asked)
+        page = await list_page(call, list_options(call.resource, call.namespace, call.request.query))
+        gone = []
+        for item in page.items:
+            write = _write(call, actor, options)
+            try:
+                gone.append(
+                    await call.storage.update(call.resource.key, item.key, write.deleted, actor, dry_run=options.dry_run)
+                )
+            except NotFoundError:
+                continue
+        metadata = {"resourceVersion": str(page.revision)}
+        envelope = {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
+        items = [item_bytes(item, call.convert) for item in gone]
+        return await json_answer(call.request, spliced_list(envelope, items), call.form)
+
+    async def _body(self, call: Call) -> dict[str, Any]:
+        media = bodies.media_type(call.request)
+        return await bodies.decode(await bodies.read(call.request, self._limit), media, call.resource.kind)
+
+    async def _delete_options(self, call: Call) -> Mapping[str, Any]:
+        body = await bodies.read(call.request, self._limit)
+        return await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions") if body.strip() else {}
+
+    async def _patched(self, call: Call) -> Callable[[Document], dict[str, Any]]:
+        """The function that applies the request's patch."""
+        media = bodies.media_type(call.request)
+        accepted = [patches.JSON_PATCH, patches.MERGE_PATCH]
+        if not call.resource.custom:
+            accepted.append(patches.STRATEGIC_PATCH)
+        if media == patches.APPLY_PATCH:
+            apply_needs_owner(call.request.query)
+        if media not in accepted:
+            raise UnsupportedMediaTypeError(
+                "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
+            )
+        try:
+            patch = bodies.decode_json(await bodies.read(call.request, self._limit), call.resource.kind)
+        except BadRequestError as error:
+            raise BadRequestError(f"error decoding patch: {error.message.partition('; ')[2]}") from None
+        if media == patches.JSON_PATCH:
+            return lambda old: patches.apply_json_patch(old, patch)
+        if media == patches.MERGE_PATCH:
+            return lambda old: patches.apply_merge_patch(old, patch)
+        return lambda old: patches.apply_strategic_patch(old, patch, call.resource.merge_keys)
+
+
+def _options(call: Call, kind: str) -> WriteOptions:
+    return write_options(kind, call.request.query, call.request.query.getall("dryRun", []))
+
+
+def _delete_write_options(call: Call, asked: Mapping[str, Any]) -> WriteOptions:
+    in_body = asked.get("dryRun") or []
+    dry_runs = [*call.request.query.getall("dryRun", []), *(in_body if isinstance(in_body, list) else [str(in_body)])]
+    return write_options("DeleteOptions", {}, list(dict.fromkeys(dry_runs)))
+
+
+def _write(call: Call, actor: Actor, options: WriteOptions, part: Subresource | None = None) -> Write:
+    return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part)
+
+
+def _other_name(given: str, expected: str) -> BadRequestError:
+    return BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({expected})")
+
+
+async def _create(call: Call, write: Write, document: Mapping[str, Any], options: WriteOptions) -> Stored:
+    metadata = document["metadata"]
+    drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
+    for attempt in range(TRIES):
+        named = {**metadata, "name": generated(drawn)} if drawn else metadata
+        new = write.created({**document, "metadata": named})
+        key = Key(call.namespace, str(new["metadata"]["name"]))
+        try:
+            return await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
+        except AlreadyExistsError as error:
+            if not drawn or attempt == TRIES - 1:
+                raise in_its_words(error, call.resource, key.name) from error
+        except MusterError as error:
+            raise in_its_words(error, call.resource, key.name) from error
+    raise AssertionError
+
+
+async def _change(call: Call, actor: Actor, options: WriteOptions, change: Callable[[Document], Document | None]) -> Stored:
+    try:
+        return await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
+    except MusterError as error:
+        raise in_its_words(error, call.resource, call.key.name) from error
+
+
+_PRECONDITIONS = (
+    ("uid", "UID", "deleted and then recreated"),
+    ("resourceVersion", "ResourceVersion", "modified"),
+)
+
+
+def _check_preconditions(call: Call, preconditions: Mapping[str, Any], old: Document) -> None:
+    resource, name = call.resource, call.key.name
+    for field, label, what in _PRECONDITIONS:
+        asked, recorded = preconditions.get(field), old["metadata"][field]
+        if asked and asked != recorded:
+            raise ConflictError(
+                f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": the {label} in the precondition '
+                f"({asked}) does not match the {label} in record ({recorded}). The object might have been {what}",
+                subject=Subject(name=name, group=resource.group, kind=resource.kind),
+            )
+
+
+async def _object_answer(call: Call, write: Write, stored: Stored, status: int = 200) -> web.Response:
+    if call.form.shape is Shape.TABLE:
+        table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
+        response = await value_answer(call.request, table, call.form, status)
+    else:
+        convert: Convert | None = call.convert
+        body = item_bytes(stored, convert)
+        if call.form.shape is Shape.OBJECT:
+            response = await json_answer(call.request, body, call.form, status)
+        else:
+            shown = partial(msgspec.json.decode(body), call.form.version)
+            response = await value_answer(call.request, shown, call.form, status)
+    for warning in write.warnings:
+        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{quoted}"')
+    return response

@@ -1,0 +1,80 @@
+"""What a client wants back: media type, and whether the objects, their metadata alone, or a table."""
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from enum import StrEnum
+
+from machinery.errors import NotAcceptableError
+
+JSON, YAML, PROTOBUF = "application/json", "application/yaml", "application/vnd.kubernetes.protobuf"
+ACCEPTED = f"{JSON}, {YAML}, {PROTOBUF}"
+
+
+class Shape(StrEnum):
+    OBJECT = ""
+    TABLE = "Table"
+    PARTIAL = "PartialObjectMetadata"
+    PARTIAL_LIST = "PartialObjectMetadataList"
+
+
+@dataclass(frozen=True, slots=True)
+class Form:
+    """How to answer. `version` is that of the table or partial metadata."""
+
+    media: str = JSON
+    shape: Shape = Shape.OBJECT
+    version: str = "v1"
+    pretty: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Clause:
+    """One entry of an Accept header."""
+
+    media: str
+    parameters: Mapping[str, str] = field(default_factory=dict)
+    quality: float = 1.0
+
+
+def clauses(accept: str) -> Iterator[Clause]:
+    """The entries of the header, the most wanted first; an empty header accepts everything."""
+    found = [_clause(part) for part in accept.split(",") if part.strip()] or [Clause("*/*")]
+    yield from sorted((clause for clause in found if clause.quality > 0), key=lambda clause: -clause.quality)
+
+
+def _clause(text: str) -> Clause:
+    media, *pairs = (part.strip() for part in text.split(";"))
+    parameters = {name.strip(): value.strip() for name, _, value in (pair.partition("=") for pair in pairs)}
+    try:
+        quality = float(parameters.pop("q", "1"))
+    except ValueError:
+        quality = 1.0
+    return Clause(media.lower(), parameters, quality)
+
+
+def _served(media: str) -> str | None:
+    match media:
+        case "*/*" | "application/*" | "application/json":
+            return JSON
+        case "application/yaml" | "application/x-yaml" | "text/yaml":
+            return YAML
+    return None
+
+
+def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> Form:
+    """The first form of the header that can be served. Raises NotAcceptableError.
+
+    `shapes`: whether tables and partial metadata exist for what is asked; clauses that ask for them are skipped otherwise.
+    """
+    for clause in clauses(accept):
+        media = _served(clause.media)
+        if media is None:
+            continue
+        wanted = clause.parameters.get("as", "")
+        if not wanted:
+            return Form(media, pretty=pretty)
+        version = clause.parameters.get("v", "")
+        known = wanted in set(Shape) and clause.parameters.get("g") == "meta.k8s.io" and version in ("v1", "v1beta1")
+        if shapes and known:
+            return Form(media, Shape(wanted), version, pretty)
+    raise NotAcceptableError(f"only the following media types are accepted: {ACCEPTED}")

@@ -1,0 +1,100 @@
+"""From what is asked of an object or a collection to the function that answers it."""
+
+from collections.abc import Sequence
+
+from aiohttp import web
+
+from machinery.apiserver import reads
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.mutations import NO_NAME, Mutations
+from machinery.apiserver.negotiation import negotiate
+from machinery.apiserver.paths import is_true
+from machinery.apiserver.reads import Call
+from machinery.apiserver.resource import Group, Resource, Subresource, Version
+from machinery.apiserver.site import no_such_page
+from machinery.apiserver.storage import Actor, Storage
+from machinery.apiserver.watches import Watches
+from machinery.clock import Clock
+from machinery.errors import BadRequestError, MethodNotAllowedError, NotFoundError, Subject
+
+NO_SUCH_RESOURCE = "the server could not find the requested resource"
+NO_SUCH_METHOD = "the server does not allow this method on the requested resource"
+
+
+class ObjectRoutes:
+    """Routes to get, list, watch and the writes of every resource."""
+
+    def __init__(self, groups: Sequence[Group], storage: Storage, clock: Clock, mutations: Mutations, watches: Watches) -> None:
+        self._groups = {group.name: group for group in groups}
+        self._resources = {(group.name, resource.name): resource for group in groups for resource in group.resources}
+        self._storage = storage
+        self._clock = clock
+        self._mutations = mutations
+        self._watches = watches
+
+    async def answer(self, request: web.Request, asked: Attributes, actor: Actor) -> web.StreamResponse:
+        """The answer to one request about objects. Raises MusterError."""
+        resource = self._resources.get((asked.group, asked.resource))
+        if resource is None or asked.version not in _versions(resource):
+            return self._unknown(asked)
+        if not resource.namespaced and asked.namespace and asked.resource != "namespaces":
+            return no_such_page()
+        form = negotiate(request.headers.get("Accept", ""), pretty=is_true(request.query.get("pretty", "")))
+        storage = resource.storage or self._storage
+        call = Call(request, asked, resource, storage, self._clock, form, _versions(resource)[asked.version])
+        if asked.subresource:
+            return await self._part(call, actor)
+        return await self._whole(call, actor)
+
+    async def _whole(self, call: Call, actor: Actor) -> web.StreamResponse:
+        _check_verb(call.resource, call.attributes, call.resource.verbs)
+        verb = call.attributes.verb
+        if verb == "watch":
+            return await self._watches.answer(call, {})
+        if verb in ("get", "list"):
+            return await (reads.get(call) if verb == "get" else reads.list_(call))
+        if verb in ("update", "patch"):
+            return await self._changed(call, actor, None)
+        write = {"create": self._mutations.create, "delete": self._mutations.delete}.get(
+            verb, self._mutations.delete_collection
+        )
+        return await write(call, actor)
+
+    async def _changed(self, call: Call, actor: Actor, part: Subresource | None) -> web.StreamResponse:
+        change = self._mutations.update if call.attributes.verb == "update" else self._mutations.patch
+        return await change(call, actor, part)
+
+    async def _part(self, call: Call, actor: Actor) -> web.StreamResponse:
+        part = call.resource.subresource(call.attributes.subresource)
+        if part is None:
+            await reads.get(call)
+            raise NotFoundError(NO_SUCH_RESOURCE)
+        _check_verb(call.resource, call.attributes, part.verbs)
+        if call.attributes.verb in ("update", "patch"):
+            return await self._changed(call, actor, part)
+        return await reads.get(call)
+
+    def _unknown(self, asked: Attributes) -> web.StreamResponse:
+        group = self._groups.get(asked.group)
+        builtin = group is not None and asked.version in group.versions and not any(each.custom for each in group.resources)
+        if builtin:
+            raise NotFoundError(NO_SUCH_RESOURCE)
+        return no_such_page()
+
+
+def _versions(resource: Resource) -> dict[str, Version | None]:
+    """By name; None is the stored version, which needs no conversion."""
+    return {resource.version: None, **{version.name: version for version in resource.versions}}
+
+
+def _check_verb(resource: Resource, asked: Attributes, verbs: tuple[str, ...]) -> None:
+    if not asked.verb:
+        subject = Subject(group=resource.group, kind=resource.name)
+        raise MethodNotAllowedError(f' is not supported on resources of kind "{resource.key}"', subject=subject)
+    if asked.verb in ("update", "patch") and not asked.name:
+        raise BadRequestError(NO_NAME)
+    if asked.verb not in verbs:
+        raise MethodNotAllowedError(NO_SUCH_METHOD)
+    creates = asked.verb in ("create", "deletecollection") or asked.name
+    if resource.namespaced and not asked.namespace and creates:
+        raise MethodNotAllowedError(NO_SUCH_METHOD)

@@ -1,0 +1,196 @@
+"""Query parameters of the verbs, checked as kube-apiserver checks them."""
+
+import base64
+import json
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+
+from machinery.apiserver.paths import is_true
+from machinery.apiserver.refusals import forbidden, invalid_options, invalid_value, not_supported, required
+from machinery.apiserver.resource import Resource
+from machinery.apiserver.storage import Key, Selection
+from machinery.errors import BadRequestError
+from machinery.selectors import FieldSelector, Operator, Requirement, parse_field_selector, parse_label_selector
+
+Query = Mapping[str, str]
+METADATA_FIELDS = ("metadata.name", "metadata.namespace")
+EXACT, NOT_OLDER = "Exact", "NotOlderThan"
+_DURATION = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+
+
+@dataclass(frozen=True, slots=True)
+class ListOptions:
+    """What a list asks. `revision` None: unset; `at` is set by resourceVersionMatch=Exact or by a continue token."""
+
+    selection: Selection
+    limit: int | None = None
+    after: Key | None = None
+    at: int | None = None
+    revision: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class WatchOptions:
+    """What a watch asks. `initial`: objects first; `mark_initial`: then a bookmark that says so."""
+
+    selection: Selection
+    revision: int | None
+    initial: bool
+    mark_initial: bool
+    bookmarks: bool
+    timeout: timedelta | None
+
+
+@dataclass(frozen=True, slots=True)
+class WriteOptions:
+    """What a write asks."""
+
+    dry_run: bool
+    validation: str
+
+
+def duration(text: str) -> timedelta:
+    """Go's notation: `1m30s`, `500ms`, `0`. Raises BadRequestError."""
+    if text == "0":
+        return timedelta()
+    if not re.fullmatch(f"(?:{_DURATION.pattern})+", text):
+        raise BadRequestError(f'invalid timeout specified in the request URL - time: invalid duration "{text}"')
+    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text)))
+
+
+def request_timeout(query: Query, most: timedelta) -> timedelta:
+    """How long a request may take: `timeout` may only lower `most`."""
+    asked = duration(query["timeout"]) if query.get("timeout") else timedelta()
+    return asked if timedelta() < asked < most else most
+
+
+def _number(name: str, text: str) -> int:
+    try:
+        return int(text)
+    except ValueError:
+        raise BadRequestError(f'{name}: strconv.ParseInt: parsing "{text[:80]}": invalid syntax') from None
+
+
+def revision(text: str) -> int | None:
+    """A resourceVersion parameter; None when it is not given. Raises BadRequestError."""
+    if not text:
+        return None
+    if not (text.isascii() and text.isdecimal()):
+        shown = text[:80]
+        raise BadRequestError(
+            f'invalid resource version: resourceVersion: Invalid value: "{shown}": strconv.ParseUint: parsing "{shown}": '
+            "invalid syntax"
+        )
+    return int(text)
+
+
+def selection(resource: Resource, namespace: str, query: Query, name: str = "") -> Selection:
+    """The selectors of the query, within a namespace ("": all), or only the object `name`."""
+    fields = parse_field_selector(query.get("fieldSelector", ""))
+    for requirement in fields.requirements:
+        if requirement.name not in (*METADATA_FIELDS, *resource.selectable_names):
+            raise BadRequestError(f"field label not supported: {requirement.name}")
+    if name:
+        fields = FieldSelector((*fields.requirements, Requirement("metadata.name", Operator.EQUALS, (name,))))
+    return Selection(namespace or None, parse_label_selector(query.get("labelSelector", "")), fields)
+
+
+def _check_match(query: Query, *, initial: str | None = None) -> None:
+    match = query.get("resourceVersionMatch", "")
+    field = "resourceVersionMatch"
+    if match and match not in (EXACT, NOT_OLDER):
+        raise invalid_options("ListOptions", not_supported(field, match, (EXACT, NOT_OLDER)))
+    if initial is not None:
+        if initial and match != NOT_OLDER:
+            why = "sendInitialEvents requires setting resourceVersionMatch to NotOlderThan"
+            raise invalid_options("ListOptions", forbidden(field, why))
+        if match and not initial:
+            why = "resourceVersionMatch is forbidden for watch unless sendInitialEvents is provided"
+            raise invalid_options("ListOptions", forbidden(field, why))
+        return
+    if not match:
+        return
+    if query.get("continue"):
+        raise invalid_options("ListOptions", forbidden(field, "resourceVersionMatch is forbidden when continue is provided"))
+    if not query.get("resourceVersion"):
+        why = "resourceVersionMatch is forbidden unless resourceVersion is provided"
+        raise invalid_options("ListOptions", forbidden(field, why))
+    if match == EXACT and query["resourceVersion"] == "0":
+        why = 'resourceVersionMatch "exact" is forbidden for resourceVersion "0"'
+        raise invalid_options("ListOptions", forbidden(field, why))
+
+
+def list_options(resource: Resource, namespace: str, query: Query) -> ListOptions:
+    """The options of a list. Raises BadRequestError and InvalidError."""
+    chosen = selection(resource, namespace, query)
+    limit = _number("limit", query["limit"]) if query.get("limit") else 0
+    if is_true(query.get("sendInitialEvents", "")):
+        why = "sendInitialEvents is forbidden for list"
+        raise invalid_options("ListOptions", forbidden("sendInitialEvents", why))
+    _check_match(query)
+    known = revision(query.get("resourceVersion", ""))
+    limited = limit if limit > 0 else None
+    if token := query.get("continue"):
+        if known:
+            raise BadRequestError("specifying resource version is not allowed when using continue")
+        after, at = read_continue(token)
+        return ListOptions(chosen, limited, after, at)
+    exact = query.get("resourceVersionMatch") == EXACT
+    return ListOptions(chosen, limited, at=known if exact else None, revision=known)
+
+
+def watch_options(resource: Resource, namespace: str, name: str, query: Query) -> WatchOptions:
+    """The options of a watch. Raises BadRequestError and InvalidError."""
+    chosen = selection(resource, namespace, query, name)
+    asked = query.get("sendInitialEvents", "")
+    _check_match(query, initial=asked)
+    known = revision(query.get("resourceVersion", ""))
+    seconds = _number("timeoutSeconds", query["timeoutSeconds"]) if query.get("timeoutSeconds") else 0
+    mark = is_true(asked)
+    return WatchOptions(
+        selection=chosen,
+        revision=known,
+        initial=mark if asked else not known,
+        mark_initial=mark,
+        bookmarks=is_true(query.get("allowWatchBookmarks", "")),
+        timeout=timedelta(seconds=seconds) if seconds > 0 else None,
+    )
+
+
+def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> WriteOptions:
+    """The options of a write; `kind` is CreateOptions, UpdateOptions or PatchOptions."""
+    dry_run = [value for value in dry_runs if value]
+    if dry_run and dry_run != ["All"]:
+        raise invalid_options(kind, not_supported("dryRun", dry_run, ("All",)))
+    validation = query.get("fieldValidation", "") or "Warn"
+    if validation not in ("Ignore", "Warn", "Strict"):
+        raise invalid_options(kind, not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
+    field_owner = query.get("fieldManager", "")
+    if len(field_owner) > 128:  # noqa: PLR2004 - Kubernetes' limit
+        raise invalid_options(kind, invalid_value("fieldManager", field_owner[:20], "may not be more than 128 bytes"))
+    return WriteOptions(bool(dry_run), validation)
+
+
+def apply_needs_owner(query: Query) -> None:
+    """An apply patch must say in whose name."""
+    if not query.get("fieldManager"):
+        raise invalid_options("PatchOptions", required("fieldManager", "is required for apply patch"))
+
+
+def write_continue(after: Key, at: int) -> str:
+    """The token for the page after `after`, as of revision `at`."""
+    text = json.dumps({"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}, separators=(",", ":"))
+    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+
+
+def read_continue(token: str) -> tuple[Key, int]:
+    """What `write_continue` wrote. Raises BadRequestError."""
+    try:
+        told = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
+        namespace, _, name = told["start"].rpartition("/")
+        return Key(namespace, name), int(told["rv"])
+    except (ValueError, TypeError, KeyError, AttributeError):
+        raise BadRequestError("invalid continue token: continue key is not valid") from None

@@ -1,0 +1,124 @@
+"""get and list."""
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.answers import Convert, encode, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.negotiation import JSON, Form, Shape
+from machinery.apiserver.options import ListOptions, list_options, revision, write_continue
+from machinery.apiserver.refusals import in_its_words, too_new
+from machinery.apiserver.resource import Resource, Version
+from machinery.apiserver.storage import Key, Page, Storage
+from machinery.apiserver.tables import TableWriter, partial
+from machinery.clock import Clock
+from machinery.errors import ExpiredError, MusterError
+
+FRESH_WITHIN = 3.0
+"""How long a read waits for a revision that is not visible yet."""
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """A request about a resource, routed and negotiated."""
+
+    request: web.Request
+    attributes: Attributes
+    resource: Resource
+    storage: Storage
+    clock: Clock
+    form: Form
+    version: Version | None = None
+
+    @property
+    def key(self) -> Key:
+        return Key(self.attributes.namespace if self.resource.namespaced else "", self.attributes.name)
+
+    @property
+    def namespace(self) -> str:
+        """The namespace that a collection is limited to; "" for all, and for cluster-scoped resources."""
+        return self.attributes.namespace if self.resource.namespaced else ""
+
+    @property
+    def api_version(self) -> str:
+        return self.resource.api_version(self.version.name if self.version is not None else "")
+
+    @property
+    def convert(self) -> Convert | None:
+        version, api_version = self.version, self.api_version
+        if version is None:
+            return None
+        return lambda document: {**version.from_stored(document), "apiVersion": api_version}
+
+    def tables(self) -> TableWriter:
+        return TableWriter(self.resource, self.clock, self.form, self.request.query.get("includeObject", ""))
+
+
+async def fresh(storage: Storage, wanted: int | None) -> None:
+    """Waits until `wanted` is visible. Raises DeadlineError when it does not come soon."""
+    if not wanted:
+        return
+    try:
+        async with asyncio.timeout(FRESH_WITHIN):
+            await storage.wait_for(wanted)
+    except TimeoutError:
+        raise too_new(wanted, await storage.revision()) from None
+
+
+async def get(call: Call) -> web.Response:
+    """One object."""
+    await fresh(call.storage, revision(call.request.query.get("resourceVersion", "")))
+    try:
+        stored = await call.storage.get(call.resource.key, call.key)
+    except MusterError as error:
+        raise in_its_words(error, call.resource, call.key.name) from error
+    if call.form.shape is Shape.TABLE:
+        table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
+        return await value_answer(call.request, table, call.form)
+    body = item_bytes(stored, call.convert)
+    if call.form.shape is Shape.OBJECT:
+        return await json_answer(call.request, body, call.form)
+    return await value_answer(call.request, partial(msgspec.json.decode(body), call.form.version), call.form)
+
+
+async def list_(call: Call) -> web.Response:
+    """A page of a collection, spliced from stored bytes."""
+    options = list_options(call.resource, call.namespace, call.request.query)
+    page = await list_page(call, options)
+    metadata = _list_metadata(page)
+    if call.form.shape is Shape.TABLE:
+        return await value_answer(call.request, await call.tables().table(page.items, metadata), call.form)
+    items = [item_bytes(item, call.convert) for item in page.items]
+    envelope: dict[str, Any] = {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
+    if call.form.shape is not Shape.OBJECT:
+        version = call.form.version
+        envelope = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
+        items = [encode(partial(msgspec.json.decode(item), version), Form(JSON)) for item in items]
+    return await json_answer(call.request, spliced_list(envelope, items), call.form)
+
+
+async def list_page(call: Call, options: ListOptions) -> Page:
+    """The page that the options ask for. Raises ExpiredError, DeadlineError."""
+    await fresh(call.storage, options.revision)
+    try:
+        return await call.storage.list(
+            call.resource.key, options.selection, limit=options.limit, after=options.after, at=options.at
+        )
+    except ExpiredError as error:
+        if options.after is not None:
+            why = "The provided continue parameter is too old to display a consistent list result. Start a new list without it."
+            raise ExpiredError(why) from error
+        raise ExpiredError("The resourceVersion for the provided list is too old.") from error
+
+
+def _list_metadata(page: Page) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"resourceVersion": str(page.revision)}
+    if page.after is not None:
+        metadata["continue"] = write_continue(page.after, page.revision)
+        if page.remaining is not None:
+            metadata["remainingItemCount"] = page.remaining
+    return metadata

@@ -1,0 +1,185 @@
+"""Errors and causes in the words that kube-apiserver uses, and errors as Status documents."""
+
+import json
+from collections.abc import Iterable, Sequence
+from datetime import timedelta
+from math import ceil
+from typing import Any
+
+from machinery.apiserver.resource import Resource
+from machinery.errors import (
+    AlreadyExistsError,
+    BadRequestError,
+    Cause,
+    ConflictError,
+    DeadlineError,
+    InvalidError,
+    MusterError,
+    NotFoundError,
+    Subject,
+)
+
+CODES = {
+    "BadRequest": 400,
+    "Unauthorized": 401,
+    "Forbidden": 403,
+    "NotFound": 404,
+    "MethodNotAllowed": 405,
+    "NotAcceptable": 406,
+    "AlreadyExists": 409,
+    "Conflict": 409,
+    "Expired": 410,
+    "RequestEntityTooLarge": 413,
+    "UnsupportedMediaType": 415,
+    "Invalid": 422,
+    "TooManyRequests": 429,
+    "InternalError": 500,
+    "ServiceUnavailable": 503,
+    "Timeout": 504,
+}
+MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
+
+
+def _shown(value: Any) -> str:
+    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+
+
+def required(field: str, detail: str = "") -> Cause:
+    return Cause("FieldValueRequired", f"Required value: {detail}" if detail else "Required value", field)
+
+
+def invalid_value(field: str, value: Any, detail: str) -> Cause:
+    return Cause("FieldValueInvalid", f"Invalid value: {_shown(value)}: {detail}", field)
+
+
+def invalid_type(field: str, value: Any, detail: str) -> Cause:
+    return Cause("FieldValueTypeInvalid", f"Invalid value: {_shown(value)}: {detail}", field)
+
+
+def not_supported(field: str, value: Any, supported: Iterable[str]) -> Cause:
+    choices = ", ".join(_shown(choice) for choice in supported)
+    return Cause("FieldValueNotSupported", f"Unsupported value: {_shown(value)}: supported values: {choices}", field)
+
+
+def forbidden(field: str, detail: str) -> Cause:
+    return Cause("FieldValueForbidden", f"Forbidden: {detail}", field)
+
+
+def too_long(field: str, limit: int) -> Cause:
+    return Cause("FieldValueTooLong", f"Too long: may not be more than {limit} bytes", field)
+
+
+def duplicate(field: str, value: Any) -> Cause:
+    return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
+
+
+def causes_text(causes: Sequence[Cause]) -> str:
+    lines = [f"{cause.field}: {cause.message}" for cause in causes]
+    return lines[0] if len(lines) == 1 else f"[{', '.join(lines)}]"
+
+
+def _subject(resource: Resource, name: str) -> Subject:
+    return Subject(name=name, group=resource.group, kind=resource.name)
+
+
+def not_found(resource: Resource, name: str) -> NotFoundError:
+    return NotFoundError(f'{resource.key} "{name}" not found', subject=_subject(resource, name))
+
+
+def already_exists(resource: Resource, name: str) -> AlreadyExistsError:
+    return AlreadyExistsError(f'{resource.key} "{name}" already exists', subject=_subject(resource, name))
+
+
+def conflict(resource: Resource, name: str, why: str = MODIFIED) -> ConflictError:
+    return ConflictError(f'Operation cannot be fulfilled on {resource.key} "{name}": {why}', subject=_subject(resource, name))
+
+
+def invalid(resource: Resource, name: str, causes: Sequence[Cause], *, kind: str = "") -> InvalidError:
+    """The object `name` breaks rules; `kind` when the object itself claims another one."""
+    shown = kind or resource.kind
+    qualified = f"{shown}.{resource.group}" if resource.group else shown
+    return InvalidError(
+        f'{qualified} "{name}" is invalid: {causes_text(causes)}',
+        subject=Subject(name=name, group=resource.group, kind=shown),
+        causes=causes,
+    )
+
+
+def invalid_options(kind: str, cause: Cause) -> InvalidError:
+    """Query parameters that break a rule; `kind` is ListOptions, CreateOptions, ..."""
+    return InvalidError(
+        f'{kind}.meta.k8s.io "" is invalid: {cause.field}: {cause.message}',
+        subject=Subject(group="meta.k8s.io", kind=kind),
+        causes=(cause,),
+    )
+
+
+def undecodable(resource: Resource, why: str) -> BadRequestError:
+    shown = f'{resource.kind} in version "{resource.version}" cannot be handled as a {resource.kind}'
+    return BadRequestError(f"{shown}: {why}")
+
+
+def too_new(revision: int, current: int) -> DeadlineError:
+    return DeadlineError(
+        f"Timeout: Too large resource version: {revision}, current: {current}",
+        causes=(Cause("ResourceVersionTooLarge", "Too large resource version", ""),),
+        retry_after=timedelta(seconds=1),
+    )
+
+
+def in_its_words(error: MusterError, resource: Resource, name: str) -> MusterError:
+    """A storage's error about the object `name`, with the subject and the phrase that clients know."""
+    if error.subject is not None:
+        return error
+    if isinstance(error, NotFoundError):
+        return not_found(resource, name)
+    if isinstance(error, AlreadyExistsError):
+        return already_exists(resource, name)
+    if isinstance(error, ConflictError):
+        return conflict(resource, name, error.message or MODIFIED)
+    if isinstance(error, InvalidError):
+        return _invalid_in_its_words(error, resource, name)
+    return error
+
+
+def _invalid_in_its_words(error: InvalidError, resource: Resource, name: str) -> InvalidError:
+    if error.causes:
+        return invalid(resource, name, error.causes)
+    text = f'{resource.qualified_kind} "{name}" is invalid: {error.message}'
+    return InvalidError(text, subject=Subject(name=name, group=resource.group, kind=resource.kind))
+
+
+def _details(error: MusterError) -> dict[str, Any]:
+    details: dict[str, Any] = {}
+    if subject := error.subject:
+        named = (("name", subject.name), ("group", subject.group), ("kind", subject.kind), ("uid", subject.uid))
+        details.update((name, value) for name, value in named if value)
+    if error.causes:
+        details["causes"] = [
+            {"reason": cause.reason, "message": cause.message, **({"field": cause.field} if cause.field else {})}
+            for cause in error.causes
+        ]
+    if error.retry_after is not None:
+        details["retryAfterSeconds"] = max(1, ceil(error.retry_after.total_seconds()))
+    return details
+
+
+def status_document(error: MusterError) -> dict[str, Any]:
+    """The error as metav1.Status; an unknown reason is an internal error."""
+    details = _details(error)
+    return {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": error.message,
+        "reason": error.reason,
+        **({"details": details} if details else {}),
+        "code": CODES.get(error.reason, 500),
+    }
+
+
+def success_document(resource: Resource, name: str, uid: str) -> dict[str, Any]:
+    """What a finished delete answers."""
+    details = {"name": name, **({"group": resource.group} if resource.group else {}), "kind": resource.name, "uid": uid}
+    return {"kind": "Status", "apiVersion": "v1", "metadata": {}, "status": "Success", "details": details}

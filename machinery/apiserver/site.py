@@ -1,0 +1,97 @@
+"""The paths beside the objects: `/`, `/version`, health, discovery, OpenAPI."""
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from machinery.apiserver import discovery
+from machinery.apiserver.answers import body_answer, value_answer
+from machinery.apiserver.health import ENDPOINTS, NOT_FOUND, HealthCheck, HealthEndpoints
+from machinery.apiserver.negotiation import negotiate
+from machinery.apiserver.openapi import OpenApi
+from machinery.apiserver.resource import Group
+from machinery.clock import Clock
+from machinery.errors import MethodNotAllowedError
+
+
+def no_such_page() -> web.Response:
+    """What an unknown path answers."""
+    headers = {"X-Content-Type-Options": "nosniff"}
+    return web.Response(text=NOT_FOUND, status=404, content_type="text/plain", charset="utf-8", headers=headers)
+
+
+class Site:
+    """Answers every path that names no object."""
+
+    def __init__(
+        self, groups: Sequence[Group], *, version: Mapping[str, Any], checks: Iterable[HealthCheck], clock: Clock
+    ) -> None:
+        self._discovery = discovery.Discovery(groups)
+        self._openapi = OpenApi(groups, str(version.get("gitVersion", "")))
+        self._health = HealthEndpoints(checks)
+        self._version = dict(version)
+        self._clock = clock
+
+    async def answer(self, request: web.Request) -> web.Response:
+        """The page at the request's path. Raises MethodNotAllowedError, NotAcceptableError."""
+        parts = [part for part in request.path.split("/") if part]
+        if parts and parts[0] in ENDPOINTS:
+            return await self._health.answer(request, parts[0], "/".join(parts[1:]))
+        if request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+        if parts[:2] == ["openapi", "v3"] and len(parts) > 2:  # noqa: PLR2004 - openapi, v3, path
+            return self._openapi.answer(request, "/".join(parts[2:]), self._clock.now()) or no_such_page()
+        aggregated = discovery.aggregated_version(request.headers.get("Accept", ""))
+        if aggregated is not None and parts in (["api"], ["apis"]):
+            return await self._aggregated(request, aggregated, core=parts == ["api"])
+        found = self._page(parts)
+        if found is None:
+            return no_such_page()
+        form = negotiate(request.headers.get("Accept", ""), pretty="pretty" in request.query, shapes=False)
+        return await value_answer(request, found, form)
+
+    def _page(self, parts: list[str]) -> dict[str, Any] | None:
+        pages: dict[tuple[str, ...], Callable[[], dict[str, Any]]] = {
+            (): lambda: {"paths": sorted(self._paths())},
+            ("index.html",): lambda: {"paths": sorted(self._paths())},
+            ("version",): lambda: self._version,
+            ("api",): self._discovery.core_versions,
+            ("apis",): self._discovery.group_list,
+            ("openapi", "v3"): self._openapi.index,
+        }
+        page = pages.get(tuple(parts))
+        return page() if page is not None else self._group_page(parts)
+
+    def _group_page(self, parts: list[str]) -> dict[str, Any] | None:
+        match parts:
+            case ["api", version]:
+                return self._resources("", version)
+            case ["apis", name]:
+                group = self._discovery.group(name)
+                return self._discovery.api_group(group) if group is not None else None
+            case ["apis", name, version]:
+                return self._resources(name, version)
+        return None
+
+    def _resources(self, name: str, version: str) -> dict[str, Any] | None:
+        group = self._discovery.group(name)
+        if group is None or version not in group.versions:
+            return None
+        return self._discovery.resource_list(group, version)
+
+    def _paths(self) -> Iterable[str]:
+        yield from self._discovery.paths()
+        yield from (f"/{endpoint}" for endpoint in ENDPOINTS)
+        yield from ("/openapi/v3", "/version")
+
+    async def _aggregated(self, request: web.Request, version: str, *, core: bool) -> web.Response:
+        body = msgspec.json.encode(self._discovery.aggregated(version, core=core))
+        tag = discovery.etag(body)
+        headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=304, headers=headers)
+        response = await body_answer(request, body, discovery.aggregated_media(version))
+        response.headers.update(headers)
+        return response

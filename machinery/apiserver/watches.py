@@ -1,0 +1,153 @@
+"""watch: a response without end, one JSON line per event, spliced from stored bytes.
+
+It ends at its time-out, when the client goes, when the storage says that the watcher is too slow, and at once when the server
+stops. The end of time is one `asyncio.timeout` per watch; stopping moves it to now.
+"""
+
+import asyncio
+import secrets
+from collections.abc import AsyncGenerator
+from contextlib import aclosing
+from datetime import timedelta
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from machinery.apiserver.answers import item_bytes
+from machinery.apiserver.negotiation import JSON, Form, Shape
+from machinery.apiserver.options import WatchOptions, watch_options
+from machinery.apiserver.reads import Call, fresh
+from machinery.apiserver.refusals import status_document
+from machinery.apiserver.storage import Event, EventType, Stored
+from machinery.apiserver.tables import TableWriter, partial
+from machinery.errors import MusterError, NotAcceptableError
+
+INITIAL_END = "k8s.io/initial-events-end"
+
+
+class Watches:
+    """The open watches of a server."""
+
+    def __init__(self, *, longest: timedelta, bookmark: timedelta) -> None:
+        self._longest = longest.total_seconds()
+        self._bookmark = bookmark.total_seconds()
+        self._ends: set[asyncio.Timeout] = set()
+        self._stopped = False
+
+    def __len__(self) -> int:
+        return len(self._ends)
+
+    def stop(self) -> None:
+        """Ends all watches; those that come later end at once."""
+        self._stopped = True
+        now = asyncio.get_running_loop().time()
+        for end in self._ends:
+            end.reschedule(now)
+
+    async def answer(self, call: Call, headers: dict[str, str]) -> web.StreamResponse:
+        """Serves one watch to its end. Errors after the first byte are told as an ERROR event."""
+        if call.form.media != JSON:
+            raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
+        options = watch_options(call.resource, call.namespace, call.attributes.name, call.request.query)
+        response = web.StreamResponse(headers={"Content-Type": JSON, **headers})
+        lines = _Lines(call, options, self._bookmark)
+        seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
+        try:
+            async with asyncio.timeout(0 if self._stopped else seconds) as end:
+                self._ends.add(end)
+                await _serve(call.request, response, lines)
+        except TimeoutError:
+            pass
+        except ConnectionResetError:
+            return response
+        finally:
+            self._ends.discard(end)
+        if not response.prepared:
+            await response.prepare(call.request)
+        await response.write_eof()
+        return response
+
+
+async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Lines") -> None:
+    await response.prepare(request)
+    try:
+        async with aclosing(lines.told()) as told:
+            async for line in told:
+                await response.write(line)
+    except MusterError as error:
+        await response.write(_line("ERROR", msgspec.json.encode(status_document(error))))
+
+
+def _line(kind: str, document: bytes) -> bytes:
+    return b'{"type":"' + kind.encode() + b'","object":' + document + b"}\n"
+
+
+class _Lines:
+    """The lines of one watch."""
+
+    def __init__(self, call: Call, options: WatchOptions, bookmark: float) -> None:
+        self._call = call
+        self._options = options
+        self._bookmark = bookmark
+        self._loop = asyncio.get_running_loop()
+        self._last_bookmark = self._loop.time()
+        self._tables: TableWriter | None = call.tables() if call.form.shape is Shape.TABLE else None
+        self._defined = False
+
+    async def told(self) -> AsyncGenerator[bytes]:
+        storage, resource, options = self._call.storage, self._call.resource, self._options
+        after = options.revision or 0
+        if options.initial:
+            await fresh(storage, options.revision)
+            page = await storage.list(resource.key, options.selection)
+            after = page.revision
+            for stored in page.items:
+                yield await self._event(EventType.ADDED, stored)
+            if options.mark_initial and options.bookmarks:
+                yield self._bookmark_line(after, {INITIAL_END: "true"})
+        elif not options.revision:
+            after = await storage.revision()
+        async with storage.watch(resource.key, options.selection, after=after) as events:
+            async for event in events:
+                if isinstance(event, Event):
+                    yield await self._event(event.type, event.stored)
+                elif self._bookmark_due():
+                    yield self._bookmark_line(event)
+
+    def _bookmark_due(self) -> bool:
+        now = self._loop.time()
+        if not self._options.bookmarks or now < self._last_bookmark + self._bookmark:
+            return False
+        self._last_bookmark = now
+        return True
+
+    def _bookmark_line(self, revision: int, annotations: dict[str, str] | None = None) -> bytes:
+        metadata: dict[str, Any] = {"resourceVersion": str(revision)}
+        if annotations:
+            metadata["annotations"] = annotations
+        call = self._call
+        kind, version = call.resource.kind, call.api_version
+        if call.form.shape is Shape.PARTIAL or call.form.shape is Shape.PARTIAL_LIST:
+            kind, version = "PartialObjectMetadata", f"meta.k8s.io/{call.form.version}"
+        document: dict[str, Any] = {"kind": kind, "apiVersion": version, "metadata": metadata}
+        if call.form.shape is Shape.TABLE:
+            row = {"cells": [], "object": document}
+            table = {"kind": "Table", "apiVersion": f"meta.k8s.io/{call.form.version}", "metadata": metadata}
+            document = {**table, "columnDefinitions": None, "rows": [row]}
+        return _line("BOOKMARK", msgspec.json.encode(document))
+
+    async def _event(self, kind: EventType, stored: Stored) -> bytes:
+        return _line(kind.value, await self._document(stored))
+
+    async def _document(self, stored: Stored) -> bytes:
+        form: Form = self._call.form
+        if self._tables is not None:
+            metadata = {"resourceVersion": str(stored.revision)}
+            table = await self._tables.table((stored,), metadata, defined=not self._defined)
+            self._defined = True
+            return msgspec.json.encode(table)
+        body = item_bytes(stored, self._call.convert)
+        if form.shape is Shape.OBJECT:
+            return body
+        return msgspec.json.encode(partial(msgspec.json.decode(body), form.version))

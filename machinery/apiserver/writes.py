@@ -1,0 +1,172 @@
+"""What a write makes of an object, as pure functions: the same for every storage, run inside its transaction.
+
+Order of an update, as in Kubernetes: locks (uid, resourceVersion), the parts that this path may change, defaults, the kind's
+preparation, generation, validation. An object that terminates and is held by nothing any more is removed by the write.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from machinery.apiserver import metadata as rules
+from machinery.apiserver.refusals import conflict, invalid, invalid_value, undecodable
+from machinery.apiserver.resource import Resource, Schema, Subresource, Validation, Version
+from machinery.apiserver.schema import defaulted, pruned, violations
+from machinery.apiserver.storage import Actor, Document
+from machinery.errors import BadRequestError, Cause, InvalidError, Subject
+from machinery.timestamps import format_time
+
+
+@dataclass(slots=True)
+class Write:
+    """One request to write: who, when, through which version and subresource. Collects the warnings of its last run."""
+
+    resource: Resource
+    actor: Actor
+    now: datetime
+    validation: str = "Warn"
+    version: Version | None = None
+    part: Subresource | None = None
+    warnings: list[str] = field(default_factory=list)
+    removed: bool = False
+
+    @property
+    def schema(self) -> Schema:
+        return self.version.schema if self.version is not None else self.resource.schema
+
+    @property
+    def version_name(self) -> str:
+        return self.version.name if self.version is not None else self.resource.version
+
+    def known(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The document in the stored version without unknown fields. Raises BadRequestError when they are refused."""
+        kept, unknown = pruned(self.schema, document)
+        self.warnings = [f'unknown field "{path}"' for path in unknown] if self.validation == "Warn" else []
+        if unknown and self.validation == "Strict":
+            listed = ", ".join(f'unknown field "{path}"' for path in unknown)
+            raise undecodable(self.resource, f"strict decoding error: {listed}")
+        if self.version is None:
+            return kept
+        self._check(violations(self.schema, kept), str(kept.get("metadata", {}).get("name", "")))
+        return {**self.version.to_stored(kept), "apiVersion": self.resource.api_version()}
+
+    def shown(self, stored: Document) -> Document:
+        """A stored document in the version of the request."""
+        if self.version is None:
+            return stored
+        return {**self.version.from_stored(stored), "apiVersion": self.resource.api_version(self.version.name)}
+
+    def created(self, document: Mapping[str, Any]) -> dict[str, Any]:
+        """The new object to store. Raises InvalidError, BadRequestError."""
+        new = self.known(document)
+        new["metadata"] = rules.of_new(new.get("metadata") or {})
+        if self.resource.has_status and self.resource.custom:
+            new.pop("status", None)
+        new = defaulted(self.resource.schema, new)
+        if self.resource.prepare_create is not None:
+            new = dict(self.resource.prepare_create(new, self.actor, self.now))
+        if self.resource.counts_generations:
+            new["metadata"] = {**new["metadata"], "generation": 1}
+        self._validate(new, None)
+        return new
+
+    def changed(self, document: Mapping[str, Any], old: Document) -> Document | None:
+        """What `old` becomes when `document` is written over it; None: it goes."""
+        self._check_locks(document.get("metadata") or {}, old["metadata"])
+        new = self.known(document)
+        new["metadata"] = rules.of_changed(new.get("metadata") or {}, old["metadata"])
+        new = defaulted(self.resource.schema, new)
+        combined = self.part.combine(new, old, self.actor, self.now) if self.part is not None else None
+        new = self._main_changed(new, old) if combined is None else dict(combined)
+        self._validate(new, old)
+        terminating = "deletionTimestamp" in new["metadata"]
+        self.removed = terminating and not new["metadata"].get("finalizers") and not self.resource.held(new)
+        return None if self.removed else new
+
+    def deleted(self, old: Document) -> Document | None:
+        """What `old` becomes when it is deleted: nothing, or a terminating object when something holds it."""
+        metadata = old["metadata"]
+        self.removed = not metadata.get("finalizers") and not self.resource.held(old)
+        if self.removed:
+            return None
+        if "deletionTimestamp" in metadata:
+            return old
+        stamped = {**metadata, "deletionTimestamp": format_time(self.now), "deletionGracePeriodSeconds": 0}
+        if self.resource.counts_generations:
+            stamped["generation"] = metadata.get("generation", 0) + 1
+        new = {**old, "metadata": stamped}
+        return self.resource.prepare_delete(new, self.now) if self.resource.prepare_delete is not None else new
+
+    def _main_changed(self, new: dict[str, Any], old: Document) -> dict[str, Any]:
+        if self.resource.has_status:
+            new.pop("status", None)
+            new.update({"status": old["status"]} if "status" in old else {})
+        if self.resource.prepare_update is not None:
+            new = dict(self.resource.prepare_update(new, old, self.actor, self.now))
+        if self.resource.counts_generations and _content(new) != _content(old):
+            new["metadata"] = {**new["metadata"], "generation": old["metadata"].get("generation", 0) + 1}
+        return new
+
+    def _check_locks(self, new: Mapping[str, Any], old: Mapping[str, Any]) -> None:
+        name = old["name"]
+        if new.get("uid") and new["uid"] != old["uid"]:
+            why = f"Precondition failed: UID in precondition: {new['uid']}, UID in object meta: {old['uid']}"
+            raise conflict(self.resource, name, why)
+        revision = new.get("resourceVersion")
+        if revision and revision != old["resourceVersion"]:
+            raise conflict(self.resource, name)
+        if not revision and not self.resource.unconditional_update:
+            cause = invalid_value("metadata.resourceVersion", 0, "must be specified for an update")
+            text = f'{self.resource.key} "{name}" is invalid: {cause.field}: {cause.message}'
+            subject = Subject(name=name, group=self.resource.group, kind=self.resource.name)
+            raise InvalidError(text, subject=subject, causes=(cause,))
+
+    def _validate(self, new: Document, old: Document | None) -> None:
+        name = str(new["metadata"].get("name", ""))
+        causes = [*rules.violations(self.resource, new, old), *violations(self.resource.schema, new)]
+        types = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
+        if types and not self.resource.custom:
+            cause = types[0]
+            raise undecodable(self.resource, f"{cause.field}: {cause.message.partition(': ')[2].partition(': ')[2]}")
+        rule: Validation | None = self.resource.validate
+        if self.part is not None and self.part.validate is not None:
+            rule = self.part.validate
+        if rule is not None and not types:
+            causes.extend(rule(new, old))
+        self._check(causes, name)
+
+    def _check(self, causes: list[Cause], name: str) -> None:
+        if causes:
+            raise invalid(self.resource, name, causes)
+
+
+def _content(document: Document) -> dict[str, Any]:
+    return {name: value for name, value in document.items() if name not in ("metadata", "status")}
+
+
+def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
+    """The document with its envelope complete. Raises BadRequestError when it is another kind, version or namespace's."""
+    resource, expected = write.resource, write.resource.api_version(write.version_name)
+    kind, version = document.get("kind"), document.get("apiVersion")
+    metadata = document.get("metadata") or {}
+    if not isinstance(metadata, dict):
+        raise undecodable(resource, "metadata: must be an object")
+    name = str(metadata.get("name", ""))
+    if resource.custom and not (kind and version):
+        raise BadRequestError(
+            f"the object provided is unrecognized (must be of type {resource.kind}): kind or apiVersion is missing"
+        )
+    if version not in (None, "", expected):
+        raise BadRequestError(f"the API version in the data ({version}) does not match the expected API version ({expected})")
+    if kind not in (None, "", resource.kind):
+        if not resource.custom:
+            raise BadRequestError(f"the object provided is unrecognized (must be of type {resource.kind}): its kind is {kind}")
+        cause = invalid_value("kind", kind, f"must be {resource.kind}")
+        raise invalid(resource, name, (cause,), kind=str(kind))
+    given = metadata.get("namespace") or ""
+    if given and given != namespace:
+        raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
+    if namespace:
+        metadata = {**metadata, "namespace": namespace}
+    return {**document, "apiVersion": expected, "kind": resource.kind, "metadata": metadata}
