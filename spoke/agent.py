@@ -8,12 +8,13 @@ at the very first look. No hub that is away, silent, or refuses ends it.
 import asyncio
 import secrets
 import uuid
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from random import Random
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
@@ -48,11 +49,29 @@ T = TypeVar("T")
 
 OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 BOOTSTRAP_LOOK = timedelta(seconds=1)
-FIRST_RETRY, LONGEST_RETRY = timedelta(milliseconds=500), timedelta(seconds=30)
-AFTER_DENIAL, LONGEST_AFTER_DENIAL = timedelta(seconds=10), timedelta(minutes=10)
-AFTER_REFUSAL, LONGEST_AFTER_REFUSAL = timedelta(seconds=5), timedelta(minutes=1)
 
 log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """How long to rest after a failure: doubled from `first` to `longest`, each drawn down by up to `jitter`."""
+
+    first: timedelta
+    longest: timedelta
+    jitter: float = 1.0
+
+    def backoff(self, random: Random) -> Backoff:
+        return Backoff(self.first, self.longest, jitter=self.jitter, random=random)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Fully jittered where a fleet would come at once, halfway where the hub said no."""
+
+    retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
+    denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
+    refused: Pause = Pause(timedelta(seconds=5), timedelta(minutes=1), jitter=0.5)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +85,7 @@ class Options:
     annotations: Mapping[str, str] = field(default_factory=dict)
     claims: ClaimRules = field(default_factory=ClaimRules)
     resync: timedelta = timedelta(minutes=1)
+    pauses: Pauses = Pauses()
 
 
 @dataclass(frozen=True, slots=True)
@@ -84,7 +104,11 @@ class World:
     random: Random
 
 
-class BootstrapChangedError(Exception):
+class StartOverError(Exception):
+    """What is known has changed: everything is to be looked at anew, at once."""
+
+
+class BootstrapChangedError(StartOverError):
     """Another bootstrap kubeconfig lies on the disk."""
 
 
@@ -108,6 +132,7 @@ class SpokeAgent:
         self._owner = Slot(world.secrets, OWNER_SECRET)
         self._watch = AvailabilityWatch(world.spoke, world.clock)
         self._rejected: SerialNumber | None = None
+        self._doubted = False
         self._enrolment: Enrolment | None = None
         self._certificates = Certificates()
         self._names: Names | None = None
@@ -133,8 +158,8 @@ class SpokeAgent:
     async def run(self) -> None:
         """Until cancelled. Raises InvalidError at once when there is neither a usable bootstrap kubeconfig nor a credential."""
         self._world.timetable.every(BOOTSTRAP_LOOK, self._look_at_bootstrap, name="bootstrap-kubeconfig")
-        retry = self._backoff(FIRST_RETRY, LONGEST_RETRY)
-        denied = self._backoff(AFTER_DENIAL, LONGEST_AFTER_DENIAL, jitter=0.5)
+        retry = self._backoff(self._options.pauses.retry)
+        denied = self._backoff(self._options.pauses.denied)
         try:
             while True:
                 delay = await self._attempt(retry, denied)
@@ -149,9 +174,11 @@ class SpokeAgent:
         except BootstrapChangedError:
             log.info("bootstrap.replaced", file=str(self._world.bootstrap.path))
             return timedelta()
+        except StartOverError:
+            return timedelta()
         except FlawError as error:
             log.warning("credential.unusable", flaw=error.finding.flaw.value, why=error.message, next="registering again")
-            return retry.next() if error.finding.flaw is Flaw.REJECTED else timedelta()
+            return retry.next()
         except RequestDeniedError as error:
             return self._troubled(error, denied.next(), "submitting a new request")
         except InvalidError as error:
@@ -193,7 +220,7 @@ class SpokeAgent:
             stored = view_stored(contents)
             if stored.chain and pends_for(kept, stored.chain[0].public_key):
                 kept = {}  # spent: it led to the very certificate that is no good
-            contents = await self._register(bootstrap, names, pending, kept)
+            contents = await self._register(bootstrap, names, pending, kept, finding)
             kept = {}
         self._looked_once = True
         connection = stored_connection(contents)
@@ -226,20 +253,20 @@ class SpokeAgent:
         finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
         if finding is None and stored.chain and stored.chain[0].serial == self._rejected:
             return Finding(Flaw.REJECTED, "the hub does not take the stored credential")
-        if finding is not None and finding.about_time and self._hub_clock.offset is None:
-            # Our own clock may be wrong: the hub is asked with it before it is given up.
-            return None
+        if finding is not None and finding.about_time and self._hub_clock.offset is None and not self._doubted:
+            return None  # our own clock may be wrong: the hub is asked with it before it is given up
+        self._doubted = False
         return finding
 
     def _pending_slot(self, connection: Connection) -> Slot:
         return Slot(self._world.secrets, f"{OWNER_SECRET}-{connection.hub_id[:8]}")
 
-    async def _register(self, bootstrap: Connection, names: Names, pending: Slot, kept: Contents) -> Contents:
+    async def _register(self, bootstrap: Connection, names: Names, pending: Slot, kept: Contents, finding: Finding) -> Contents:
         """Obtains and stores a certificate with the bootstrap credential."""
         enrolment = self._enrolment_for(bootstrap, names, pending, kept)
         client = self._world.dial(bootstrap.address, bootstrap.identity)
         try:
-            return await self._unless_bootstrap_changes(self._enrol(client, bootstrap, enrolment))
+            return await self._unless_bootstrap_changes(self._enrol(client, bootstrap, enrolment, finding))
         except UnauthorizedError as error:
             raise UnauthorizedError(self._bootstrap_refused(bootstrap, error.message)) from error
         finally:
@@ -269,9 +296,12 @@ class SpokeAgent:
             wanted, pending=pending, target=self._owner, extra=extra, mirror=self._world.directory, hub=connection.hub
         )
 
-    async def _enrol(self, client: HubClient, bootstrap: Connection, enrolment: Enrolment) -> Contents:
+    async def _enrol(self, client: HubClient, bootstrap: Connection, enrolment: Enrolment, finding: Finding) -> Contents:
         if enrolment.issued is None:
+            by_our_clock = self._hub_clock.offset is None
             await self._meet(client, bootstrap)
+            if finding.about_time and by_our_clock:
+                raise StartOverError  # the finding was by our clock, now we know the hub's
         await enrolment.run(client, on_step=lambda state: self.progress.enter(state.value))
         return enrolment.credential
 
@@ -299,8 +329,8 @@ class SpokeAgent:
         pending = self._pending_slot(connection)
         previous: Connection | None = None
         rotation = await self._rotation(connection, names, pending, kept)
-        reconnect = self._backoff(FIRST_RETRY, LONGEST_RETRY)
-        refused = self._backoff(AFTER_REFUSAL, LONGEST_AFTER_REFUSAL, jitter=0.5)
+        reconnect = self._backoff(self._options.pauses.retry)
+        refused = self._backoff(self._options.pauses.refused)
         link: Link | None = None
         while True:
             try:
@@ -311,7 +341,8 @@ class SpokeAgent:
                 if link.connection.certificate.serial != connection.certificate.serial:
                     previous, connection = connection, link.connection
                     rotation = await self._rotation(connection, names, pending, {})
-                link = await self._unless_other_hub(self._session(link, rotation, names), connection)
+                session = self._session(link, rotation, names)
+                link = await self._unless_bootstrap_changes(session, leave=partial(self._other_hub, connection))
             except HubLostError as lost:
                 link = None
                 if lost.loss is Loss.UNAUTHENTICATED and previous is not None:
@@ -326,12 +357,13 @@ class SpokeAgent:
 
     def _judge_loss(self, connection: Connection, lost: HubLostError) -> None:
         """Raises FlawError when the loss, or the hub's time, says that this credential is spent."""
-        finding = validity(connection.chain, self._hub_clock.now())
         if lost.loss is Loss.UNAUTHENTICATED:
             self._rejected = connection.certificate.serial
-            finding = finding or Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
-        if finding is not None and (lost.loss is Loss.UNAUTHENTICATED or finding.flaw is Flaw.EXPIRED):
-            self._rejected = connection.certificate.serial
+            raise FlawError(Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")) from lost
+        finding = validity(connection.chain, self._hub_clock.now())
+        if finding is not None and finding.flaw is Flaw.EXPIRED:
+            # Without the hub's time this is only a doubt: the bootstrap credential is tried once, then this one again.
+            self._doubted = self._hub_clock.offset is None
             raise FlawError(finding) from lost
 
     async def _rotation(self, connection: Connection, names: Names, pending: Slot, kept: Contents) -> Enrolment:
@@ -378,36 +410,28 @@ class SpokeAgent:
         finally:
             await link.close()
 
-    async def _unless_other_hub(self, session: Awaitable[Link], connection: Connection) -> Link:
-        """A bootstrap kubeconfig for the same hub is no reason to leave; one for another hub is."""
-        work = asyncio.ensure_future(session)
-        try:
-            while not work.done():
-                change = asyncio.create_task(self._bootstrap_changed.wait(), name="bootstrap change")
-                await asyncio.wait((work, change), return_when=asyncio.FIRST_COMPLETED)
-                change.cancel()
-                if not work.done() and self._other_hub(connection):
-                    raise BootstrapChangedError
-            return await work
-        finally:
-            await _ended(work)
-
     def _other_hub(self, connection: Connection) -> bool:
+        """A new credential for the same hub is no reason to leave it."""
         self._bootstrap_changed.clear()
         self._bootstrap_digest = self._world.bootstrap.digest()
         bootstrap, _ = self._read_bootstrap()
         return bootstrap is not None and bool(connection.hub.difference(bootstrap.hub))
 
-    async def _unless_bootstrap_changes(self, work: Awaitable[T]) -> T:
-        doing = asyncio.ensure_future(work)
-        change = asyncio.create_task(self._bootstrap_changed.wait(), name="bootstrap change")
+    async def _unless_bootstrap_changes(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T:
+        """Does `work`. Raises BootstrapChangedError as soon as the file is another and `leave` says that this matters."""
+        doing = asyncio.create_task(work, name="until the bootstrap kubeconfig changes")
         try:
-            await asyncio.wait((doing, change), return_when=asyncio.FIRST_COMPLETED)
-            if not doing.done():
-                raise BootstrapChangedError
-            return await doing
+            while True:
+                change = asyncio.create_task(self._bootstrap_changed.wait(), name="bootstrap change")
+                try:
+                    await asyncio.wait((doing, change), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    await _ended(change)
+                if doing.done():
+                    return doing.result()
+                if leave():
+                    raise BootstrapChangedError
         finally:
-            change.cancel()
             await _ended(doing)
 
     def _look_at_bootstrap(self) -> None:
@@ -422,11 +446,11 @@ class SpokeAgent:
         except TimeoutError:
             return
 
-    def _backoff(self, first: timedelta, cap: timedelta, *, jitter: float = 1.0) -> Backoff:
-        return Backoff(first, cap, jitter=jitter, random=self._world.random)
+    def _backoff(self, pause: Pause) -> Backoff:
+        return pause.backoff(self._world.random)
 
 
-async def _ended(task: "asyncio.Future[T]") -> None:
+async def _ended(task: asyncio.Task[Any]) -> None:
     """Cancels it where it still runs, and waits."""
     if not task.done():
         task.cancel()

@@ -35,7 +35,7 @@ async def build(
         # the cluster that is reported; the same one unless the agent is hosted elsewhere
         spoke = await _client(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
         # wakes controllers in time
-        wakes: Timetable = timetable or await stack.enter_async_context(Scheduler())
+        wakes = timetable if timetable is not None else await stack.enter_async_context(Scheduler())
         yield SpokeAgent(
             options_of(settings),
             World(

@@ -131,6 +131,8 @@ class SessionRun:
             async with asyncio.TaskGroup() as group:
                 for name, work in self._work():
                     group.create_task(self._guarded(work), name=f"session/{name}")
+                # a task group that is left cleanly before it fails forgets to take back its own cancellation (Python 3.11)
+                await asyncio.Event().wait()
         except BaseExceptionGroup as ended:
             return await _outcome(ended)
         finally:

@@ -5,13 +5,14 @@ same minute, and a restarted agent comes to the same instant as before. All time
 """
 
 import hashlib
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from machinery.identity import SerialNumber
 
 EARLIEST = 0.25
 """Largest part of the life that may be left at a rotation."""
 LATEST = 0.20
+BACKDATE = timedelta(minutes=5)
 
 
 def threshold(serial: SerialNumber) -> float:
@@ -22,5 +23,10 @@ def threshold(serial: SerialNumber) -> float:
 
 
 def rotate_at(serial: SerialNumber, not_before: datetime, not_after: datetime) -> datetime:
-    """The instant, in hub time, at which the certificate is due for replacement."""
-    return not_after - (not_after - not_before) * threshold(serial)
+    """The instant, in hub time, at which the certificate is due for replacement.
+
+    The hub dates certificates back; that part was never life, and for a short one it would be most of it.
+    """
+    begun = not_before + BACKDATE
+    life = not_after - (begun if begun < not_after else not_before)
+    return not_after - life * threshold(serial)

@@ -1,0 +1,389 @@
+"""A hub in memory that agents dial without a network; trusted because the contract suite of `HubClient` runs on it too.
+
+It keeps the promises of the wire protocol: the same requester with the same bytes gets the same request, an approval is issued
+exactly once, a session is superseded by the next one of its cluster, a beat is acknowledged in order.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+from machinery.clock import Clock
+from machinery.conditions import Condition
+from machinery.errors import (
+    BY_REASON,
+    AlreadyExistsError,
+    ForbiddenError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from machinery.identity import (
+    AddOnName,
+    AgentId,
+    ClusterName,
+    CredentialId,
+    HubId,
+    SerialNumber,
+    Subject,
+    agent_subject,
+    bootstrap_subject,
+)
+from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint, write_kubeconfig
+from machinery.pki import (
+    Authority,
+    Plan,
+    check_request,
+    create_authority,
+    generate_key,
+    parse_certificate,
+    public_key_of,
+    random_serial,
+)
+from spoke.domain.addon import AddOn
+from spoke.domain.report import ClusterReport
+from spoke.ports import (
+    ClientIdentity,
+    Desired,
+    Drain,
+    ExternalEndpoint,
+    HubAddress,
+    HubClient,
+    HubInfo,
+    HubLostError,
+    HubSession,
+    Loss,
+    Registered,
+    RequestState,
+)
+
+HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
+BACKDATE = timedelta(minutes=5)
+
+
+@dataclass(slots=True)
+class Request:
+    """A certificate signing request as the hub has it."""
+
+    name: str
+    requester: str
+    pem: bytes
+    cluster: ClusterName
+    agent: AgentId
+    addon: tuple[AddOnName, str] | None = None
+    state: str = "pending"
+    message: str = ""
+    certificate: bytes = b""
+    recovery: bytes = b""
+
+
+@dataclass(slots=True)
+class KnownCluster:
+    """A ManagedCluster as the hub has it."""
+
+    uid: str
+    cluster_uid: str
+    accepted: bool
+    endpoints: tuple[ExternalEndpoint, ...] = ()
+
+
+class MemoryHub:
+    """Set what it shall do; read what it was told."""
+
+    def __init__(self, clock: Clock, *, hub_id: HubId = HUB_ID, approve: bool = True, accept: bool = True) -> None:
+        self.clock = clock
+        self.agent_clock: Clock | None = None
+        """The agents' clock, where it is another one."""
+        self.hub_id = hub_id
+        self.approve = approve
+        self.accept = accept
+        self.lifetime = timedelta(days=30)
+        self.lease_duration = timedelta(seconds=60)
+        self.beat_interval = timedelta(milliseconds=20)
+        self.away = False
+        """Every call fails as if nobody listened."""
+        self.silent = False
+        """Beats are taken and never acknowledged."""
+        self.requests: dict[str, Request] = {}
+        self.clusters: dict[ClusterName, KnownCluster] = {}
+        self.users: dict[SerialNumber, str] = {}
+        self.revoked: set[SerialNumber] = set()
+        self.issued: list[SerialNumber] = []
+        self.sessions: list[MemorySession] = []
+        self.addons: tuple[AddOn, ...] = ()
+        self.calls: list[str] = []
+        self.dialled = 0
+        self._changed = asyncio.Event()
+        key = generate_key()
+        now = clock.now()
+        self.authority: Authority = create_authority(
+            Subject("memory hub"), key, random_serial(), now - timedelta(days=2), now + timedelta(days=3650)
+        )
+
+    def dial(self, address: HubAddress, identity: ClientIdentity) -> "MemoryHubClient":
+        """The agent's `Dial`."""
+        del address
+        self.dialled += 1
+        return MemoryHubClient(self, identity)
+
+    def credential(self, subject: Subject | None = None, *, lifetime: timedelta = timedelta(hours=1)) -> Credential:
+        """A client certificate of this hub; without a subject a bootstrap credential."""
+        key = generate_key()
+        subject = subject or bootstrap_subject(CredentialId("boot"))
+        return Credential(self._sign(subject, public_key_of(key), lifetime), key)
+
+    def bootstrap_kubeconfig(self, *, lifetime: timedelta = timedelta(hours=1), name: str = "hub") -> bytes:
+        """What hubctl would write."""
+        endpoint = HubEndpoint("127.0.0.1:8443", self.hub_id)
+        entry = ClusterEntry(name, "https://127.0.0.1:6443", self.authority.certificate, endpoint)
+        return write_kubeconfig(entry, self.credential(lifetime=lifetime), user="bootstrap")
+
+    def approve_request(self, name: str) -> None:
+        """Approves and issues: once."""
+        request = self.requests[name]
+        if request.state != "pending":
+            return
+        facts = check_request(request.pem)
+        subject = agent_subject(request.cluster, request.agent) if request.addon is None else facts.subject
+        request.certificate = self._sign(subject, facts.public_key, self.lifetime)
+        request.recovery = self._sign(subject, facts.public_key, self.lifetime * 3)
+        self.issued.append(parse_certificate(request.certificate).serial)
+        request.state = "issued"
+        self.changed()
+
+    def deny_request(self, name: str, message: str = "not ours") -> None:
+        self.requests[name].state = "denied"
+        self.requests[name].message = message
+        self.changed()
+
+    def set_accepted(self, cluster: ClusterName, *, accepted: bool) -> None:
+        self.clusters[cluster].accepted = accepted
+        self.changed()
+
+    def set_addons(self, addons: Sequence[AddOn]) -> None:
+        self.addons = tuple(addons)
+        self.changed()
+
+    @property
+    def session(self) -> "MemorySession":
+        """The newest session."""
+        return self.sessions[-1]
+
+    @property
+    def open_sessions(self) -> list["MemorySession"]:
+        return [session for session in self.sessions if not session.over]
+
+    def changed(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    async def next_change(self) -> None:
+        await self._changed.wait()
+
+    def user_of(self, identity: ClientIdentity) -> str:
+        """Raises as the door would: nobody listening, a certificate that TLS or the records refuse."""
+        if self.away:
+            raise UnavailableError("connection refused")
+        certificate = parse_certificate(identity.certificate)
+        if not certificate.not_before <= self.clock.now() <= certificate.not_after:
+            raise UnavailableError("Socket closed")
+        if certificate.serial not in self.users or certificate.serial in self.revoked:
+            raise UnauthorizedError("the certificate is not known here")
+        return self.users[certificate.serial]
+
+    def _sign(self, subject: Subject, public_key: bytes, lifetime: timedelta) -> bytes:
+        serial = random_serial()
+        now = self.clock.now()
+        self.users[serial] = subject.common_name
+        return self.authority.sign(Plan(subject, public_key, serial, now - BACKDATE, now + lifetime))
+
+
+class MemoryHubClient(HubClient):
+    """One credential at a MemoryHub."""
+
+    def __init__(self, hub: MemoryHub, identity: ClientIdentity) -> None:
+        self._hub = hub
+        self._identity = identity
+        self.closed = False
+
+    async def info(self) -> HubInfo:
+        self._enter("info")
+        return HubInfo(self._hub.hub_id, self._hub.clock.now(), "v0", self._hub.authority.certificate)
+
+    async def ensure_cluster(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        endpoints: Sequence[ExternalEndpoint],
+        annotations: Mapping[str, str],
+    ) -> Registered:
+        del agent, annotations
+        self._enter("ensure_cluster")
+        known = self._hub.clusters.get(cluster)
+        if known is not None and known.cluster_uid != cluster_uid:
+            raise AlreadyExistsError(f'the name "{cluster}" belongs to another cluster')
+        created = known is None
+        if known is None:
+            known = KnownCluster(f"uid-{cluster}", cluster_uid, self._hub.accept, tuple(endpoints))
+            self._hub.clusters[cluster] = known
+        return Registered(created=created, accepted=known.accepted, uid=known.uid)
+
+    async def submit_request(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        request: bytes,
+        *,
+        duration: timedelta | None,
+        addon: tuple[AddOnName, str] | None = None,
+    ) -> str:
+        del cluster_uid, duration
+        user = self._enter("submit_request")
+        check_request(request)
+        for known in self._hub.requests.values():
+            if (known.requester, known.pem) == (user, request):
+                return known.name
+        name = f"{cluster}-{len(self._hub.requests):05}"
+        self._hub.requests[name] = Request(name, user, request, cluster, agent, addon)
+        if self._hub.approve:
+            self._hub.approve_request(name)
+        return name
+
+    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+        user = self._enter("follow_request")
+        told = ""
+        while True:
+            request = self._hub.requests.get(name)
+            if request is None:
+                raise NotFoundError(f'there is no request "{name}"')
+            if request.requester != user:
+                raise ForbiddenError("the request is somebody else's")
+            if request.state != told:
+                told = request.state
+                yield RequestState(
+                    state=told,
+                    message=request.message,
+                    certificate=request.certificate,
+                    recovery_certificate=request.recovery,
+                    hub_time=self._hub.clock.now(),
+                )
+            if told in ("issued", "denied", "failed"):
+                return
+            await self._hub.next_change()
+            self._enter("follow_request")
+
+    @asynccontextmanager
+    async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
+        try:
+            user = self._enter("session")
+        except UnauthorizedError as error:
+            raise HubLostError(error.message, Loss.UNAUTHENTICATED) from error
+        except UnavailableError as error:
+            raise HubLostError(error.message) from error
+        cluster = ClusterName(user.split(":")[2])
+        known = self._hub.clusters.get(cluster)
+        if known is None or known.cluster_uid != cluster_uid:
+            raise HubLostError("there is no such cluster", Loss.REFUSED)
+        for other in self._hub.open_sessions:
+            if other.cluster == cluster:
+                other.end(HubLostError("superseded", Loss.SUPERSEDED))
+        session = MemorySession(self._hub, cluster, self._identity)
+        self._hub.sessions.append(session)
+        try:
+            yield session
+        finally:
+            session.end(HubLostError("the session was closed"))
+
+    async def close(self) -> None:
+        self.closed = True
+
+    def _enter(self, call: str) -> str:
+        self._hub.calls.append(call)
+        return self._hub.user_of(self._identity)
+
+
+@dataclass(eq=False)
+class MemorySession(HubSession):
+    """One session at a MemoryHub."""
+
+    hub: MemoryHub
+    cluster: ClusterName
+    identity: ClientIdentity
+    beats: list[bool | None] = field(default_factory=list)
+    reports: list[ClusterReport] = field(default_factory=list)
+    addon_reports: list[tuple[AddOnName, tuple[Condition, ...]]] = field(default_factory=list)
+    refuse_reports: str = ""
+    """A Kubernetes reason with which reports are refused."""
+
+    def __post_init__(self) -> None:
+        self._over: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
+        self._drained: asyncio.Future[Drain] = asyncio.get_running_loop().create_future()
+
+    @property
+    def beat_interval(self) -> timedelta:
+        return self.hub.beat_interval
+
+    @property
+    def hub_time_offset(self) -> timedelta:
+        return self.hub.clock.now() - (self.hub.agent_clock or self.hub.clock).now()
+
+    @property
+    def over(self) -> bool:
+        return self._over.done()
+
+    async def beat(self, *, available: bool | None) -> None:
+        self._check()
+        self.beats.append(available)
+        if self.hub.silent:
+            await self._over
+        self._check()
+        self.hub.changed()
+
+    async def report(self, report: ClusterReport) -> int:
+        self._check()
+        if self.refuse_reports:
+            raise BY_REASON[self.refuse_reports]("refused")
+        self.reports.append(report)
+        self.hub.changed()
+        return len(self.reports)
+
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
+        self._check()
+        self.addon_reports.append((addon, tuple(conditions)))
+        self.hub.changed()
+        return len(self.addon_reports)
+
+    async def desired(self) -> AsyncGenerator[Desired, None]:
+        seen: Desired | None = None
+        while True:
+            self._check()
+            present = Desired(self.hub.clusters[self.cluster].accepted, self.hub.lease_duration, self.hub.addons)
+            if present != seen:
+                seen = present
+                yield present
+            else:
+                await self.hub.next_change()
+
+    async def ended(self) -> Exception:
+        return await asyncio.shield(self._over)
+
+    async def drained(self) -> Drain:
+        return await asyncio.shield(self._drained)
+
+    def drain(self) -> None:
+        self._drained.set_result(Drain(timedelta(), "maintenance"))
+
+    def end(self, lost: HubLostError) -> None:
+        if not self._over.done():
+            self._over.set_result(lost)
+            self.hub.changed()
+
+    def _check(self) -> None:
+        if self._over.done():
+            lost = self._over.result()
+            raise HubLostError(lost.message, lost.loss)

@@ -1,0 +1,76 @@
+"""An agent among fakes: everything around it can be set, and it runs as long as a block."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+from machinery.clock import ManualClock
+from spoke.agent import Options, Pause, Pauses, SpokeAgent, World
+from spoke.domain.report import NodeResources
+from spoke.kubeconfigs import BootstrapFile
+from spoke.ports import Secrets
+from tests.fakes.cluster import MemoryCluster
+from tests.fakes.credentials import MemoryDirectory, MemorySecrets
+from tests.fakes.hub import MemoryHub
+from tests.fakes.timetable import ManualTimetable
+
+AT_ONCE = Pause(timedelta(milliseconds=1), timedelta(milliseconds=5))
+NODE = NodeResources("a", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)
+
+
+@dataclass
+class Stage:
+    """Everything around one agent, and the agent itself while it runs."""
+
+    hub: MemoryHub
+    clock: ManualClock
+    file: Path
+    secrets: Secrets = field(default_factory=MemorySecrets)
+    cluster: MemoryCluster = field(default_factory=lambda: MemoryCluster(nodes=[NODE]))
+    directory: MemoryDirectory = field(default_factory=MemoryDirectory)
+    addon_secrets: MemorySecrets = field(default_factory=MemorySecrets)
+    timetable: ManualTimetable = field(default_factory=ManualTimetable)
+    options: Options = field(default_factory=lambda: Options(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE)))
+
+    def agent(self) -> SpokeAgent:
+        world = World(
+            bootstrap=BootstrapFile(self.file),
+            dial=self.hub.dial,
+            spoke=self.cluster,
+            management=self.cluster,
+            secrets=self.secrets,
+            addon_secrets=lambda _: self.addon_secrets,
+            directory=self.directory,
+            clock=self.clock,
+            timetable=self.timetable,
+            random=Random(1),
+        )
+        return SpokeAgent(self.options, world)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[SpokeAgent]:
+        """The agent runs for the length of the block; its error, if it ends by itself, is raised."""
+        agent = self.agent()
+        task = asyncio.create_task(agent.run())
+        try:
+            yield agent
+        finally:
+            if task.done():
+                task.result()
+            task.cancel()
+            await asyncio.wait([task])
+
+    def replace_bootstrap(self, text: bytes) -> None:
+        self.file.write_bytes(text)
+        self.timetable.wake("bootstrap-kubeconfig")
+
+
+async def until(holds: Callable[[], object], within: float = 10) -> None:
+    """Waits for a condition. Raises TimeoutError."""
+    async with asyncio.timeout(within):
+        while not holds():  # noqa: ASYNC110 - any condition, told by nobody
+            await asyncio.sleep(0.002)

@@ -1,0 +1,388 @@
+"""The agent as a whole, against a hub in memory."""
+
+import uuid
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from machinery.clock import ManualClock
+from machinery.conditions import AVAILABLE, CERTIFICATE_ROTATED, FALSE, JOINED, TRUE
+from machinery.errors import InvalidError, UnavailableError
+from machinery.identity import HubId
+from machinery.kubeconfig import parse_kubeconfig
+from machinery.pki import key_matches, parse_certificate
+from spoke.domain.rotation import rotate_at
+from spoke.ports import Health, HubLostError, Loss
+from tests.fakes.credentials import MemorySecrets
+from tests.fakes.hub import MemoryHub
+from tests.fakes.stage import Stage, until
+
+OWNER = "hub-kubeconfig-secret"
+PENDING = "hub-kubeconfig-secret-0f1e2d3c"
+
+
+def is_available(stage: Stage) -> bool:
+    """The newest session has told that the cluster is available, and has carried a beat."""
+    if not stage.hub.sessions or stage.hub.session.over:
+        return False
+    session = stage.hub.session
+    conditions = {entry.type: entry.status for report in session.reports[-1:] for entry in report.conditions}
+    return conditions.get(AVAILABLE) == TRUE and bool(session.beats)
+
+
+async def test_an_agent_registers_and_reports_its_cluster_available(stage: Stage) -> None:
+    async with stage.running() as agent:
+        await until(lambda: is_available(stage))
+        assert agent.progress.ready().ok
+    report = stage.hub.session.reports[-1]
+    assert {condition.type: condition.status for condition in report.conditions} == {JOINED: TRUE, AVAILABLE: TRUE}
+    assert report.capacity == {"cpu": "4"}
+    assert report.node_count == 1
+    assert len(stage.hub.issued) == 1
+
+
+async def test_the_hub_kubeconfig_secret_has_ocms_layout_and_is_mirrored(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    contents = (await stage.secrets.read(OWNER)).contents
+    assert set(contents) == {"kubeconfig", "cluster-name", "agent-name", "tls.crt", "tls.key", "recovery.crt"}
+    assert key_matches(contents["tls.crt"], contents["tls.key"])
+    assert key_matches(contents["recovery.crt"], contents["tls.key"])
+    kubeconfig = parse_kubeconfig(contents["kubeconfig"], source="secret", folder=contents)
+    assert (kubeconfig.context, kubeconfig.namespace, kubeconfig.user) == ("default-context", "configuration", "default-auth")
+    assert b"PRIVATE KEY" not in contents["kubeconfig"]
+    assert stage.directory.contents == contents
+    assert (await stage.secrets.read(PENDING)).version is None
+
+
+async def test_a_generated_name_is_a_uuid_and_survives_a_restart_before_the_approval(stage: Stage) -> None:
+    stage.hub.approve = False
+    async with stage.running():
+        await until(lambda: stage.hub.requests)
+    first = next(iter(stage.hub.clusters))
+    assert str(uuid.UUID(first)) == first
+    async with stage.running():
+        await until(lambda: stage.hub.calls.count("follow_request") > 1)
+        stage.hub.approve_request(next(iter(stage.hub.requests)))
+        await until(lambda: is_available(stage))
+    assert list(stage.hub.clusters) == [first]
+    assert len(stage.hub.requests) == 1
+
+
+async def test_the_names_are_persisted_before_the_hub_hears_anything(stage: Stage) -> None:
+    stage.hub.away = True
+    async with stage.running():
+        await until(lambda: stage.hub.calls.count("info") > 1)
+    assert stage.hub.requests == {}
+    stage.hub.away = False
+    stage.hub.approve = False
+    stage.hub.calls.clear()
+    async with stage.running():
+        await until(lambda: "ensure_cluster" in stage.hub.calls)
+        kept = (await stage.secrets.read(PENDING)).contents
+    assert kept["cluster-name"].decode() in stage.hub.clusters
+
+
+async def test_a_valid_credential_needs_no_registration_after_a_restart(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    stage.hub.calls.clear()
+    async with stage.running():
+        await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2)
+    assert set(stage.hub.calls) == {"session"}
+
+
+async def test_a_valid_credential_works_with_an_expired_bootstrap_credential(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    stage.clock.advance(timedelta(days=2))
+    async with stage.running():
+        await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2)
+    assert len(stage.hub.issued) == 1
+
+
+async def test_a_valid_credential_works_without_any_bootstrap_file(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    stage.file.unlink()
+    async with stage.running():
+        await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2)
+
+
+async def test_an_expired_bootstrap_credential_creates_nothing_until_it_is_replaced(stage: Stage) -> None:
+    stage.clock.advance(timedelta(hours=2))
+    async with stage.running() as agent:
+        await until(lambda: stage.hub.calls.count("info") > 2)
+        assert stage.hub.clusters == {}
+        assert not agent.progress.ready().ok
+        stage.replace_bootstrap(stage.hub.bootstrap_kubeconfig())
+        await until(lambda: is_available(stage))
+
+
+async def test_an_unknown_bootstrap_credential_is_refused_in_words_that_say_what_to_do(stage: Stage) -> None:
+    stage.hub.users.clear()
+    async with stage.running() as agent:
+        await until(lambda: "hubctl create bootstrap-kubeconfig" in agent.progress.ready().text)
+        assert str(stage.file) in agent.progress.ready().text
+        stage.replace_bootstrap(stage.hub.bootstrap_kubeconfig())
+        await until(lambda: is_available(stage))
+
+
+async def test_an_unusable_bootstrap_kubeconfig_ends_the_first_start(stage: Stage) -> None:
+    stage.file.write_bytes(stage.hub.bootstrap_kubeconfig().replace(b"name: muster", b"name: other"))
+    with pytest.raises(InvalidError, match="csr driver"):
+        await stage.agent().run()
+
+
+async def test_a_broken_file_put_in_place_later_is_told_and_survived(stage: Stage) -> None:
+    stage.hub.approve = False
+    async with stage.running() as agent:
+        await until(lambda: "follow_request" in stage.hub.calls)
+        stage.replace_bootstrap(b"nonsense: [")
+        await until(lambda: "is not YAML" in agent.progress.ready().text)
+        stage.replace_bootstrap(stage.hub.bootstrap_kubeconfig())
+        stage.hub.approve_request(next(iter(stage.hub.requests)))
+        await until(lambda: is_available(stage))
+
+
+async def test_a_bootstrap_kubeconfig_for_another_hub_moves_the_agent_there(stage: Stage) -> None:
+    other = MemoryHub(stage.clock, hub_id=HubId("aaaaaaaa-0000-4000-8000-000000000002"))
+    first = stage.hub
+    async with stage.running() as agent:
+        await until(lambda: is_available(stage))
+        agent._world = replace(agent._world, dial=other.dial)
+        stage.hub = other
+        stage.replace_bootstrap(other.bootstrap_kubeconfig())
+        await until(lambda: is_available(stage))
+    assert first.session.over
+    assert list(first.clusters) == list(other.clusters)
+
+
+async def test_a_hub_with_another_id_than_the_kubeconfigs_is_not_joined(stage: Stage) -> None:
+    stage.hub.hub_id = HubId("bbbbbbbb-0000-4000-8000-000000000003")
+    async with stage.running() as agent:
+        await until(lambda: "has the id" in agent.progress.ready().text)
+    assert stage.hub.clusters == {}
+
+
+async def test_a_denied_request_is_followed_by_a_new_one_with_a_new_key(stage: Stage) -> None:
+    stage.hub.approve = False
+    async with stage.running():
+        await until(lambda: "follow_request" in stage.hub.calls)
+        stage.hub.approve = True
+        stage.hub.deny_request(next(iter(stage.hub.requests)))
+        await until(lambda: is_available(stage))
+    first, second = stage.hub.requests.values()
+    assert first.pem != second.pem
+    assert len(stage.hub.clusters) == 1
+
+
+async def test_a_request_that_the_hub_forgot_is_submitted_again_with_the_same_bytes(stage: Stage) -> None:
+    stage.hub.approve = False
+    async with stage.running():
+        await until(lambda: "follow_request" in stage.hub.calls)
+    (forgotten,) = stage.hub.requests.values()
+    stage.hub.requests.clear()
+    stage.hub.approve = True
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    assert [request.pem for request in stage.hub.requests.values()] == [forgotten.pem]
+
+
+async def test_a_failed_save_is_repeated_without_asking_for_another_certificate(stage: Stage) -> None:
+    stage.hub.approve = False
+    assert isinstance(stage.secrets, MemorySecrets)
+    async with stage.running():
+        await until(lambda: "follow_request" in stage.hub.calls)
+        stage.secrets.refuse_writes = UnavailableError("no space")
+        stage.hub.approve_request(next(iter(stage.hub.requests)))
+        follows = stage.hub.calls.count("follow_request")
+        await until(lambda: stage.hub.requests and stage.hub.dialled > 3)
+        stage.secrets.refuse_writes = None
+        await until(lambda: is_available(stage))
+    assert len(stage.hub.issued) == 1
+    assert stage.hub.calls.count("follow_request") <= follows + 1
+
+
+async def test_an_agent_waits_for_acceptance_without_beating_or_reporting(stage: Stage) -> None:
+    stage.hub.accept = False
+    async with stage.running() as agent:
+        await until(lambda: "accept" in agent.progress.ready().text)
+        assert stage.hub.session.beats == []
+        assert stage.hub.session.reports == []
+        stage.hub.set_accepted(next(iter(stage.hub.clusters)), accepted=True)
+        await until(lambda: is_available(stage))
+
+
+async def test_a_withdrawn_acceptance_stops_the_beats(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.hub.set_accepted(next(iter(stage.hub.clusters)), accepted=False)
+        await until(lambda: not stage.hub.session.over)
+        beats = len(stage.hub.session.beats)
+        stage.hub.set_accepted(next(iter(stage.hub.clusters)), accepted=True)
+        await until(lambda: len(stage.hub.session.beats) > beats)
+
+
+@pytest.mark.parametrize("loss", [Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.REFUSED])
+async def test_a_lost_session_is_followed_by_the_next_with_the_same_credential(stage: Stage, loss: Loss) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.hub.session.end(HubLostError("gone", loss))
+        await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2)
+    assert len(stage.hub.issued) == 1
+
+
+async def test_a_hub_that_is_away_for_long_ends_no_agent_and_leaves_it_alive(stage: Stage) -> None:
+    async with stage.running() as agent:
+        await until(lambda: is_available(stage))
+        stage.hub.away = True
+        stage.hub.session.end(HubLostError("gone"))
+        tried = stage.hub.dialled
+        await until(lambda: stage.hub.dialled > tried + 3)
+        stage.clock.advance(timedelta(hours=3))
+        assert agent.progress.live().ok
+        assert not agent.progress.ready().ok
+        stage.hub.away = False
+        await until(lambda: is_available(stage))
+        assert agent.progress.ready().ok
+
+
+async def test_a_revoked_certificate_leads_to_a_new_registration(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.hub.revoked.update(stage.hub.issued)
+        stage.hub.session.end(HubLostError("revoked", Loss.UNAUTHENTICATED))
+        await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
+    assert len(stage.hub.clusters) == 1
+
+
+async def test_a_drained_agent_opens_the_new_session_before_it_leaves_the_old(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        old = stage.hub.session
+        old.drain()
+        await until(lambda: is_available(stage) and stage.hub.session is not old)
+        await until(lambda: stage.hub.session.reports)
+    assert stage.hub.calls.count("session") == 2
+
+
+async def test_a_certificate_is_replaced_in_time_and_the_session_goes_over_to_it(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        first = stage.hub.session
+        leaf = parse_certificate(first.identity.certificate)
+        due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after)
+        assert stage.timetable.instants["certificate-rotation"] == due
+        stage.clock.advance(due - stage.clock.now())
+        stage.timetable.wake("certificate-rotation")
+        await until(lambda: is_available(stage) and stage.hub.session is not first)
+        second = stage.hub.session
+        await until(lambda: any(e.type == CERTIFICATE_ROTATED for r in second.reports for e in r.conditions))
+    assert second.identity.certificate != first.identity.certificate
+    contents = (await stage.secrets.read(OWNER)).contents
+    assert contents["tls.crt"] == second.identity.certificate
+    assert key_matches(contents["tls.crt"], contents["tls.key"])
+    assert (await stage.secrets.read(PENDING)).version is None
+    assert len(stage.hub.issued) == 2
+
+
+async def test_a_rotation_before_its_time_does_nothing(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.timetable.wake("certificate-rotation")
+        beats = len(stage.hub.session.beats)
+        await until(lambda: len(stage.hub.session.beats) > beats + 3)
+    assert len(stage.hub.issued) == 1
+
+
+async def test_a_rotation_that_waits_for_approval_is_resumed_by_the_next_start(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.hub.approve = False
+        stage.clock.advance(timedelta(days=24))
+        stage.timetable.wake("certificate-rotation")
+        await until(lambda: len(stage.hub.requests) == 2)
+    pending = list(stage.hub.requests)[1]
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.hub.approve_request(pending)
+        await until(
+            lambda: (
+                len(stage.hub.issued) == 2 and stage.hub.session.identity.certificate == stage.hub.requests[pending].certificate
+            )
+        )
+    assert len(stage.hub.requests) == 2
+
+
+async def test_a_certificate_that_expired_while_the_agent_was_off_is_replaced_by_bootstrap(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    stage.clock.advance(timedelta(days=40))
+    stage.file.write_bytes(stage.hub.bootstrap_kubeconfig())
+    async with stage.running():
+        await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
+    assert len(stage.hub.clusters) == 1
+
+
+@pytest.mark.parametrize("key", ["tls.key", "tls.crt", "kubeconfig"])
+@pytest.mark.parametrize("damage", [b"", b"garbage"])
+async def test_a_damaged_secret_is_repaired_by_registering_again(stage: Stage, key: str, damage: bytes) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    snapshot = await stage.secrets.read(OWNER)
+    await stage.secrets.write(OWNER, {**snapshot.contents, key: damage}, snapshot.version)
+    async with stage.running():
+        await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
+    assert len(stage.hub.clusters) == 1
+    repaired = (await stage.secrets.read(OWNER)).contents
+    assert key_matches(repaired["tls.crt"], repaired["tls.key"])
+
+
+async def test_an_option_with_another_cluster_name_makes_a_new_registration(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    stage.options = replace(stage.options, cluster_name="berlin")
+    async with stage.running():
+        await until(lambda: is_available(stage) and stage.hub.session.cluster == "berlin")
+
+
+async def test_an_api_server_that_fails_for_long_makes_the_verdict_false_and_back(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        session = stage.hub.session
+        stage.cluster.answered_health = Health(ok=False, status_code=500, detail="etcd is gone")
+        stage.timetable.wake("status")
+        await until(lambda: session.reports[-1].complete is False)
+        assert session.beats[-1] is True
+        stage.clock.advance(timedelta(seconds=20))
+        stage.timetable.wake("status")
+        await until(lambda: session.beats[-1] is False)
+        assert {entry.type: entry.status for entry in session.reports[-1].conditions}[AVAILABLE] == FALSE
+        stage.cluster.answered_health = Health(ok=True, status_code=200)
+        stage.timetable.wake("status")
+        await until(lambda: session.beats[-1] is True)
+
+
+async def test_nothing_is_reported_twice_except_at_a_resync(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        session = stage.hub.session
+        await until(lambda: len(session.beats) > 5)
+        told = len(session.reports)
+        stage.cluster.set_nodes(await stage.cluster.nodes())
+        beats = len(session.beats)
+        await until(lambda: len(session.beats) > beats + 5)
+        assert len(session.reports) == told
+        stage.timetable.wake("status")
+        await until(lambda: len(session.reports) == told + 1)
+
+
+async def test_an_agent_whose_own_clock_says_expired_still_asks_the_hub(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    stage.clock = stage.hub.agent_clock = ManualClock(stage.clock.now() + timedelta(days=60))
+    async with stage.running():
+        await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2)
+    assert len(stage.hub.issued) == 1
