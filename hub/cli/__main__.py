@@ -31,7 +31,7 @@ class Seconds(click.ParamType[int]):
 @click.version_option(version(), prog_name="hubctl")
 @click.pass_context
 def hubctl(context: click.Context, kubeconfig: str | None) -> None:
-    r"""Look at a hub's inventory of clusters and decide who joins.
+    """Look at a hub's inventory of clusters and decide who joins.
 
     \b
     Join a cluster, by hand:
@@ -59,7 +59,7 @@ def get(  # noqa: PLR0917 - click calls it by name
     output: str | None,
     selector: str | None,
 ) -> None:
-    r"""List clusters, csr, bootstrap-credentials, addons or leases, or show one.
+    """List clusters, csr, bootstrap-credentials, addons or leases, or show one.
 
     \b
     hubctl get clusters              with version, nodes, last beat and agent

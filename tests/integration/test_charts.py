@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Any
 
 import helm_python
-import kubernetes_validate
 import pytest
 import yaml
+from kubernetes_validate import utils as kubernetes_validate
 from pydantic import BaseModel
 
 from hub.settings import Settings as HubSettings
