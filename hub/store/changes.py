@@ -65,6 +65,10 @@ class SqlChanges(Changes):
         """Takes the next `by` revisions and returns the last; locks the counter until the commit."""
         return int(self._connection.execute(_ADVANCE, {"by": by}).scalar_one())
 
+    def lock(self) -> None:
+        """Takes the counter's lock now: nobody else writes objects before the commit."""
+        self._connection.execute(_NEWEST.with_for_update())
+
     def log(self, changes: Sequence[Change]) -> None:
         self._connection.execute(_LOG, [_values(change) for change in changes])
 

@@ -114,6 +114,7 @@ class SqlStore(Store):
 
     async def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
         tail = self._followed
+        await self.read(_since, after, 1)
         while True:
             changes = tail.after(after)
             if changes is None:
@@ -163,8 +164,8 @@ def _newest(transaction: Transaction) -> int:
     return transaction.changes.newest()
 
 
-def _since(transaction: Transaction, after: int) -> Sequence[Change]:
-    return transaction.changes.since(after)
+def _since(transaction: Transaction, after: int, limit: int = 500) -> Sequence[Change]:
+    return transaction.changes.since(after, limit=limit)
 
 
 def _changes_above(transaction: Transaction, after: int) -> tuple[Sequence[Change] | None, int]:

@@ -24,7 +24,7 @@ Begun = Callable[[Connection], SqlTransaction]
 Committed = Callable[[Sequence[Change]], None]
 
 MAX_SHARED = 64
-ATTEMPTS = 8
+ATTEMPTS = 3
 CLOSED = "the store is closed"
 
 
@@ -146,7 +146,7 @@ class SharedWriter(Writer):
 
 
 class PoolWriter(Writer):
-    """Several threads, a transaction each; a use case that lost a race runs again."""
+    """Several threads, a transaction each; a use case that lost a race runs again, with the counter locked from its start."""
 
     def __init__(self, engine: Engine, begun: Begun, committed: Committed, *, threads: int) -> None:
         self._engine = engine
@@ -167,7 +167,7 @@ class PoolWriter(Writer):
     def _run(self, use_case: UseCase) -> Any:
         for attempt in range(ATTEMPTS):
             try:
-                result, changes = self._attempt(use_case)
+                result, changes = self._attempt(use_case, alone=attempt > 0)
             except Exception as error:
                 if is_race(error) and attempt < ATTEMPTS - 1:
                     continue
@@ -177,8 +177,10 @@ class PoolWriter(Writer):
             self._committed(changes)
         return result
 
-    def _attempt(self, use_case: UseCase) -> tuple[Any, Sequence[Change]]:
+    def _attempt(self, use_case: UseCase, *, alone: bool) -> tuple[Any, Sequence[Change]]:
         with self._engine.begin() as connection:
             transaction = self._begun(connection)
+            if alone:
+                transaction.changes.lock()
             result = use_case(transaction)
             return result, transaction.flush()

@@ -1,0 +1,254 @@
+"""A store in memory: the trick is that a transaction works on a copy, which takes the original's place at the commit."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from hub.domain import document as doc
+from hub.domain.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
+from hub.domain.selection import fields_of, selects
+from hub.ports import Changes, Objects, Store, Transaction, Written
+from hub.store.encoding import encode
+from machinery.clock import Clock, SystemClock
+from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
+from tests.fakes.memory_tables import MemoryCertificates, MemoryCredentials, MemoryFacts, MemoryHeartbeats, Place, State
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+@dataclass
+class MemoryWrite(Written):
+    kind: Kind
+    type: ChangeType
+    document: dict[str, Any]
+    seen: StoredObject
+    before: StoredObject | None
+    actor: str
+    result: StoredObject | None = None
+
+    @property
+    def stored(self) -> StoredObject:
+        if self.result is None:
+            raise RuntimeError("the transaction has not committed yet")
+        return self.result
+
+
+class MemoryTransaction(Transaction, Objects, Changes):
+    def __init__(self, state: State, now: datetime, *, writable: bool) -> None:
+        self.state = state
+        self._now = now
+        self._writable = writable
+        self.writes: list[MemoryWrite] = []
+        self._certificates = MemoryCertificates(state)
+        self._credentials = MemoryCredentials(state)
+        self._heartbeats = MemoryHeartbeats(state, now)
+        self._facts = MemoryFacts(state)
+
+    @property
+    def now(self) -> datetime:
+        return self._now
+
+    @property
+    def objects(self) -> Objects:
+        return self
+
+    @property
+    def changes(self) -> Changes:
+        return self
+
+    @property
+    def certificates(self) -> "MemoryCertificates":
+        return self._certificates
+
+    @property
+    def credentials(self) -> "MemoryCredentials":
+        return self._credentials
+
+    @property
+    def heartbeats(self) -> "MemoryHeartbeats":
+        return self._heartbeats
+
+    @property
+    def facts(self) -> "MemoryFacts":
+        return self._facts
+
+    def get(self, kind: Kind, key: Key) -> StoredObject | None:
+        return self.state.objects.get((kind, key))
+
+    def find(self, kind: Kind, query: Query) -> ObjectPage:
+        past = query.at is not None and query.at != self.state.revision
+        objects = self._objects_at(query.at or 0) if past else self.state.objects
+        found = [
+            objects[place]
+            for place in sorted(objects)
+            if place[0] == kind
+            and (query.after is None or place[1] > query.after)
+            and selects(kind, query, objects[place].document)
+        ]
+        page = tuple(found if query.limit is None else found[: query.limit])
+        rest = len(found) - len(page)
+        counted = rest if rest and (past or not (query.labels or query.fields)) else None
+        return ObjectPage(page, query.at if past and query.at else self.state.revision, rest > 0, counted)
+
+    def _objects_at(self, revision: int) -> dict[Place, StoredObject]:
+        self._check_kept(revision)
+        objects: dict[Place, StoredObject] = {}
+        for change in self.state.log:
+            if change.revision > revision:
+                break
+            place = (change.kind, change.key)
+            objects.pop(place, None)
+            if change.type is not ChangeType.DELETED:
+                objects[place] = StoredObject(change.kind, change.key, "", change.revision, change.encoded)
+        return {
+            place: replace(stored, uid=str(stored.document["metadata"]["uid"]), _decoded=[])
+            for place, stored in objects.items()
+        }
+
+    def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+        key = doc.key(new)
+        self._guard(kind, key, old)
+        seen = StoredObject(kind, key, str(new["metadata"]["uid"]), 0, encode(new, None))
+        self.state.objects[kind, key] = seen
+        for write in self.writes:
+            if write.seen is old and write.type is not ChangeType.DELETED:
+                write.document, write.seen, write.actor = new, seen, actor
+                return write
+        self.writes.append(MemoryWrite(kind, ChangeType.MODIFIED if old else ChangeType.ADDED, new, seen, old, actor))
+        return self.writes[-1]
+
+    def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written:
+        self._guard(kind, old.key, old)
+        del self.state.objects[kind, old.key]
+        self.writes.append(MemoryWrite(kind, ChangeType.DELETED, dict(old.document), old, old, actor))
+        return self.writes[-1]
+
+    def _guard(self, kind: Kind, key: Key, old: StoredObject | None) -> None:
+        if not self._writable:
+            raise RuntimeError("a query does not write")
+        current = self.get(kind, key)
+        if old is None and current is not None:
+            raise AlreadyExistsError(f'{kind} "{key.name}" already exists')
+        if old is not None and (current is None or (current.uid, current.revision) != (old.uid, old.revision)):
+            raise ConflictError(f'{kind} "{key.name}" has been modified')
+
+    def flush(self) -> None:
+        for write in self.writes:
+            self.state.revision += 1
+            revision, key, kind = self.state.revision, write.seen.key, write.kind
+            write.result = StoredObject(kind, key, write.seen.uid, revision, encode(write.document, revision))
+            if write.type is not ChangeType.DELETED and self.state.objects.get((kind, key)) is write.seen:
+                self.state.objects[kind, key] = write.result
+            before = write.before.document if write.before else None
+            self.state.log.append(
+                Change(
+                    revision=revision,
+                    at=self._now,
+                    actor=write.actor,
+                    kind=kind,
+                    key=key,
+                    type=write.type,
+                    encoded=write.result.encoded,
+                    labels_before=doc.labels(before) if before else {},
+                    fields_before=fields_of(kind, before) if before else {},
+                )
+            )
+
+    def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
+        self._check_kept(revision)
+        return [c for c in self.state.log if c.revision > revision and (kinds is None or c.kind in kinds)][:limit]
+
+    def _check_kept(self, revision: int) -> None:
+        if revision < self.state.compacted:
+            raise ExpiredError(f"changes up to {self.state.compacted} are forgotten")
+
+    def newest(self) -> int:
+        return self.state.revision
+
+    def oldest(self) -> int:
+        return self.state.compacted
+
+    def compact(self, before: datetime) -> int:
+        kept = [change.revision for change in self.state.log if change.at >= before]
+        point = min(kept) - 1 if kept else self.state.revision
+        if point <= self.state.compacted:
+            return 0
+        self.state.compacted = point
+        last = {(change.kind, change.key): change for change in self.state.log if change.revision <= point}
+        length = len(self.state.log)
+        self.state.log[:] = [
+            change
+            for change in self.state.log
+            if change.revision > point or (last[change.kind, change.key] is change and change.type is not ChangeType.DELETED)
+        ]
+        return length - len(self.state.log)
+
+
+class MemoryStore(Store):
+    """Needs no opening; `clock` is the database's time, `failure` is raised by whatever asks for the database next."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        self.state = State()
+        self.failure: Exception | None = None
+        self._clock = clock or SystemClock()
+        self._changed = asyncio.Event()
+        self._closed = False
+
+    def transact(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`run` without an event loop."""
+        self._check_open()
+        transaction = MemoryTransaction(self.state.copied(), self._clock.now(), writable=True)
+        result = use_case(transaction, *args, **kwargs)
+        transaction.flush()
+        self.state = transaction.state
+        if transaction.writes:
+            changed, self._changed = self._changed, asyncio.Event()
+            changed.set()
+        return result
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError("the store is closed")
+        if self.failure is not None:
+            raise self.failure
+
+    async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.transact(use_case, *args, **kwargs)
+
+    async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._check_open()
+        return query(MemoryTransaction(self.state, self._clock.now(), writable=False), *args, **kwargs)
+
+    async def wait_for_change(self, after: int, within: timedelta) -> int:
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                while self.state.revision <= after:
+                    await self._changed.wait()
+        except TimeoutError:
+            pass
+        return self.state.revision
+
+    async def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
+        while True:
+            changes = await self.read(_since, after)
+            if not changes:
+                yield ()
+                while self.state.revision <= after:
+                    await self._changed.wait()
+                continue
+            after = changes[-1].revision
+            if chosen := tuple(change for change in changes if kinds is None or change.kind in kinds):
+                yield chosen
+
+    async def check(self) -> None:
+        self._check_open()
+
+    async def close(self) -> None:
+        self._closed = True
+
+
+def _since(transaction: Transaction, after: int) -> Sequence[Change]:
+    return transaction.changes.since(after)

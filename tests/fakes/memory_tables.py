@@ -1,0 +1,132 @@
+"""What the store in memory holds, and the parts of a transaction that are plain tables."""
+
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from typing import Any
+
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.change import Change, Key, Kind, StoredObject
+from hub.domain.credential import CredentialRecord
+from hub.domain.heartbeat import Beat, LastBeat
+from hub.ports import Certificates, Credentials, Facts, Heartbeats
+from machinery.errors import ConflictError
+from machinery.identity import ClusterName, CredentialId, SerialNumber
+
+Place = tuple[Kind, Key]
+
+
+@dataclass
+class State:
+    """All that is committed."""
+
+    objects: dict[Place, StoredObject] = field(default_factory=dict)
+    log: list[Change] = field(default_factory=list)
+    revision: int = 0
+    compacted: int = 0
+    certificates: dict[SerialNumber, CertificateRecord] = field(default_factory=dict)
+    credentials: dict[CredentialId, CredentialRecord] = field(default_factory=dict)
+    admissions: dict[CredentialId, frozenset[ClusterName]] = field(default_factory=dict)
+    beats: dict[ClusterName, LastBeat] = field(default_factory=dict)
+    facts: dict[str, str] = field(default_factory=dict)
+
+    def copied(self) -> "State":
+        copies: dict[str, Any] = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)}
+        return replace(self, **copies)
+
+
+class MemoryCertificates(Certificates):
+    def __init__(self, state: State) -> None:
+        self._records = state.certificates
+
+    def add(self, record: CertificateRecord) -> None:
+        same = [r for r in self.of_request(record.request_uid) if r.purpose == record.purpose] if record.request_uid else []
+        if record.serial in self._records or same:
+            raise ConflictError("the certificate is recorded already")
+        self._records[record.serial] = record
+
+    def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
+        return self._records.get(serial)
+
+    def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]:
+        return [record for record in self._records.values() if record.cluster == cluster]
+
+    def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
+        return [record for record in self._records.values() if record.request_uid == request_uid]
+
+    def of_key(self, key_hash: str) -> Sequence[CertificateRecord]:
+        return [record for record in self._records.values() if record.key_hash == key_hash]
+
+    def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
+        records = self._records.values()
+        return [record for record in records if record.credential == credential and record.purpose is Purpose.BOOTSTRAP]
+
+    def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
+        for serial in serials:
+            if (record := self._records.get(serial)) and record.revoked_at is None:
+                self._records[serial] = replace(record, revoked_at=at, revoked_reason=reason)
+
+
+class MemoryCredentials(Credentials):
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def add(self, record: CredentialRecord) -> None:
+        self._state.credentials[record.id] = record
+
+    def by_id(self, credential: CredentialId) -> CredentialRecord | None:
+        return self._state.credentials.get(credential)
+
+    def admitted(self, credential: CredentialId) -> frozenset[ClusterName]:
+        return self._state.admissions.get(credential, frozenset())
+
+    def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None:  # noqa: ARG002 - never asked for
+        self._state.admissions[credential] = self.admitted(credential) | {cluster}
+
+    def revoke(self, credential: CredentialId, at: datetime) -> None:
+        record = self._state.credentials[credential]
+        self._state.credentials[credential] = replace(record, revoked_at=record.revoked_at or at)
+
+    def all(self) -> Sequence[CredentialRecord]:
+        return list(self._state.credentials.values())
+
+
+class MemoryHeartbeats(Heartbeats):
+    def __init__(self, state: State, now: datetime) -> None:
+        self._beats = state.beats
+        self._now = now
+
+    def store(self, beats: Iterable[Beat]) -> None:
+        for beat in beats:
+            at, last = self._now - beat.age, self._last(beat.cluster)
+            if last.at is None or at >= last.at:
+                told = last.available if beat.available is None else beat.available
+                self._beats[beat.cluster] = replace(last, at=at, available=told)
+
+    def _last(self, cluster: ClusterName) -> LastBeat:
+        return self._beats.get(cluster) or LastBeat(cluster, at=None, available=None, session=None)
+
+    def of(self, cluster: ClusterName) -> LastBeat | None:
+        return self._beats.get(cluster)
+
+    def all(self) -> Sequence[LastBeat]:
+        return [self._beats[cluster] for cluster in sorted(self._beats)]
+
+    def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
+        last = self._last(cluster)
+        version = last.agent_version if agent_version is None else agent_version
+        self._beats[cluster] = replace(last, session=session, agent_version=version)
+
+    def forget(self, cluster: ClusterName) -> None:
+        self._beats.pop(cluster, None)
+
+
+class MemoryFacts(Facts):
+    def __init__(self, state: State) -> None:
+        self._facts = state.facts
+
+    def get(self, name: str) -> str | None:
+        return self._facts.get(name)
+
+    def set(self, name: str, value: str) -> None:
+        self._facts[name] = value
