@@ -3,13 +3,15 @@
 import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 
 import msgspec
 import structlog
 
 from hub.domain.change import Change, ChangeType, Document, Key, Kind, Query, StoredObject
 from hub.ports import Store, Transaction
-from machinery.errors import ExpiredError
+from machinery.backoff import Backoff
+from machinery.errors import ExpiredError, MusterError
 
 log = structlog.get_logger(__name__)
 
@@ -36,18 +38,26 @@ class Feed:
         }
         self.synced = asyncio.Event()
         """Set when all objects there were at the start have been sent."""
+        self._backoff = Backoff(cap=timedelta(seconds=5))
 
     async def run(self) -> None:
-        """Works until cancelled. A log that was compacted under it makes it begin again from all objects."""
+        """Works until cancelled. A store that cannot be read, or a log that was compacted, makes it begin again."""
         while True:
-            revision = await self.resync()
-            self.synced.set()
             try:
-                async for changes in self._store.follow(revision, self._routes.keys()):
-                    for change in changes:
-                        self._send_change(change)
+                await self._follow(await self.resync())
             except ExpiredError:
-                log.warning("change log was compacted under the controllers: reading all objects again", after=revision)
+                log.warning("change log was compacted under the controllers: reading all objects again")
+            except MusterError as error:
+                delay = self._backoff.next()
+                log.warning("controllers cannot read the store", error=error.message, attempt=self._backoff.failures)
+                await asyncio.sleep(delay.total_seconds())
+
+    async def _follow(self, revision: int) -> None:
+        self.synced.set()
+        async for changes in self._store.follow(revision, self._routes.keys()):
+            self._backoff.reset()
+            for change in changes:
+                self._send_change(change)
 
     async def resync(self) -> int:
         """Sends all objects; returns the revision from which changes follow."""
