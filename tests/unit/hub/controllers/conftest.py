@@ -5,7 +5,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from tests.fakes.memory_store import MemoryStore
 
 from hub.domain.certificate import CertificateRecord, Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
@@ -17,6 +16,7 @@ from machinery import conditions, pki
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from tests.fakes.memory_store import MemoryStore
 
 AGENT = AgentId("xk7pq")
 
@@ -58,7 +58,7 @@ class Hub:
 
     def submit(self, name: str, requester: CertificateRecord | None = None, key: bytes | None = None) -> str:
         request = pki.build_request(agent_subject(ClusterName(name), AGENT), key or pki.generate_key())
-        submission = Submission(ClusterName(name), AGENT, request, requester or self.credential(name))
+        submission = Submission(ClusterName(name), AGENT, request, requester or self.credential(name), "uid-" + name)
         return self.store.transact(requests.submit, submission)
 
     def approve(self, request: str) -> None:
