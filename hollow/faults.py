@@ -61,3 +61,6 @@ def _duration(value: object) -> timedelta:
     if not match:
         raise InvalidError("slow needs a duration: slow=2s, slow=500ms")
     return timedelta(seconds=float(match[1]) * _UNITS[match[2]])
+
+
+HEALTHY = Faults()

@@ -37,21 +37,22 @@ class Shape:
     claims: int = 4
     version: str = KUBERNETES_VERSION
 
-    def uid(self, kind: str, name: str) -> str:
-        """The uid that the object has in every life of this cluster."""
-        return str(uuid.uuid5(_IDENTITIES, f"{self.name}/{kind}/{name}"))
+    def uid(self, resource: str, name: str) -> str:
+        """The uid of the first object of that name, in every life of this cluster."""
+        return str(uuid.uuid5(_IDENTITIES, f"{self.name}/{resource}/{name}"))
+
+    @property
+    def cluster_uid(self) -> str:
+        """The uid of its namespace kube-system, which stands for the cluster's identity."""
+        return self.uid("namespaces", "kube-system")
 
 
-def namespaces(shape: Shape) -> Iterator[Document]:
+def namespaces() -> Iterator[Document]:
     for name in NAMESPACES:
         yield {
             "apiVersion": "v1",
             "kind": "Namespace",
-            "metadata": {
-                "name": name,
-                "uid": shape.uid("Namespace", name),
-                "labels": {"kubernetes.io/metadata.name": name},
-            },
+            "metadata": {"name": name, "labels": {"kubernetes.io/metadata.name": name}},
             "spec": {"finalizers": ["kubernetes"]},
             "status": {"phase": "Active"},
         }
@@ -72,7 +73,6 @@ def node(shape: Shape, index: int, now: datetime) -> Document:
         "kind": "Node",
         "metadata": {
             "name": name,
-            "uid": shape.uid("Node", name),
             "labels": {"kubernetes.io/arch": "amd64", "kubernetes.io/hostname": name, "kubernetes.io/os": "linux", **role},
         },
         "spec": {"podCIDR": f"10.{host // 256}.{host % 256}.0/24", "providerID": f"hollow://{shape.name}/{name}"},
@@ -103,7 +103,7 @@ def node(shape: Shape, index: int, now: datetime) -> Document:
 
 def claims(shape: Shape) -> Iterator[Document]:
     """The claims that fleets commonly have, then numbered ones."""
-    values = {"uid": shape.uid("Namespace", "kube-system"), "version": shape.version}
+    values = {"uid": shape.cluster_uid, "version": shape.version}
     for index in range(shape.claims):
         if index < len(_KNOWN_CLAIMS):
             name, value = _KNOWN_CLAIMS[index]

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+pytest_plugins = ("tests.fixtures.hollow",)
+
 OLDEST_KUBECTL = (1, 27)
 UNIT = Path(__file__).parent / "unit"
 

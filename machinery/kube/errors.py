@@ -41,7 +41,7 @@ _BY_CODE: Mapping[int, type[MusterError]] = {
     429: TooManyRequestsError,
     504: DeadlineError,
 }
-_BY_REASON: Mapping[str, type[MusterError]] = {**BY_REASON, "Gone": ExpiredError, "ServerTimeout": DeadlineError}
+_BY_REASON: Mapping[str, type[MusterError]] = {**BY_REASON, "ServerTimeout": DeadlineError}
 _SHOWN = 200
 
 

@@ -7,12 +7,13 @@ with what is held, so that a change is told once and an object that went unseen 
 """
 
 import asyncio
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from random import Random
 from types import MappingProxyType
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
 import structlog
 
@@ -148,6 +149,35 @@ class Reflector(Generic[T]):
         log.warning(
             "kube.mirror_failed", path=self.path, reason=error.reason, error=error.message, failures=self._backoff.failures
         )
+
+
+Wait = Callable[[asyncio.Event], Awaitable[None]]
+
+
+@asynccontextmanager
+async def mirrored(*reflectors: Reflector[Any]) -> AsyncIterator[Wait]:
+    """Runs the reflectors for the length of the block, which may end in another task than it began in.
+
+    Gives a way to wait for an event that the reflectors set: should one of them fall (a defect), it raises why.
+    """
+    tasks = [asyncio.create_task(reflector.run(), name=f"mirror {reflector.path}") for reflector in reflectors]
+
+    async def wait(event: asyncio.Event) -> None:
+        waiting = asyncio.create_task(event.wait())
+        try:
+            await asyncio.wait({waiting, *tasks}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            waiting.cancel()
+        for task in tasks:
+            if task.done():
+                task.result()
+
+    try:
+        yield wait
+    finally:
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
 
 def _key(item: Object) -> ObjectKey:

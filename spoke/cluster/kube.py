@@ -2,7 +2,6 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
-from contextlib import asynccontextmanager
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,7 +9,7 @@ import structlog
 
 from machinery.errors import MusterError, NotFoundError
 from machinery.kube.client import Answer, KubeClient, Object, Resource
-from machinery.kube.reflector import ObjectKey, Reflector
+from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from machinery.timestamps import parse_time
 from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.ports import Cluster, Health
@@ -85,7 +84,7 @@ class KubeCluster(Cluster):
             changed[what] = None
             wake.set()
 
-        async with _mirrored(
+        async with mirrored(
             Reflector(self._client, NODES.path(), _node, on_change=_telling(tell, "nodes")),
             Reflector(
                 self._client,
@@ -95,27 +94,15 @@ class KubeCluster(Cluster):
                 on_change=_telling(tell, "claims"),
                 on_failure=_claims_failed,
             ),
-        ):
+        ) as wait:
             while True:
-                await wake.wait()
+                await wait(wake)
                 await asyncio.sleep(self._coalesce.total_seconds())
-                while changed:
-                    what = next(iter(changed))
-                    del changed[what]
-                    yield what
+                told = list(changed)
+                changed.clear()
                 wake.clear()
-
-
-@asynccontextmanager
-async def _mirrored(*reflectors: Reflector[Any]) -> AsyncIterator[None]:
-    """Runs the reflectors for the length of the block, which may end in another task than it began in."""
-    tasks = [asyncio.create_task(reflector.run(), name=f"mirror {reflector.path}") for reflector in reflectors]
-    try:
-        yield
-    finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+                for what in told:
+                    yield what
 
 
 def _telling(tell: Callable[[str], None], what: str) -> Callable[[ObjectKey, object], None]:

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Mapping
 from machinery import product
 from machinery.errors import ConflictError, InvalidError, NotFoundError
 from machinery.kube.client import KubeClient, Object, Resource
-from machinery.kube.reflector import ObjectKey, Reflector
+from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from spoke.ports import Secrets, SecretSnapshot
 
 SECRETS = Resource("", "v1", "secrets")
@@ -63,16 +63,12 @@ class KubeSecrets(Secrets):
             query={"fieldSelector": f"metadata.name={name}"},
             on_change=take,
         )
-        mirror = asyncio.create_task(reflector.run(), name=f"mirror secret {name}")
-        try:
-            await reflector.synced.wait()
+        async with mirrored(reflector) as wait:
+            await wait(reflector.synced)
             while True:
                 news.clear()
                 yield latest
-                await news.wait()
-        finally:
-            mirror.cancel()
-            await asyncio.gather(mirror, return_exceptions=True)
+                await wait(news)
 
     def _path(self, name: str) -> str:
         return SECRETS.path(name, namespace=self._namespace)

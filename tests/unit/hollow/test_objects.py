@@ -10,9 +10,9 @@ NOW = datetime(2026, 11, 21, tzinfo=UTC)
 
 def test_a_cluster_keeps_its_identity_over_restarts_and_shares_it_with_no_other() -> None:
     first, again, other = Shape("a"), Shape("a", nodes=9), Shape("b")
-    assert first.uid("Namespace", "kube-system") == again.uid("Namespace", "kube-system")
-    assert first.uid("Namespace", "kube-system") != other.uid("Namespace", "kube-system")
-    assert first.uid("Namespace", "kube-system") != first.uid("Namespace", "default")
+    assert first.cluster_uid == again.cluster_uid
+    assert first.cluster_uid != other.cluster_uid
+    assert first.uid("namespaces", "kube-system") != first.uid("namespaces", "default")
 
 
 @pytest.mark.parametrize("count", [0, 1, 4, 7])
@@ -24,8 +24,7 @@ def test_a_cluster_has_as_many_nodes_and_claims_as_asked_for(count: int) -> None
 
 def test_the_id_claim_is_the_uid_of_kube_system() -> None:
     claims = {claim["metadata"]["name"]: claim["spec"]["value"] for claim in objects.claims(Shape("a"))}
-    system = next(item for item in objects.namespaces(Shape("a")) if item["metadata"]["name"] == "kube-system")
-    assert claims["id.k8s.io"] == system["metadata"]["uid"]
+    assert claims["id.k8s.io"] == Shape("a").cluster_uid
 
 
 def test_the_version_document_agrees_with_the_nodes() -> None:

@@ -4,12 +4,13 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from aiohttp import web
 
 from machinery.backoff import Backoff
 from machinery.errors import DeadlineError, ExpiredError, MusterError, UnavailableError
 from machinery.kube.client import KubeClient, Object
-from machinery.kube.reflector import ANSWER_MARGIN, WATCH_SECONDS, ObjectKey, Reflector
+from machinery.kube.reflector import ANSWER_MARGIN, WATCH_SECONDS, ObjectKey, Reflector, mirrored
 from tests.fakes.scripted_apiserver import CutError, ScriptedApiServer, Seen, Send, scripted_apiserver
 
 THINGS = "/api/v1/things"
@@ -261,3 +262,17 @@ async def test_a_server_that_accepts_and_never_answers_is_given_up_in_time() -> 
                 assert server.url in error.message  # noqa: PT017 - the message is the point
             else:
                 raise AssertionError
+
+
+async def test_a_reflector_that_falls_over_a_defect_is_not_waited_for_in_silence() -> None:
+    async with scripted_apiserver() as server:
+
+        async def answer(_seen: Seen) -> web.Response:
+            return listing(1, thing("a", 1))
+
+        server.answer = answer
+        async with await server.client() as client:
+            broken: Reflector[Any] = Reflector(client, THINGS, lambda item: item["no such field"])
+            async with asyncio.timeout(5), mirrored(broken) as wait:
+                with pytest.raises(KeyError):
+                    await wait(asyncio.Event())

@@ -1,0 +1,131 @@
+"""hollow: Kubernetes clusters without machines, for trying things out, for tests and for load."""
+
+import asyncio
+import signal
+from collections.abc import Callable
+from pathlib import Path
+from typing import TypeVar
+
+import click
+
+from hollow.faults import Faults
+from hollow.fleet import Fleet, names, serve_fleet
+from hollow.illness import ADMIN_PATH
+from hollow.objects import KUBERNETES_VERSION, Shape
+from machinery import product
+from machinery.errors import MusterError
+from machinery.kube.client import KubeClient
+
+T = TypeVar("T")
+
+_SERVE_HELP = """Serves hollow clusters until SIGTERM or Ctrl-C.
+
+A hollow cluster answers as a real API server does for nodes, namespaces, secrets, config maps, leases, events and
+ClusterClaims, over TLS, to kubectl and to any other client. It runs nothing and forgets everything when it stops; a cluster
+of the same name has the same identity (the uid of kube-system) every time.
+
+\b
+  hollow serve --kubeconfig-out c1.kubeconfig
+  kubectl --kubeconfig c1.kubeconfig get nodes
+  hollow serve --count 100 --name load --kubeconfig-out '/tmp/fleet/{name}.kubeconfig'
+
+The kubeconfig is written when the cluster answers: whoever waits for the file waits long enough."""
+
+_FAULT_HELP = """Makes a running hollow cluster ill, or well again.
+
+Sets exactly the FAULTs named; `none` takes all away; without any it shows what is on.
+
+\b
+  slow=2s               every answer waits for so long
+  error                 everything is answered 500
+  hang                  nothing is answered
+  not-live              /livez and /healthz fail, the API works
+  no-livez              /livez is not served, /healthz is
+  refuse-secret-writes  secrets can be read and not written
+
+\b
+  hollow fault --kubeconfig c1.kubeconfig not-live
+  hollow fault --kubeconfig c1.kubeconfig slow=500ms refuse-secret-writes
+  hollow fault --kubeconfig c1.kubeconfig none"""
+
+
+@click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110}, help=__doc__)
+@click.version_option(product.version(), prog_name="hollow")
+def main() -> None:
+    pass
+
+
+@main.command(help=_SERVE_HELP)
+@click.option(
+    "--kubeconfig-out", required=True, metavar="FILE", help="Where to write the kubeconfig; {name} is the cluster's name."
+)
+@click.option(
+    "--name", default="hollow", show_default=True, help="Name of the cluster; with --count, the names are NAME-0, NAME-1, ..."
+)
+@click.option("--nodes", default=5, show_default=True, type=click.IntRange(0, 10_000), help="Nodes of each cluster.")
+@click.option("--claims", default=4, show_default=True, type=click.IntRange(0, 10_000), help="ClusterClaims of each cluster.")
+@click.option("--kubernetes-version", default=KUBERNETES_VERSION, show_default=True, help="The version it says it is.")
+@click.option("--count", default=1, show_default=True, type=click.IntRange(1, 10_000), help="How many clusters to serve.")
+@click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="First port; 0 takes free ones.")
+@click.option("--fault", "faults", multiple=True, metavar="FAULT", help="A fault to start with (see `hollow fault --help`).")
+def serve(
+    *,
+    kubeconfig_out: str,
+    name: str,
+    nodes: int,
+    claims: int,
+    kubernetes_version: str,
+    count: int,
+    host: str,
+    port: int,
+    faults: tuple[str, ...],
+) -> None:
+    def chosen() -> Fleet:
+        shapes = tuple(Shape(each, nodes=nodes, claims=claims, version=kubernetes_version) for each in names(name, count))
+        return Fleet(shapes, kubeconfig_out, host=host, port=port, faults=Faults.named(*faults))
+
+    _checked(lambda: asyncio.run(_serve(chosen())))
+
+
+@main.command(help=_FAULT_HELP)
+@click.option("--kubeconfig", required=True, type=click.Path(path_type=Path), help="The cluster's kubeconfig.")
+@click.argument("faults", nargs=-1, metavar="[FAULT]...")
+def fault(kubeconfig: Path, faults: tuple[str, ...]) -> None:
+    wanted = _checked(lambda: Faults.named(*(word for word in faults if word != "none"))) if faults else None
+    on = _checked(lambda: asyncio.run(_switch(kubeconfig, wanted)))
+    click.echo(", ".join(word if value is True else f"{word}={value}" for word, value in on.items()) or "healthy")
+
+
+async def _serve(fleet: Fleet) -> None:
+    stopping = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        loop.add_signal_handler(number, stopping.set)
+    async with serve_fleet(fleet) as clusters:
+        for cluster in clusters:
+            path = fleet.kubeconfig_path(cluster.shape)
+            click.echo(f"hollow cluster {cluster.shape.name} answers at {cluster.url}, kubeconfig {path}")
+        await stopping.wait()
+    click.echo("hollow clusters stopped")
+
+
+async def _switch(kubeconfig: Path, wanted: Faults | None) -> dict[str, object]:
+    async with await KubeClient.from_file(kubeconfig) as client:
+        if wanted is None:
+            return await client.get(ADMIN_PATH)
+        return await client.update(ADMIN_PATH, wanted.document())
+
+
+def _checked(action: Callable[[], T]) -> T:
+    """What `action` returns; what it refuses is said in one line."""
+    try:
+        return action()
+    except MusterError as error:
+        raise click.ClickException(error.message) from error
+    except OSError as error:
+        raise click.ClickException(f"{error.filename or 'hollow'}: {error.strerror or error}") from error
+
+
+if __name__ == "__main__":
+    main()

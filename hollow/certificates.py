@@ -1,0 +1,66 @@
+"""The certificates of one hollow cluster: its own CA, its serving certificate, and its administrator's."""
+
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+from machinery.identity import OPERATOR_GROUP, Subject
+from machinery.pki import Authority, Plan, Usage, create_authority, generate_key, public_key_of, random_serial
+
+LIFETIME = timedelta(days=365)
+BACKDATED = timedelta(hours=48)
+ADMINISTRATOR = Subject(common_name="kubernetes-admin", organizations=frozenset((OPERATOR_GROUP,)))
+_SERVER = Subject(common_name="kube-apiserver")
+_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+@dataclass(frozen=True, slots=True)
+class Pair:
+    """A certificate and its key, both PEM."""
+
+    certificate: bytes
+    key: bytes
+
+    def __repr__(self) -> str:
+        return "Pair(...)"
+
+
+class ClusterAuthority:
+    """The CA of the cluster `name`, made anew at every start of a process."""
+
+    def __init__(self, name: str, now: datetime) -> None:
+        now = now.replace(microsecond=0)  # a certificate knows no fractions
+        self._not_before = now - BACKDATED
+        self._not_after = now + LIFETIME
+        self._authority: Authority = create_authority(
+            Subject(common_name=f"hollow {name} CA"), generate_key(), random_serial(), self._not_before, self._not_after
+        )
+
+    @property
+    def certificate(self) -> bytes:
+        """PEM."""
+        return self._authority.certificate
+
+    def serving(self, address: str) -> Pair:
+        """For the IP `address` and the names by which a pod knows its API server."""
+        addresses = tuple(dict.fromkeys(("127.0.0.1", address)))
+        return self._pair(_SERVER, Usage.SERVER, dns_names=_NAMES, ip_addresses=addresses)
+
+    def administrator(self) -> Pair:
+        """A client certificate that may do everything."""
+        return self._pair(ADMINISTRATOR, Usage.CLIENT)
+
+    def _pair(
+        self, subject: Subject, usage: Usage, *, dns_names: tuple[str, ...] = (), ip_addresses: tuple[str, ...] = ()
+    ) -> Pair:
+        key = generate_key()
+        plan = Plan(
+            subject=subject,
+            public_key=public_key_of(key),
+            serial=random_serial(),
+            not_before=self._not_before,
+            not_after=self._not_after,
+            usage=usage,
+            dns_names=dns_names,
+            ip_addresses=ip_addresses,
+        )
+        return Pair(self._authority.sign(plan), key)

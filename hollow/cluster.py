@@ -1,0 +1,163 @@
+"""One hollow cluster: its objects in memory, behind a real API server on a real port with certificates of its own."""
+
+import base64
+import errno
+import secrets
+from collections import Counter
+from typing import Any, Self
+
+from hollow import kinds, objects
+from hollow.access import ADMINISTRATOR, Administrators, OnlyAdministrators
+from hollow.certificates import ClusterAuthority
+from hollow.faults import Faults
+from hollow.illness import Illness
+from hollow.objects import Shape
+from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.resource import selectable_fields
+from machinery.apiserver.server import ApiServer
+from machinery.apiserver.serving import Listening, serve
+from machinery.apiserver.storage import GroupResource, Key
+from machinery.clock import Clock, SystemClock
+from machinery.errors import UnavailableError
+from machinery.tls import Material, server_context
+
+LOOPBACK = "127.0.0.1"
+
+
+class HollowCluster:
+    """A cluster as `shape` says, on `host` and `port` (0: a free one).
+
+    It answers between `start` and `stop`, or inside of `async with`; started again, it has the same port, certificates and
+    objects. Faults are switched at any time by setting `faults`.
+    """
+
+    def __init__(self, shape: Shape, *, host: str = LOOPBACK, port: int = 0, clock: Clock | None = None) -> None:
+        self.shape = shape
+        self._clock = clock or SystemClock()
+        self._host = host
+        self._port = port
+        self._token = secrets.token_urlsafe(24)
+        authority = ClusterAuthority(shape.name, self._clock.now())
+        serving = authority.serving(host)
+        self._authority = authority.certificate
+        self._administrator = authority.administrator()
+        self._tls = server_context(Material(serving.certificate, serving.key, authority.certificate))
+        self._storage = MemoryStorage(selectable_fields(kinds.GROUPS), clock=self._clock, uid=_Uids(shape).of)
+        self._authenticator = Administrators(self._token)
+        self._illness = Illness(self._authenticator)
+        self._listening: Listening | None = None
+        self._born = False
+
+    @property
+    def url(self) -> str:
+        """The address of the API server, once it was started."""
+        return f"https://{self._host}:{self._port}"
+
+    @property
+    def faults(self) -> Faults:
+        return self._illness.faults
+
+    @faults.setter
+    def faults(self, faults: Faults) -> None:
+        self._illness.switch(faults)
+
+    def kubeconfig(self, *, token: bool = False) -> dict[str, Any]:
+        """The administrator's kubeconfig, with a client certificate or with the bearer token."""
+        user = (
+            {"token": self._token}
+            if token
+            else {
+                "client-certificate-data": _encoded(self._administrator.certificate),
+                "client-key-data": _encoded(self._administrator.key),
+            }
+        )
+        name = self.shape.name
+        return {
+            "apiVersion": "v1",
+            "kind": "Config",
+            "clusters": [
+                {"name": name, "cluster": {"server": self.url, "certificate-authority-data": _encoded(self._authority)}}
+            ],
+            "users": [{"name": f"{name}-admin", "user": user}],
+            "contexts": [{"name": name, "context": {"cluster": name, "user": f"{name}-admin"}}],
+            "current-context": name,
+        }
+
+    async def start(self) -> None:
+        """Raises UnavailableError when the port is in use."""
+        if not self._born:
+            await self._populate()
+            self._born = True
+        application = self._api_server().application()
+        application.middlewares.insert(0, self._illness.middleware())
+        try:
+            self._listening = await serve(application, self._host, self._port, self._tls)
+        except OSError as error:
+            if error.errno != errno.EADDRINUSE:
+                raise
+            raise UnavailableError(f"{self._host}:{self._port} is in use: choose another --port") from error
+        self._port = self._listening.port
+
+    async def stop(self) -> None:
+        """Ends watches and hanging requests, closes every connection. The objects stay."""
+        if self._listening:
+            listening, self._listening = self._listening, None
+            self._illness.release()
+            await listening.close()
+
+    def cut_watches(self) -> None:
+        """Breaks the connections of all open watches."""
+        self._illness.cut_watches()
+
+    async def forget_history(self) -> None:
+        """Compacts everything: watches from any earlier revision, and continue tokens, get 410."""
+        self._storage.compact(await self._storage.revision())
+
+    async def __aenter__(self) -> Self:
+        await self.start()
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self.stop()
+
+    def _api_server(self) -> ApiServer:
+        return ApiServer(
+            kinds.GROUPS,
+            self._storage,
+            authenticator=self._authenticator,
+            authorizer=OnlyAdministrators(),
+            clock=self._clock,
+            version=objects.version(self.shape),
+            checks=[HealthCheck("etcd", self._illness.probe, ("healthz", "livez"))],
+        )
+
+    async def _populate(self) -> None:
+        now = self._clock.now()
+        born: tuple[tuple[GroupResource, Any], ...] = (
+            (kinds.NAMESPACE.key, objects.namespaces()),
+            (kinds.NODE.key, objects.nodes(self.shape, now)),
+            (kinds.CLUSTER_CLAIM.key, objects.claims(self.shape)),
+        )
+        for resource, documents in born:
+            for document in documents:
+                key = Key("", document["metadata"]["name"])
+                await self._storage.create(resource, key, document, ADMINISTRATOR)
+
+
+class _Uids:
+    """The first object of a name has the same uid in every life of the cluster; one made after it was deleted has a new one."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._lives: Counter[tuple[GroupResource, Key]] = Counter()
+
+    def of(self, resource: GroupResource, key: Key) -> str:
+        self._lives[resource, key] += 1
+        life = self._lives[resource, key]
+        name = f"{key.namespace}/{key.name}" if key.namespace else key.name
+        return self._shape.uid(str(resource), name if life == 1 else f"{name}#{life}")
+
+
+def _encoded(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()

@@ -1,0 +1,71 @@
+"""Many hollow clusters in one process, and their kubeconfigs on disk."""
+
+import os
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from tempfile import NamedTemporaryFile
+
+import yaml
+
+from hollow.cluster import HollowCluster
+from hollow.faults import HEALTHY, Faults
+from hollow.objects import Shape
+from machinery.errors import InvalidError
+from machinery.identity import cluster_name
+
+PLACEHOLDER = "{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """The clusters to serve: `count` of the same form, on ports from `port` on (0: free ones)."""
+
+    shapes: tuple[Shape, ...]
+    kubeconfig_out: str
+    """Where the kubeconfigs go; `{name}` in it stands for the cluster's name."""
+    host: str = "127.0.0.1"
+    port: int = 0
+    faults: Faults = HEALTHY
+
+    def __post_init__(self) -> None:
+        """Raises InvalidError for a fleet that cannot be served."""
+        for shape in self.shapes:
+            cluster_name(shape.name)
+        if len(self.shapes) > 1 and PLACEHOLDER not in self.kubeconfig_out:
+            raise InvalidError(f"{len(self.shapes)} clusters need as many kubeconfigs: put {PLACEHOLDER} into the file's name")
+
+    def kubeconfig_path(self, shape: Shape) -> Path:
+        return Path(self.kubeconfig_out.replace(PLACEHOLDER, shape.name))
+
+
+def names(name: str, count: int) -> tuple[str, ...]:
+    """`name` alone, or numbered from 0 when there are several."""
+    return (name,) if count == 1 else tuple(f"{name}-{index}" for index in range(count))
+
+
+@asynccontextmanager
+async def serve_fleet(fleet: Fleet) -> AsyncIterator[Sequence[HollowCluster]]:
+    """Serves the clusters for the length of the block.
+
+    Each kubeconfig is written when its cluster answers. Raises UnavailableError for a port in use, OSError for a file that
+    cannot be written.
+    """
+    async with AsyncExitStack() as stack:
+        clusters = []
+        for index, shape in enumerate(fleet.shapes):
+            cluster = HollowCluster(shape, host=fleet.host, port=fleet.port + index if fleet.port else 0)
+            cluster.faults = fleet.faults
+            await stack.enter_async_context(cluster)
+            write_kubeconfig(cluster, fleet.kubeconfig_path(shape))
+            clusters.append(cluster)
+        yield clusters
+
+
+def write_kubeconfig(cluster: HollowCluster, path: Path) -> None:
+    """Writes the administrator's kubeconfig, for its owner only; whoever sees the file sees all of it."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    with NamedTemporaryFile("w", dir=path.parent, prefix=f".{path.name}.", delete=False) as file:  # made with mode 0600
+        yaml.safe_dump(cluster.kubeconfig(), file, sort_keys=False)
+    os.replace(file.name, path)  # noqa: PTH105 - the name is a string

@@ -1,0 +1,122 @@
+"""Makes a hollow cluster behave as its faults say, in front of everything else it serves, and lets them be switched."""
+
+import asyncio
+from datetime import timedelta
+
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from hollow.faults import Faults
+from machinery.apiserver.access import Authenticator
+from machinery.errors import InvalidError, MusterError
+
+ADMIN_PATH = "/hollow/faults"
+"""GET tells the faults that are on, PUT switches them. Answers whatever is switched on, to the administrator only."""
+
+_WRITES = frozenset({"POST", "PUT", "PATCH", "DELETE"})
+
+
+class Illness:
+    """The faults that are on, and an aiohttp middleware that acts them out."""
+
+    def __init__(self, authenticator: Authenticator) -> None:
+        self._authenticator = authenticator
+        self._faults = Faults()
+        self._switched = asyncio.Event()
+        self._watches: set[asyncio.Transport] = set()
+
+    @property
+    def faults(self) -> Faults:
+        return self._faults
+
+    def switch(self, faults: Faults) -> None:
+        """Takes effect with the next request; requests that hang go on, open watches of a server that fails are cut."""
+        self._faults = faults
+        self.release()
+        if faults.error or faults.hang:
+            self.cut_watches()
+
+    def release(self) -> None:
+        """Lets the requests that hang go on."""
+        self._switched.set()
+        self._switched = asyncio.Event()
+
+    def cut_watches(self) -> None:
+        """Breaks the connections of all open watches, as a server that dies does."""
+        for connection in self._watches:
+            connection.abort()
+
+    async def probe(self) -> None:
+        """Raises while the cluster shall not be live."""
+        if self._faults.not_live:
+            raise RuntimeError("the cluster was told not to be live")
+
+    def middleware(self) -> Middleware:
+        @web.middleware
+        async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path == ADMIN_PATH:
+                return await self._administer(request)
+            if refusal := await self._afflict(request):
+                return refusal
+            connection = request.transport
+            if connection is None or "watch" not in request.query:
+                return await handler(request)
+            self._watches.add(connection)
+            try:
+                return await handler(request)
+            finally:
+                self._watches.discard(connection)
+
+        return act
+
+    async def _afflict(self, request: web.Request) -> web.Response | None:
+        if self._faults.slow > timedelta():
+            await asyncio.sleep(self._faults.slow.total_seconds())
+        if self._faults.hang:
+            await self._switched.wait()
+        if self._faults.error:
+            return _status(500, "InternalError", "Internal error occurred: the cluster was told to fail")
+        if self._faults.no_livez and request.path.startswith("/livez"):
+            return web.Response(status=404, text="404 page not found\n")
+        if self._faults.refuse_secret_writes and request.method in _WRITES and "secrets" in request.path.split("/"):
+            return _status(403, "Forbidden", "secrets is forbidden: the cluster was told to refuse writing secrets")
+        return None
+
+    async def _administer(self, request: web.Request) -> web.Response:
+        try:
+            actor = await self._authenticator.authenticate(request)
+            if not actor.groups or "system:unauthenticated" in actor.groups:
+                return _status(403, "Forbidden", "only the administrator may look at the faults")
+            if request.method == "PUT":
+                self.switch(Faults.from_document(await _document(request)))
+            elif request.method != "GET":
+                return _status(405, "MethodNotAllowed", "use GET or PUT")
+        except MusterError as error:
+            return _status(_CODES.get(error.reason, 500), error.reason, error.message)
+        return web.json_response(self._faults.document())
+
+
+_CODES = {"Unauthorized": 401, "Invalid": 422}
+
+
+async def _document(request: web.Request) -> dict[str, object]:
+    try:
+        document = await request.json()
+    except ValueError:
+        document = None
+    if not isinstance(document, dict):
+        raise InvalidError("faults are told as a JSON object")
+    return document
+
+
+def _status(code: int, reason: str, message: str) -> web.Response:
+    body = {
+        "kind": "Status",
+        "apiVersion": "v1",
+        "metadata": {},
+        "status": "Failure",
+        "message": message,
+        "reason": reason,
+        "code": code,
+    }
+    return web.json_response(body, status=code)

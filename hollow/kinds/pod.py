@@ -1,0 +1,34 @@
+"""Pod: a hollow cluster runs none; the resource is there because `kubectl describe node` asks for it."""
+
+from hollow.kinds.cells import OPEN, part
+from machinery.apiserver.resource import STATUS, Resource
+from machinery.apiserver.storage import Document
+
+_FIELDS = (
+    "spec.nodeName",
+    "spec.restartPolicy",
+    "spec.schedulerName",
+    "spec.serviceAccountName",
+    "status.phase",
+    "status.podIP",
+)
+
+
+def _fields(document: Document) -> dict[str, str]:
+    return {field: str(part(document, *field.split(".")) or "") for field in _FIELDS}
+
+
+POD = Resource(
+    group="",
+    version="v1",
+    name="pods",
+    kind="Pod",
+    short_names=("po",),
+    categories=("all",),
+    namespaced=True,
+    schema=OPEN,
+    subresources=(STATUS,),
+    selectable=_fields,
+    selectable_names=_FIELDS,
+    custom=False,
+)

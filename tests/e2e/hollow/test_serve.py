@@ -1,0 +1,134 @@
+import asyncio
+import signal
+import socket
+import stat
+import sys
+from asyncio.subprocess import PIPE, Process
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from machinery.errors import UnavailableError
+from machinery.kube.client import KubeClient
+
+pytestmark = pytest.mark.e2e
+
+
+@asynccontextmanager
+async def hollow(*arguments: str) -> AsyncIterator[Process]:
+    process = await asyncio.create_subprocess_exec(sys.executable, "-m", "hollow", *arguments, stdout=PIPE, stderr=PIPE)
+    try:
+        yield process
+    finally:
+        if process.returncode is None:
+            process.kill()
+        await process.communicate()
+
+
+async def first_line(process: Process) -> str:
+    assert process.stdout
+    return (await asyncio.wait_for(process.stdout.readline(), 20)).decode()
+
+
+async def outcome(*arguments: str) -> tuple[int | None, str, str]:
+    async with hollow(*arguments) as process:
+        out, err = await asyncio.wait_for(process.communicate(), 20)
+        return process.returncode, out.decode(), err.decode()
+
+
+@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGINT])
+async def test_a_served_cluster_can_be_used_and_stops_cleanly(tmp_path: Path, ending: signal.Signals) -> None:
+    file = tmp_path / "made" / "c1.kubeconfig"
+    async with hollow("serve", "--name", "c1", "--nodes", "2", "--claims", "6", "--kubeconfig-out", str(file)) as process:
+        line = await first_line(process)
+        assert "hollow cluster c1 answers at https://127.0.0.1:" in line
+        assert stat.S_IMODE(file.stat().st_mode) == 0o600
+        async with await KubeClient.from_file(file) as client:
+            assert len(await client.list("/api/v1/nodes")) == 2
+            assert len(await client.list("/apis/cluster.open-cluster-management.io/v1alpha1/clusterclaims")) == 6
+            async with asyncio.timeout(10):
+                process.send_signal(ending)
+                assert await process.wait() == 0
+            with pytest.raises(UnavailableError):
+                await client.get("/version")
+        assert process.stderr
+        assert await process.stderr.read() == b""
+
+
+async def test_an_open_watch_does_not_hold_up_the_end(tmp_path: Path) -> None:
+    file = tmp_path / "c1.kubeconfig"
+    async with hollow("serve", "--kubeconfig-out", str(file)) as process:
+        await first_line(process)
+        async with await KubeClient.from_file(file) as client:
+            answer = await client.get("/api/v1/nodes")
+            query = {"resourceVersion": answer["metadata"]["resourceVersion"]}
+
+            async with client.watch("/api/v1/nodes", query, within=timedelta(seconds=30)):
+                process.send_signal(signal.SIGTERM)
+                assert await asyncio.wait_for(process.wait(), 3) == 0
+
+
+async def test_many_clusters_are_served_by_one_process_each_its_own(tmp_path: Path) -> None:
+    async with hollow(
+        "serve", "--count", "3", "--name", "load", "--nodes", "1", "--kubeconfig-out", str(tmp_path / "{name}.kubeconfig")
+    ) as process:
+        for _ in range(3):
+            await first_line(process)
+        uids = set()
+        for index in range(3):
+            async with await KubeClient.from_file(tmp_path / f"load-{index}.kubeconfig") as client:
+                uids.add((await client.get("/api/v1/namespaces/kube-system"))["metadata"]["uid"])
+                assert [node["metadata"]["name"] for node in await client.list("/api/v1/nodes")] == [f"load-{index}-node-0"]
+        assert len(uids) == 3
+
+
+async def test_faults_are_switched_from_the_command_line_while_it_runs(tmp_path: Path) -> None:
+    file = tmp_path / "c1.kubeconfig"
+    async with hollow("serve", "--kubeconfig-out", str(file), "--fault", "no-livez") as process:
+        await first_line(process)
+        async with await KubeClient.from_file(file) as client:
+            assert (await client.raw("GET", "/livez")).status == 404
+            assert await outcome("fault", "--kubeconfig", str(file), "error", "slow=10ms") == (0, "slow=0.01s, error\n", "")
+            assert (await client.raw("GET", "/api/v1/nodes")).status == 500
+            assert await outcome("fault", "--kubeconfig", str(file)) == (0, "slow=0.01s, error\n", "")
+            assert await outcome("fault", "--kubeconfig", str(file), "none") == (0, "healthy\n", "")
+            assert (await client.raw("GET", "/livez")).status == 200
+
+
+async def test_a_port_in_use_is_said_in_one_line(tmp_path: Path) -> None:
+    with socket.socket() as taken:
+        taken.bind(("127.0.0.1", 0))
+        taken.listen()
+        port = taken.getsockname()[1]
+        code, out, err = await outcome("serve", "--port", str(port), "--kubeconfig-out", str(tmp_path / "c"))
+    assert (code, out) == (1, "")
+    assert err == f"Error: 127.0.0.1:{port} is in use: choose another --port\n"
+    assert not (tmp_path / "c").exists()
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("serve", "--kubeconfig-out", "/proc/nowhere/c"), "Error: /proc/nowhere"),
+        (("serve", "--kubeconfig-out", "c", "--count", "2"), "put {name} into the file's name"),
+        (("serve", "--kubeconfig-out", "c", "--name", "No Name"), 'cluster name "No Name" is not valid'),
+        (("serve", "--kubeconfig-out", "c", "--fault", "tired"), 'no fault is called "tired"'),
+        (("fault", "--kubeconfig", "/nowhere"), "kubeconfig /nowhere cannot be read"),
+    ],
+)
+async def test_what_cannot_be_done_is_said_without_a_stack_trace(arguments: tuple[str, ...], said: str) -> None:
+    code, _, err = await outcome(*arguments)
+    assert code == 1
+    assert said in err
+    assert "Traceback" not in err
+
+
+async def test_help_shows_commands_that_work() -> None:
+    code, out, _ = await outcome("serve", "--help")
+    assert code == 0
+    assert "kubectl --kubeconfig c1.kubeconfig get nodes" in out
+    _, out, _ = await outcome("fault", "--help")
+    assert "refuse-secret-writes" in out
