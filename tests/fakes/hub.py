@@ -272,6 +272,7 @@ class MemoryHubClient(HubClient):
                     recovery_certificate=request.recovery,
                     hub_time=self._hub.clock.now(),
                 )
+                continue  # it may have changed while the reader was busy
             if told in ("issued", "denied", "failed"):
                 return
             await self._hub.next_change()

@@ -1,0 +1,283 @@
+"""What every HubClient promises: a hub in memory, and the gRPC adapter against a hub on a real port."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import aclosing, asynccontextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from machinery.clock import SystemClock
+from machinery.conditions import AVAILABLE, TRUE, Condition
+from machinery.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from machinery.identity import AddOnName, AgentId, ClusterName, agent_subject
+from machinery.kubeconfig import Credential
+from machinery.pki import build_request, generate_key, key_matches
+from spoke.domain.addon import AddOn, AddOnRegistration
+from spoke.domain.report import ClusterClaim, ClusterReport
+from spoke.hubclient.client import GrpcHubClient
+from spoke.ports import ClientIdentity, Desired, HubAddress, HubClient, HubLostError, HubSession, Loss
+from tests.fakes.hub import MemoryHub
+from tests.fakes.stage import until
+from tests.fakes.wire_hub import listen
+
+CLUSTER, AGENT, UID = ClusterName("berlin"), AgentId("abcde"), "uid-of-kube-system"
+
+
+@dataclass
+class Subject:
+    """An adapter and the hub behind it."""
+
+    hub: MemoryHub
+    address: HubAddress
+    over_the_wire: bool
+
+    def client(self, credential: Credential | None = None) -> HubClient:
+        credential = credential or self.hub.credential()
+        identity = ClientIdentity(credential.chain, credential.key)
+        if self.over_the_wire:
+            return GrpcHubClient(self.address, identity, SystemClock())
+        return self.hub.dial(self.address, identity)
+
+    @asynccontextmanager
+    async def joined(self) -> AsyncIterator[HubClient]:
+        """The agent's own client, once its cluster is known."""
+        bootstrap = self.client()
+        await ensure(bootstrap)
+        await bootstrap.close()
+        client = self.client(self.hub.credential(agent_subject(CLUSTER, AGENT)))
+        try:
+            yield client
+        finally:
+            await client.close()
+
+
+@pytest.fixture(params=["memory", "grpc"])
+async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
+    hub = MemoryHub(SystemClock())
+    async with listen(hub) as listening:
+        address = HubAddress(f"127.0.0.1:{listening.port}", hub.authority.certificate)
+        yield Subject(hub, address, over_the_wire=request.param == "grpc")
+
+
+@pytest.fixture
+async def client(subject: Subject) -> AsyncIterator[HubClient]:
+    made = subject.client()
+    yield made
+    await made.close()
+
+
+async def ensure(client: HubClient, uid: str = UID) -> bool:
+    return (await client.ensure_cluster(CLUSTER, AGENT, uid, endpoints=(), annotations={})).created
+
+
+async def submit(client: HubClient, request: bytes) -> str:
+    return await client.submit_request(CLUSTER, AGENT, UID, request, duration=None)
+
+
+async def first_desired(session: HubSession) -> Desired:
+    async with aclosing(session.desired()) as following:
+        return await anext(following)
+
+
+async def test_the_hub_tells_its_id_and_time(subject: Subject, client: HubClient) -> None:
+    info = await client.info()
+    assert info.hub_id == subject.hub.hub_id
+    assert abs(info.time - subject.hub.clock.now()) < timedelta(seconds=5)
+    assert info.trust_bundle == subject.hub.authority.certificate
+
+
+async def test_a_cluster_is_created_once(subject: Subject, client: HubClient) -> None:
+    assert await ensure(client)
+    assert not await ensure(client)
+    assert list(subject.hub.clusters) == [CLUSTER]
+
+
+async def test_a_name_of_another_cluster_is_refused(client: HubClient) -> None:
+    await ensure(client)
+    with pytest.raises(AlreadyExistsError, match="another cluster"):
+        await ensure(client, "other-uid")
+
+
+async def test_the_same_request_gets_the_same_name(client: HubClient) -> None:
+    await ensure(client)
+    request = build_request(agent_subject(CLUSTER, AGENT), generate_key())
+    assert await submit(client, request) == await submit(client, request)
+
+
+async def test_an_unreadable_request_is_invalid(client: HubClient) -> None:
+    await ensure(client)
+    with pytest.raises(InvalidError, match="certificate signing request"):
+        await submit(client, b"nonsense")
+
+
+async def test_a_request_is_followed_from_pending_to_issued(subject: Subject, client: HubClient) -> None:
+    subject.hub.approve = False
+    await ensure(client)
+    key = generate_key()
+    name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), key))
+    states = []
+    async with aclosing(client.follow_request(name)) as following:
+        async for state in following:
+            states.append(state)
+            if state.state == "pending":
+                subject.hub.approve_request(name)
+    assert [state.state for state in states] == ["pending", "issued"]
+    assert key_matches(states[-1].certificate, key)
+    assert key_matches(states[-1].recovery_certificate, key)
+    assert states[-1].hub_time is not None
+
+
+async def test_a_denial_is_told_with_its_message(subject: Subject, client: HubClient) -> None:
+    subject.hub.approve = False
+    await ensure(client)
+    name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), generate_key()))
+    subject.hub.deny_request(name, "not ours")
+    states = [state async for state in client.follow_request(name)]
+    assert [(state.state, state.message) for state in states] == [("denied", "not ours")]
+
+
+async def test_an_unknown_request_is_not_found(client: HubClient) -> None:
+    with pytest.raises(NotFoundError):
+        _ = [state async for state in client.follow_request("nothing")]
+
+
+async def test_somebody_elses_request_is_forbidden(subject: Subject, client: HubClient) -> None:
+    await ensure(client)
+    name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), generate_key()))
+    async with subject.joined() as other:
+        with pytest.raises(ForbiddenError):
+            _ = [state async for state in other.follow_request(name)]
+
+
+async def test_a_revoked_credential_is_unauthorized(subject: Subject) -> None:
+    credential = subject.hub.credential()
+    subject.hub.revoked.update(subject.hub.users)
+    client = subject.client(credential)
+    with pytest.raises(UnauthorizedError):
+        await client.info()
+    await client.close()
+
+
+async def test_a_hub_that_is_away_is_unavailable(subject: Subject, client: HubClient) -> None:
+    subject.hub.away = True
+    with pytest.raises(UnavailableError):
+        await client.info()
+
+
+async def test_a_session_tells_what_the_hub_wants(subject: Subject) -> None:
+    registration = AddOnRegistration("example.com/signer", "user", ("group",))
+    addon = AddOn(AddOnName("logs"), "logging", registrations=(registration,))
+    subject.hub.set_addons([addon])
+    async with subject.joined() as client, client.session(UID) as session:
+        desired = await first_desired(session)
+        assert desired.accepted
+        assert desired.lease_duration == subject.hub.lease_duration
+        assert desired.addons == (addon,)
+        assert session.beat_interval == subject.hub.beat_interval
+        assert abs(session.hub_time_offset) < timedelta(seconds=5)
+
+
+async def test_what_the_hub_wants_is_told_again_when_it_changes(subject: Subject) -> None:
+    async with subject.joined() as client, client.session(UID) as session, aclosing(session.desired()) as following:
+        assert (await anext(following)).accepted
+        subject.hub.set_accepted(CLUSTER, accepted=False)
+        assert not (await anext(following)).accepted
+
+
+async def test_beats_and_reports_are_acknowledged(subject: Subject) -> None:
+    report = ClusterReport(
+        conditions=(Condition(AVAILABLE, TRUE, "r", "m"),),
+        complete=True,
+        capacity={"cpu": "4"},
+        allocatable={"cpu": "3"},
+        kubernetes_version="v1.34.2",
+        claims=(ClusterClaim("a", "b"),),
+        node_count=1,
+    )
+    async with subject.joined() as client, client.session(UID) as session:
+        for verdict in (True, False, None):
+            await session.beat(available=verdict)
+        assert await session.report(report) == 1
+        assert await session.report_addon(AddOnName("logs"), (Condition("Available", TRUE, "r", "m"),)) == 1
+    assert subject.hub.session.beats == [True, False, None]
+    assert subject.hub.session.reports == [report]
+    assert [name for name, _ in subject.hub.session.addon_reports] == ["logs"]
+
+
+async def test_a_refused_report_raises_the_hubs_reason_and_the_session_goes_on(subject: Subject) -> None:
+    async with subject.joined() as client, client.session(UID) as session:
+        subject.hub.session.refuse_reports = "Forbidden"
+        with pytest.raises(ForbiddenError):
+            await session.report(ClusterReport(conditions=(), complete=False))
+        await session.beat(available=True)
+
+
+@pytest.mark.parametrize("loss", [Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.UNAUTHENTICATED, Loss.REFUSED])
+async def test_the_end_of_a_session_is_told_with_its_reason(subject: Subject, loss: Loss) -> None:
+    async with subject.joined() as client, client.session(UID) as session:
+        await first_desired(session)
+        subject.hub.session.end(HubLostError("that was it", loss))
+        ended = await session.ended()
+        assert isinstance(ended, HubLostError)
+        assert (ended.loss, ended.message) == (loss, "that was it")
+        with pytest.raises(HubLostError):
+            await session.beat(available=True)
+        with pytest.raises(HubLostError):
+            await session.report(ClusterReport(conditions=(), complete=False))
+        with pytest.raises(HubLostError):
+            await first_desired(session)
+
+
+async def test_a_beat_in_flight_ends_with_the_session(subject: Subject) -> None:
+    subject.hub.silent = True
+    async with subject.joined() as client, client.session(UID) as session:
+        beat = asyncio.create_task(session.beat(available=True))
+        await until(lambda: subject.hub.session.beats)
+        subject.hub.session.end(HubLostError("that was it", Loss.SUPERSEDED))
+        with pytest.raises(HubLostError):
+            await beat
+
+
+async def test_a_new_session_supersedes_the_old_one(subject: Subject) -> None:
+    async with subject.joined() as client, client.session(UID) as old, client.session(UID) as new:
+        ended = await old.ended()
+        assert isinstance(ended, HubLostError)
+        assert ended.loss is Loss.SUPERSEDED
+        await new.beat(available=True)
+
+
+async def test_a_drain_notice_leaves_the_session_working(subject: Subject) -> None:
+    async with subject.joined() as client, client.session(UID) as session:
+        await first_desired(session)
+        subject.hub.session.drain()
+        assert (await session.drained()).reason == "maintenance"
+        await session.beat(available=True)
+
+
+async def test_a_session_is_refused_with_its_reason(subject: Subject) -> None:
+    async with subject.joined() as client:
+        with pytest.raises(HubLostError) as refused:
+            async with client.session("another-uid"):
+                pass
+        assert refused.value.loss is Loss.REFUSED
+        subject.hub.revoked.update(subject.hub.users)
+        with pytest.raises(HubLostError) as revoked:
+            async with client.session(UID):
+                pass
+        assert revoked.value.loss is Loss.UNAUTHENTICATED
+
+
+async def test_a_closed_session_says_goodbye_to_the_hub(subject: Subject) -> None:
+    async with subject.joined() as client:
+        async with client.session(UID) as session:
+            await first_desired(session)
+        await until(lambda: subject.hub.session.over)

@@ -1,0 +1,270 @@
+"""A MemoryHub behind a real gRPC port with mutual TLS: what the agent's gRPC adapter is tried on before any hub is there."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
+from ipaddress import ip_address
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from machinery.conditions import Condition
+from machinery.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    InvalidError,
+    MusterError,
+    NotFoundError,
+    UnauthorizedError,
+)
+from machinery.identity import AddOnName, AgentId, ClusterName, Subject
+from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
+from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
+from machinery.wire.session.v1 import session_pb2 as wire
+from machinery.wire.session.v1.session_pb2_grpc import SessionServicer, add_SessionServicer_to_server
+from spoke.domain.report import ClusterClaim, ClusterReport
+from spoke.ports import ClientIdentity, ExternalEndpoint, HubLostError, HubSession, Loss
+from tests.fakes.hub import MemoryHub, MemoryHubClient
+
+Context = aio.ServicerContext[Any, Any]
+
+_CODES = {
+    AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
+    ForbiddenError: grpc.StatusCode.PERMISSION_DENIED,
+    InvalidError: grpc.StatusCode.INVALID_ARGUMENT,
+    NotFoundError: grpc.StatusCode.NOT_FOUND,
+    UnauthorizedError: grpc.StatusCode.UNAUTHENTICATED,
+}
+_LOSSES = {
+    Loss.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
+    Loss.REFUSED: grpc.StatusCode.PERMISSION_DENIED,
+    Loss.SUPERSEDED: grpc.StatusCode.ABORTED,
+}
+_STATES = {
+    "pending": registration.FollowRequestResponse.STATE_PENDING,
+    "denied": registration.FollowRequestResponse.STATE_DENIED,
+    "issued": registration.FollowRequestResponse.STATE_ISSUED,
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Listening:
+    """Where the hub answers."""
+
+    port: int
+    server: aio.Server
+
+
+@asynccontextmanager
+async def listen(hub: MemoryHub, *, begins_in: timedelta = timedelta(days=-2), port: int = 0) -> AsyncIterator[Listening]:
+    """Serves `hub` on a loopback port; `begins_in`: when the serving certificate begins."""
+    key = generate_key()
+    now = hub.clock.now()
+    chain = hub.authority.sign(
+        Plan(
+            Subject("hub"),
+            public_key_of(key),
+            random_serial(),
+            now + begins_in,
+            now + timedelta(days=365),
+            Usage.SERVER,
+            ip_addresses=(str(ip_address("127.0.0.1")),),
+        )
+    )
+    server = aio.server(options=[("grpc.so_reuseport", 0), ("grpc.http2.min_ping_interval_without_data_ms", 5000)])
+    add_RegistrationServicer_to_server(_Registration(hub), server)
+    add_SessionServicer_to_server(_Session(hub), server)
+    credentials = grpc.ssl_server_credentials(
+        [(key, chain)], root_certificates=hub.authority.certificate, require_client_auth=True
+    )
+    bound = server.add_secure_port(f"127.0.0.1:{port}", credentials)
+    await server.start()
+    try:
+        yield Listening(bound, server)
+    finally:
+        await server.stop(0)
+
+
+async def _client(hub: MemoryHub, context: Context) -> MemoryHubClient:
+    pem: bytes = context.auth_context()["x509_pem_cert"][0]
+    return MemoryHubClient(hub, ClientIdentity(pem, b""))
+
+
+async def _refuse(context: Context, error: MusterError) -> None:
+    context.set_trailing_metadata((("reason", error.reason),))
+    code = next((code for kind, code in _CODES.items() if isinstance(error, kind)), grpc.StatusCode.UNAVAILABLE)
+    await context.abort(code, error.message)
+
+
+class _Registration(RegistrationServicer):
+    def __init__(self, hub: MemoryHub) -> None:
+        self._hub = hub
+
+    async def GetHub(self, request: registration.GetHubRequest, context: Context) -> registration.GetHubResponse:  # noqa: N802
+        del request
+        answer = registration.GetHubResponse()
+        try:
+            info = await (await _client(self._hub, context)).info()
+            answer = registration.GetHubResponse(hub_id=info.hub_id, version=info.version, trust_bundle=info.trust_bundle)
+            answer.hub_time.FromDatetime(info.time)
+        except MusterError as error:
+            await _refuse(context, error)
+        return answer
+
+    async def EnsureCluster(  # noqa: N802
+        self, request: registration.EnsureClusterRequest, context: Context
+    ) -> registration.EnsureClusterResponse:
+        try:
+            made = await (await _client(self._hub, context)).ensure_cluster(
+                ClusterName(request.cluster_name),
+                AgentId(request.agent_id),
+                request.cluster_uid,
+                endpoints=[ExternalEndpoint(entry.url, entry.ca_bundle) for entry in request.client_configs],
+                annotations=request.annotations,
+            )
+        except MusterError as error:
+            await _refuse(context, error)
+            raise
+        return registration.EnsureClusterResponse(created=made.created, accepted=made.accepted, uid=made.uid)
+
+    async def SubmitRequest(  # noqa: N802
+        self, request: registration.SubmitRequestRequest, context: Context
+    ) -> registration.SubmitRequestResponse:
+        addon = (AddOnName(request.addon.addon_name), request.addon.signer_name) if request.HasField("addon") else None
+        try:
+            name = await (await _client(self._hub, context)).submit_request(
+                ClusterName(request.cluster_name),
+                AgentId(request.agent_id),
+                request.cluster_uid,
+                request.request,
+                duration=None,
+                addon=addon,
+            )
+        except MusterError as error:
+            await _refuse(context, error)
+            raise
+        return registration.SubmitRequestResponse(name=name)
+
+    async def FollowRequest(  # noqa: N802
+        self, request: registration.FollowRequestRequest, context: Context
+    ) -> AsyncIterator[registration.FollowRequestResponse]:
+        try:
+            async for state in (await _client(self._hub, context)).follow_request(request.name):
+                answer = registration.FollowRequestResponse(
+                    state=_STATES[state.state],
+                    message=state.message,
+                    certificate=state.certificate,
+                    recovery_certificate=state.recovery_certificate,
+                )
+                if state.hub_time is not None:
+                    answer.hub_time.FromDatetime(state.hub_time)
+                yield answer
+        except MusterError as error:
+            await _refuse(context, error)
+
+
+class _Session(SessionServicer):
+    def __init__(self, hub: MemoryHub) -> None:
+        self._hub = hub
+
+    async def Connect(  # noqa: N802
+        self, request_iterator: AsyncIterator[wire.AgentMessage], context: Context
+    ) -> AsyncIterator[wire.HubMessage]:
+        hello = await anext(request_iterator)
+        down: asyncio.Queue[wire.HubMessage | HubLostError] = asyncio.Queue()
+        client = await _client(self._hub, context)
+        try:
+            async with client.session(hello.hello.cluster_uid) as session, asyncio.TaskGroup() as group:
+                tasks = [group.create_task(work) for work in self._feeds(session, request_iterator, down)]
+                welcome = wire.Welcome(hub_id=self._hub.hub_id, protocol_version="v1", session_id="s")
+                welcome.hub_time.FromDatetime(self._hub.clock.now())
+                welcome.beat_interval.FromTimedelta(session.beat_interval)
+                yield wire.HubMessage(welcome=welcome)
+                while isinstance(message := await down.get(), wire.HubMessage):
+                    yield message
+                for task in tasks:
+                    task.cancel()
+                raise message
+        except* HubLostError as lost:
+            error = lost.exceptions[0]
+            code = _LOSSES.get(error.loss) if isinstance(error, HubLostError) else None
+            await context.abort(code or grpc.StatusCode.UNAVAILABLE, str(error))
+
+    def _feeds(
+        self, session: HubSession, up: AsyncIterator[wire.AgentMessage], down: "asyncio.Queue[wire.HubMessage | HubLostError]"
+    ) -> Any:
+        yield _take(session, up, down)
+        yield _want(session, down)
+        yield _drain(session, down)
+        yield _end(session, down)
+
+
+async def _take(
+    session: HubSession, up: AsyncIterator[wire.AgentMessage], down: "asyncio.Queue[wire.HubMessage | HubLostError]"
+) -> None:
+    with suppress(HubLostError):
+        async for message in up:
+            match message.WhichOneof("message"):
+                case "beat":
+                    verdicts = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
+                    await session.beat(available=verdicts.get(message.beat.verdict))
+                    down.put_nowait(wire.HubMessage(beat_ack=wire.BeatAck(sequence=message.beat.sequence)))
+                case "status":
+                    down.put_nowait(wire.HubMessage(report_ack=await _report(session, message.status)))
+                case "addon":
+                    conditions = [Condition(c.type, c.status, c.reason, c.message) for c in message.addon.conditions]
+                    revision = await session.report_addon(AddOnName(message.addon.addon_name), conditions)
+                    ack = wire.ReportAck(sequence=message.addon.sequence, revision=revision)
+                    down.put_nowait(wire.HubMessage(report_ack=ack))
+
+
+async def _report(session: HubSession, status: wire.StatusReport) -> wire.ReportAck:
+    report = ClusterReport(
+        conditions=tuple(Condition(c.type, c.status, c.reason, c.message) for c in status.conditions),
+        complete=status.complete,
+        capacity=dict(status.capacity),
+        allocatable=dict(status.allocatable),
+        kubernetes_version=status.kubernetes_version,
+        claims=tuple(ClusterClaim(claim.name, claim.value) for claim in status.claims),
+        node_count=status.node_count,
+    )
+    try:
+        return wire.ReportAck(sequence=status.sequence, revision=await session.report(report))
+    except HubLostError:
+        raise
+    except MusterError as error:
+        return wire.ReportAck(sequence=status.sequence, reason=error.reason, message=error.message)
+
+
+async def _want(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubLostError]") -> None:
+    with suppress(HubLostError):
+        async for desired in session.desired():
+            message = wire.Desired(accepted=desired.accepted, revision=desired.revision)
+            message.lease_duration.FromTimedelta(desired.lease_duration)
+            for addon in desired.addons:
+                message.addons.add(
+                    name=addon.name,
+                    install_namespace=addon.install_namespace,
+                    registrations=[
+                        wire.AddOnRegistration(signer_name=entry.signer_name, user=entry.user, groups=entry.groups)
+                        for entry in addon.registrations
+                    ],
+                )
+            down.put_nowait(wire.HubMessage(desired=message))
+
+
+async def _drain(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubLostError]") -> None:
+    drain = await session.drained()
+    message = wire.Drain(reason=drain.reason)
+    message.reconnect_after.FromTimedelta(drain.reconnect_after)
+    down.put_nowait(wire.HubMessage(drain=message))
+
+
+async def _end(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubLostError]") -> None:
+    lost = await session.ended()
+    if isinstance(lost, HubLostError):
+        down.put_nowait(lost)
