@@ -14,9 +14,10 @@ from typing import Any
 from urllib.parse import quote, urlencode, urlsplit
 
 from hub.cli.errors import CliError, RefusedError
+from machinery.directory import default_data_dir
 from machinery.errors import InvalidError
 from machinery.kubeconfig import Kubeconfig, read_kubeconfig
-from machinery.product import default_data_dir, version
+from machinery.product import version
 from machinery.tls import client_context
 
 TIMEOUT_SECONDS = 30.0

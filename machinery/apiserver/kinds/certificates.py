@@ -1,0 +1,275 @@
+"""certificates.k8s.io: CertificateSigningRequest with its approval and status subresources.
+
+The spec is written once, by its creator, and says who that was. Approval and denial exclude one another and are never taken
+back. Who signs is not known here.
+"""
+
+import base64
+import binascii
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from machinery.apiserver.refusals import forbidden, invalid_value, not_supported, required
+from machinery.apiserver.resource import Column, Group, Resource, Row, Subresource
+from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.tables import AGE, human_duration
+from machinery.errors import Cause, InvalidError, TooLargeError
+from machinery.pki.certificates import parse_chain
+from machinery.pki.requests import parse_request
+from machinery.timestamps import format_time
+
+APPROVED, DENIED, FAILED = "Approved", "Denied", "Failed"
+DECISIONS = (APPROVED, DENIED, FAILED)
+USAGES = (
+    *("any", "cert sign", "client auth", "code signing", "content commitment", "crl sign", "data encipherment"),
+    *("decipher only", "digital signature", "email protection", "encipher only", "ipsec end system", "ipsec tunnel"),
+    *("ipsec user", "key agreement", "key encipherment", "microsoft sgc", "netscape sgc", "ocsp signing", "s/mime"),
+    *("server auth", "signing", "timestamping"),
+)
+SHORTEST = timedelta(minutes=10)
+_SIGNER = re.compile(
+    r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+/[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
+)
+_SIGNER_RULE = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
+_TEXT: dict[str, Any] = {"type": "string"}
+_BYTES: dict[str, Any] = {"type": "string", "format": "byte"}
+_TIME: dict[str, Any] = {"type": "string", "format": "date-time", "nullable": True}
+
+_SCHEMA: dict[str, Any] = {
+    "description": "CertificateSigningRequest objects provide a mechanism to obtain x509 certificates by submitting a "
+    "certificate signing request, and having it asynchronously approved and issued.",
+    "type": "object",
+    "properties": {
+        "spec": {
+            "description": "spec contains the certificate request, and is immutable after creation. Only the request, "
+            "signerName, expirationSeconds, and usages fields can be set on creation.",
+            "type": "object",
+            "properties": {
+                "expirationSeconds": {
+                    "description": "expirationSeconds is the requested duration of validity of the issued certificate.",
+                    "type": "integer",
+                    "format": "int32",
+                },
+                "extra": {"type": "object", "additionalProperties": {"type": "array", "items": _TEXT}},
+                "groups": {"type": "array", "items": _TEXT, "description": "The groups of the creator."},
+                "request": {**_BYTES, "description": "request contains an x509 certificate signing request in PEM."},
+                "signerName": {**_TEXT, "description": "signerName indicates the requested signer."},
+                "uid": {**_TEXT, "description": "The uid of the creator."},
+                "usages": {"type": "array", "items": _TEXT, "description": "Key usages requested in the certificate."},
+                "username": {**_TEXT, "description": "The name of the creator."},
+            },
+        },
+        "status": {
+            "description": "status contains information about whether the request is approved or denied, and the "
+            "certificate issued by the signer, or the failure condition indicating signer failure.",
+            "type": "object",
+            "properties": {
+                "certificate": {**_BYTES, "description": "certificate is populated with an issued certificate by the signer."},
+                "conditions": {
+                    "description": "conditions applied to the request: Approved, Denied, Failed.",
+                    "type": "array",
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["type"],
+                    "items": {
+                        "type": "object",
+                        "properties": {
+                            "lastTransitionTime": _TIME,
+                            "lastUpdateTime": _TIME,
+                            "message": _TEXT,
+                            "reason": _TEXT,
+                            "status": _TEXT,
+                            "type": _TEXT,
+                        },
+                    },
+                },
+            },
+        },
+    },
+}
+
+
+def _conditions(document: Document | None) -> list[dict[str, Any]]:
+    return list((document or {}).get("status", {}).get("conditions") or [])
+
+
+def _types(document: Document | None) -> list[str]:
+    return [str(condition.get("type", "")) for condition in _conditions(document)]
+
+
+def _new_request(new: Document, actor: Actor, _now: datetime) -> Document:
+    spec = {name: value for name, value in (new.get("spec") or {}).items() if name not in ("extra", "uid", "groups")}
+    identity: dict[str, Any] = {"username": actor.user}
+    if actor.uid:
+        identity["uid"] = actor.uid
+    if actor.groups:
+        identity["groups"] = list(actor.groups)
+    return {**new, "spec": {**spec, **identity}, "status": {}}
+
+
+def _changed_request(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
+    return {**new, "spec": old["spec"]}
+
+
+def _decided(new: Document, old: Document, _actor: Actor, now: datetime) -> Document:
+    """The conditions of the new object with their times; everything else stays."""
+    known = {condition.get("type"): condition for condition in _conditions(old)}
+    conditions = [_timed(condition, known.get(condition.get("type")), now) for condition in _conditions(new)]
+    status = {**old.get("status", {}), **({"conditions": conditions} if conditions else {})}
+    if not conditions:
+        status.pop("conditions", None)
+    return {**old, "status": status}
+
+
+def _timed(condition: Mapping[str, Any], old: Mapping[str, Any] | None, now: datetime) -> dict[str, Any]:
+    moment = format_time(now)
+    kept = (old or {}).get("lastTransitionTime") if old and old.get("status") == condition.get("status") else None
+    return {
+        **condition,
+        "lastUpdateTime": condition.get("lastUpdateTime") or moment,
+        "lastTransitionTime": condition.get("lastTransitionTime") or kept or moment,
+    }
+
+
+def _status_written(new: Document, old: Document, _actor: Actor, now: datetime) -> Document:
+    """Certificate and conditions of the new object; who approved or denied stays as it is."""
+    decided = [condition for condition in _conditions(old) if condition.get("type") in (APPROVED, DENIED)]
+    other = [condition for condition in _conditions(new) if condition.get("type") not in (APPROVED, DENIED)]
+    known = {condition.get("type"): condition for condition in _conditions(old)}
+    conditions = [*decided, *(_timed(condition, known.get(condition.get("type")), now) for condition in other)]
+    certificate = (new.get("status") or {}).get("certificate") or ""
+    status = {**({"conditions": conditions} if conditions else {}), **({"certificate": certificate} if certificate else {})}
+    return {**old, "status": status}
+
+
+def _violations(new: Document, old: Document | None) -> list[Cause]:
+    return [*_spec_violations(new.get("spec") or {})] if old is None else []
+
+
+def _spec_violations(spec: Mapping[str, Any]) -> Iterator[Cause]:
+    yield from _request_violations(spec.get("request", ""))
+    usages: Sequence[Any] = spec.get("usages") or ()
+    if not usages:
+        yield required("spec.usages")
+    for index, usage in enumerate(usages):
+        if usage not in USAGES:
+            yield not_supported(f"spec.usages[{index}]", usage, USAGES)
+        if usage in usages[:index]:
+            yield Cause("FieldValueDuplicate", f'Duplicate value: "{usage}"', f"spec.usages[{index}]")
+    signer = spec.get("signerName", "")
+    if not signer:
+        yield required("spec.signerName")
+    elif not _SIGNER.fullmatch(signer):
+        yield invalid_value("spec.signerName", signer, _SIGNER_RULE)
+    elif signer == "kubernetes.io/legacy-unknown":
+        yield invalid_value("spec.signerName", signer, "the legacy signerName is not allowed via this API version")
+    seconds = spec.get("expirationSeconds")
+    if seconds is not None and timedelta(seconds=seconds) < SHORTEST:
+        why = "may not specify a duration less than 600 seconds (10 minutes)"
+        yield invalid_value("spec.expirationSeconds", seconds, why)
+
+
+def _request_violations(encoded: str) -> Iterator[Cause]:
+    field = "spec.request"
+    if not encoded:
+        yield required(field)
+        return
+    pem = base64.b64decode(encoded)
+    if b"-----BEGIN CERTIFICATE REQUEST-----" not in pem:
+        yield invalid_value(field, encoded[:80], "PEM block type must be CERTIFICATE REQUEST")
+        return
+    try:
+        facts = parse_request(pem)
+    except (InvalidError, TooLargeError) as error:
+        yield from error.causes or (invalid_value(field, "<request>", error.message),)
+        return
+    if facts.key_refusal is None and not facts.signature_valid:
+        yield invalid_value(field, "<request>", "the signature does not match the key: its maker does not hold the private key")
+
+
+def _decision_violations(new: Document, old: Document | None) -> list[Cause]:
+    field, types = "status.conditions", _types(new)
+    causes = [
+        forbidden(field, f'updates may not remove a condition of type "{kind}"')
+        for kind in _types(old)
+        if kind in DECISIONS and kind not in types
+    ]
+    if APPROVED in types and DENIED in types:
+        causes.append(invalid_value(field, DENIED, "Approved and Denied conditions are mutually exclusive"))
+    causes.extend(_condition_violations(new))
+    return causes
+
+
+def _condition_violations(new: Document) -> Iterator[Cause]:
+    for index, condition in enumerate(_conditions(new)):
+        field = f"status.conditions[{index}]"
+        if not condition.get("type"):
+            yield required(f"{field}.type")
+        if not condition.get("status"):
+            yield required(f"{field}.status")
+        elif condition.get("type") in DECISIONS and condition["status"] != "True":
+            yield not_supported(f"{field}.status", condition["status"], ("True",))
+
+
+def _status_violations(new: Document, old: Document | None) -> list[Cause]:
+    field = "status.certificate"
+    certificate = new.get("status", {}).get("certificate", "")
+    before = (old or {}).get("status", {}).get("certificate", "")
+    causes = _decision_violations(new, old)
+    if certificate and not _is_chain(certificate):
+        causes.append(invalid_value(field, "<certificate data>", "must contain at least one CERTIFICATE PEM block"))
+    if before and certificate != before:
+        causes.append(forbidden(field, "updates may not modify existing certificate content"))
+    return causes
+
+
+def _is_chain(encoded: str) -> bool:
+    try:
+        return bool(parse_chain(base64.b64decode(encoded)))
+    except (InvalidError, binascii.Error):
+        return False
+
+
+def condition_cell(row: Row) -> str:
+    """`Pending`, `Approved,Issued`, `Denied`, ..."""
+    shown = [kind for kind in _types(row.document) if kind in (APPROVED, DENIED)][:1]
+    shown += [FAILED] if FAILED in _types(row.document) else []
+    shown = shown or ["Pending"]
+    return ",".join((*shown, "Issued") if row.document.get("status", {}).get("certificate") else shown)
+
+
+def _duration_cell(row: Row) -> str:
+    seconds = row.document.get("spec", {}).get("expirationSeconds")
+    return "<none>" if seconds is None else human_duration(seconds)
+
+
+CERTIFICATE_SIGNING_REQUEST = Resource(
+    group="certificates.k8s.io",
+    version="v1",
+    name="certificatesigningrequests",
+    kind="CertificateSigningRequest",
+    short_names=("csr",),
+    custom=False,
+    unconditional_update=True,
+    schema=_SCHEMA,
+    prepare_create=_new_request,
+    prepare_update=_changed_request,
+    validate=_violations,
+    subresources=(
+        Subresource("approval", _decided, _decision_violations),
+        Subresource("status", _status_written, _status_violations),
+    ),
+    merge_keys={"status.conditions": "type"},
+    selectable=lambda document: {"spec.signerName": document.get("spec", {}).get("signerName", "")},
+    selectable_names=("spec.signerName",),
+    columns=(
+        AGE,
+        Column("SignerName", lambda row: row.document.get("spec", {}).get("signerName", "")),
+        Column("Requestor", lambda row: row.document.get("spec", {}).get("username", "")),
+        Column("RequestedDuration", _duration_cell),
+        Column("Condition", condition_cell),
+    ),
+)
+
+CERTIFICATES = Group("certificates.k8s.io", (CERTIFICATE_SIGNING_REQUEST,))
