@@ -9,6 +9,7 @@ from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
+from functools import partial
 
 import structlog
 
@@ -91,6 +92,10 @@ class HealthChecks:
         """No check may be added from now on."""
         self._sealed.update(Endpoint)
 
+    def probes(self) -> tuple[tuple[str, Check, frozenset[Endpoint]], ...]:
+        """Every check with its name and endpoints, bounded in time: for a door that answers in its own way."""
+        return tuple((entry.name, partial(self._probe, entry), entry.endpoints) for entry in self._checks.values())
+
     def names(self, endpoint: Endpoint) -> tuple[str, ...]:
         return tuple(entry.name for entry in self._checks.values() if endpoint in entry.endpoints)
 
@@ -115,13 +120,18 @@ class HealthChecks:
         if excluded:
             return Outcome(entry.name, excluded=True)
         try:
-            async with asyncio.timeout(entry.timeout.total_seconds()):
-                await entry.check()
-        except TimeoutError:
-            return Outcome(entry.name, f"no answer within {entry.timeout.total_seconds():g} s")
+            await self._probe(entry)
         except Exception as error:  # noqa: BLE001 - whatever a check raises is its answer
             return Outcome(entry.name, str(error) or type(error).__name__)
         return Outcome(entry.name)
+
+    async def _probe(self, entry: _Registered) -> None:
+        limit = entry.timeout.total_seconds()
+        try:
+            async with asyncio.timeout(limit):
+                await entry.check()
+        except TimeoutError:
+            raise RuntimeError(f"no answer within {limit:g} s") from None
 
 
 async def _ping() -> None:

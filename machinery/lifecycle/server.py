@@ -18,7 +18,7 @@ from typing import Protocol
 import structlog
 
 from machinery.clock import Clock
-from machinery.lifecycle.health import READINESS, HealthChecks
+from machinery.lifecycle.health import READINESS, Endpoint, HealthChecks
 from machinery.lifecycle.hooks import PostStartHooks, PreShutdownHooks
 from machinery.lifecycle.signals import LifecycleSignals
 
@@ -120,7 +120,8 @@ class PreparedServer:
         hooks = asyncio.create_task(self._server.post_start.run(), name="post-start hooks")
         try:
             await asyncio.wait({stopped, hooks}, return_when=asyncio.FIRST_COMPLETED)
-            if not stopped.done() and hooks.exception() is None:
+            if hooks.done() and hooks.exception() is None:
+                await self._server.health.verdict(Endpoint.READYZ)  # the first look is our own: the log tells when it was ready
                 await asyncio.wait({stopped})
         finally:
             hooks.cancel()

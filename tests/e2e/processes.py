@@ -77,11 +77,26 @@ class Program:
                 "-m",
                 *self.arguments,
                 stdout=output,
-                stderr=output,
+                stderr=output if limit is None else asyncio.subprocess.PIPE,
                 env={**os.environ, **self.environment},
                 preexec_fn=bounded if limit is not None else None,
             )
         return self
+
+    @property
+    def pid(self) -> int:
+        assert self.process is not None
+        return self.process.pid
+
+    def send(self, number: signal.Signals) -> None:
+        assert self.process is not None
+        self.process.send_signal(number)
+
+    async def piped(self) -> str:
+        """What a program with a limit said until it ended: a file of its own would be full, too."""
+        assert self.process is not None
+        assert self.process.stderr is not None
+        return (await asyncio.wait_for(self.process.stderr.read(), 30)).decode()
 
     @property
     def running(self) -> bool:
@@ -101,8 +116,7 @@ class Program:
 
     async def stop(self, number: signal.Signals = signal.SIGTERM, within: float = 20) -> int:
         if self.running:
-            assert self.process is not None
-            self.process.send_signal(number)
+            self.send(number)
         return await self.ended(within)
 
     async def kill(self) -> None:

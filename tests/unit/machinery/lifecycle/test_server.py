@@ -106,6 +106,18 @@ async def test_every_signal_has_happened_in_the_end_and_in_its_order() -> None:
     assert known == sorted(known)
 
 
+async def test_the_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass() -> None:
+    stop = Stop()
+    subject = server()
+
+    async def check() -> None:
+        stop.request()
+
+    subject.health.add("last", check, endpoints=frozenset({Endpoint.READYZ}))
+    await subject.prepare().run(stop.wait)
+    assert subject.signals.has_been_ready.signaled
+
+
 async def test_readiness_falls_while_liveness_stays() -> None:
     stop = Stop()
     subject = server()
