@@ -7,7 +7,8 @@ from collections.abc import Callable
 from datetime import datetime, timedelta
 
 from hub.controllers import ACTOR
-from hub.ports import Store
+from hub.domain.lease import Expiry
+from hub.ports import Store, Transaction
 from hub.services import heartbeats
 from machinery.controller import Reconciler
 from machinery.identity import ClusterName
@@ -15,16 +16,29 @@ from machinery.identity import ClusterName
 NAME = "availability"
 
 
-class Availability(Reconciler[ClusterName]):
-    """Judges in database time. `since`: the database time from which beats could be stored without a gap until now."""
+UNSURE = timedelta(seconds=1)
+"""When to look again while beats cannot be stored, so that nobody can be called silent."""
 
-    def __init__(self, store: Store, *, window: timedelta, since: Callable[[], datetime]) -> None:
+
+class Availability(Reconciler[ClusterName]):
+    """Judges in database time.
+
+    `since`: the database time from which beats could be stored without a gap until now; None: they cannot be stored now.
+    It is asked inside the transaction, on a thread of the store: a transaction may wait for the same database that the
+    beats wait for.
+    """
+
+    def __init__(self, store: Store, *, window: timedelta, since: Callable[[], datetime | None]) -> None:
         self._store = store
         self._window = window
         self._since = since
 
     async def reconcile(self, key: ClusterName) -> timedelta | None:
         """Returns how long the rest of the grace is, so that the next look comes when it ends."""
-        actor = f"{ACTOR}:{NAME}"
-        expiry = await self._store.run(heartbeats.expire, key, window=self._window, since=self._since(), actor=actor)
-        return expiry.look_again
+        return (await self._store.run(self._look, key)).look_again
+
+    def _look(self, tx: Transaction, cluster: ClusterName) -> Expiry:
+        since = self._since()
+        if since is None:
+            return Expiry(expired=False, look_again=UNSURE)
+        return heartbeats.expire(tx, cluster, window=self._window, since=since, actor=f"{ACTOR}:{NAME}")

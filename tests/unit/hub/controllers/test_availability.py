@@ -100,5 +100,13 @@ async def test_a_cluster_that_was_never_accepted_is_not_judged(hub: Hub) -> None
     assert status(hub) is None
 
 
+async def test_nobody_is_silent_while_beats_cannot_be_stored(hub: Hub) -> None:
+    accepted(hub)
+    beat(hub)
+    hub.clock.advance(timedelta(days=1))
+    assert await Availability(hub.store, window=WINDOW, since=lambda: None).reconcile(C1) == SECOND
+    assert status(hub) != UNKNOWN
+
+
 async def test_a_cluster_that_is_gone_is_forgotten(hub: Hub) -> None:
     assert await judge(hub).reconcile(ClusterName("gone")) is None
