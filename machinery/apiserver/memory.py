@@ -63,10 +63,17 @@ class _Record:
         was = self.before is not None and self.before.selected(selection)
         now = not self.deleted and self.after.selected(selection)
         if was and not now:
-            return Event(EventType.DELETED, self.after.stored)
+            return Event(EventType.DELETED, self.after.stored if self.deleted else self._last_seen())
         if now:
             return Event(EventType.MODIFIED if was else EventType.ADDED, self.after.stored)
         return None
+
+    def _last_seen(self) -> Stored:
+        """For a watcher whose selection the object left: as it was before, with the revision of the change."""
+        assert self.before is not None  # noqa: S101 - only asked when it was seen
+        document = self.before.document
+        metadata = {**document["metadata"], "resourceVersion": str(self.revision)}
+        return Stored(self.after.stored.key, self.revision, _encode({**document, "metadata": metadata}))
 
 
 @dataclass(slots=True)

@@ -210,6 +210,9 @@ def _check_preconditions(call: Call, preconditions: Mapping[str, Any], old: Docu
 
 
 async def _object_answer(call: Call, write: Write, stored: Stored, status: int = 200) -> web.Response:
+    if write.last is not None:
+        metadata = {**write.last["metadata"], "resourceVersion": str(stored.revision)}
+        stored = Stored(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))
     if call.form.shape is Shape.TABLE:
         table = await call.tables().table((stored,), {"resourceVersion": str(stored.revision)})
         response = await value_answer(call.request, table, call.form, status)

@@ -67,11 +67,11 @@ def request_timeout(query: Query, most: timedelta) -> timedelta:
     return asked if timedelta() < asked < most else most
 
 
-def _number(name: str, text: str) -> int:
+def _number(text: str) -> int:
     try:
         return int(text)
     except ValueError:
-        raise BadRequestError(f'{name}: strconv.ParseInt: parsing "{text[:80]}": invalid syntax') from None
+        raise BadRequestError(f'strconv.ParseInt: parsing "{text[:80]}": invalid syntax') from None
 
 
 def revision(text: str) -> int | None:
@@ -126,7 +126,7 @@ def _check_match(query: Query, *, initial: str | None = None) -> None:
 def list_options(resource: Resource, namespace: str, query: Query) -> ListOptions:
     """The options of a list. Raises BadRequestError and InvalidError."""
     chosen = selection(resource, namespace, query)
-    limit = _number("limit", query["limit"]) if query.get("limit") else 0
+    limit = _number(query["limit"]) if query.get("limit") else 0
     if is_true(query.get("sendInitialEvents", "")):
         why = "sendInitialEvents is forbidden for list"
         raise invalid_options("ListOptions", forbidden("sendInitialEvents", why))
@@ -148,7 +148,7 @@ def watch_options(resource: Resource, namespace: str, name: str, query: Query) -
     asked = query.get("sendInitialEvents", "")
     _check_match(query, initial=asked)
     known = revision(query.get("resourceVersion", ""))
-    seconds = _number("timeoutSeconds", query["timeoutSeconds"]) if query.get("timeoutSeconds") else 0
+    seconds = _number(query["timeoutSeconds"]) if query.get("timeoutSeconds") else 0
     mark = is_true(asked)
     return WatchOptions(
         selection=chosen,

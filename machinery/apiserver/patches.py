@@ -7,7 +7,7 @@ import jsonpatch
 import jsonpointer
 import msgspec
 
-from machinery.errors import BadRequestError, InvalidError, TooLargeError
+from machinery.errors import BadRequestError, InvalidError, Subject, TooLargeError
 
 JSON_PATCH = "application/json-patch+json"
 MERGE_PATCH = "application/merge-patch+json"
@@ -34,9 +34,9 @@ def apply_json_patch(document: Mapping[str, Any], operations: Any) -> dict[str, 
                 raise TooLargeError(f"the copies of a JSON patch may add {MAX_COPIED} bytes at most")
             result = jsonpatch.apply_patch(result, [operation])
     except (jsonpatch.JsonPatchException, jsonpointer.JsonPointerException, TypeError, KeyError, RecursionError) as error:
-        raise InvalidError(f"{REJECTED}: {error}") from None
+        raise InvalidError(f"{REJECTED}: {str(error)[:200]}", subject=Subject()) from None
     if not isinstance(result, dict):
-        raise InvalidError(f"{REJECTED}: the result is no object")
+        raise InvalidError(f"{REJECTED}: the result is no object", subject=Subject())
     return result
 
 

@@ -84,7 +84,10 @@ class EventType(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Event:
-    """One change as a watcher with a selection sees it: leaving the selection is DELETED, entering it is ADDED."""
+    """One change as a watcher with a selection sees it: entering the selection is ADDED, leaving it is DELETED.
+
+    With a DELETED comes the object as it last was in the selection, with the revision of the change.
+    """
 
     type: EventType
     stored: Stored

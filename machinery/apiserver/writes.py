@@ -30,6 +30,8 @@ class Write:
     part: Subresource | None = None
     warnings: list[str] = field(default_factory=list)
     removed: bool = False
+    last: Document | None = None
+    """What was written, when the write let a terminating object go."""
 
     @property
     def schema(self) -> Schema:
@@ -82,6 +84,7 @@ class Write:
         self._validate(new, old)
         terminating = "deletionTimestamp" in new["metadata"]
         self.removed = terminating and not new["metadata"].get("finalizers") and not self.resource.held(new)
+        self.last = new if self.removed else None
         return None if self.removed else new
 
     def deleted(self, old: Document) -> Document | None:

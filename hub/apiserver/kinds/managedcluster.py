@@ -13,6 +13,7 @@ from machinery.product import GROUP_SUFFIX
 _NAME = "([a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*/)?(([A-Za-z0-9][-A-Za-z0-9_.]*)?[A-Za-z0-9])"
 _NUMBER = r"(([0-9]+(\.[0-9]*)?)|(\.[0-9]+))"
 _TEXT: dict[str, Any] = {"type": "string"}
+_NAMESPACE: dict[str, Any] = {**_TEXT, "maxLength": 63, "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?$"}
 _MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
 _QUANTITIES: dict[str, Any] = {
     "type": "object",
@@ -70,7 +71,6 @@ _SPEC: dict[str, Any] = {
             "description": "hubAcceptsClient says whether the hub accepts that the agent of this cluster joins. The other half "
             "of the double opt-in is the approval of its certificate signing request.",
             "type": "boolean",
-            "default": False,
         },
         "leaseDurationSeconds": {
             "description": "leaseDurationSeconds is how often the agent shows that it lives; after five times as long without "
@@ -120,7 +120,7 @@ _STATUS: dict[str, Any] = {
             "items": {
                 "type": "object",
                 "required": ["clusterSet", "name"],
-                "properties": {"clusterSet": _TEXT, "name": {**_TEXT, "maxLength": 63}, "conditions": _CONDITIONS},
+                "properties": {"clusterSet": _TEXT, "name": _NAMESPACE, "conditions": _CONDITIONS},
             },
         },
         "version": {

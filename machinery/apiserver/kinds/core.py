@@ -32,7 +32,8 @@ def _changed_namespace(new: Document, old: Document, _actor: Actor, _now: dateti
 
 
 def _terminating_namespace(document: Document, _now: datetime) -> Document:
-    return {**document, "status": {**document.get("status", {}), "phase": "Terminating"}}
+    metadata = {name: value for name, value in document["metadata"].items() if name != "deletionGracePeriodSeconds"}
+    return {**document, "metadata": metadata, "status": {**document.get("status", {}), "phase": "Terminating"}}
 
 
 NAMESPACE = Resource(

@@ -1,0 +1,153 @@
+"""What stood behind the recorded server, on MemoryStorage: its clusters, requests, namespaces, and a signer."""
+
+import base64
+from datetime import datetime, timedelta
+from typing import Any
+
+import msgspec
+from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from hub.apiserver.kinds.addon import managed_cluster_add_on
+from hub.apiserver.kinds.managedcluster import managed_cluster
+from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
+from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, CERTIFICATES
+from machinery.apiserver.kinds.coordination import COORDINATION
+from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, NODE, SERVICE_ACCOUNT
+from machinery.apiserver.kinds.events import EVENT, EVENTS
+from machinery.apiserver.kinds.secrets import SECRET
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.resource import Group, Resource, selectable_fields
+from machinery.apiserver.server import ApiServer
+from machinery.apiserver.serving import Listening, serve
+from machinery.apiserver.storage import Actor, Document, Key, Selection
+from machinery.clock import SystemClock
+from machinery.errors import UnauthorizedError
+from machinery.product import GROUP_SUFFIX
+from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
+
+CLUSTERS = managed_cluster()
+GROUPS = (
+    Group("", (NAMESPACE, CONFIG_MAP, NODE, SERVICE_ACCOUNT, SECRET, EVENT)),
+    EVENTS,
+    COORDINATION,
+    CERTIFICATES,
+    Group(f"cluster.{GROUP_SUFFIX}", (CLUSTERS,)),
+    Group(f"addon.{GROUP_SUFFIX}", (managed_cluster_add_on(GROUP_SUFFIX),)),
+)
+VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+test", "platform": "linux/amd64"}
+ADMIN = Actor("admin", ("system:masters", "system:authenticated"), "admin")
+LIST_OF_CLUSTERS, LIST_OF_REQUESTS, TABLE_OF_NAMESPACES = 68, 170, 174
+MADE_BY_REPLAY = ("g", "x")
+
+
+class BearerTokens(Authenticator):
+    """The admin of the recording, anonymous, and refusal."""
+
+    async def authenticate(self, request: web.Request) -> Actor:
+        shown = request.headers.get("Authorization")
+        if shown is None:
+            return ANONYMOUS
+        if shown != f"Bearer {TOKENS['admin']}":
+            raise UnauthorizedError("Unauthorized")
+        return ADMIN
+
+
+class OnlyAdmins(Authorizer):
+    """system:masters may do everything, others see the open paths."""
+
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
+        return Decision("system:masters" in actor.groups or (not attributes.resource and attributes.path in OPEN_PATHS))
+
+
+class TinySigner:
+    """A CA that issues what was approved."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test-ca")])
+
+    def sign(self, request: bytes, now: datetime) -> bytes:
+        parsed = x509.load_pem_x509_csr(request)
+        builder = x509.CertificateBuilder(
+            self._name, parsed.subject, parsed.public_key(), x509.random_serial_number(), now, now + timedelta(days=1)
+        )
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def issued(self, document: Document, now: datetime) -> Document:
+        """The request with a certificate, if it is approved and has none."""
+        status = document.get("status", {})
+        approved = any(condition["type"] == "Approved" for condition in status.get("conditions", ()))
+        if not approved or status.get("certificate"):
+            return document
+        certificate = self.sign(base64.b64decode(document["spec"]["request"]), now)
+        return {**document, "status": {**status, "certificate": base64.b64encode(certificate).decode()}}
+
+
+class MemoryWorld(World):
+    """The recorded world in memory."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage(selectable_fields(GROUPS))
+        self._clock = SystemClock()
+        self._signer = TinySigner()
+        self._listening: Listening | None = None
+
+    @property
+    def url(self) -> str:
+        assert self._listening is not None
+        return f"http://127.0.0.1:{self._listening.port}"
+
+    async def start(self) -> None:
+        await self._seed()
+        checks = (HealthCheck("etcd", self._well),)
+        server = ApiServer(
+            GROUPS,
+            self.storage,
+            authenticator=BearerTokens(),
+            authorizer=OnlyAdmins(),
+            clock=self._clock,
+            version=VERSION,
+            checks=checks,
+        )
+        self._listening = await serve(server.application(), "127.0.0.1", 0)
+
+    async def close(self) -> None:
+        if self._listening is not None:
+            await self._listening.close()
+
+    async def settle(self) -> None:
+        """Signs what is approved."""
+        requests = await self.storage.list(CERTIFICATE_SIGNING_REQUEST.key, Selection())
+        for stored in requests.items:
+            await self.storage.update(
+                CERTIFICATE_SIGNING_REQUEST.key, stored.key, lambda old: self._signer.issued(old, self._clock.now()), ADMIN
+            )
+
+    async def _well(self) -> None:
+        await self.storage.revision()
+
+    async def _seed(self) -> None:
+        rows = exchanges()[TABLE_OF_NAMESPACES].response["body"]["rows"]
+        for row in rows:
+            name = row["cells"][0]
+            labels = row["object"]["metadata"]["labels"]
+            active = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
+            if name != "gold-ns":
+                await self._store(NAMESPACE, {"metadata": {"name": name, "labels": labels}, **active})
+        for cluster in recorded_objects(LIST_OF_CLUSTERS):
+            if not cluster["metadata"]["name"].startswith(MADE_BY_REPLAY):
+                await self._store(CLUSTERS, cluster)
+        for request in recorded_objects(LIST_OF_REQUESTS):
+            if not request["metadata"]["name"].startswith(MADE_BY_REPLAY):
+                await self._store(CERTIFICATE_SIGNING_REQUEST, request)
+        self.storage.compact(await self.storage.revision())
+
+    async def _store(self, resource: Resource, document: dict[str, Any]) -> None:
+        metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
+        complete = {"apiVersion": resource.api_version(), "kind": resource.kind, **document, "metadata": metadata}
+        plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(complete))
+        await self.storage.create(resource.key, Key("", metadata["name"]), plain, ADMIN)

@@ -1,0 +1,232 @@
+"""What of an answer must be as recorded, and what is chance. Each difference is told as `<aspect>: <what>`."""
+
+import json
+import re
+from collections.abc import Iterator, Mapping
+from typing import Any, Protocol
+
+import yaml
+
+CHANCE = frozenset(
+    (
+        *("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionTimestamp", "lastTransitionTime"),
+        *("lastUpdateTime", "continue", "certificate", "storageVersionHash", "serverAddressByClientCIDRs", "freshness"),
+        *("description",),
+    )
+)
+HEADERS = ("Content-Type", "Retry-After", "Warning", "Allow", "Vary", "Cache-Control")
+_UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
+AGE = re.compile(r"(\d+[smhdy])+")
+
+
+class Recorded(Protocol):
+    """The recorded half."""
+
+    @property
+    def request(self) -> Mapping[str, Any]: ...
+
+    @property
+    def response(self) -> Mapping[str, Any]: ...
+
+
+def differences(recorded: Recorded, status: int, headers: Mapping[str, str], content: Any) -> Iterator[str]:
+    """Every aspect in which our answer is not the recorded one."""
+    response = recorded.response
+    if status != response["status"]:
+        yield f"status: {status} in place of {response['status']}, {json.dumps(content)[:300]}"
+    yield from _header_differences(response["headers"], headers)
+    expected = response.get("body", response.get("lines"))
+    if response["headers"].get("content-type") == "application/yaml":
+        expected = yaml.safe_load(expected)
+    path = recorded.request["path"].partition("?")[0]
+    if "lines" in response:
+        yield from _watch_differences(expected, content)
+    elif path.split("/")[1] in ("healthz", "livez", "readyz") and not isinstance(expected, dict):
+        yield from _health_differences(str(expected), str(content))
+    elif isinstance(expected, dict) and isinstance(content, dict):
+        yield from _document_differences(path, expected, content)
+    elif (expected or "") != (content or ""):
+        yield f"body: {content!r:.200} in place of {expected!r:.200}"
+
+
+def _header_differences(expected: Mapping[str, str], ours: Mapping[str, str]) -> Iterator[str]:
+    for name in HEADERS:
+        wanted, got = expected.get(name.lower()), ours.get(name)
+        if wanted != got:
+            yield f"{name}: {got} in place of {wanted}"
+    if "etag" in expected and "ETag" not in ours:
+        yield "ETag: none"
+
+
+def _watch_differences(expected: list[Any], ours: list[Any]) -> Iterator[str]:
+    if expected and "type" not in expected[0]:
+        yield from _status_differences(expected[0], ours[0] if ours else {})
+        return
+    wanted, got = [_told(line) for line in expected], [_told(line) for line in ours]
+    if wanted != got:
+        yield f"events: {got} in place of {wanted}"
+        return
+    columns = [expected[0]["object"].get("columnDefinitions"), ours[0]["object"].get("columnDefinitions")] if ours else []
+    for line, other in zip(expected, ours, strict=True):
+        document, shown = line["object"], other["object"]
+        if line["type"] == "ERROR":
+            yield from _status_differences(document, shown)
+        elif document.get("kind") == "Table":  # the columns stand in the first event only
+            tables = ({**document, "columnDefinitions": columns[0]}, {**shown, "columnDefinitions": columns[1]})
+            yield from _object_differences("event", _table(tables[0]), _table(tables[1]))
+        else:
+            yield from _object_differences("event", _plain(document), _plain(shown))
+
+
+def _told(line: Mapping[str, Any]) -> tuple[str, Any]:
+    document = line.get("object", {})
+    shown = (document.get("rows") or [{}])[0].get("object") or document
+    name = shown.get("metadata", {}).get("name")
+    return str(line.get("type")), name if name is None or not name.startswith(("gen-", "g-")) else "generated"
+
+
+def _health_differences(expected: str, ours: str) -> Iterator[str]:
+    wanted, got = expected.strip().splitlines(), ours.strip().splitlines()
+    if (wanted[0], wanted[-1]) != (got[0], got[-1]):
+        yield f"body: {got} in place of {wanted}"
+
+
+def _document_differences(path: str, expected: Any, ours: Any) -> Iterator[str]:
+    if path == "/version":
+        yield from (f"version: no {name}" for name in ("major", "minor", "gitVersion", "platform") if name not in ours)
+    elif path == "/":
+        yield from (f"paths: {each}" for each in ours["paths"] if each not in expected["paths"])
+    elif path.startswith("/openapi/v3"):
+        yield from _openapi_differences(expected, ours)
+    elif expected.get("kind") == "Status":
+        yield from _status_differences(expected, ours)
+    elif path.startswith("/api") and expected.get("kind", "").startswith("API"):
+        yield from _object_differences("discovery", _discovered(expected, ours), _discovered(ours, ours))
+    elif expected.get("kind") == "Table":
+        yield from _object_differences("table", _table(expected), _table(ours))
+    else:
+        yield from _object_differences("object", _plain(expected), _plain(ours))
+
+
+def _status_differences(expected: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:
+    for name in ("kind", "apiVersion", "status", "reason", "code", "message"):
+        if _without_chance(expected.get(name)) != _without_chance(ours.get(name)):
+            yield f"{name}: {ours.get(name)!r} in place of {expected.get(name)!r}"
+    if _details(expected) != _details(ours):
+        yield f"details: {_details(ours)} in place of {_details(expected)}"
+
+
+def _without_chance(text: Any) -> Any:
+    return re.sub(r"[0-9]+", "#", _UID.sub("<uid>", text)) if isinstance(text, str) else text
+
+
+def _details(document: Mapping[str, Any]) -> Any:
+    details = dict(document.get("details") or {})
+    causes = [(cause.get("reason"), cause.get("field")) for cause in details.pop("causes", [])]
+    return {**_plain(details), "causes": sorted(set(causes), key=str)}
+
+
+def _openapi_differences(expected: Mapping[str, Any], ours: Mapping[str, Any]) -> Iterator[str]:
+    if "components" not in expected:
+        for path, entry in ours["paths"].items():
+            shape = re.sub(r"hash=[0-9A-F]+", "hash=", entry["serverRelativeURL"])
+            wanted = expected["paths"].get(path, {}).get("serverRelativeURL", "")
+            if shape != re.sub(r"hash=[0-9A-F]+", "hash=", wanted):
+                yield f"index: {path}"
+        return
+    if sorted(expected["paths"]) != sorted(ours["paths"]):
+        yield f"paths: {sorted(ours['paths'])} in place of {sorted(expected['paths'])}"
+    for name, schema in expected["components"]["schemas"].items():
+        if name.endswith("ManagedCluster"):
+            yield from _object_differences(name, _plain(schema), _plain(ours["components"]["schemas"].get(name, {})))
+
+
+def _discovered(document: Mapping[str, Any], ours: Mapping[str, Any]) -> Any:
+    """A discovery document without the groups, versions and resources that only the other server has."""
+    plain = _plain(document)
+    if "groups" in plain:
+        plain["groups"] = _only(plain["groups"], ours["groups"], lambda group: group["name"])
+    if "resources" in plain:
+        plain["resources"] = _only(plain["resources"], ours["resources"], lambda resource: resource["name"])
+    if "items" in plain:
+        plain["items"] = _only(plain["items"], ours["items"], lambda group: group["metadata"].get("name", ""))
+    served = {group.get("name", group.get("metadata", {}).get("name", "")): group for group in _groups(ours)}
+    for group in _groups(plain):
+        same = served.get(group.get("name", group.get("metadata", {}).get("name", "")), {})
+        group["versions"] = _only(group.get("versions", []), same.get("versions", []), lambda version: version["version"])
+        for version in group["versions"]:
+            others: Mapping[str, Any] = next((each for each in same["versions"] if each["version"] == version["version"]), {})
+            if "resources" in version:
+                version["resources"] = _only(version["resources"], others["resources"], lambda resource: resource["resource"])
+                for resource, other in zip(version["resources"], sorted(others["resources"], key=_resource), strict=False):
+                    parts = other.get("subresources", [])
+                    kept = _only(resource.pop("subresources", []), parts, lambda part: part["subresource"])
+                    resource.update({"subresources": kept} if kept else {})
+    return _unordered(plain)
+
+
+def _resource(entry: Mapping[str, Any]) -> str:
+    return str(entry["resource"])
+
+
+def _groups(document: Mapping[str, Any]) -> list[dict[str, Any]]:
+    if document.get("kind") == "APIGroup":
+        return [document]  # type: ignore[list-item]
+    groups: list[dict[str, Any]] = document.get("groups", document.get("items", []))
+    return groups
+
+
+def _only(entries: list[Any], others: list[Any], key: Any) -> list[Any]:
+    names = {key(other) for other in others}
+    return sorted((entry for entry in entries if key(entry) in names), key=key)
+
+
+def _unordered(value: Any) -> Any:
+    if isinstance(value, dict):
+        kept = {name: _unordered(part) for name, part in value.items() if name != "responseKind"}
+        return {**kept, **({"verbs": sorted(kept["verbs"])} if "verbs" in kept else {})}
+    return [_unordered(part) for part in value] if isinstance(value, list) else value
+
+
+def _table(document: Mapping[str, Any]) -> Any:
+    """The columns that are not wide, their cells, and the objects."""
+    columns = document.get("columnDefinitions") or []
+    narrow = [index for index, column in enumerate(columns) if column["priority"] == 0]
+    rows = [
+        {**row, "cells": [row["cells"][index] for index in narrow] if columns else row["cells"]}
+        for row in document.get("rows", [])
+    ]
+    shown = [columns[index] for index in narrow]
+    return _plain({**document, "columnDefinitions": shown, "rows": rows})
+
+
+def _plain(value: Any) -> Any:
+    """The value without chance: names that were generated, ages, times, uids."""
+    if isinstance(value, dict):
+        kept = {name: _plain(part) for name, part in value.items() if name not in CHANCE}
+        if "generateName" in kept:
+            kept["name"] = "generated"
+        return kept
+    if isinstance(value, list):
+        return [_plain(part) for part in value]
+    if isinstance(value, str) and AGE.fullmatch(value):
+        return "<age>"
+    if isinstance(value, str) and re.fullmatch(r"g(en)?-[a-z0-9]{5}", value):
+        return "generated"
+    return value
+
+
+def _object_differences(aspect: str, expected: Any, ours: Any, path: str = "") -> Iterator[str]:
+    if isinstance(expected, dict) and isinstance(ours, dict):
+        for name in sorted({*expected, *ours}):
+            if name in ("kind", "apiVersion") and ".items[" in path and name not in expected:
+                continue
+            if name not in expected or name not in ours:
+                yield f"{aspect}: {path}.{name} {'is missing' if name in expected else 'is not recorded'}"
+            else:
+                yield from _object_differences(aspect, expected[name], ours[name], f"{path}.{name}")
+    elif isinstance(expected, list) and isinstance(ours, list) and len(expected) == len(ours):
+        for index, (each, other) in enumerate(zip(expected, ours, strict=True)):
+            yield from _object_differences(aspect, each, other, f"{path}[{index}]")
+    elif expected != ours:
+        yield f"{aspect}: {path} is {ours!r:.200} in place of {expected!r:.200}"

@@ -1,0 +1,150 @@
+"""Replays the recorded requests against a server, in order, and says how its answers differ from the recorded ones.
+
+What is chance in a recording (uids, revisions, generated names, tokens, hashes) is learned from each pair of answers and put
+into the requests that follow. A `World` is the server under test with what stood behind the recorded one: two clusters, their
+requests, the namespaces, and a signer of approved requests.
+"""
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from functools import cache
+from pathlib import Path
+from typing import Any, Protocol
+
+import aiohttp
+import yaml
+from yarl import URL
+
+from tests.golden.compare import differences
+
+RECORDING = Path(__file__).with_name("http.jsonl")
+TOKENS = {"admin": "admin-token", "wrong": "wrong-token"}
+LEARNED = ("uid", "resourceVersion", "continue", "serverRelativeURL")
+
+
+@dataclass(frozen=True, slots=True)
+class Exchange:
+    """A request and the answer of the original. `number` keeps names apart that occur twice."""
+
+    number: int
+    case: str
+    request: Mapping[str, Any]
+    response: Mapping[str, Any]
+
+    @property
+    def name(self) -> str:
+        return f"{self.number:03d} {self.case}"
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """What our server said: `content` is decoded JSON, a list of events, or text."""
+
+    status: int
+    headers: Mapping[str, str]
+    content: Any
+
+
+class World(Protocol):
+    """A server under test. Bearer tokens of `TOKENS["admin"]` are user admin, uid admin, group system:masters."""
+
+    @property
+    def url(self) -> str: ...
+
+    async def settle(self) -> None:
+        """Returns when what works behind the server is done: approved requests are signed."""
+
+
+@cache
+def exchanges() -> tuple[Exchange, ...]:
+    lines = RECORDING.read_text().splitlines()
+    records = [json.loads(line) for line in lines]
+    return tuple(Exchange(number, each["case"], each["request"], each["response"]) for number, each in enumerate(records))
+
+
+def recorded_objects(number: int) -> list[dict[str, Any]]:
+    """The items of a recorded list."""
+    items: list[dict[str, Any]] = exchanges()[number].response["body"]["items"]
+    return items
+
+
+@dataclass(slots=True)
+class Replay:
+    """The state of one run: from recorded values to ours."""
+
+    world: World
+    session: aiohttp.ClientSession
+    known: dict[str, str] = field(default_factory=dict)
+    found: dict[str, list[str]] = field(default_factory=dict)
+
+    async def run(self) -> dict[str, list[str]]:
+        """Differences by the name of the exchange; an empty list is an answer as recorded."""
+        for exchange in exchanges():
+            answer = await self._send(exchange)
+            self._learn(exchange.response.get("body", exchange.response.get("lines")), answer.content)
+            self.found[exchange.name] = list(differences(exchange, answer.status, answer.headers, answer.content))
+            await self.world.settle()
+        return self.found
+
+    async def _send(self, exchange: Exchange) -> Answer:
+        request = exchange.request
+        headers = dict(request.get("headers") or {})
+        if request.get("authorization"):
+            headers["authorization"] = f"Bearer {TOKENS[request['authorization']]}"
+        body = self._ours(request.get("body"))
+        data = body if isinstance(body, str) or body is None else json.dumps(body)
+        skip = () if "content-type" in headers else ("Content-Type",)
+        url = self.world.url + self._path(request["path"])
+        async with self.session.request(
+            request["method"],
+            URL(url, encoded=True),
+            headers=headers,
+            data=data.encode() if data else None,
+            skip_auto_headers=skip,
+            allow_redirects=False,
+        ) as response:
+            text = await response.text()
+            return Answer(response.status, response.headers, _content(text, response.content_type, exchange))
+
+    def _path(self, path: str) -> str:
+        for recorded, ours in self.known.items():
+            if len(recorded) > 2 and recorded in path:
+                path = path.replace(recorded, ours)
+        return path
+
+    def _ours(self, value: Any, name: str = "") -> Any:
+        if isinstance(value, dict):
+            return {key: self._ours(part, key) for key, part in value.items()}
+        if isinstance(value, list):
+            return [self._ours(part, name) for part in value]
+        return self.known.get(value, value) if name in LEARNED else value
+
+    def _learn(self, recorded: Any, ours: Any) -> None:
+        if isinstance(recorded, list) and isinstance(ours, list):
+            for each, other in zip(recorded, ours, strict=False):
+                self._learn(each, other)
+        if not isinstance(recorded, dict) or not isinstance(ours, dict):
+            return
+        for name, value in recorded.items():
+            other = ours.get(name)
+            chance = name in LEARNED or (name == "name" and "generateName" in recorded)
+            if chance and isinstance(value, str) and isinstance(other, str) and value:
+                self._know(name, value, other)
+            self._learn(value, other)
+
+    def _know(self, name: str, recorded: str, ours: str) -> None:
+        if name == "serverRelativeURL":
+            recorded, ours = recorded.partition("hash=")[2], ours.partition("hash=")[2]
+        self.known[recorded] = ours
+
+
+def _content(text: str, media: str, exchange: Exchange) -> Any:
+    if "lines" in exchange.response:
+        return [json.loads(line) for line in text.splitlines() if line]
+    if media == "application/yaml" or not text:
+        return yaml.safe_load(text) if text else ""
+    try:
+        return json.loads(text)
+    except ValueError:
+        return text
