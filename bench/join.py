@@ -2,7 +2,7 @@
 
     python -m bench join [--trials 7]
 
-Everything runs on one machine: a hub on SQLite that approves by rule, and per trial a hollow cluster and a spoke process (started
+Everything runs on one machine: a hub on SQLite that approves by rule, and per trial a hollow cluster and a spoke (started
 one after the other, each spoke ended before the next). The time runs from the spoke's exec to the first answer of the hub's
 HTTPS door in which the cluster is Available, looked at every 10 ms. Memory is read five seconds later.
 """
