@@ -1,0 +1,101 @@
+"""A cluster on its way into a hub, for tests of the use cases: its key, its requests and its certificates."""
+
+from dataclasses import dataclass, field
+from functools import partial
+from typing import Any
+
+from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.domain.change import REQUESTS, Key, StoredObject
+from hub.domain.cluster import Joining
+from hub.domain.credential import CredentialRecord
+from hub.domain.request import Submission
+from hub.ports import Transaction
+from hub.services import clusters, credentials, requests
+from machinery import pki
+from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from tests.fakes.issuer import WordIssuer
+from tests.fakes.memory_store import MemoryStore
+
+OPERATOR = "ann"
+LIFETIMES = Lifetimes()
+EDGE = ClusterName("edge")
+AGENT = AgentId("agent-1")
+
+
+@dataclass
+class Newcomer:
+    """One cluster's side of registration, against a store in memory."""
+
+    store: MemoryStore
+    issuer: WordIssuer = field(default_factory=WordIssuer)
+    cluster: ClusterName = EDGE
+    agent: AgentId = AGENT
+    uid: str = "uid-1"
+    key: bytes = field(default_factory=pki.generate_key)
+
+    def bootstrap(self, **asked: Any) -> CertificateRecord:
+        """A bootstrap credential's certificate, for any cluster name and any number of them unless told."""
+        choices = {"cluster": None, "uses": None, "lifetime": None, **asked}
+        record, _ = self.credential(**choices)
+        (certificate,) = self.store.transact(lambda tx: tx.certificates.of_credential(record.id))
+        return certificate
+
+    def credential(self, **asked: Any) -> tuple[CredentialRecord, object]:
+        public_key = pki.public_key_of(pki.generate_key())
+        create = partial(credentials.create, public_key=public_key, issuer=self.issuer, lifetimes=LIFETIMES, actor=OPERATOR)
+        return self.store.transact(lambda tx: create(tx, **asked))
+
+    def request(self, subject: Subject | None = None, key: bytes | None = None) -> bytes:
+        return pki.build_request(subject or agent_subject(self.cluster, self.agent), key or self.key)
+
+    def submission(self, requester: CertificateRecord, **changed: Any) -> Submission:
+        fields = {
+            "cluster": self.cluster,
+            "agent": self.agent,
+            "request": self.request() if "request" not in changed else b"",
+            "requester": requester,
+            "cluster_uid": self.uid,
+        }
+        return Submission(**{**fields, **changed})
+
+    def submit(self, requester: CertificateRecord, **changed: Any) -> str:
+        return self.store.transact(requests.submit, self.submission(requester, **changed))
+
+    def join(self, requester: CertificateRecord) -> None:
+        joining = Joining(self.cluster, self.uid, self.agent, credential=requester.credential)
+        self.store.transact(clusters.ensure, joining, requester.user)
+
+    def accept(self, *, accepted: bool = True) -> None:
+        self.store.transact(clusters.set_accepted, self.cluster, accepted, OPERATOR)
+
+    def approve(self, name: str) -> None:
+        self.store.transact(lambda tx: requests.decide(tx, name, approve=True, reason="Test", message="ok", actor=OPERATOR))
+
+    def issue(self, name: str) -> object:
+        return self.store.transact(requests.issue, name, self.issuer, LIFETIMES, "hub")
+
+    def review(self, name: str, *globs: str) -> object:
+        return self.store.transact(requests.review, name, globs, "hub")
+
+    def stored(self, name: str) -> StoredObject:
+        found = self.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name)))
+        assert found is not None
+        return found
+
+    def certificate(self, purpose: Purpose = Purpose.AGENT) -> CertificateRecord:
+        """The newest of this cluster's certificates of a purpose."""
+
+        def look(tx: Transaction) -> CertificateRecord:
+            return [record for record in tx.certificates.of_cluster(self.cluster) if record.purpose is purpose][-1]
+
+        return self.store.transact(look)
+
+    def registered(self) -> CertificateRecord:
+        """Goes the whole way; the agent's certificate."""
+        requester = self.bootstrap()
+        self.join(requester)
+        self.accept()
+        name = self.submit(requester)
+        self.approve(name)
+        self.issue(name)
+        return self.certificate()

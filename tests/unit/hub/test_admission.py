@@ -1,0 +1,83 @@
+"""What a ManagedCluster must be like, and what is filled in: OCM's webhooks."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from hub.domain.admission import admitted
+from machinery.errors import InvalidError
+
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+STAMP, EARLIER = "2026-01-02T03:04:05Z", "2025-12-31T00:00:00Z"
+
+
+def cluster(name: str = "edge", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def taint(value: str = "", **more: str) -> dict[str, str]:
+    return {"key": "example.com/k", "value": value, "effect": "NoSelect", **more}
+
+
+def test_defaults_are_filled_in() -> None:
+    document = admitted({"metadata": {"name": "edge"}}, None, NOW)
+    assert document["spec"] == {"hubAcceptsClient": False, "leaseDurationSeconds": 60}
+    assert (document["apiVersion"], document["kind"]) == ("cluster.open-cluster-management.io/v1", "ManagedCluster")
+
+
+@pytest.mark.parametrize(
+    ("changed", "field"),
+    [
+        (cluster("Bad_Name!"), "metadata.name"),
+        (cluster("a.b"), "metadata.name"),
+        (cluster("a" * 64), "metadata.name"),
+        (cluster(""), "metadata.name"),
+        (
+            cluster(managedClusterClientConfigs=[{"url": "https://a"}, {"url": "http://b"}]),
+            "spec.managedClusterClientConfigs[1].url",
+        ),
+        (cluster(leaseDurationSeconds=-1), "spec.leaseDurationSeconds"),
+        (cluster(leaseDurationSeconds="60"), "spec.leaseDurationSeconds"),
+        (cluster(leaseDurationSeconds=2**31), "spec.leaseDurationSeconds"),
+    ],
+)
+def test_broken_rule_names_its_field(changed: dict[str, Any], field: str) -> None:
+    with pytest.raises(InvalidError) as refused:
+        admitted(changed, None, NOW)
+    assert [cause.field for cause in refused.value.causes] == [field]
+    assert refused.value.subject is not None
+    assert refused.value.subject.kind == "ManagedCluster"
+
+
+def test_generated_uuid_name_and_longest_name_are_fine() -> None:
+    for name in ("3f2504e0-4f89-41d3-9a0c-0305e82c3301", "a" * 63):
+        assert admitted(cluster(name), None, NOW)["metadata"]["name"] == name
+
+
+def test_taints_of_a_new_cluster_are_stamped_now_whatever_they_claim() -> None:
+    document = admitted(cluster(taints=[taint(), {**taint(), "key": "other", "timeAdded": EARLIER}]), None, NOW)
+    assert [entry["timeAdded"] for entry in document["spec"]["taints"]] == [STAMP, STAMP]
+
+
+@pytest.mark.parametrize(
+    ("new", "time"),
+    [
+        (taint("x", timeAdded=EARLIER), EARLIER),
+        (taint("x"), EARLIER),
+        (taint("y"), STAMP),
+        ({**taint("x"), "effect": "PreferNoSelect"}, STAMP),
+        ({**taint("x"), "key": "new"}, STAMP),
+    ],
+)
+def test_taint_is_stamped_when_it_changes(new: dict[str, str], time: str) -> None:
+    old = cluster(taints=[taint("x", timeAdded=EARLIER)])
+    document = admitted(cluster(taints=[new]), old, NOW)
+    assert document["spec"]["taints"][0]["timeAdded"] == time
+
+
+@pytest.mark.parametrize("new", [taint("y", timeAdded=EARLIER), taint("x", timeAdded="2020-01-01T00:00:00Z")])
+def test_nobody_else_sets_the_time_of_a_taint(new: dict[str, str]) -> None:
+    old = cluster(taints=[taint("x", timeAdded=EARLIER)])
+    with pytest.raises(InvalidError, match="timeAdded"):
+        admitted(cluster(taints=[new]), old, NOW)

@@ -1,0 +1,45 @@
+"""Bootstrap credentials: what they allow, and what they say when they do not."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from hub.domain.credential import CredentialRecord, check
+from machinery.errors import ForbiddenError
+from machinery.identity import ClusterName, CredentialId
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+EDGE = ClusterName("edge")
+ANY = CredentialRecord(CredentialId("c1"), None, None, NOW, NOW + timedelta(hours=1), "ann")
+
+
+@pytest.mark.parametrize(
+    ("changed", "admitted"),
+    [
+        ({}, ()),
+        ({"cluster": EDGE}, ()),
+        ({"uses": 1}, ()),
+        ({"uses": 1}, ("edge",)),
+        ({"uses": 2}, ("other",)),
+        ({"uses": 1}, ("edge", "other")),
+    ],
+)
+def test_credential_may_act(changed: dict[str, Any], admitted: tuple[str, ...]) -> None:
+    check(replace(ANY, **changed), [ClusterName(name) for name in admitted], EDGE, NOW)
+
+
+@pytest.mark.parametrize(
+    ("changed", "admitted", "words"),
+    [
+        ({"revoked_at": NOW}, (), "revoked"),
+        ({"expires_at": NOW}, ("edge",), "expired at 2026-01-01T00:00:00Z"),
+        ({"cluster": ClusterName("other")}, (), 'for cluster "other"'),
+        ({"cluster": ClusterName("edge1")}, (), 'for cluster "edge1"'),
+        ({"uses": 1}, ("other",), "used up"),
+    ],
+)
+def test_credential_may_not_act_and_says_why(changed: dict[str, Any], admitted: tuple[str, ...], words: str) -> None:
+    with pytest.raises(ForbiddenError, match=words):
+        check(replace(ANY, **changed), [ClusterName(name) for name in admitted], EDGE, NOW)
