@@ -38,7 +38,7 @@ async def diagnose(address: HubAddress, identity: ClientIdentity, now: datetime)
         return f"the hub at {address.target} cannot be reached: {said}"
     if presented is None:
         return ""
-    return _clock_trouble(presented.certificate, address, now) or _distrust(presented, address) or _own(identity, now)
+    return _clock_trouble(presented.certificate, address, now) or _distrust(presented, address) or _own(address, identity, now)
 
 
 async def _look(host: str, port: int, ca: bytes) -> _Presented | None:
@@ -99,10 +99,14 @@ def _distrust(presented: _Presented, address: HubAddress) -> str:
     )
 
 
-def _own(identity: ClientIdentity, now: datetime) -> str:
-    finding = validity(_readable(identity.certificate), now)
+def _own(address: HubAddress, identity: ClientIdentity, now: datetime) -> str:
+    ours = _readable(identity.certificate)
+    finding = validity(ours, now)
     if finding is not None:
         return f"the hub refused our client certificate, probably because {finding.message}"
+    authorities = {authority.subject_key_id for authority in _readable(address.ca)}
+    if ours and ours[0].authority_key_id not in authorities:
+        return "the hub refused our client certificate: it is from another certificate authority than this hub's"
     return ""
 
 

@@ -90,7 +90,7 @@ async def listen(hub: MemoryHub, *, begins_in: timedelta = timedelta(days=-2), p
 
 
 async def _client(hub: MemoryHub, context: Context) -> MemoryHubClient:
-    pem: bytes = context.auth_context()["x509_pem_cert"][0]
+    (pem,) = context.auth_context()["x509_pem_cert"]
     return MemoryHubClient(hub, ClientIdentity(pem, b""))
 
 
