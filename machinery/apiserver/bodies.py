@@ -1,4 +1,4 @@
-"""Request bodies as documents: JSON and YAML, bounded in size and in what they may unfold to."""
+"""Request bodies as documents: JSON, YAML and the protobuf of a few kinds, bounded in size and in what they may unfold to."""
 
 import asyncio
 from typing import Any
@@ -7,7 +7,9 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from machinery.apiserver.negotiation import ACCEPTED, JSON
+from machinery.apiserver import protobuf
+from machinery.apiserver.messages import MESSAGES
+from machinery.apiserver.negotiation import ACCEPTED, JSON, PROTOBUF
 from machinery.errors import BadRequestError, TooLargeError, UnsupportedMediaTypeError
 
 _YAML = ("application/yaml", "application/x-yaml", "text/yaml")
@@ -50,11 +52,14 @@ async def decode(body: bytes, media: str, expected: str) -> dict[str, Any]:
     """The body as an object of kind `expected`. Raises BadRequestError, UnsupportedMediaTypeError."""
     if media in _YAML:
         return _object(await decode_yaml(body, expected), expected)
-    if media != JSON:
+    if media == JSON:
+        return _object(decode_json(body, expected), expected)
+    message = protobuf.decode(body, MESSAGES) if media == PROTOBUF else None
+    if message is None:
         raise UnsupportedMediaTypeError(
             f"the body of the request was in an unknown format - accepted media types include: {ACCEPTED}"
         )
-    return _object(decode_json(body, expected), expected)
+    return message
 
 
 def decode_json(body: bytes, expected: str) -> Any:

@@ -85,7 +85,6 @@ async def test_claims_can_be_applied_edited_and_deleted(kubectl: Kubectl) -> Non
     assert "NotFound" in await kubectl("get", "clusterclaim", "region.example", fails=True)
 
 
-@pytest.mark.xfail(reason="bodies in Kubernetes protobuf are not read yet", strict=True)
 async def test_a_secret_from_literals_is_stored_and_counted(kubectl: Kubectl) -> None:
     await kubectl("create", "secret", "generic", "s", "--from-literal=a=1", "--from-literal=b=2")
     rows = table(await kubectl("get", "secrets"))
@@ -103,7 +102,6 @@ async def test_plain_secrets_are_encoded_on_arrival(kubectl: Kubectl) -> None:
     assert "stringData" not in stored
 
 
-@pytest.mark.xfail(reason="bodies in Kubernetes protobuf are not read yet", strict=True)
 async def test_namespaces_can_be_made_and_used(kubectl: Kubectl) -> None:
     await kubectl("create", "namespace", "team-a")
     assert table(await kubectl("get", "ns", "team-a", "--no-headers"))[0][:2] == ["team-a", "Active"]
