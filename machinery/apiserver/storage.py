@@ -86,7 +86,8 @@ class EventType(StrEnum):
 class Event:
     """One change as a watcher with a selection sees it: entering the selection is ADDED, leaving it is DELETED.
 
-    With a DELETED comes the object as it last was in the selection, with the revision of the change.
+    With a DELETED comes the object as it last was in the selection, where the storage still knows that, else as it became; the
+    revision is that of the change.
     """
 
     type: EventType

@@ -1,0 +1,323 @@
+"""What every Storage behind the generic API server promises: in memory, and over the hub's services on SQLite."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.apiserver.feed import ChangeFeed
+from hub.apiserver.storage import ServiceStorage
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection, Storage, Stored
+from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, NotFoundError
+from machinery.product import GROUP_SUFFIX
+from machinery.selectors import parse_field_selector, parse_label_selector
+from tests.fakes.databases import sqlite_database
+
+CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
+LEASES = GroupResource("coordination.k8s.io", "leases")
+ADMIN = Actor("admin", ("system:masters",))
+GOLD = Selection(labels=parse_label_selector("tier=gold"))
+QUIET = timedelta(milliseconds=50)
+
+
+@pytest.fixture(params=["memory", "services"])
+async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
+    if request.param == "memory":
+        yield MemoryStorage(bookmark_every=QUIET)
+        return
+    async with sqlite_database(tmp_path).opened(None) as store:
+        feed = ChangeFeed(store)
+        following = asyncio.create_task(feed.run(), name="feed")
+        yield ServiceStorage(store, feed, GROUP_SUFFIX, quiet=QUIET)
+        following.cancel()
+        with suppress(asyncio.CancelledError):
+            await following
+
+
+def cluster(name: str, **labels: str) -> dict[str, Any]:
+    return {
+        "apiVersion": f"cluster.{GROUP_SUFFIX}/v1",
+        "kind": "ManagedCluster",
+        "metadata": {"name": name, "labels": labels},
+        "spec": {"hubAcceptsClient": False, "leaseDurationSeconds": 60},
+    }
+
+
+async def create(storage: Storage, name: str, **labels: str) -> Stored:
+    return await storage.create(CLUSTERS, Key("", name), cluster(name, **labels), ADMIN)
+
+
+async def relabel(storage: Storage, name: str, **labels: str) -> Stored:
+    def change(old: Document) -> Document:
+        return {**old, "metadata": {**old["metadata"], "labels": labels}}
+
+    return await storage.update(CLUSTERS, Key("", name), change, ADMIN)
+
+
+async def remove(storage: Storage, name: str) -> Stored:
+    return await storage.update(CLUSTERS, Key("", name), lambda _old: None, ADMIN)
+
+
+def metadata(stored: Stored) -> Mapping[str, Any]:
+    found: Mapping[str, Any] = json.loads(stored.document)["metadata"]
+    return found
+
+
+def names(items: tuple[Stored, ...]) -> list[str]:
+    return [item.key.name for item in items]
+
+
+async def take(events: AsyncIterator[Event | int], count: int) -> list[tuple[str, str]]:
+    """Type and name of the next `count` events; bookmarks are left out."""
+    told: list[tuple[str, str]] = []
+    async with asyncio.timeout(5):
+        while len(told) < count:
+            event = await anext(events)
+            if isinstance(event, Event):
+                told.append((event.type.value, event.stored.key.name))
+    return told
+
+
+async def test_a_new_object_gets_its_identity_from_the_storage(storage: Storage) -> None:
+    stored = await create(storage, "east")
+
+    assert metadata(stored)["uid"]
+    assert metadata(stored)["creationTimestamp"].endswith("Z")
+    assert metadata(stored)["resourceVersion"] == str(stored.revision)
+    assert await storage.get(CLUSTERS, Key("", "east")) == stored
+
+
+async def test_an_existing_name_is_refused(storage: Storage) -> None:
+    await create(storage, "east")
+
+    with pytest.raises(AlreadyExistsError):
+        await create(storage, "east")
+
+
+async def test_an_absent_object_is_not_found(storage: Storage) -> None:
+    with pytest.raises(NotFoundError):
+        await storage.get(CLUSTERS, Key("", "east"))
+    with pytest.raises(NotFoundError):
+        await relabel(storage, "east", tier="gold")
+
+
+async def test_an_update_ascends_and_keeps_the_identity(storage: Storage) -> None:
+    before = await create(storage, "east")
+
+    after = await relabel(storage, "east", tier="gold")
+
+    assert after.revision > before.revision
+    assert metadata(after)["labels"] == {"tier": "gold"}
+    assert (metadata(after)["uid"], metadata(after)["creationTimestamp"]) == (
+        metadata(before)["uid"],
+        metadata(before)["creationTimestamp"],
+    )
+
+
+async def test_a_change_that_lies_about_the_identity_is_corrected(storage: Storage) -> None:
+    before = await create(storage, "east")
+
+    def lie(old: Document) -> Document:
+        return {**old, "metadata": {**old["metadata"], "uid": "mine", "resourceVersion": "1", "labels": {"a": "b"}}}
+
+    after = await storage.update(CLUSTERS, Key("", "east"), lie, ADMIN)
+
+    assert metadata(after)["uid"] == metadata(before)["uid"]
+    assert metadata(after)["resourceVersion"] == str(after.revision)
+
+
+async def test_a_change_that_changes_nothing_writes_nothing(storage: Storage) -> None:
+    before = await create(storage, "east")
+
+    assert await storage.update(CLUSTERS, Key("", "east"), dict, ADMIN) == before
+    assert await storage.revision() == before.revision
+
+
+async def test_a_change_that_refuses_leaves_the_object_alone(storage: Storage) -> None:
+    before = await create(storage, "east")
+
+    def refuse(_old: Document) -> Document:
+        raise ConflictError("not now")
+
+    with pytest.raises(ConflictError):
+        await storage.update(CLUSTERS, Key("", "east"), refuse, ADMIN)
+    assert await storage.get(CLUSTERS, Key("", "east")) == before
+
+
+async def test_a_removed_object_is_told_once_more_with_the_revision_of_its_end(storage: Storage) -> None:
+    before = await create(storage, "east")
+
+    gone = await remove(storage, "east")
+
+    assert gone.revision > before.revision
+    assert metadata(gone)["uid"] == metadata(before)["uid"]
+    with pytest.raises(NotFoundError):
+        await storage.get(CLUSTERS, Key("", "east"))
+
+
+async def test_a_dry_run_answers_and_stores_nothing(storage: Storage) -> None:
+    shown = await storage.create(CLUSTERS, Key("", "dry"), cluster("dry"), ADMIN, dry_run=True)
+    assert metadata(shown)["name"] == "dry"
+    with pytest.raises(NotFoundError):
+        await storage.get(CLUSTERS, Key("", "dry"))
+
+    stored = await create(storage, "east")
+    await storage.update(CLUSTERS, Key("", "east"), lambda _old: None, ADMIN, dry_run=True)
+    assert await storage.get(CLUSTERS, Key("", "east")) == stored
+
+
+async def test_concurrent_changes_lose_no_update(storage: Storage) -> None:
+    await create(storage, "east")
+
+    def count(old: Document) -> Document:
+        counted = int(old["metadata"]["labels"].get("n", "0")) + 1
+        return {**old, "metadata": {**old["metadata"], "labels": {"n": str(counted)}}}
+
+    await asyncio.gather(*(storage.update(CLUSTERS, Key("", "east"), count, ADMIN) for _ in range(20)))
+
+    assert metadata(await storage.get(CLUSTERS, Key("", "east")))["labels"] == {"n": "20"}
+
+
+async def test_a_list_is_ordered_selected_and_paged(storage: Storage) -> None:
+    for name in ("c", "a", "d", "b"):
+        await create(storage, name, tier="gold" if name != "d" else "iron")
+
+    whole = await storage.list(CLUSTERS, Selection())
+    gold = await storage.list(CLUSTERS, GOLD)
+    one = await storage.list(CLUSTERS, Selection(fields=parse_field_selector("metadata.name=b")))
+    first = await storage.list(CLUSTERS, Selection(), limit=3)
+    rest = await storage.list(CLUSTERS, Selection(), limit=3, after=first.after)
+
+    assert names(whole.items) == ["a", "b", "c", "d"]
+    assert whole.revision == await storage.revision()
+    assert whole.after is None
+    assert names(gold.items) == ["a", "b", "c"]
+    assert names(one.items) == ["b"]
+    assert (names(first.items), first.after) == (["a", "b", "c"], Key("", "c"))
+    assert (names(rest.items), rest.after) == (["d"], None)
+
+
+async def test_a_later_page_shows_the_moment_of_the_first(storage: Storage) -> None:
+    for name in ("a", "b", "c"):
+        await create(storage, name, tier="gold")
+    first = await storage.list(CLUSTERS, GOLD, limit=1)
+    await remove(storage, "b")
+    await relabel(storage, "c", tier="iron")
+    await create(storage, "aa", tier="gold")
+
+    rest = await storage.list(CLUSTERS, GOLD, limit=5, after=first.after, at=first.revision)
+
+    assert names(rest.items) == ["b", "c"]
+    assert rest.revision == first.revision
+
+
+async def test_a_watch_tells_every_later_change_in_order(storage: Storage) -> None:
+    start = (await create(storage, "a")).revision
+    await create(storage, "b")
+
+    async with storage.watch(CLUSTERS, Selection(), after=start) as events:
+        await relabel(storage, "a", tier="gold")
+        await remove(storage, "b")
+
+        assert await take(events, 3) == [("ADDED", "b"), ("MODIFIED", "a"), ("DELETED", "b")]
+
+
+async def test_a_watcher_sees_objects_enter_and_leave_its_selection(storage: Storage) -> None:
+    start = (await create(storage, "a", tier="iron")).revision
+
+    async with storage.watch(CLUSTERS, GOLD, after=start) as events:
+        await relabel(storage, "a", tier="gold")
+        await relabel(storage, "a", tier="gold", more="yes")
+        await relabel(storage, "a", tier="iron")
+        await relabel(storage, "a", tier="iron", more="yes")
+        await create(storage, "b", tier="gold")
+
+        told = await take(events, 4)
+    assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b")]
+
+
+async def test_an_event_carries_the_revision_of_its_change(storage: Storage) -> None:
+    start = (await create(storage, "a", tier="gold")).revision
+    async with storage.watch(CLUSTERS, GOLD, after=start) as events:
+        left = await relabel(storage, "a", tier="iron")
+        async with asyncio.timeout(5):
+            while not isinstance(event := await anext(events), Event):
+                pass
+
+    assert event.stored.revision == left.revision
+    assert metadata(event.stored)["resourceVersion"] == str(left.revision)
+
+
+async def test_a_quiet_watch_tells_how_far_it_is(storage: Storage) -> None:
+    start = (await create(storage, "a", tier="iron")).revision
+    async with storage.watch(CLUSTERS, GOLD, after=start) as events:
+        newest = (await create(storage, "b", tier="iron")).revision
+        async with asyncio.timeout(5):
+            while (told := await anext(events)) != newest:
+                assert not isinstance(told, Event)
+
+
+async def test_watchers_of_other_resources_are_left_alone(storage: Storage) -> None:
+    start = await storage.revision()
+    async with storage.watch(LEASES, Selection(), after=start) as events:
+        newest = (await create(storage, "a")).revision
+        async with asyncio.timeout(5):
+            while (told := await anext(events)) != newest:
+                assert not isinstance(told, Event)
+
+
+async def test_waiting_ends_when_the_revision_is_visible(storage: Storage) -> None:
+    now = (await create(storage, "a")).revision
+    waiting = asyncio.ensure_future(storage.wait_for(now + 1))
+    await asyncio.sleep(0)
+    assert not waiting.done()
+
+    await create(storage, "b")
+
+    await asyncio.wait_for(waiting, 5)
+
+
+async def test_memory_forgets_what_is_compacted() -> None:
+    storage = MemoryStorage()
+    first = await create(storage, "a")
+    page = await storage.list(CLUSTERS, Selection(), limit=1)
+    last = await create(storage, "b")
+
+    storage.compact(last.revision)
+
+    with pytest.raises(ExpiredError):
+        async with storage.watch(CLUSTERS, Selection(), after=first.revision):
+            pass
+    with pytest.raises(ExpiredError):
+        await storage.list(CLUSTERS, Selection(), after=Key("", "a"), at=page.revision)
+
+
+async def test_memory_keeps_the_last_changes_only() -> None:
+    storage = MemoryStorage(history=2)
+    first = await create(storage, "a")
+    second = await create(storage, "b")
+    for name in ("c", "d"):
+        await create(storage, name)
+
+    with pytest.raises(ExpiredError):
+        async with storage.watch(CLUSTERS, Selection(), after=first.revision):
+            pass
+    async with storage.watch(CLUSTERS, Selection(), after=second.revision) as events:
+        assert await take(events, 2) == [("ADDED", "c"), ("ADDED", "d")]
+
+
+async def test_a_watcher_that_is_too_slow_is_told_so() -> None:
+    storage = MemoryStorage(queue=2)
+    async with storage.watch(CLUSTERS, Selection(), after=1) as events:
+        for name in ("a", "b", "c"):
+            await create(storage, name)
+
+        assert await take(events, 2) == [("ADDED", "a"), ("ADDED", "b")]
+        with pytest.raises(ExpiredError, match="too slow"):
+            await anext(events)
