@@ -14,7 +14,6 @@ from hollow.illness import ADMIN_PATH
 from hollow.objects import KUBERNETES_VERSION, Shape
 from machinery import product
 from machinery.errors import MusterError
-from machinery.kube.client import KubeClient
 
 T = TypeVar("T")
 
@@ -111,6 +110,8 @@ async def _serve(fleet: Fleet) -> None:
 
 
 async def _switch(kubeconfig: Path, wanted: Faults | None) -> dict[str, object]:
+    from machinery.kube.client import KubeClient  # noqa: PLC0415 - it is half of the start-up time, and `serve` needs none
+
     async with await KubeClient.from_file(kubeconfig) as client:
         if wanted is None:
             return await client.get(ADMIN_PATH)
