@@ -1,7 +1,7 @@
 """Who may do what on the HTTPS door: few rules, fixed, from the names in the certificate. TODO(#3): RBAC with access reviews.
 
 - `system:masters` may do everything.
-- An agent may get and watch its own ManagedCluster.
+- An agent may get and watch its own ManagedCluster, by its path or selected by its name.
 - Whoever is known may look at discovery; anybody at version and health.
 """
 
@@ -35,7 +35,7 @@ class StaticAuthorizer(Authorizer):
             and (attributes.group, attributes.resource) == (self._clusters, "managedclusters")
             and not attributes.subresource
             and attributes.verb in ("get", "list", "watch")
-            and attributes.name == agent[0]
+            and (attributes.name or attributes.selected_name) == agent[0]
         )
 
 

@@ -1,38 +1,65 @@
-"""Whether an address can stand in a kubeconfig for another machine."""
+"""Which addresses lead to the hub from another machine, and which only here."""
 
-import ipaddress
+import socket
+from ipaddress import IPv4Address, IPv4Network, IPv6Address, ip_address
 
-SETTINGS = {"grpc": ("--grpc-advertised", "--grpc-server"), "https": ("--https-advertised", "--server")}
-
-
-def refusal(host: str, port_name: str, *, pod_addresses: tuple[str, ...] = ()) -> str | None:
-    """Why `host` will not do for another machine, with the setting and the flag that change it; None: it will.
-
-    `port_name` is `grpc` or `https`; `pod_addresses` are those the hub says it has as a pod.
-    """
-    what = _trouble(host, pod_addresses)
-    if what is None:
-        return None
-    setting, flag = SETTINGS[port_name]
-    return (
-        f"the hub's {port_name} address {host} is {what}, which no other machine can reach: "
-        f"start the hub with {setting} HOST:PORT, give {flag} here, or --allow-loopback for an agent on this machine"
-    )
+USUAL_POD_NETWORKS = (IPv4Network("10.244.0.0/16"), IPv4Network("10.42.0.0/16"))
+"""What flannel, kubeadm's examples and k3s give to pods."""
+INSIDE_NAMES = (".svc", ".cluster.local", ".pod")
 
 
-def _trouble(host: str, pod_addresses: tuple[str, ...]) -> str | None:
-    if host in {"", "localhost"} or host.endswith(".localhost"):
-        return "a loopback address"
-    if host.endswith((".svc", ".cluster.local")):
-        return "a name inside a Kubernetes cluster"
-    try:
-        address = ipaddress.ip_address(host.strip("[]"))
-    except ValueError:
-        return None
+def unreachable(host: str) -> str | None:
+    """What keeps `host` from being an address for another machine, as in "is ..."; None: nothing that can be told from it."""
+    name = host.strip("[]").rstrip(".").lower()
+    address = _address(name)
+    if address is None:
+        return _unreachable_name(name)
+    if isinstance(address, IPv6Address) and address.ipv4_mapped:
+        address = address.ipv4_mapped
     kinds = (
-        ("a loopback address", address.is_loopback),
-        ("the unspecified address", address.is_unspecified),
-        ("a link-local address", address.is_link_local),
-        ("a pod address", address in {ipaddress.ip_address(pod) for pod in pod_addresses}),
+        ("a loopback address, which every machine takes for itself", address.is_loopback),
+        ("the unspecified address, which one listens on and nobody can connect to", address.is_unspecified),
+        ("a link-local address, which is valid on one network segment only", address.is_link_local),
+        ("a multicast address, which belongs to no single machine", address.is_multicast),
+        ("an address of a usual pod network, valid inside one Kubernetes cluster only", _is_pod(address)),
     )
     return next((kind for kind, applies in kinds if applies), None)
+
+
+def _is_pod(address: IPv4Address | IPv6Address) -> bool:
+    return any(address in network for network in USUAL_POD_NETWORKS)
+
+
+def _unreachable_name(name: str) -> str | None:
+    if not name:
+        return "empty"
+    if name == "localhost" or name.endswith(".localhost"):
+        return "a loopback address, which every machine takes for itself"
+    if name.endswith(INSIDE_NAMES):
+        return "a name that only resolves inside one Kubernetes cluster"
+    return None
+
+
+def _address(name: str) -> IPv4Address | IPv6Address | None:
+    """The address that `name` spells, in any spelling that the C library takes (`127.1`, `0x7f000001`)."""
+    try:
+        return ip_address(name.partition("%")[0])
+    except ValueError:
+        pass
+    try:
+        return ip_address(socket.inet_aton(name))
+    except OSError:
+        return None
+
+
+def split_host(address: str) -> tuple[str, int | None]:
+    """Host and port of `host:port`, `[v6]:port` or a bare host. Raises ValueError."""
+    text = address.strip()
+    if not text or any(character.isspace() or character in "/@" for character in text):
+        raise ValueError(f'"{address}" is not host:port')
+    host, colon, port = text.rpartition(":")
+    if not colon or text.endswith("]"):
+        return text.strip("[]"), None
+    if not port.isdecimal() or not 0 < int(port) < 2**16:  # a port is 16 bits
+        raise ValueError(f'"{address}" is not host:port')
+    return host.strip("[]"), int(port)

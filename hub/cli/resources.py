@@ -1,53 +1,89 @@
-"""The kinds that hubctl knows, by the names people give them."""
+"""What hubctl can name, by the words that people use, and where it lies on the HTTPS door."""
 
 from dataclasses import dataclass
+from urllib.parse import quote
 
-from hub.cli.errors import CliError
+from hub.cli.failures import CommandError
 from machinery.product import GROUP_SUFFIX
+
+CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
 
 
 @dataclass(frozen=True, slots=True)
-class Kind:
-    """`path` is the collection's; `wide` shows the wide columns unless told otherwise."""
+class Resource:
+    """A kind of object as hubctl shows it; `wide`: all columns by default."""
 
-    names: tuple[str, ...]
-    path: str
+    words: tuple[str, ...]
+    """What people call it; the first is how it is listed."""
+    group_version: str
+    plural: str
+    kind: str
     noun: str
     wide: bool = False
+    namespaced: bool = False
+    watchable: bool = True
 
-    def object_path(self, name: str) -> str:
-        return f"{self.path}/{name}"
+    @property
+    def path(self) -> str:
+        return f"/apis/{self.group_version}/{self.plural}"
+
+    def of(self, name: str, namespace: str = "") -> str:
+        """The path of one object."""
+        if not self.namespaced:
+            return f"{self.path}/{quote(name, safe='')}"
+        return f"{self.within(namespace)}/{quote(name, safe='')}"
+
+    def within(self, namespace: str) -> str:
+        """The path of all objects in a namespace, or with "" in all of them."""
+        if not namespace:
+            return self.path
+        return f"/apis/{self.group_version}/namespaces/{quote(namespace, safe='')}/{self.plural}"
+
+    @property
+    def qualified(self) -> str:
+        """As in `-o name`."""
+        return f"{self.kind.lower()}.{self.group_version.partition('/')[0]}"
 
 
-CLUSTERS = Kind(
+CLUSTERS = Resource(
     ("clusters", "cluster", "managedclusters", "managedcluster", "mcl", "mcls"),
-    f"/apis/cluster.{GROUP_SUFFIX}/v1/managedclusters",
+    f"cluster.{GROUP_SUFFIX}/v1",
+    "managedclusters",
+    "ManagedCluster",
     "cluster",
     wide=True,
 )
-REQUESTS = Kind(
+REQUESTS = Resource(
     ("csr", "csrs", "certificatesigningrequests", "certificatesigningrequest"),
-    "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    "certificates.k8s.io/v1",
+    "certificatesigningrequests",
+    "CertificateSigningRequest",
     "certificate request",
 )
-CREDENTIALS = Kind(
+CREDENTIALS = Resource(
     ("bootstrap-credentials", "bootstrap-credential", "bootstrapcredentials", "bootstrapcredential"),
-    f"/apis/hub.{GROUP_SUFFIX}/v1alpha1/bootstrapcredentials",
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "bootstrapcredentials",
+    "BootstrapCredential",
     "bootstrap credential",
+    watchable=False,
 )
-ADDONS = Kind(
+ADDONS = Resource(
     ("addons", "addon", "managedclusteraddons", "managedclusteraddon", "mca"),
-    f"/apis/addon.{GROUP_SUFFIX}/v1beta1/managedclusteraddons",
+    f"addon.{GROUP_SUFFIX}/v1beta1",
+    "managedclusteraddons",
+    "ManagedClusterAddOn",
     "add-on",
+    namespaced=True,
 )
-LEASES = Kind(("leases", "lease"), "/apis/coordination.k8s.io/v1/leases", "lease")
+LEASES = Resource(("leases", "lease"), "coordination.k8s.io/v1", "leases", "Lease", "lease", namespaced=True)
 ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES)
 
 
-def kind_named(word: str) -> Kind:
-    """Raises CliError with the words that are known."""
-    for kind in ALL:
-        if word.lower() in kind.names:
-            return kind
-    known = ", ".join(kind.names[0] for kind in ALL)
-    raise CliError(f'there is no kind "{word}": use one of {known}', exit_code=2)
+def resource_named(word: str) -> Resource:
+    """Raises CommandError with the words that are known."""
+    for resource in ALL:
+        if word.lower() in resource.words:
+            return resource
+    known = ", ".join(resource.words[0] for resource in ALL)
+    raise CommandError(f'there is no kind "{word}": use one of {known}', code=2)

@@ -1,50 +1,61 @@
-"""The hub's Table answers, printed as kubectl prints them."""
+"""Tables on a terminal: columns as kubectl aligns them, colours only for people, nothing that moves the cursor."""
 
-from collections.abc import Iterable, Mapping, Sequence
+import os
+import sys
+from collections.abc import Sequence
 from typing import Any
 
 GAP = "   "
+COLORS = {"true": "32", "false": "31", "unknown": "33", "(no session)": "31"}
+COLORED = frozenset(("AVAILABLE", "AGENT", "STATUS"))
 
 
-class TablePrinter:
-    """Prints rows under one header; later rows (of a watch) keep the widths, and grow them where they must."""
-
-    def __init__(self, *, wide: bool) -> None:
-        self._wide = wide
-        self._widths: list[int] = []
-        self._chosen: list[int] = []
-        self._namespaced = False
-
-    def lines(self, table: Mapping[str, Any]) -> list[str]:
-        """The lines of a Table, a header first when the table has column definitions and none was printed yet."""
-        definitions: Sequence[Mapping[str, Any]] = table.get("columnDefinitions") or ()
-        rows: Sequence[Mapping[str, Any]] = table.get("rows") or ()
-        header: list[list[str]] = []
-        if definitions and not self._chosen:
-            self._chosen = [at for at, column in enumerate(definitions) if self._wide or not column.get("priority")]
-            self._namespaced = any((row.get("object") or {}).get("metadata", {}).get("namespace") for row in rows)
-            names = [str(definitions[at]["name"]).upper() for at in self._chosen]
-            header = [["NAMESPACE", *names] if self._namespaced else names]
-        lines = header + [self._cells(row) for row in rows]
-        self._widen(lines)
-        return [self._line(line) for line in lines]
-
-    def _cells(self, row: Mapping[str, Any]) -> list[str]:
-        cells = [_text(row["cells"][at]) for at in self._chosen if at < len(row["cells"])]
-        namespace = str((row.get("object") or {}).get("metadata", {}).get("namespace") or "")
-        return [namespace, *cells] if self._namespaced else cells
-
-    def _widen(self, lines: Iterable[Sequence[str]]) -> None:
-        for line in lines:
-            self._widths += [0] * (len(line) - len(self._widths))
-            self._widths = [max(width, len(line[at])) if at < len(line) else width for at, width in enumerate(self._widths)]
-
-    def _line(self, cells: Sequence[str]) -> str:
-        return GAP.join(cell.ljust(width) for cell, width in zip(cells, self._widths, strict=False)).rstrip()
+def printable(text: str) -> str:
+    """`text` on one line, without control characters: what agents report is shown, never obeyed by the terminal."""
+    return "".join(character if character.isprintable() else " " for character in text)
 
 
-def _text(cell: Any) -> str:
-    """As kubectl: nothing for an absent value, lower-case booleans."""
+def shown(cell: Any) -> str:
+    """A cell's value as text."""
     if cell is None:
         return ""
-    return str(cell).lower() if isinstance(cell, bool) else str(cell)
+    if isinstance(cell, bool):
+        return "true" if cell else "false"
+    return printable(str(cell))
+
+
+def wants_color() -> bool:
+    """Only on a terminal, and never with NO_COLOR."""
+    return sys.stdout.isatty() and not os.environ.get("NO_COLOR")
+
+
+class Layout:
+    """Columns and their widths. Rows that come later keep what is there and widen only themselves."""
+
+    def __init__(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, color: bool = False) -> None:
+        self._titles = [title.upper() for title in titles]
+        lengths = [[len(title) for title in self._titles], *([len(cell) for cell in row] for row in rows)]
+        self._widths = [max(column) for column in zip(*lengths, strict=True)]
+        self._color = color
+
+    @property
+    def header(self) -> str:
+        return self._line(self._titles, color=False)
+
+    def row(self, cells: Sequence[str]) -> str:
+        return self._line(cells, color=self._color)
+
+    def _line(self, cells: Sequence[str], *, color: bool) -> str:
+        last = len(cells) - 1
+        parts = []
+        for index, cell in enumerate(cells):
+            text = cell if index == last else cell.ljust(self._widths[index])
+            code = COLORS.get(cell.lower()) if color and self._titles[index] in COLORED else None
+            parts.append(f"\x1b[{code}m{text}\x1b[0m" if code else text)
+        return GAP.join(parts).rstrip()
+
+
+def table(titles: Sequence[str], rows: Sequence[Sequence[str]], *, indent: str = "", color: bool = False) -> list[str]:
+    """A whole table as lines."""
+    layout = Layout(titles, rows, color=color)
+    return [indent + line for line in (layout.header, *map(layout.row, rows))]

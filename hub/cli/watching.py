@@ -1,49 +1,83 @@
-"""`hubctl get … -w`: a table that goes on, across broken connections and restarts of the hub."""
+"""A watch that outlives connections: it reconnects, resumes by resourceVersion, and lists again when that is too old."""
 
 import time
 from collections.abc import Iterator, Mapping
-from typing import Any
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any, Protocol
 
-from hub.cli.connection import TABLE, Door
-from hub.cli.errors import CliError, RefusedError
+import click
 
-RETRY_SECONDS = 0.5
+from hub.cli.client import HubClient
+from hub.cli.failures import CommandError, ConnectionLostError
+from machinery.backoff import Backoff
+
 TOO_OLD = frozenset(("Expired", "Gone"))
+TEMPORARY = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
 
 
-def tables(door: Door, path: str, query: Mapping[str, str]) -> Iterator[dict[str, Any]]:
-    """The list as a Table, then a Table per change, without end. Raises CliError when the first list fails."""
-    first = door.get(path, query, accept=TABLE)
-    yield first
-    revision = first["metadata"]["resourceVersion"]
+class Printer(Protocol):
+    """Where a watch's objects go."""
+
+    @property
+    def accept(self) -> str: ...
+
+    def first(self, answer: dict[str, Any]) -> None: ...
+
+    def event(self, kind: str, answer: dict[str, Any]) -> None: ...
+
+
+class _ExpiredPlaceError(Exception):
+    """The place to resume from is too old."""
+
+
+@dataclass(frozen=True, slots=True)
+class Watched:
+    """A list that was shown, and how it was asked for: what the watch goes on from."""
+
+    path: str
+    query: Mapping[str, str]
+    answer: Mapping[str, Any]
+
+
+def follow(client: HubClient, shown: Watched, printer: Printer) -> None:
+    """Prints changes after the list, until interrupted. Raises CommandError for what no second try mends."""
+    place = str(shown.answer["metadata"]["resourceVersion"])
+    pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
     while True:
         try:
-            for event in door.watch(path, {**query, "resourceVersion": revision, "allowWatchBookmarks": "true"}, accept=TABLE):
-                table = event["object"]
-                _check(event)
-                revision = _revision(table) or revision
-                if event["type"] != "BOOKMARK":
-                    yield table
-        except RefusedError as error:
-            if error.reason not in TOO_OLD:
+            for kind, found in _events(client, shown, place, printer.accept):
+                pauses.reset()
+                place = str(found["metadata"].get("resourceVersion") or place)
+                if kind != "BOOKMARK":
+                    printer.event(kind, found)
+        except _ExpiredPlaceError:
+            answer = client.get(shown.path, accept=printer.accept, **shown.query)
+            place = str(answer["metadata"]["resourceVersion"])
+            click.echo("hubctl: the watch was away too long to resume; all is shown again", err=True)
+            printer.first(answer)
+        except CommandError as error:
+            if not isinstance(error, ConnectionLostError) and error.reason not in TEMPORARY:
                 raise
-            again = door.get(path, query, accept=TABLE)
-            revision = again["metadata"]["resourceVersion"]
-            yield again
-        except CliError:
-            time.sleep(RETRY_SECONDS)
+            if not pauses.failures:
+                click.echo(f"hubctl: {error.sentence}; trying again", err=True)
+            time.sleep(pauses.next().total_seconds())
 
 
-def _check(event: Mapping[str, Any]) -> None:
-    if event["type"] == "ERROR":
-        status = event["object"]
-        raise RefusedError(str(status.get("message")), str(status.get("reason")))
+def _events(client: HubClient, shown: Watched, place: str, accept: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Pairs of type and object. Raises _ExpiredPlaceError, CommandError."""
+    asked = {**shown.query, "watch": "1", "allowWatchBookmarks": "true", "resourceVersion": place}
+    try:
+        for event in client.stream(shown.path, asked, accept=accept):
+            kind, found = str(event.get("type")), event.get("object") or {}
+            _check(kind, found)
+            yield kind, found
+    except CommandError as error:
+        if error.reason in TOO_OLD:
+            raise _ExpiredPlaceError from None
+        raise
 
 
-def _revision(table: Mapping[str, Any]) -> str | None:
-    for row in table.get("rows") or ():
-        revision = (row.get("object") or {}).get("metadata", {}).get("resourceVersion")
-        if revision:
-            return str(revision)
-    found = (table.get("metadata") or {}).get("resourceVersion")
-    return str(found) if found else None
+def _check(kind: str, found: Mapping[str, Any]) -> None:
+    if kind == "ERROR":
+        raise CommandError(str(found.get("message")), reason=str(found.get("reason")))

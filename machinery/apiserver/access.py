@@ -23,6 +23,8 @@ class Attributes:
     subresource: str = ""
     namespace: str = ""
     name: str = ""
+    selected_name: str = ""
+    """Of a list or watch whose field selector leaves one name: that name, as Kubernetes' authorizers see it."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,7 +37,17 @@ def _resource(method: str, path: str, query: Mapping[str, str], group_version: t
         subresource=subresource,
         namespace=namespace,
         name=name,
+        selected_name="" if name else _selected_name(query.get("fieldSelector", "")),
     )
+
+
+def _selected_name(field_selector: str) -> str:
+    """The name in `metadata.name=NAME`; "" when the selector says anything else there."""
+    for term in field_selector.split(","):
+        field, _, value = term.replace("==", "=").partition("=")
+        if field == "metadata.name":
+            return value
+    return ""
 
 
 def _verb(method: str, name: str, *, watched: bool) -> str:

@@ -5,6 +5,7 @@ from typing import Any
 from hub.domain import document as doc
 from machinery.apiserver.resource import Column, Resource, Row
 from machinery.apiserver.storage import Storage
+from machinery.apiserver.tables import AGE
 
 TEXT: dict[str, Any] = {"type": "string"}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
@@ -63,7 +64,7 @@ COLUMNS = (
     Column("Uses", _uses, description="Cluster names admitted, of how many."),
     Column("Phase", lambda row: doc.mapping(row.document, "status").get("phase"), description="Whether it still admits."),
     Column("Expires", lambda row: doc.mapping(row.document, "status").get("expirationTimestamp"), description="Until when."),
-    Column("Age", lambda row: doc.mapping(row.document, "metadata").get("creationTimestamp"), type="date"),
+    AGE,
 )
 
 

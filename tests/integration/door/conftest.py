@@ -1,16 +1,38 @@
-"""A store on SQLite, and the door's storage over it with its feed running."""
+"""A store on SQLite, the door's storage over it, and the whole door on a real port with real certificates."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import suppress
+import os
+import sys
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from hub.apiserver.credentials import HubAddress
+from hub.apiserver.door import Door, build_door
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
+from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.issuer import LocalIssuer, ServingNames
+from hub.ports import Issuer, Transaction
+from hub.services import certificates, operators
 from hub.store import SqlStore
+from machinery import kubeconfig, pki
+from machinery.apiserver.serving import serve
+from machinery.clock import SystemClock
+from machinery.errors import UnauthorizedError
+from machinery.identity import AgentId, ClusterName, HubId, agent_subject
 from machinery.product import GROUP_SUFFIX
+from machinery.tasks import GuardedTasks
+from machinery.tls import Serving
+
+LIFETIMES = Lifetimes()
+HUB_ID = HubId("3f9f6a3e-58a6-4b6c-9a0e-1f5c3c2b7d11")
+ROOT = Path(__file__).parents[3]
 
 
 @pytest.fixture
@@ -39,3 +61,130 @@ async def feed(store: SqlStore) -> AsyncIterator[ChangeFeed]:
 @pytest.fixture
 def storage(store: SqlStore, feed: ChangeFeed) -> ServiceStorage:
     return ServiceStorage(store, feed, GROUP_SUFFIX)
+
+
+@dataclass(frozen=True)
+class Ended:
+    """What a program said and how it ended."""
+
+    code: int
+    out: str
+    err: str
+
+
+@dataclass
+class HubUnderTest:
+    """A hub's HTTPS door over a data directory; `stop` and `start` keep port and files."""
+
+    folder: Path
+    advertised: str = "127.0.0.1"
+    port: int = 0
+    store: SqlStore = field(init=False)
+    issuer: LocalIssuer = field(init=False)
+    door: Door = field(init=False)
+    _running: AsyncExitStack | None = None
+
+    async def start(self) -> None:
+        async with AsyncExitStack() as stack:
+            now, clock = datetime.now(UTC), SystemClock()
+            self.store = SqlStore(f"sqlite:///{self.folder / 'hub.db'}")
+            stack.push_async_callback(self.store.close)
+            await self.store.open()
+            self.issuer = LocalIssuer.open(self.folder, LIFETIMES, now)
+            names = ServingNames(("localhost", "hub.example.org"), ("127.0.0.1",))
+            serving = Serving(self.issuer.serving(self.folder, names, LIFETIMES, now))
+            address = HubAddress(HUB_ID, f"https://{self.advertised}:6443", f"{self.advertised}:8443")
+            self.door = build_door(self.store, self.issuer, self._identify, address, clock=clock)
+            tasks = await stack.enter_async_context(GuardedTasks("hub"))
+            tasks.start("door", self.door.run())
+            listening = await serve(self.door.application(), "127.0.0.1", self.port, serving.context)
+            stack.push_async_callback(listening.close)
+            self.port = listening.port
+            self._running = stack.pop_all()
+
+    async def stop(self) -> None:
+        if self._running is not None:
+            running, self._running = self._running, None
+            await running.aclose()
+
+    async def _identify(self, certificate: bytes) -> CertificateRecord:
+        record = await self.store.read(certificates.resolve, pki.parse_certificate(certificate).serial)
+        if record is None or not record.is_open(datetime.now(UTC)):
+            raise UnauthorizedError("unknown or revoked")
+        return record
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self.port}"
+
+    def kubeconfig(self, name: str, issued: IssuedCertificate, key: bytes, **entry: Any) -> Path:
+        """A kubeconfig file for a certificate."""
+        fields = {"name": "muster", "server": self.server, "certificate_authority": self.issuer.trust_bundle, **entry}
+        content = kubeconfig.write_kubeconfig(
+            kubeconfig.ClusterEntry(**fields), kubeconfig.Credential(issued.chain, key), user=name
+        )
+        path = self.folder / f"{name}.kubeconfig"
+        path.write_bytes(content)
+        return path
+
+    async def admin(self) -> Path:
+        path = self.folder / "admin.kubeconfig"
+        if path.exists():
+            return path
+        key = pki.generate_key()
+        issued = await self.store.run(operators.admit, "admin", pki.public_key_of(key), self.issuer, LIFETIMES)
+        return self.kubeconfig("admin", issued, key)
+
+    async def agent(self, cluster: str) -> Path:
+        """The kubeconfig of an agent of `cluster`."""
+        key = pki.generate_key()
+        issued = await self.store.run(_sign_agent, self.issuer, ClusterName(cluster), pki.public_key_of(key))
+        return self.kubeconfig(f"agent-{cluster}", issued, key)
+
+    async def hubctl(self, *arguments: str, path: Path | None = None, **environment: str) -> Ended:
+        """Runs hubctl as a process with the admin kubeconfig, or `path`."""
+        chosen = path or await self.admin()
+        return await run(sys.executable, "-m", "hub.cli", *arguments, HUBCTL_KUBECONFIG=str(chosen), **environment)
+
+    async def kubectl(self, *arguments: str, path: Path | None = None) -> Ended:
+        chosen = path or await self.admin()
+        return await run("kubectl", f"--kubeconfig={chosen}", f"--cache-dir={self.folder / 'cache'}", *arguments)
+
+
+def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_key: bytes) -> IssuedCertificate:
+    agent = AgentId("bcdfg")
+    profile = Profile(
+        Purpose.AGENT, agent_subject(cluster, agent), public_key, tx.now - LIFETIMES.backdate, tx.now + LIFETIMES.agent
+    )
+    return certificates.sign(tx, issuer, profile, Holder(cluster=cluster, agent=agent))
+
+
+def environment(**more: str) -> Mapping[str, str]:
+    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+    return {**kept, "PYTHONPATH": str(ROOT), **more}
+
+
+async def run(*command: str, **variables: str) -> Ended:
+    process = await asyncio.create_subprocess_exec(
+        *command,
+        stdin=asyncio.subprocess.DEVNULL,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.PIPE,
+        env=environment(**variables),
+    )
+    try:
+        async with asyncio.timeout(30):
+            out, err = await process.communicate()
+    except BaseException:
+        process.kill()
+        await process.wait()
+        raise
+    return Ended(process.returncode or 0, out.decode(), err.decode())
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
+    running = HubUnderTest(tmp_path)
+    await running.start()
+    yield running
+    await running.stop()

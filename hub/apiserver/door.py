@@ -1,0 +1,122 @@
+"""The HTTPS door, put together: the hub's API groups on the generic API server."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Any
+
+from aiohttp import web
+
+from hub.apiserver.authentication import CertificateAuthenticator, Identify
+from hub.apiserver.authorization import StaticAuthorizer
+from hub.apiserver.credentials import CredentialStorage, HubAddress
+from hub.apiserver.extras import heartbeat_extras
+from hub.apiserver.feed import ChangeFeed
+from hub.apiserver.kinds.addon import managed_cluster_add_on
+from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
+from hub.apiserver.kinds.managedcluster import managed_cluster
+from hub.apiserver.leases import LeaseStorage
+from hub.apiserver.storage import ServiceStorage
+from hub.domain.certificate import Lifetimes
+from hub.domain.change import MANAGED_CLUSTERS
+from hub.domain.change import Key as StoreKey
+from hub.ports import Issuer, Store, Transaction
+from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
+from machinery.apiserver.kinds.coordination import LEASE
+from machinery.apiserver.resource import Group, Resource
+from machinery.apiserver.server import ApiServer, Limits
+from machinery.apiserver.storage import Storage
+from machinery.clock import Clock
+from machinery.product import GROUP_SUFFIX, NAME, version
+
+KUBERNETES = ("1", "36")
+"""The version of Kubernetes whose answers this door gives."""
+STANDING_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease"))
+
+
+@dataclass(frozen=True, slots=True)
+class Door:
+    """The parts of the door that `app` runs: `feed.run` while it serves, `server.stop_watches` before it closes."""
+
+    server: ApiServer
+    feed: ChangeFeed
+
+    def application(self) -> web.Application:
+        return self.server.application()
+
+    async def run(self) -> None:
+        """Follows the change log for the watchers; runs as long as the door serves."""
+        await self.feed.run()
+
+    def stop_watches(self) -> None:
+        self.server.stop_watches()
+
+
+def build_door(
+    store: Store,
+    issuer: Issuer,
+    identify: Identify,
+    address: HubAddress,
+    *,
+    clock: Clock,
+    lifetimes: Lifetimes | None = None,
+    checks: Iterable[HealthCheck] = (),
+    group_suffix: str = GROUP_SUFFIX,
+    limits: Limits | None = None,
+) -> Door:
+    """The door over a store. `identify` is `hub.access`'s answer to a certificate."""
+    feed = ChangeFeed(store)
+    objects = ServiceStorage(store, feed, group_suffix)
+    credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
+    server = ApiServer(
+        _groups(store, group_suffix, credentials, LeaseStorage(store, feed, objects, clock)),
+        objects,
+        authenticator=CertificateAuthenticator(identify),
+        authorizer=StaticAuthorizer(group_suffix),
+        clock=clock,
+        version=version_document(),
+        checks=checks,
+        namespaces=_namespaces(store),
+        limits=limits,
+    )
+    return Door(server, feed)
+
+
+def _groups(store: Store, group_suffix: str, credentials: Storage, leases: Storage) -> list[Group]:
+    resources: tuple[Resource, ...] = (
+        CERTIFICATE_SIGNING_REQUEST,
+        replace(LEASE, storage=leases),
+        managed_cluster(group_suffix, heartbeat_extras(store)),
+        managed_cluster_add_on(group_suffix),
+        bootstrap_credential(group_suffix, credentials),
+    )
+    return [Group(resource.group, (resource,)) for resource in resources]
+
+
+def _namespaces(store: Store) -> Any:
+    """A cluster's namespace exists while its ManagedCluster does. TODO(#3): Namespaces as objects."""
+
+    async def exists(name: str) -> bool:
+        return name in STANDING_NAMESPACES or await store.read(_is_cluster, name)
+
+    return exists
+
+
+def _is_cluster(tx: Transaction, name: str) -> bool:
+    return tx.objects.get(MANAGED_CLUSTERS, StoreKey("", name)) is not None
+
+
+def version_document() -> dict[str, str]:
+    """The answer of /version: what of Kubernetes is spoken here, and by whom."""
+    major, minor = KUBERNETES
+    return {
+        "major": major,
+        "minor": minor,
+        "gitVersion": f"v{major}.{minor}.0+{NAME}.{version().replace('+', '.')}",
+        "gitCommit": "",
+        "gitTreeState": "clean",
+        "buildDate": "1970-01-01T00:00:00Z",
+        "goVersion": "",
+        "compiler": "",
+        "platform": "",
+    }

@@ -1,0 +1,94 @@
+"""hubctl accept, deny and delete: an operator's word on whole clusters."""
+
+from typing import Any
+
+import click
+
+from hub.cli.certificates import pending_requests
+from hub.cli.client import MERGE_PATCH, HubClient
+from hub.cli.connection import connected
+from hub.cli.failures import CommandError
+from hub.cli.resources import CLUSTERS, resource_named
+from hub.cli.several import each
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@connected
+def accept(client: HubClient, names: tuple[str, ...]) -> None:
+    """Accept clusters into the fleet.
+
+    Accepting and approving a cluster's certificate are two decisions, in any order; a cluster needs both.
+
+    \b
+    Examples:
+      hubctl accept edge1
+      hubctl accept edge1 edge2
+    """
+
+    def act(name: str) -> None:
+        _set_accepted(client, name, accepted=True)
+        waiting = pending_requests(client, name)
+        if waiting:
+            click.echo(f'its certificate request {waiting[0]} waits: "hubctl certificate approve {name}"')
+
+    each(names, act)
+
+
+@click.command()
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@connected
+def deny(client: HubClient, names: tuple[str, ...]) -> None:
+    """Deny clusters: they stay known, and may neither report nor renew their certificate.
+
+    \b
+    Examples:
+      hubctl deny edge1
+    """
+    each(names, lambda name: _set_accepted(client, name, accepted=False))
+
+
+@click.command()
+@click.argument("kind")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons and leases: the cluster they belong to.")
+@connected
+def delete(client: HubClient, kind: str, names: tuple[str, ...], namespace: str) -> None:
+    """Delete objects from the hub. KIND is one of those of `hubctl get`.
+
+    A deleted cluster's certificates are revoked; the cluster itself stays as it is. A deleted bootstrap credential is revoked.
+
+    \b
+    Examples:
+      hubctl delete cluster edge1
+      hubctl delete csr edge1-x7k2p
+    """
+    resource = resource_named(kind)
+    if resource.namespaced and not namespace:
+        raise CommandError(f"an {resource.noun} is found by its cluster too: give -n CLUSTER", code=2)
+
+    def act(name: str) -> None:
+        answer = client.request("DELETE", resource.of(name, namespace))
+        held: Any = (answer.get("metadata") or {}).get("finalizers")
+        if held:
+            click.echo(f'{resource.noun} "{name}" is being deleted; it goes when {", ".join(map(str, held))} let go')
+        else:
+            click.echo(f'{resource.noun} "{name}" deleted')
+
+    each(names, act)
+
+
+def _set_accepted(client: HubClient, name: str, *, accepted: bool) -> None:
+    before = client.get(CLUSTERS.of(name))
+    word = "accepted" if accepted else "denied"
+    if (before.get("spec") or {}).get("hubAcceptsClient") is accepted and (accepted or _was_judged(before)):
+        click.echo(f'cluster "{name}" is {word} already')
+        return
+    client.request("PATCH", CLUSTERS.of(name), {"spec": {"hubAcceptsClient": accepted}}, content_type=MERGE_PATCH)
+    click.echo(f'cluster "{name}" {word}')
+
+
+def _was_judged(cluster: dict[str, Any]) -> bool:
+    """A new cluster is not accepted; only one with the condition was denied."""
+    conditions = (cluster.get("status") or {}).get("conditions") or []
+    return any(condition.get("type") == "HubAcceptedManagedCluster" for condition in conditions)

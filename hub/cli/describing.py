@@ -1,0 +1,118 @@
+"""hubctl describe cluster: all that is known of one cluster, for people."""
+
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import click
+
+from hub.cli.client import TABLE, HubClient
+from hub.cli.connection import connected
+from hub.cli.resources import CLUSTER_LABEL, CLUSTERS, REQUESTS
+from hub.cli.tables import printable, shown, table, wants_color
+
+NO_SESSION = "(no session)"
+INDENT = "  "
+NONE = "<none>"
+
+
+@click.group()
+def describe() -> None:
+    """Show all that is known of one cluster.
+
+    \b
+    Examples:
+      hubctl describe cluster edge1
+    """
+
+
+@describe.command("cluster")
+@click.argument("name")
+@connected
+def cluster(client: HubClient, name: str) -> None:
+    """Show one cluster: decisions, heartbeat and session, version, resources, claims, taints, conditions, requests."""
+    document = client.get(CLUSTERS.of(name))
+    row = _named_cells(client.get(CLUSTERS.of(name), accept=TABLE))
+    requests = client.get(REQUESTS.path, accept=TABLE, labelSelector=f"{CLUSTER_LABEL}={name}")
+    for line in lines(document, row, requests, color=wants_color()):
+        click.echo(line)
+
+
+def lines(
+    document: Mapping[str, Any], row: Mapping[str, str], requests: Mapping[str, Any], *, color: bool = False
+) -> list[str]:
+    """The description; `row` holds the cluster's table cells by column name."""
+    metadata, spec, status = document["metadata"], document.get("spec") or {}, document.get("status") or {}
+    agent = row.get("Agent", "")
+    facts = [
+        ("Name", metadata["name"]),
+        ("Labels", _pairs(metadata.get("labels"))),
+        ("Annotations", _pairs(metadata.get("annotations"))),
+        ("Created", f"{metadata.get('creationTimestamp', '')} ({row.get('Age', '')} ago)"),
+        ("Accepted", shown(spec.get("hubAcceptsClient", False))),
+        ("Joined", row.get("Joined") or "False"),
+        ("Available", row.get("Available") or "not known yet"),
+        ("Last Beat", _last_beat(row.get("Last Beat", ""))),
+        ("Session", "none is open" if NO_SESSION in agent or not agent else "open"),
+        ("Agent", agent.replace(NO_SESSION, "").strip() or "not known yet"),
+        ("Lease Duration", f"{spec.get('leaseDurationSeconds', 60)}s"),
+        ("Version", (status.get("version") or {}).get("kubernetes") or "not known yet"),
+        ("API Servers", ", ".join(config.get("url", "") for config in spec.get("managedClusterClientConfigs") or []) or NONE),
+    ]
+    width = max(len(name) for name, _ in facts) + 2
+    described = [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
+    described += _taints(spec.get("taints") or [])
+    described += _conditions(status.get("conditions") or [], color=color)
+    described += _resources(status.get("capacity") or {}, status.get("allocatable") or {})
+    described += _claims(status.get("clusterClaims") or [])
+    return described + _requests(requests)
+
+
+def _last_beat(age: str) -> str:
+    return "none yet" if age in ("", NONE) else f"{age} ago"
+
+
+def _named_cells(answer: Mapping[str, Any]) -> dict[str, str]:
+    names = [column["name"] for column in answer.get("columnDefinitions") or []]
+    rows = answer.get("rows") or [{"cells": []}]
+    return dict(zip(names, map(shown, rows[0]["cells"]), strict=False))
+
+
+def _pairs(values: Mapping[str, str] | None) -> str:
+    return ", ".join(f"{name}={value}" for name, value in sorted((values or {}).items())) or NONE
+
+
+def _section(title: str, body: Iterable[str]) -> list[str]:
+    found = list(body)
+    return [f"{title}:", *found] if found else [f"{title}: {NONE}"]
+
+
+def _rows(title: str, titles: tuple[str, ...], rows: list[list[str]], *, color: bool = False) -> list[str]:
+    return _section(title, table(titles, rows, indent=INDENT, color=color) if rows else ())
+
+
+def _taints(taints: list[Mapping[str, Any]]) -> list[str]:
+    cells = [[shown(taint.get(part)) for part in ("key", "value", "effect", "timeAdded")] for taint in taints]
+    return _rows("Taints", ("Key", "Value", "Effect", "Added"), cells)
+
+
+def _conditions(conditions: list[Mapping[str, Any]], *, color: bool) -> list[str]:
+    parts = ("type", "status", "lastTransitionTime", "reason", "message")
+    cells = [[shown(condition.get(part)) for part in parts] for condition in conditions]
+    return _rows("Conditions", ("Type", "Status", "Since", "Reason", "Message"), cells, color=color)
+
+
+def _resources(capacity: Mapping[str, Any], allocatable: Mapping[str, Any]) -> list[str]:
+    names = sorted({*capacity, *allocatable})
+    cells = [[printable(name), shown(capacity.get(name)), shown(allocatable.get(name))] for name in names]
+    return _rows("Resources", ("Name", "Capacity", "Allocatable"), cells)
+
+
+def _claims(claims: list[Mapping[str, Any]]) -> list[str]:
+    return _rows("Claims", ("Name", "Value"), [[shown(claim.get("name")), shown(claim.get("value"))] for claim in claims])
+
+
+def _requests(answer: Mapping[str, Any]) -> list[str]:
+    columns = [column["name"] for column in answer.get("columnDefinitions") or []]
+    chosen = [columns.index(name) for name in ("Name", "Age", "Condition") if name in columns]
+    cells = [[shown(row["cells"][index]) for index in chosen] for row in answer.get("rows") or []]
+    return _rows("Certificate Requests", tuple(columns[index] for index in chosen), cells)

@@ -1,0 +1,17 @@
+"""hubctl version."""
+
+import click
+
+from hub.cli.client import HubClient
+from hub.cli.connection import connected
+from machinery.product import TITLE
+from machinery.product import version as own_version
+
+
+@click.command()
+@connected
+def version(client: HubClient) -> None:
+    """Show the versions of hubctl and of the hub."""
+    click.echo(f"{TITLE} hubctl {own_version()}")
+    told = client.get("/version")
+    click.echo(f"hub {told.get('gitVersion', 'unknown')}")
