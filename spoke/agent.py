@@ -21,7 +21,6 @@ import structlog
 from machinery.backoff import Backoff
 from machinery.clock import Clock, OffsetClock
 from machinery.errors import ConflictError, InvalidError, MusterError, UnauthorizedError
-from machinery.identity import SerialNumber
 from machinery.scheduler import Timetable
 from spoke.controllers.addon_registration import AddOnCertificates, Certificates, Registered
 from spoke.domain.addon import AddOn
@@ -131,8 +130,8 @@ class SpokeAgent:
         self._hub_clock = OffsetClock(world.clock)
         self._owner = Slot(world.secrets, OWNER_SECRET)
         self._watch = AvailabilityWatch(world.spoke, world.clock)
-        self._rejected: SerialNumber | None = None
-        self._doubted = False
+        self._doubt: Finding | None = None
+        """Why the stored credential is passed over once: registering is tried, then the credential again."""
         self._enrolment: Enrolment | None = None
         self._certificates = Certificates()
         self._names: Names | None = None
@@ -177,8 +176,7 @@ class SpokeAgent:
         except StartOverError:
             return timedelta()
         except FlawError as error:
-            log.warning("credential.unusable", flaw=error.finding.flaw.value, why=error.message, next="registering again")
-            return retry.next()
+            return self._troubled(error, retry.next(), "registering again")
         except RequestDeniedError as error:
             return self._troubled(error, denied.next(), "submitting a new request")
         except InvalidError as error:
@@ -251,12 +249,10 @@ class SpokeAgent:
     def _judge(self, contents: Contents, bootstrap: Connection | None, names: Names) -> Finding | None:
         stored = view_stored(contents)
         finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
-        if finding is None and stored.chain and stored.chain[0].serial == self._rejected:
-            return Finding(Flaw.REJECTED, "the hub does not take the stored credential")
-        if finding is not None and finding.about_time and self._hub_clock.offset is None and not self._doubted:
-            return None  # our own clock may be wrong: the hub is asked with it before it is given up
-        self._doubted = False
-        return finding
+        doubt, self._doubt = self._doubt, None
+        if finding is not None and finding.about_time and self._hub_clock.offset is None:
+            return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
+        return finding or doubt
 
     def _pending_slot(self, connection: Connection) -> Slot:
         return Slot(self._world.secrets, f"{OWNER_SECRET}-{connection.hub_id[:8]}")
@@ -351,20 +347,22 @@ class SpokeAgent:
                     continue
                 self._judge_loss(connection, lost)
                 slow = lost.loss in (Loss.REFUSED, Loss.SUPERSEDED)
-                await self._rest(self._troubled(lost, (refused if slow else reconnect).next(), "reconnecting"))
+                delay = (refused if slow else reconnect).next()
+                await self._rest(self._troubled(lost, max(delay, lost.retry_after or delay), "reconnecting"))
                 if self._bootstrap_changed.is_set():
                     raise BootstrapChangedError from lost
 
     def _judge_loss(self, connection: Connection, lost: HubLostError) -> None:
         """Raises FlawError when the loss, or the hub's time, says that this credential is spent."""
-        if lost.loss is Loss.UNAUTHENTICATED:
-            self._rejected = connection.certificate.serial
-            raise FlawError(Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")) from lost
         finding = validity(connection.chain, self._hub_clock.now())
-        if finding is not None and finding.flaw is Flaw.EXPIRED:
-            # Without the hub's time this is only a doubt: the bootstrap credential is tried once, then this one again.
-            self._doubted = self._hub_clock.offset is None
-            raise FlawError(finding) from lost
+        if lost.loss is Loss.UNAUTHENTICATED:
+            finding = Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
+        elif lost.loss is Loss.FORGOTTEN:
+            finding = Finding(Flaw.REJECTED, f"the hub does not know this cluster: {lost.message}")
+        elif finding is None or finding.flaw is not Flaw.EXPIRED:
+            return
+        self._doubt = finding
+        raise FlawError(finding) from lost
 
     async def _rotation(self, connection: Connection, names: Names, pending: Slot, kept: Contents) -> Enrolment:
         """The renewal of this certificate, resumed where one is pending."""

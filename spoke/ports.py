@@ -26,14 +26,15 @@ class Loss(Enum):
     SUPERSEDED = "another session of this cluster took over"
     UNAUTHENTICATED = "the hub does not take this credential"
     REFUSED = "the hub refuses this cluster"
+    FORGOTTEN = "the hub does not know this cluster"
     DRAINED = "the hub asked to leave"
 
 
 class HubLostError(UnavailableError):
     """The session is over; `loss` says how, the message says why."""
 
-    def __init__(self, message: str, loss: Loss = Loss.UNREACHABLE) -> None:
-        super().__init__(message)
+    def __init__(self, message: str, loss: Loss = Loss.UNREACHABLE, *, retry_after: timedelta | None = None) -> None:
+        super().__init__(message, retry_after=retry_after)
         self.loss = loss
 
 

@@ -66,6 +66,8 @@ class LeaseController:
             async with asyncio.timeout(self._silence.total_seconds()):
                 await self._session.beat(available=self._verdict())
         except TimeoutError:
+            if not self._accepted.is_set():
+                return  # the hub acknowledges nothing of a cluster that it has ceased to accept
             seconds = self._silence.total_seconds()
             raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", Loss.SILENT) from None
         self._acknowledged()

@@ -38,6 +38,10 @@ _LOSSES = {
     grpc.StatusCode.UNAUTHENTICATED: Loss.UNAUTHENTICATED,
     grpc.StatusCode.PERMISSION_DENIED: Loss.REFUSED,
     grpc.StatusCode.FAILED_PRECONDITION: Loss.REFUSED,
+    grpc.StatusCode.INVALID_ARGUMENT: Loss.REFUSED,
+    grpc.StatusCode.ALREADY_EXISTS: Loss.REFUSED,
+    grpc.StatusCode.RESOURCE_EXHAUSTED: Loss.REFUSED,
+    grpc.StatusCode.NOT_FOUND: Loss.FORGOTTEN,
     grpc.StatusCode.ABORTED: Loss.SUPERSEDED,
 }
 
@@ -55,7 +59,8 @@ def to_error(error: aio.AioRpcError) -> MusterError:
 
 def to_loss(error: aio.AioRpcError) -> HubLostError:
     """Why the session stream ended."""
-    return HubLostError(error.details() or error.code().name, _LOSSES.get(error.code(), Loss.UNREACHABLE))
+    loss = _LOSSES.get(error.code(), Loss.UNREACHABLE)
+    return HubLostError(error.details() or error.code().name, loss, retry_after=_pushback(error.trailing_metadata()))
 
 
 def _pushback(trailing: aio.Metadata | None) -> timedelta | None:

@@ -185,7 +185,8 @@ class GrpcSession(HubSession):
     async def _ending(self) -> HubLostError:
         """Why the stream is over, as its status says."""
         code, details = await self._stream.code(), await self._stream.details()
-        error = aio.AioRpcError(code, aio.Metadata(), aio.Metadata(), details=details or "the hub ended the session")
+        trailing = await self._stream.trailing_metadata()
+        error = aio.AioRpcError(code, aio.Metadata(), trailing, details=details or "the hub ended the session")
         lost = to_loss(error)
         if lost.loss is Loss.UNREACHABLE and self._drain.done():
             return HubLostError(lost.message, Loss.DRAINED)

@@ -221,7 +221,7 @@ async def test_a_refused_report_raises_the_hubs_reason_and_the_session_goes_on(s
         await session.beat(available=True)
 
 
-@pytest.mark.parametrize("loss", [Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.UNAUTHENTICATED, Loss.REFUSED])
+@pytest.mark.parametrize("loss", [Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.UNAUTHENTICATED, Loss.REFUSED, Loss.FORGOTTEN])
 async def test_the_end_of_a_session_is_told_with_its_reason(subject: Subject, loss: Loss) -> None:
     async with subject.joined() as client, client.session(UID) as session:
         await first_desired(session)

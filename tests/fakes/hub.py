@@ -288,8 +288,10 @@ class MemoryHubClient(HubClient):
             raise HubLostError(error.message) from error
         cluster = ClusterName(user.split(":")[2])
         known = self._hub.clusters.get(cluster)
-        if known is None or known.cluster_uid != cluster_uid:
-            raise HubLostError("there is no such cluster", Loss.REFUSED)
+        if known is None:
+            raise HubLostError("there is no such cluster", Loss.FORGOTTEN)
+        if known.cluster_uid != cluster_uid:
+            raise HubLostError("the name belongs to another cluster", Loss.REFUSED)
         for other in self._hub.open_sessions:
             if other.cluster == cluster:
                 other.end(HubLostError("superseded", Loss.SUPERSEDED))

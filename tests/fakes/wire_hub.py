@@ -43,6 +43,7 @@ _LOSSES = {
     Loss.UNAUTHENTICATED: grpc.StatusCode.UNAUTHENTICATED,
     Loss.REFUSED: grpc.StatusCode.PERMISSION_DENIED,
     Loss.SUPERSEDED: grpc.StatusCode.ABORTED,
+    Loss.FORGOTTEN: grpc.StatusCode.NOT_FOUND,
 }
 _STATES = {
     "pending": registration.FollowRequestResponse.STATE_PENDING,

@@ -258,6 +258,27 @@ async def test_a_revoked_certificate_leads_to_a_new_registration(stage: Stage) -
     assert len(stage.hub.clusters) == 1
 
 
+async def test_a_cluster_that_was_deleted_at_the_hub_is_registered_again(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.hub.clusters.clear()
+        stage.hub.session.end(HubLostError("deleted", Loss.FORGOTTEN))
+        await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
+
+
+async def test_a_deleted_cluster_that_is_restored_is_served_by_the_credential_that_it_has(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.clock.advance(timedelta(hours=2))
+        known = dict(stage.hub.clusters)
+        stage.hub.clusters.clear()
+        stage.hub.session.end(HubLostError("deleted", Loss.FORGOTTEN))
+        await until(lambda: "info" in stage.hub.calls[-3:])
+        stage.hub.clusters.update(known)
+        await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2)
+    assert len(stage.hub.issued) == 1
+
+
 async def test_a_drained_agent_opens_the_new_session_before_it_leaves_the_old(stage: Stage) -> None:
     async with stage.running():
         await until(lambda: is_available(stage))
