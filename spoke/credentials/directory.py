@@ -20,7 +20,7 @@ DATA = "..data"
 _STAGED = "..staged"
 _KEY = re.compile(r"[-._a-zA-Z0-9]+")
 _LONGEST_KEY = 253
-_READ_ATTEMPTS = 10
+_READ_ATTEMPTS = 100
 
 
 class AtomicDirectory(CredentialDirectory):
@@ -46,8 +46,10 @@ class AtomicDirectory(CredentialDirectory):
         """The contents of one instant; empty when nothing was ever written."""
         for _ in range(_READ_ATTEMPTS):
             folder = (self._path / DATA).resolve()
-            with suppress(FileNotFoundError):  # replaced while we read: look again
-                return {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+            with suppress(FileNotFoundError):
+                contents = {file.name: file.read_bytes() for file in sorted(folder.iterdir())}
+                if (self._path / DATA).resolve() == folder:
+                    return contents  # else replaced while we read, and the old folder was being swept: look again
             if not (self._path / DATA).is_symlink():
                 break
         return {}
