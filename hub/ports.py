@@ -79,6 +79,9 @@ class Certificates(Protocol):
 
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
 
+    def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
+        """Serials whose revocation was written at `moment` or later."""
+
 
 class Credentials(Protocol):
     """Bootstrap credentials and the cluster names that each has admitted."""

@@ -1,0 +1,6 @@
+"""Who a peer is and what it may do: asked by both doors, before any service is called."""
+
+from hub.access.peers import Peers
+from hub.access.rules import check_operator, check_registration, check_request_view, session_holder
+
+__all__ = ["Peers", "check_operator", "check_registration", "check_request_view", "session_holder"]

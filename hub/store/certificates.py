@@ -50,6 +50,10 @@ class SqlCertificates(Certificates):
             changed = update(schema.certificates).where(*chosen)
             self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason))
 
+    def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
+        statement = select(_column.serial).where(_column.revoked_at >= to_micros(moment))
+        return [SerialNumber(int(serial, 16)) for serial in self._connection.scalars(statement)]
+
 
 def _text(serial: SerialNumber) -> str:
     return f"{serial:x}"

@@ -66,6 +66,9 @@ class MemoryCertificates(Certificates):
             if (record := self._records.get(serial)) and record.revoked_at is None:
                 self._records[serial] = replace(record, revoked_at=at, revoked_reason=reason)
 
+    def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
+        return [record.serial for record in self._records.values() if record.revoked_at and record.revoked_at >= moment]
+
 
 class MemoryCredentials(Credentials):
     def __init__(self, state: State) -> None:

@@ -1,0 +1,129 @@
+"""From a peer's certificate to its record, and word of revocations within half a second.
+
+TLS has proven that the peer holds the key and that our CA signed; what the certificate opens stands only in the record of its
+serial. Records are kept in memory by the certificate's bytes, since every call and every stream asks. `run` polls what was
+revoked; while it has not succeeded for a moment, every question goes to the database again.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import structlog
+
+from hub.domain.certificate import CertificateRecord
+from hub.ports import Store, Transaction
+from hub.services import certificates
+from machinery import pki
+from machinery.clock import Clock
+from machinery.errors import InvalidError, MusterError, UnauthorizedError
+from machinery.identity import SerialNumber
+
+POLL = timedelta(milliseconds=500)
+FRESH = timedelta(seconds=2)
+OVERLAP = timedelta(seconds=5)
+"""Transactions that began before the last poll may commit after it; this much is read again."""
+BLIND = timedelta(seconds=60)
+"""Without a look at revocations for this long, nobody is known any more."""
+MAX_KEPT = 50_000
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class _Known:
+    record: CertificateRecord
+    read_at: float
+
+
+class Peers:
+    """Identities by certificate. One per process, used by both doors."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[bytes, _Known] = {}
+        self._polled_at = -FRESH.total_seconds()
+        self._seen: set[SerialNumber] = set()
+        self._since: datetime | None = None
+        self._listeners: set[Callable[[SerialNumber | None], None]] = set()
+
+    async def identify(self, certificate: bytes) -> CertificateRecord:
+        """The record behind a certificate (PEM or DER) that TLS has verified.
+
+        Raises UnauthorizedError when there is none, or it is revoked or not valid now; UnavailableError.
+        """
+        known = self._known.get(certificate)
+        if known is None or not self._is_fresh(known):
+            known = _Known(await self._read(certificate), self._clock.monotonic())
+            if len(self._known) >= MAX_KEPT:
+                self._known.clear()
+            self._known[certificate] = known
+        self._check(known.record)
+        return known.record
+
+    def listen(self, listener: Callable[[SerialNumber | None], None]) -> Callable[[], None]:
+        """Calls `listener` with each serial found revoked; None: revocations cannot be read any more, so nobody is known.
+
+        Returns what ends that.
+        """
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    async def run(self) -> None:
+        """Polls for ever."""
+        last = self._clock.monotonic()
+        while True:
+            try:
+                await self.poll()
+                last = self._clock.monotonic()
+            except MusterError as error:
+                log.warning("revocations cannot be read", error=error.message)
+                if self._clock.monotonic() - last > BLIND.total_seconds():
+                    self._tell(None)
+            await asyncio.sleep(POLL.total_seconds())
+
+    async def poll(self) -> None:
+        """One look at what was revoked since the look before. Raises UnavailableError."""
+        began = self._clock.monotonic()
+        now, revoked = await self._store.read(_revoked_since, self._since)
+        self._since = now - OVERLAP
+        new = [serial for serial in revoked if serial not in self._seen]
+        self._seen = set(revoked)
+        self._polled_at = began
+        if new:
+            gone = frozenset(new)
+            self._known = {key: known for key, known in self._known.items() if known.record.serial not in gone}
+            for serial in new:
+                self._tell(serial)
+
+    def _is_fresh(self, known: _Known) -> bool:
+        return self._clock.monotonic() - max(known.read_at, self._polled_at) < FRESH.total_seconds()
+
+    async def _read(self, certificate: bytes) -> CertificateRecord:
+        try:
+            facts = pki.parse_certificate(certificate)
+        except InvalidError as error:
+            raise UnauthorizedError(error.message) from error
+        record = await self._store.read(certificates.resolve, facts.serial)
+        if record is None or record.key_hash != facts.key_hash:
+            raise UnauthorizedError("this certificate is not known to the hub: register again with a bootstrap kubeconfig")
+        return record
+
+    def _check(self, record: CertificateRecord) -> None:
+        if record.revoked_at is not None:
+            raise UnauthorizedError("this certificate is revoked: register again with a bootstrap kubeconfig")
+        if not record.is_open(self._clock.now()):
+            raise UnauthorizedError(
+                f"this certificate is valid from {record.not_before:%Y-%m-%dT%H:%M:%SZ} "
+                f"to {record.not_after:%Y-%m-%dT%H:%M:%SZ}, and not now"
+            )
+
+    def _tell(self, serial: SerialNumber | None) -> None:
+        for listener in tuple(self._listeners):
+            listener(serial)
+
+
+def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, tuple[SerialNumber, ...]]:
+    return tx.now, () if since is None else tuple(tx.certificates.revoked_since(since))

@@ -1,0 +1,47 @@
+"""What a certificate opens, by the purpose in its serial's record. Pure functions; names are compared whole, never by prefix.
+
+purpose      Registration of a cluster          Session         the HTTPS door
+BOOTSTRAP    its cluster (none bound: any)      no              no
+AGENT        its own cluster                    its own         no
+OPERATOR     no                                 no              all of it
+ADDON, RECOVERY, SERVING: nothing yet
+"""
+
+from hub.domain.certificate import CertificateRecord, Purpose
+from machinery.errors import ForbiddenError
+from machinery.identity import AgentId, ClusterName
+
+
+def check_registration(record: CertificateRecord, cluster: ClusterName) -> None:
+    """Raises ForbiddenError unless the holder may register, or renew for, `cluster`."""
+    if record.purpose is Purpose.BOOTSTRAP and record.cluster in (None, cluster):
+        return
+    if record.purpose is Purpose.AGENT and record.cluster == cluster:
+        return
+    if record.purpose in (Purpose.BOOTSTRAP, Purpose.AGENT):
+        raise ForbiddenError(f'this certificate is for cluster "{record.cluster}" and cannot act for cluster "{cluster}"')
+    raise _wrong_purpose(record, "register a cluster")
+
+
+def session_holder(record: CertificateRecord) -> tuple[ClusterName, AgentId]:
+    """Cluster and agent of a session. Raises ForbiddenError when this certificate opens none."""
+    if record.purpose is not Purpose.AGENT or record.cluster is None or record.agent is None:
+        raise _wrong_purpose(record, "open a session")
+    return record.cluster, record.agent
+
+
+def check_request_view(record: CertificateRecord, *, requester: str, cluster: str) -> None:
+    """Raises ForbiddenError unless the holder may follow a request that `requester` made for `cluster`."""
+    if record.purpose in (Purpose.BOOTSTRAP, Purpose.AGENT) and (record.user == requester or record.cluster == cluster != ""):
+        return
+    raise ForbiddenError("this certificate request belongs to another requester")
+
+
+def check_operator(record: CertificateRecord) -> None:
+    """Raises ForbiddenError unless the holder is an operator."""
+    if record.purpose is not Purpose.OPERATOR:
+        raise _wrong_purpose(record, "act as an operator")
+
+
+def _wrong_purpose(record: CertificateRecord, what: str) -> ForbiddenError:
+    return ForbiddenError(f'a certificate of purpose "{record.purpose}" cannot {what}')

@@ -1,0 +1,138 @@
+"""The buffer and its flush loop.
+
+Rules: the newest beat of a cluster replaces the one before; its age is measured by the monotonic clock from its receipt; all go
+to the database in one statement, at most once per window and at once after a quiet one; none is acknowledged before that has
+committed. While the database is away beats are kept, coalesced, and nothing is acknowledged. A beat that ends a silence is
+news: it wakes the loop and commits in a transaction of its own, with the change of availability.
+"""
+
+import asyncio
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from typing import Protocol
+
+import structlog
+
+from hub.domain.heartbeat import Beat
+from hub.ports import Store, Transaction
+from hub.services import heartbeats
+from machinery.clock import Clock
+from machinery.errors import MusterError
+from machinery.identity import ClusterName
+
+ACTOR = "system:hub:heartbeat"
+
+log = structlog.get_logger(__name__)
+
+
+class Sink(Protocol):
+    """Where a beat came from. `acknowledge` returns at once, never raises, and may be told of a session that has ended."""
+
+    def acknowledge(self, sequence: int) -> None: ...
+
+
+@dataclass(slots=True)
+class _Held:
+    received: float
+    available: bool | None
+    sink: Sink
+    sequence: int
+    ends_silence: bool
+
+
+class BeatBuffer:
+    """Beats of all sessions of this process. `run` must be running for anything to be stored."""
+
+    def __init__(self, store: Store, clock: Clock, window: timedelta) -> None:
+        self._store = store
+        self._clock = clock
+        self._window = window.total_seconds()
+        self._held: dict[ClusterName, _Held] = {}
+        self._filled = asyncio.Event()
+        self._urgent = asyncio.Event()
+        self._storing_since: datetime | None = None
+        self._failing = False
+
+    @property
+    def storing_since(self) -> datetime | None:
+        """The database time from which beats could be stored again after it was away; None: it never was."""
+        return self._storing_since
+
+    def hold(
+        self, cluster: ClusterName, sequence: int, sink: Sink, *, available: bool | None, ends_silence: bool = False
+    ) -> None:
+        """Takes a beat that was received just now."""
+        self._held[cluster] = _Held(self._clock.monotonic(), available, sink, sequence, ends_silence)
+        self._filled.set()
+        if ends_silence:
+            self._urgent.set()
+
+    async def run(self) -> None:
+        """Flushes for ever."""
+        while True:
+            await self._filled.wait()
+            await self.flush()
+            # Until the window is over only the end of a silence is worth a transaction.
+            try:
+                async with asyncio.timeout(self._window):
+                    while True:
+                        await self._urgent.wait()
+                        await self._revive()
+            except TimeoutError:
+                pass
+
+    async def flush(self) -> None:
+        """Stores and acknowledges what is held now. A database that is away leaves everything held."""
+        await self._revive()
+        taken, self._held = self._held, {}
+        self._filled.clear()
+        if not taken:
+            return
+        try:
+            now = await self._store.run(_flush, self._beats(taken.items()))
+        except MusterError as error:
+            self._keep(taken, error)
+            return
+        self._stored(now)
+        for held in taken.values():
+            held.sink.acknowledge(held.sequence)
+
+    async def _revive(self) -> None:
+        self._urgent.clear()
+        urgent = {cluster: held for cluster, held in self._held.items() if held.ends_silence}
+        for cluster in urgent:
+            del self._held[cluster]
+        await asyncio.gather(*(self._revive_one(cluster, held) for cluster, held in urgent.items()))
+
+    async def _revive_one(self, cluster: ClusterName, held: _Held) -> None:
+        (beat,) = self._beats([(cluster, held)])
+        try:
+            await self._store.run(heartbeats.revive, beat, ACTOR)
+        except MusterError as error:
+            self._keep({cluster: held}, error)
+            return
+        held.sink.acknowledge(held.sequence)
+
+    def _beats(self, held: Iterable[tuple[ClusterName, _Held]]) -> Sequence[Beat]:
+        now = self._clock.monotonic()
+        return [Beat(cluster, timedelta(seconds=now - one.received), one.available) for cluster, one in held]
+
+    def _keep(self, taken: dict[ClusterName, _Held], error: MusterError) -> None:
+        """Back into the buffer, except where a newer beat came meanwhile."""
+        if not self._failing:
+            log.warning("heartbeats cannot be stored and are not acknowledged", error=error.message, held=len(taken))
+        self._failing = True
+        self._held = taken | self._held
+        self._filled.set()
+
+    def _stored(self, now: datetime) -> None:
+        if self._failing:
+            log.info("heartbeats are stored again")
+            self._failing = False
+            self._storing_since = now
+
+
+def _flush(tx: Transaction, beats: Sequence[Beat]) -> datetime:
+    heartbeats.flush(tx, beats)
+    return tx.now

@@ -1,0 +1,62 @@
+"""The Session service: who may open a stream, and how it ends."""
+
+import asyncio
+from datetime import timedelta
+
+import grpc
+from google.protobuf.message import DecodeError
+from grpc import aio
+
+from hub.access import session_holder
+from hub.rpc.parts import Parts
+from hub.rpc.session import Session
+from hub.rpc.status import Context, abort
+from machinery.errors import BadRequestError, DeadlineError, UnauthorizedError
+from machinery.identity import SerialNumber
+from machinery.wire.session.v1 import session_pb2 as wire
+
+SERVICE = "muster.session.v1.Session"
+HELLO_WITHIN = timedelta(seconds=10)
+
+
+class Connecting:
+    """Registered without serializers: sessions decode for themselves."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        parts.peers.listen(self._revoked)
+
+    def service(self) -> grpc.GenericRpcHandler:
+        return grpc.method_handlers_generic_handler(SERVICE, {"Connect": grpc.stream_stream_rpc_method_handler(self.connect)})
+
+    async def connect(self, _messages: object, context: Context) -> None:
+        try:
+            with self._parts.gate.entered():
+                record = await self._parts.identify(context)
+                cluster, agent = session_holder(record)
+                hello = await self._hello(context)
+                await Session(self._parts, context, record, cluster, agent).serve(hello)
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
+            await abort(context, error)
+
+    async def _hello(self, context: Context) -> wire.Hello:
+        try:
+            async with asyncio.timeout(HELLO_WITHIN.total_seconds()):
+                raw = await context.read()
+            message = wire.AgentMessage.FromString(raw) if isinstance(raw, bytes) else wire.AgentMessage()
+        except TimeoutError:
+            raise DeadlineError("no Hello came") from None
+        except DecodeError:
+            raise BadRequestError("the first message cannot be decoded") from None
+        if message.WhichOneof("message") != "hello":
+            raise BadRequestError("the first message of a session must be Hello")
+        return message.hello
+
+    def _revoked(self, serial: SerialNumber | None) -> None:
+        for session in self._parts.sessions.all():
+            if serial is None:
+                session.end(UnauthorizedError("the hub cannot tell any more which certificates are revoked"))
+            elif session.serial == serial:
+                session.end(UnauthorizedError("this certificate is revoked: register again with a bootstrap kubeconfig"))

@@ -1,0 +1,84 @@
+"""The change log, followed once for all streams of this door: who waits for an object is told that it has changed.
+
+Only that, never what: a stream reads what it needs, which also makes up for anything missed while the log could not be read.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from datetime import timedelta
+
+import structlog
+
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, Kind
+from hub.ports import Store, Transaction
+from machinery.backoff import Backoff
+from machinery.errors import ExpiredError, MusterError
+from machinery.identity import ClusterName
+
+Wake = Callable[[], None]
+Topic = tuple[Kind, str]
+"""MANAGED_CLUSTERS and a cluster's name (its add-ons' changes too), or REQUESTS and a request's name."""
+
+log = structlog.get_logger(__name__)
+
+
+class Feed:
+    """`run` must be running for anybody to be told."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._waiting: dict[Topic, set[Wake]] = {}
+        self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
+
+    @contextmanager
+    def told(self, kind: Kind, name: str, wake: Wake) -> Iterator[None]:
+        """Within the block `wake` is called after every change of the object. Read it after entering."""
+        listeners = self._waiting.setdefault((kind, name), set())
+        listeners.add(wake)
+        try:
+            yield
+        finally:
+            listeners.discard(wake)
+            if not listeners and self._waiting.get((kind, name)) is listeners:
+                del self._waiting[kind, name]
+
+    def told_of_cluster(self, cluster: ClusterName, wake: Wake) -> AbstractContextManager[None]:
+        return self.told(MANAGED_CLUSTERS, cluster, wake)
+
+    def told_of_request(self, name: str, wake: Wake) -> AbstractContextManager[None]:
+        return self.told(REQUESTS, name, wake)
+
+    async def run(self) -> None:
+        """Follows for ever."""
+        after: int | None = None
+        while True:
+            try:
+                if after is None:
+                    after = await self._store.read(_newest)
+                    self._wake_all()
+                async for changes in self._store.follow(after, (MANAGED_CLUSTERS, ADDONS, REQUESTS)):
+                    self._pauses.reset()
+                    for change in changes:
+                        self._wake(change)
+                        after = change.revision
+            except ExpiredError:
+                after = None
+            except MusterError as error:
+                pause = self._pauses.next().total_seconds()
+                log.warning("the change log cannot be followed now", error=error.message, retry_in=pause)
+                await asyncio.sleep(pause)
+
+    def _wake(self, change: Change) -> None:
+        topic = (MANAGED_CLUSTERS, change.key.namespace) if change.kind == ADDONS else (change.kind, change.key.name)
+        for wake in tuple(self._waiting.get(topic, ())):
+            wake()
+
+    def _wake_all(self) -> None:
+        for listeners in tuple(self._waiting.values()):
+            for wake in tuple(listeners):
+                wake()
+
+
+def _newest(tx: Transaction) -> int:
+    return tx.changes.newest()

@@ -1,0 +1,59 @@
+"""Counts the calls in flight and turns new ones away once it is closed.
+
+`grpc.aio` answers calls that it has received and not yet started with CANCELLED when the server stops. So the gate is closed
+first, everything still on its way is answered UNAVAILABLE, and the server stops when nothing has come for a moment.
+"""
+
+import asyncio
+from collections.abc import Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+from machinery.clock import Clock
+from machinery.errors import UnavailableError
+
+QUIET = timedelta(milliseconds=250)
+RETRY = timedelta(seconds=1)
+
+
+class Gate:
+    """One for all calls of a server but health."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._in_flight = 0
+        self._last = clock.monotonic()
+        self._closed = False
+
+    @property
+    def in_flight(self) -> int:
+        return self._in_flight
+
+    @property
+    def closed(self) -> bool:
+        return self._closed
+
+    @contextmanager
+    def entered(self) -> Iterator[None]:
+        """A block around one call. Raises UnavailableError when the gate is closed."""
+        self._last = self._clock.monotonic()
+        if self._closed:
+            raise UnavailableError("this hub is shutting down: try again", retry_after=RETRY)
+        self._in_flight += 1
+        try:
+            yield
+        finally:
+            self._in_flight -= 1
+            self._last = self._clock.monotonic()
+
+    def close(self) -> None:
+        self._closed = True
+        self._last = self._clock.monotonic()
+
+    async def quiet(self) -> None:
+        """Returns when nothing is in flight and nothing has come or gone for a moment."""
+        while True:
+            rest = QUIET.total_seconds() - (self._clock.monotonic() - self._last)
+            if self._in_flight == 0 and rest <= 0:
+                return
+            await asyncio.sleep(max(rest, 0.01))

@@ -1,0 +1,123 @@
+"""Between the wire's messages and the hub's values. Fields and kinds that this version does not know are nothing to it."""
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from hub.domain import cluster as clusters
+from hub.domain import document as doc
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
+from hub.domain.cluster import Claim, ClientConfig, StatusReport
+from hub.domain.request import SIGNER
+from hub.ports import Transaction
+from machinery import conditions
+from machinery.conditions import Condition
+from machinery.errors import NotFoundError
+from machinery.identity import AddOnName, ClusterName, addon_subject
+from machinery.product import GROUP_SUFFIX
+from machinery.wire.session.v1 import session_pb2 as wire
+
+HOSTING_CLUSTER = f"addon.{GROUP_SUFFIX}/hosting-cluster-name"
+DEFAULT_HEALTH_CHECK = "Lease"
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What a session needs to know of its cluster, read in one go. `desired` is the wire's message, without a revision."""
+
+    accepted: bool
+    deleting: bool
+    silent: bool
+    """Availability is Unknown, or no beat was ever stored: the next beat is news."""
+    lease_duration: timedelta
+    uid: str
+    """The managed cluster's own uid, as recorded; empty: none yet."""
+    desired: bytes
+    revision: int
+
+
+def read_view(tx: Transaction, cluster: ClusterName) -> ClusterView:
+    """Raises NotFoundError when the cluster is gone."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    if stored is None:
+        raise NotFoundError(f'ManagedCluster "{cluster}" does not exist: it was deleted; register again')
+    addons = tx.objects.find(ADDONS, Query(namespace=cluster)).items
+    last = tx.heartbeats.of(cluster)
+    available = clusters.availability(stored.document)
+    desired = _desired(stored, addons)
+    return ClusterView(
+        accepted=desired.accepted,
+        deleting=desired.deleting,
+        silent=last is None or last.at is None or (available is not None and available.status == conditions.UNKNOWN),
+        lease_duration=clusters.lease_duration(stored.document),
+        uid=doc.annotations(stored.document).get(clusters.CLUSTER_UID, ""),
+        desired=desired.SerializeToString(deterministic=True),
+        revision=max([stored.revision, *(addon.revision for addon in addons)]),
+    )
+
+
+def _desired(cluster: StoredObject, addons: Iterable[StoredObject]) -> wire.Desired:
+    desired = wire.Desired(
+        accepted=clusters.is_accepted(cluster.document),
+        deleting=doc.is_deleting(cluster.document),
+        taints=[
+            wire.Taint(key=str(taint.get("key", "")), value=str(taint.get("value", "")), effect=str(taint.get("effect", "")))
+            for taint in doc.sequence(cluster.document, "spec", "taints")
+        ],
+        addons=[_addon(addon.document, ClusterName(cluster.key.name)) for addon in addons],
+    )
+    desired.lease_duration.FromTimedelta(clusters.lease_duration(cluster.document))
+    return desired
+
+
+def _addon(addon: Mapping[str, Any], cluster: ClusterName) -> wire.AddOn:
+    name = AddOnName(doc.name(addon))
+    return wire.AddOn(
+        name=name,
+        install_namespace=str(doc.mapping(addon, "status").get("namespace") or ""),
+        hosting_cluster_name=doc.annotations(addon).get(HOSTING_CLUSTER, ""),
+        health_check_mode=str(doc.mapping(addon, "status", "healthCheck").get("mode") or DEFAULT_HEALTH_CHECK),
+        registrations=list(_registrations(addon, cluster, name)),
+        deleting=doc.is_deleting(addon),
+    )
+
+
+def _registrations(addon: Mapping[str, Any], cluster: ClusterName, name: AddOnName) -> Iterator[wire.AddOnRegistration]:
+    default = addon_subject(cluster, name, name)
+    for entry in doc.sequence(addon, "status", "registrations"):
+        if entry.get("type") == "KubeClient":
+            subject, signer, groups = doc.mapping(entry, "kubeClient", "subject"), SIGNER, sorted(default.organizations)
+        elif entry.get("type") == "CustomSigner":
+            custom = doc.mapping(entry, "customSigner")
+            subject, signer, groups = doc.mapping(custom, "subject"), str(custom.get("signerName", "")), []
+        else:
+            continue
+        yield wire.AddOnRegistration(
+            signer_name=signer,
+            user=str(subject.get("user") or default.common_name),
+            groups=[str(group) for group in subject.get("groups") or groups],
+            organization_units=[str(unit) for unit in subject.get("organizationUnits") or ()],
+        )
+
+
+def available_of(verdict: int) -> bool | None:
+    """The agent's verdict; None: not told, or one that this version does not know."""
+    return {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}.get(wire.Verdict.ValueType(verdict))
+
+
+def report_of(message: wire.StatusReport) -> StatusReport:
+    return StatusReport(
+        conditions=conditions_of(message.conditions),
+        complete=message.complete,
+        capacity=dict(message.capacity),
+        allocatable=dict(message.allocatable),
+        kubernetes_version=message.kubernetes_version,
+        claims=tuple(Claim(claim.name, claim.value) for claim in message.claims),
+        client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in message.client_configs),
+        node_count=message.node_count if message.complete else None,
+    )
+
+
+def conditions_of(messages: Iterable[wire.Condition]) -> tuple[Condition, ...]:
+    return tuple(Condition(one.type, one.status, one.reason, one.message) for one in messages)

@@ -1,0 +1,61 @@
+"""What the servicers of this door share."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hub.access import Peers
+from hub.domain.certificate import CertificateRecord
+from hub.heartbeat import BeatBuffer
+from hub.ports import Store
+from hub.rpc.feed import Feed
+from hub.rpc.gate import Gate
+from hub.rpc.messages import ClusterView
+from hub.rpc.sessions import Sessions
+from hub.rpc.status import Context
+from machinery.clock import Clock
+from machinery.errors import AlreadyExistsError, UnauthorizedError
+from machinery.identity import HubId
+
+CERTIFICATE = "x509_pem_cert"
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """Who this hub is, as peers are told."""
+
+    hub_id: HubId
+    version: str
+    trust_bundle: bytes
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """The door's parts; one of each per process."""
+
+    hub: Hub
+    store: Store
+    clock: Clock
+    peers: Peers
+    beats: BeatBuffer
+    feed: Feed
+    sessions: Sessions
+    gate: Gate
+    beat_interval: timedelta
+    default_lease_duration: timedelta
+
+    async def identify(self, context: Context) -> CertificateRecord:
+        """The record of the peer's certificate. Raises UnauthorizedError, UnavailableError."""
+        shown = context.auth_context().get(CERTIFICATE)
+        certificate = next(iter(shown), None) if shown else None
+        if certificate is None:
+            raise UnauthorizedError("the peer has shown no certificate")
+        return await self.peers.identify(certificate)
+
+    @staticmethod
+    def check_uid(view: ClusterView, uid: str) -> None:
+        """Raises AlreadyExistsError when the name belongs to a cluster with another uid."""
+        if uid and view.uid and view.uid != uid:
+            raise AlreadyExistsError(
+                "this cluster name belongs to another cluster (its uid differs): register under another name, "
+                "or have the other ManagedCluster deleted first"
+            )

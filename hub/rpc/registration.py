@@ -1,0 +1,170 @@
+"""The Registration service: how a cluster becomes known and gets its certificates."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import suppress
+from datetime import UTC, timedelta
+from typing import Any, TypeVar
+
+from grpc import aio
+
+from hub.access import check_registration, check_request_view
+from hub.domain import document as doc
+from hub.domain import request as requests_domain
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.cluster import ClientConfig, Joining
+from hub.domain.request import AddOnRequest, RequestPhase, RequestState, Submission
+from hub.ports import Transaction
+from hub.rpc.parts import Parts
+from hub.rpc.status import Context, abort
+from hub.services import clusters, requests
+from machinery.errors import AlreadyExistsError, UnavailableError
+from machinery.identity import AddOnName, agent_id, cluster_name
+from machinery.wire.registration.v1 import registration_pb2 as wire
+from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
+
+RECHECK = timedelta(seconds=30)
+"""A stream that waits asks this often whether its certificate is still good."""
+T = TypeVar("T")
+
+_STATES = {
+    RequestPhase.PENDING: wire.FollowRequestResponse.STATE_PENDING,
+    RequestPhase.APPROVED: wire.FollowRequestResponse.STATE_APPROVED,
+    RequestPhase.DENIED: wire.FollowRequestResponse.STATE_DENIED,
+    RequestPhase.FAILED: wire.FollowRequestResponse.STATE_FAILED,
+    RequestPhase.ISSUED: wire.FollowRequestResponse.STATE_ISSUED,
+}
+
+
+class Registration(RegistrationServicer):
+    """Each method: who asks, may they, decode, one use case, encode."""
+
+    def __init__(self, parts: Parts) -> None:
+        self._parts = parts
+        self._following: set[asyncio.Event] = set()
+
+    def stop_following(self) -> None:
+        """Streams that wait end now, with UNAVAILABLE; the gate must be closed."""
+        for wake in self._following:
+            wake.set()
+
+    async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
+        return await self._answered(context, self._get_hub, request)
+
+    async def EnsureCluster(  # noqa: N802 - the method's name
+        self, request: wire.EnsureClusterRequest, context: Any
+    ) -> wire.EnsureClusterResponse:
+        return await self._answered(context, self._ensure_cluster, request)
+
+    async def SubmitRequest(  # noqa: N802 - the method's name
+        self, request: wire.SubmitRequestRequest, context: Any
+    ) -> wire.SubmitRequestResponse:
+        return await self._answered(context, self._submit_request, request)
+
+    async def FollowRequest(  # noqa: N802 - the method's name
+        self, request: wire.FollowRequestRequest, context: Any
+    ) -> AsyncIterator[wire.FollowRequestResponse]:
+        try:
+            with self._parts.gate.entered():
+                async for answer in self._follow(request.name, context):
+                    yield answer
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
+            await abort(context, error)
+
+    async def _answered(self, context: Context, method: Callable[[Any, CertificateRecord], Awaitable[T]], request: object) -> T:
+        try:
+            with self._parts.gate.entered():
+                return await method(request, await self._parts.identify(context))
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
+            return await abort(context, error)
+
+    async def _get_hub(self, _request: wire.GetHubRequest, _record: CertificateRecord) -> wire.GetHubResponse:
+        hub = self._parts.hub
+        answer = wire.GetHubResponse(hub_id=hub.hub_id, version=hub.version, trust_bundle=hub.trust_bundle)
+        answer.hub_time.FromDatetime(self._parts.clock.now())
+        return answer
+
+    async def _ensure_cluster(
+        self, request: wire.EnsureClusterRequest, record: CertificateRecord
+    ) -> wire.EnsureClusterResponse:
+        name = cluster_name(request.cluster_name)
+        check_registration(record, name)
+        joining = Joining(
+            name=name,
+            cluster_uid=request.cluster_uid,
+            agent=agent_id(request.agent_id) if request.agent_id else None,
+            client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in request.client_configs),
+            annotations=dict(request.annotations),
+            credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
+        )
+        try:
+            joined = await self._parts.store.run(
+                clusters.ensure, joining, record.user, lease_duration=self._parts.default_lease_duration
+            )
+        except AlreadyExistsError:
+            await self._parts.store.run(clusters.note_duplicate, joining, record.user)
+            raise
+        return wire.EnsureClusterResponse(created=joined.created, accepted=joined.accepted, uid=joined.uid)
+
+    async def _submit_request(
+        self, request: wire.SubmitRequestRequest, record: CertificateRecord
+    ) -> wire.SubmitRequestResponse:
+        name = cluster_name(request.cluster_name)
+        check_registration(record, name)
+        duration = request.requested_duration.ToTimedelta() if request.HasField("requested_duration") else None
+        addon = request.addon
+        submission = Submission(
+            cluster=name,
+            agent=agent_id(request.agent_id),
+            request=request.request,
+            requester=record,
+            cluster_uid=request.cluster_uid,
+            requested_duration=duration,
+            addon=AddOnRequest(AddOnName(addon.addon_name), addon.signer_name) if request.HasField("addon") else None,
+        )
+        return wire.SubmitRequestResponse(name=await self._parts.store.run(requests.submit, submission))
+
+    async def _follow(self, name: str, context: Context) -> AsyncIterator[wire.FollowRequestResponse]:
+        wake, told = asyncio.Event(), None
+        self._following.add(wake)
+        try:
+            with self._parts.feed.told_of_request(name, wake.set):
+                while True:
+                    wake.clear()
+                    if self._parts.gate.closed:
+                        raise UnavailableError("this hub is shutting down: follow the request again")
+                    record = await self._parts.identify(context)
+                    state = await self._parts.store.read(_state, name, record)
+                    if state != told:
+                        yield self._encoded(state)
+                    told = state
+                    if state.is_final:
+                        return
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(RECHECK.total_seconds()):
+                            await wake.wait()
+        finally:
+            self._following.discard(wake)
+
+    def _encoded(self, state: RequestState) -> wire.FollowRequestResponse:
+        answer = wire.FollowRequestResponse(
+            state=_STATES[state.phase],
+            reason=state.reason,
+            message=state.message,
+            certificate=state.certificate,
+            recovery_certificate=state.recovery_certificate,
+        )
+        answer.hub_time.FromDatetime(self._parts.clock.now().astimezone(UTC))
+        return answer
+
+
+def _state(tx: Transaction, name: str, record: CertificateRecord) -> RequestState:
+    """Where the request stands, for one who may know. Raises NotFoundError, ForbiddenError."""
+    document = requests.find(tx, name).document
+    requester = str(doc.mapping(document, "spec").get("username") or "")
+    check_request_view(record, requester=requester, cluster=doc.labels(document).get(requests_domain.CLUSTER_LABEL, ""))
+    return requests_domain.state(document)

@@ -1,0 +1,265 @@
+"""One agent's session stream, from Hello to its end.
+
+It reads and writes raw bytes and decodes them here: a heartbeat costs one read, and its acknowledgement one write. The
+handler's own task reads; writes come from a second task that lives only while there is something to write, so nobody ever waits
+for a peer that does not read. Whoever wants the session to end says why with `end`; the handler is woken and ends it with that
+status.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Coroutine
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+from uuid import uuid4
+
+from google.protobuf.message import DecodeError
+from grpc import aio
+
+from hub.domain.certificate import CertificateRecord
+from hub.heartbeat import Sink
+from hub.rpc.messages import ClusterView, available_of, conditions_of, read_view, report_of
+from hub.rpc.parts import Parts
+from hub.rpc.status import Context
+from hub.services import addons, clusters
+from machinery.backoff import Backoff
+from machinery.errors import (
+    BadRequestError,
+    ConflictError,
+    DeadlineError,
+    MusterError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from machinery.identity import AddOnName, AgentId, ClusterName, SerialNumber
+from machinery.wire.session.v1 import session_pb2 as wire
+
+PROTOCOL = "v1"
+CAPABILITIES = ("drain",)
+MAX_UNSENT = 1_000
+LAST_WORDS = timedelta(seconds=1)
+RETRIES = 5
+TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
+_ACKS: dict[int, bytes] = {}
+MAX_ACKS = 10_000
+
+
+class Session(Sink):
+    """What is open. `serve` runs it until it ends."""
+
+    def __init__(self, parts: Parts, context: Context, record: CertificateRecord, cluster: ClusterName, agent: AgentId) -> None:
+        self.id = uuid4().hex
+        self.cluster = cluster
+        self.agent = agent
+        self.agent_version = ""
+        self._parts = parts
+        self._context = context
+        self._record = record
+        self._view: ClusterView | None = None
+        self._silent = False
+        self._interval = timedelta()
+        self._handler: asyncio.Task[Any] | None = None
+        self._ending: MusterError | None = None
+        self._unsent: deque[bytes] = deque()
+        self._acknowledged = self._told = 0
+        self._writer: asyncio.Task[None] | None = None
+        self._refresher: asyncio.Task[None] | None = None
+        self._stale = False
+
+    @property
+    def serial(self) -> SerialNumber:
+        return self._record.serial
+
+    async def serve(self, hello: wire.Hello) -> None:
+        """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
+        self._handler = asyncio.current_task()
+        self.agent_version = hello.agent_version
+        loop = asyncio.get_running_loop()
+        left = self._record.not_after - self._parts.clock.now()
+        expiry = loop.call_later(
+            left.total_seconds(), self.end, UnauthorizedError("the certificate of this session has expired")
+        )
+        try:
+            with self._parts.feed.told_of_cluster(self.cluster, self._changed):
+                self._apply(await self._parts.store.read(read_view, self.cluster), hello)
+                await self._read()
+        except asyncio.CancelledError:
+            if self._ending is None or self._handler is None:
+                raise
+            self._handler.uncancel()
+            raise self._ending from None
+        finally:
+            self._handler = None
+            expiry.cancel()
+            self._parts.sessions.remove(self)
+            await self._last_words()
+
+    def end(self, error: MusterError) -> None:
+        if self._ending is None:
+            self._ending = error
+            if self._handler is not None:
+                self._handler.cancel()
+
+    def drain(self, reconnect_after: timedelta) -> None:
+        message = wire.Drain(reason="the hub is shutting down")
+        message.reconnect_after.FromTimedelta(reconnect_after)
+        self._send(wire.HubMessage(drain=message).SerializeToString())
+
+    def acknowledge(self, sequence: int) -> None:
+        self._silent = False
+        if sequence > self._acknowledged:
+            self._acknowledged = sequence
+            self._write_soon()
+
+    def _apply(self, view: ClusterView, hello: wire.Hello | None = None) -> None:
+        """Takes a view of the cluster, and tells the agent what is new in it."""
+        before, self._view, self._silent = self._view, view, view.silent
+        interval = min(self._parts.beat_interval, view.lease_duration)
+        if hello is not None:
+            self._parts.check_uid(view, hello.cluster_uid)
+            self._parts.sessions.add(self)
+            self._send(self._welcome(interval))
+        elif interval != self._interval:
+            ack = wire.BeatAck(sequence=self._told)
+            ack.next_interval.FromTimedelta(interval)
+            self._send(wire.HubMessage(beat_ack=ack).SerializeToString())
+        self._interval = interval
+        if before is None or before.desired != view.desired:
+            desired = wire.Desired.FromString(view.desired)
+            desired.revision = view.revision
+            self._send(wire.HubMessage(desired=desired).SerializeToString())
+
+    def _welcome(self, interval: timedelta) -> bytes:
+        welcome = wire.Welcome(
+            hub_id=self._parts.hub.hub_id,
+            hub_version=self._parts.hub.version,
+            protocol_version=PROTOCOL,
+            capabilities=CAPABILITIES,
+            session_id=self.id,
+        )
+        welcome.hub_time.FromDatetime(self._parts.clock.now())
+        welcome.beat_interval.FromTimedelta(interval)
+        return wire.HubMessage(welcome=welcome).SerializeToString()
+
+    async def _read(self) -> None:
+        read, end = self._context.read, aio.EOF
+        while True:
+            raw = await read()
+            if raw is end:
+                return
+            try:
+                message = wire.AgentMessage.FromString(raw)
+            except DecodeError:
+                raise BadRequestError("a message on the session stream cannot be decoded") from None
+            kind = message.WhichOneof("message")
+            if kind == "beat":
+                self._beat(message.beat)
+            elif kind == "status":
+                await self._report(message.status.sequence, self._store_status(message.status))
+            elif kind == "addon":
+                await self._report(message.addon.sequence, self._store_addon(message.addon))
+
+    def _beat(self, beat: wire.Beat) -> None:
+        if self._view is not None and self._view.accepted:
+            self._parts.beats.hold(
+                self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent
+            )
+
+    async def _report(self, sequence: int, storing: Coroutine[Any, Any, int]) -> None:
+        """Acknowledges once it is durable; a refusal for good is told, and one for now is tried again before that."""
+        ack = wire.ReportAck(sequence=sequence)
+        try:
+            ack.revision = await storing
+        except TRANSIENT:
+            raise
+        except MusterError as error:
+            ack.reason, ack.message = error.reason, error.message
+        self._send(wire.HubMessage(report_ack=ack).SerializeToString())
+
+    async def _store_status(self, message: wire.StatusReport) -> int:
+        report, actor = report_of(message), self._record.user
+        return await self._patiently(lambda: self._parts.store.run(clusters.report_status, self.cluster, report, actor))
+
+    async def _store_addon(self, message: wire.AddOnReport) -> int:
+        name, told, actor = AddOnName(message.addon_name), conditions_of(message.conditions), self._record.user
+        return await self._patiently(lambda: self._parts.store.run(addons.report, self.cluster, name, told, actor))
+
+    async def _patiently(self, run: Any) -> int:
+        """The revision at which it is durable."""
+        pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
+        while True:
+            try:
+                written = await run()
+                return int(getattr(written, "stored", written).revision)
+            except TRANSIENT:
+                if pauses.failures >= RETRIES:
+                    raise
+                await asyncio.sleep(pauses.next().total_seconds())
+
+    def _changed(self) -> None:
+        self._stale = True
+        if self._refresher is None:
+            self._refresher = asyncio.create_task(self._refresh(), name=f"session {self.cluster} refresh")
+
+    async def _refresh(self) -> None:
+        pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
+        try:
+            while self._stale:
+                self._stale = False
+                try:
+                    view = await self._parts.store.read(read_view, self.cluster)
+                except TRANSIENT:
+                    self._stale = True
+                    await asyncio.sleep(pauses.next().total_seconds())
+                    continue
+                if self._view is not None:
+                    self._apply(view)
+        except MusterError as error:
+            self.end(error)
+        finally:
+            self._refresher = None
+
+    def _send(self, raw: bytes) -> None:
+        if len(self._unsent) >= MAX_UNSENT:
+            self.end(TooManyRequestsError("the agent does not read what the hub sends"))
+            return
+        self._unsent.append(raw)
+        self._write_soon()
+
+    def _write_soon(self) -> None:
+        if self._writer is None:
+            self._writer = asyncio.create_task(self._write())
+
+    async def _write(self) -> None:
+        """Writes until nothing is left. A stream that is over ends it: its handler learns that by itself."""
+        with suppress(aio.BaseError, aio.AioRpcError, asyncio.InvalidStateError):
+            while True:
+                if self._unsent:
+                    raw = self._unsent.popleft()
+                elif self._told < self._acknowledged:
+                    raw, self._told = _ack(self._acknowledged), self._acknowledged
+                else:
+                    break
+                await self._context.write(raw)
+        self._writer = None
+
+    async def _last_words(self) -> None:
+        """Lets what is unsent go out, for a moment, and ends what still works for this session."""
+        if self._refresher is not None:
+            self._refresher.cancel()
+        if self._writer is not None:
+            await asyncio.wait({self._writer}, timeout=LAST_WORDS.total_seconds())
+        if self._writer is not None:
+            self._writer.cancel()
+
+
+def _ack(sequence: int) -> bytes:
+    """Encoded once for all sessions: they count alike."""
+    raw = _ACKS.get(sequence)
+    if raw is None:
+        if len(_ACKS) >= MAX_ACKS:
+            _ACKS.clear()
+        raw = _ACKS[sequence] = wire.HubMessage(beat_ack=wire.BeatAck(sequence=sequence)).SerializeToString()
+    return raw

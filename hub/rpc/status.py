@@ -1,0 +1,46 @@
+"""How an error looks on the wire: a status code from the reason, the reason and a pause for retries in trailing metadata."""
+
+from typing import Any, NoReturn
+
+import grpc
+import structlog
+from grpc import aio
+
+from machinery.errors import MusterError
+
+REASON = "reason"
+PUSHBACK = "grpc-retry-pushback-ms"
+INTERNAL_REASON = "InternalError"
+Context = aio.ServicerContext[Any, Any]
+
+CODES: dict[str, grpc.StatusCode] = {
+    "BadRequest": grpc.StatusCode.INVALID_ARGUMENT,
+    "Unauthorized": grpc.StatusCode.UNAUTHENTICATED,
+    "Forbidden": grpc.StatusCode.PERMISSION_DENIED,
+    "NotFound": grpc.StatusCode.NOT_FOUND,
+    "AlreadyExists": grpc.StatusCode.ALREADY_EXISTS,
+    "Conflict": grpc.StatusCode.ABORTED,
+    "Invalid": grpc.StatusCode.INVALID_ARGUMENT,
+    "Expired": grpc.StatusCode.OUT_OF_RANGE,
+    "RequestEntityTooLarge": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "TooManyRequests": grpc.StatusCode.RESOURCE_EXHAUSTED,
+    "Timeout": grpc.StatusCode.DEADLINE_EXCEEDED,
+    "ServiceUnavailable": grpc.StatusCode.UNAVAILABLE,
+    "MethodNotAllowed": grpc.StatusCode.UNIMPLEMENTED,
+    "NotAcceptable": grpc.StatusCode.INVALID_ARGUMENT,
+    "UnsupportedMediaType": grpc.StatusCode.INVALID_ARGUMENT,
+}
+
+log = structlog.get_logger(__name__)
+
+
+async def abort(context: Context, error: Exception) -> NoReturn:
+    """Ends the call with the error's status. What is not in the tree is logged with its stack and told as an internal error."""
+    if not isinstance(error, MusterError):
+        log.error("call failed", exc_info=error)
+        await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON),))
+    code = CODES.get(error.reason, grpc.StatusCode.INTERNAL)
+    trailing: tuple[tuple[str, str], ...] = ((REASON, error.reason),)
+    if error.retry_after is not None:
+        trailing = (*trailing, (PUSHBACK, str(round(error.retry_after.total_seconds() * 1000))))
+    await context.abort(code, error.message, trailing)

@@ -1,0 +1,212 @@
+"""One agent's session against a real door: welcome, beats, reports, and every way in which it ends."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import grpc
+
+from hub.domain.heartbeat import LastBeat
+from hub.services import clusters
+from machinery import conditions
+from machinery.identity import cluster_name
+from machinery.wire.session.v1 import session_pb2 as wire
+from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream
+
+
+async def last_beat(stage: RpcStage, cluster: str) -> LastBeat | None:
+    return await stage.store.read(lambda tx: tx.heartbeats.of(cluster_name(cluster)))
+
+
+async def until_session(stage: RpcStage, cluster: str, *, is_open: bool) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            last = await last_beat(stage, cluster)
+            if (last is not None and last.session is not None) is is_open:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def test_a_session_is_welcomed_and_told_what_the_hub_wants(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    welcome, desired = await stream.expect("welcome"), await stream.expect("desired")
+    assert welcome.hub_id == stage.parts.hub.hub_id
+    assert welcome.beat_interval.ToTimedelta() == timedelta(seconds=10)
+    assert desired.accepted
+    assert desired.lease_duration.ToTimedelta() == timedelta(seconds=60)
+    await stream.close()
+
+
+async def test_a_beat_is_stored_before_it_is_acknowledged(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE))
+    assert (await stream.expect("beat_ack")).sequence == 1
+    last = await last_beat(stage, "edge1")
+    assert last is not None
+    assert last.available is True
+    await stream.send(beat=wire.Beat(sequence=2, verdict=wire.VERDICT_UNAVAILABLE))
+    assert (await stream.expect("beat_ack")).sequence == 2
+    await stream.close()
+
+
+async def test_an_open_session_is_on_record_and_its_end_too(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await until_session(stage, "edge1", is_open=True)
+    last = await last_beat(stage, "edge1")
+    assert last is not None
+    assert last.agent_version == "1.2.3"
+    await stream.close()
+    await until_session(stage, "edge1", is_open=False)
+
+
+async def test_a_status_report_is_durable_at_the_revision_of_its_acknowledgement(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    report = wire.StatusReport(sequence=1, complete=True, kubernetes_version="v1.31.0", capacity={"cpu": "8"}, node_count=3)
+    await stream.send(status=report)
+    ack = await stream.expect("report_ack")
+    assert (ack.sequence, ack.reason) == (1, "")
+    document = await stage.cluster("edge1")
+    assert document["metadata"]["resourceVersion"] == str(ack.revision)
+    assert document["status"]["capacity"] == {"cpu": "8", "nodes": "3"}
+    await stream.close()
+
+
+async def test_a_report_for_an_addon_that_is_not_there_is_refused_for_good(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.send(addon=wire.AddOnReport(sequence=7, addon_name="nowhere"))
+    ack = await stream.expect("report_ack")
+    assert (ack.sequence, ack.reason) == (7, "NotFound")
+    await stream.close()
+
+
+async def test_a_cluster_that_is_not_accepted_learns_of_its_acceptance_and_counts_only_then(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1", accepted=False))
+    assert not (await stream.expect("desired")).accepted
+    await stream.send(beat=wire.Beat(sequence=1))
+    await stream.send(status=wire.StatusReport(sequence=1, complete=True))
+    assert (await stream.expect("report_ack")).reason == "Forbidden"
+    last = await last_beat(stage, "edge1")
+    assert last is None or last.at is None
+    await stage.accept("edge1")
+    assert (await stream.expect("desired")).accepted
+    await stream.send(beat=wire.Beat(sequence=2))
+    assert (await stream.expect("beat_ack")).sequence == 2
+    await stream.close()
+
+
+async def test_a_shorter_lease_shortens_the_beat_interval(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.expect("desired")
+
+    def shorten(tx):  # type: ignore[no-untyped-def] # noqa: ANN001, ANN202
+        stored = clusters.find(tx, cluster_name("edge1"))
+        document = {**stored.document, "spec": {**stored.document["spec"], "leaseDurationSeconds": 2}}
+        clusters.put(tx, document, stored, ADMIN)
+
+    await stage.store.run(shorten)
+    assert (await stream.expect("beat_ack")).next_interval.ToTimedelta() == timedelta(seconds=2)
+    assert (await stream.expect("desired")).lease_duration.ToTimedelta() == timedelta(seconds=2)
+    await stream.close()
+
+
+async def test_a_beat_that_ends_a_silence_restores_the_agents_own_verdict_at_once(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_UNAVAILABLE))
+    await stream.expect("beat_ack")
+    unknown = conditions.Condition(conditions.AVAILABLE, conditions.UNKNOWN, "ManagedClusterLeaseUpdateStopped", "")
+    await stage.store.run(clusters.set_condition, cluster_name("edge1"), unknown, ADMIN)
+    await stream.expect_quiet(stage)
+    await stream.send(beat=wire.Beat(sequence=2, verdict=wire.VERDICT_UNAVAILABLE))
+    await stream.expect("beat_ack")
+    available = next(c for c in (await stage.cluster("edge1"))["status"]["conditions"] if c["type"] == conditions.AVAILABLE)
+    assert available["status"] == conditions.FALSE
+    await stream.close()
+
+
+async def test_a_newer_session_of_the_same_agent_supersedes(stage: RpcStage) -> None:
+    credential = await stage.enrol("edge1")
+    older = await Stream.open(stage, credential)
+    await older.expect("welcome")
+    newer = await Stream.open(stage, credential)
+    await newer.expect("welcome")
+    assert await older.status() is grpc.StatusCode.ABORTED
+    await newer.send(beat=wire.Beat(sequence=1))
+    await newer.expect("beat_ack")
+    await until_session(stage, "edge1", is_open=True)
+    await older.close()
+    await newer.close()
+
+
+async def test_a_session_ends_with_its_certificate(stage: RpcStage) -> None:
+    brief = replace(stage.lifetimes, agent=timedelta(seconds=2))
+    stream = await Stream.open(stage, await stage.enrol("edge1", lifetimes=brief))
+    await stream.expect("welcome")
+    assert await stream.status() is grpc.StatusCode.UNAUTHENTICATED
+    await stream.close()
+
+
+async def test_a_session_ends_when_its_certificate_is_revoked(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.expect("welcome")
+    (record,) = await stage.records("edge1")
+    await stage.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "test"))
+    assert await stream.status() is grpc.StatusCode.UNAUTHENTICATED
+    await stream.close()
+
+
+async def test_a_session_ends_with_its_cluster(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.expect("welcome")
+    name = cluster_name("edge1")
+    await stage.store.run(lambda tx: clusters.remove(tx, clusters.find(tx, name), ADMIN))
+    assert await stream.status() in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAUTHENTICATED)
+    await stream.close()
+
+
+async def test_a_copy_of_the_credential_in_another_cluster_is_noticed(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"), uid="uid-of-another")
+    assert await stream.status() is grpc.StatusCode.ALREADY_EXISTS
+    await stream.close()
+
+
+async def test_a_bootstrap_credential_opens_no_session(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.bootstrap("edge1"))
+    assert await stream.status() is grpc.StatusCode.PERMISSION_DENIED
+    await stream.close()
+
+
+async def test_a_first_message_that_is_no_hello_is_refused(stage: RpcStage) -> None:
+    stream = Stream(stage.channel(await stage.enrol("edge1")))
+    await stream.send(beat=wire.Beat(sequence=1))
+    assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
+    await stream.close()
+
+
+async def test_what_a_newer_agent_says_beyond_this_version_does_no_harm(stage: RpcStage) -> None:
+    stream = Stream(stage.channel(await stage.enrol("edge1")))
+    raw = stream.raw()
+    unknown_field = b"\xfa\x3e\x03new"  # field 1007, a string
+    await raw.write(wire.AgentMessage(hello=wire.Hello(cluster_uid="uid-1")).SerializeToString() + unknown_field)
+    await raw.write(b"\x9a\x06\x00")  # oneof member 99, an empty message
+    await raw.write(wire.AgentMessage(beat=wire.Beat(sequence=1)).SerializeToString() + unknown_field)
+    kinds = [wire.HubMessage.FromString(await raw.read()).WhichOneof("message") for _ in range(3)]
+    assert kinds == ["welcome", "desired", "beat_ack"]
+    raw.cancel()
+    await stream.close()
+
+
+async def test_the_door_drains_sessions_before_it_closes(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.expect("welcome")
+    await stage.door.refuse()
+    assert await stream.expect("drain")
+    await asyncio.wait_for(stage.door.drain(), 5)
+    assert await stream.status() is grpc.StatusCode.UNAVAILABLE
+    assert len(stage.parts.sessions) == 0
+    last = await last_beat(stage, "edge1")
+    assert last is not None
+    assert last.session is None
+    late = await Stream.open(stage, await stage.bootstrap("edge2"))
+    assert await late.status() is grpc.StatusCode.UNAVAILABLE
+    await late.close()
+    await stream.close()
