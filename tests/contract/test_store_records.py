@@ -1,0 +1,185 @@
+"""What every store promises about certificates, credentials, heartbeats and facts, and about use cases that race."""
+
+import asyncio
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.change import REQUESTS, Key
+from hub.domain.credential import CredentialRecord
+from hub.domain.heartbeat import Beat, LastBeat
+from hub.ports import Store, Transaction
+from hub.services import credentials, requests
+from machinery.clock import ManualClock
+from machinery.errors import ConflictError, ForbiddenError
+from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.registration import LIFETIMES, Newcomer
+
+EDGE, FAR = ClusterName("edge"), ClusterName("far")
+NONE = timedelta()
+
+
+@pytest.fixture
+def record(clock: ManualClock) -> CertificateRecord:
+    now = clock.now()
+    return CertificateRecord(
+        serial=SerialNumber(2**158 + 7),
+        purpose=Purpose.AGENT,
+        user="u",
+        groups=("a", "b"),
+        not_before=now,
+        not_after=now + timedelta(days=1, microseconds=1),
+        key_hash="k",
+        issued_at=now,
+        cluster=EDGE,
+        agent=AgentId("agent"),
+        addon=AddOnName("addon"),
+        credential=CredentialId("c"),
+        request_uid="r",
+    )
+
+
+@pytest.fixture
+def credential(clock: ManualClock) -> CredentialRecord:
+    return CredentialRecord(CredentialId("c"), EDGE, 3, clock.now(), clock.now() + timedelta(hours=1), "ann")
+
+
+async def test_certificate_is_found_by_all_that_it_is_known_by(store: Store, record: CertificateRecord) -> None:
+    await store.run(lambda tx: tx.certificates.add(record))
+    bare = replace(
+        record, serial=SerialNumber(1), purpose=Purpose.BOOTSTRAP, request_uid=None, cluster=None, agent=None, addon=None
+    )
+    await store.run(lambda tx: tx.certificates.add(bare))
+    assert await store.read(lambda tx: tx.certificates.by_serial(record.serial)) == record
+    assert await store.read(lambda tx: tx.certificates.by_serial(bare.serial)) == bare
+    assert await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(2))) is None
+    assert await store.read(lambda tx: list(tx.certificates.of_cluster(EDGE))) == [record]
+    assert await store.read(lambda tx: list(tx.certificates.of_request("r"))) == [record]
+    assert await store.read(lambda tx: list(tx.certificates.of_credential(CredentialId("c")))) == [bare]
+    assert len(await store.read(lambda tx: tx.certificates.of_key("k"))) == 2
+
+
+async def test_request_has_one_certificate_of_a_purpose(store: Store, record: CertificateRecord) -> None:
+    await store.run(lambda tx: tx.certificates.add(record))
+    await store.run(lambda tx: tx.certificates.add(replace(record, serial=SerialNumber(2), purpose=Purpose.RECOVERY)))
+    with pytest.raises(ConflictError):
+        await store.run(lambda tx: tx.certificates.add(replace(record, serial=SerialNumber(3))))
+    assert await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(3))) is None
+
+
+async def test_revocation_keeps_its_first_time_and_reason(store: Store, record: CertificateRecord, clock: ManualClock) -> None:
+    await store.run(lambda tx: tx.certificates.add(record))
+    await store.run(lambda tx: tx.certificates.revoke([record.serial], clock.now(), "Stolen"))
+    later = clock.now() + timedelta(hours=1)
+    await store.run(lambda tx: tx.certificates.revoke([record.serial], later, "Again"))
+    await store.run(lambda tx: tx.certificates.revoke([], later, "Nothing"))
+    found = await store.read(lambda tx: tx.certificates.by_serial(record.serial))
+    assert found == replace(record, revoked_at=clock.now(), revoked_reason="Stolen")
+    assert not found.is_open(clock.now())
+
+
+async def test_credential_remembers_whom_it_admitted(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
+    other = replace(credential, id=CredentialId("d"), cluster=None, uses=None, created_at=clock.now() + timedelta(1))
+
+    def fill(tx: Transaction) -> None:
+        tx.credentials.add(credential)
+        tx.credentials.add(other)
+        tx.credentials.admit(credential.id, EDGE, clock.now())
+        tx.credentials.admit(credential.id, FAR, clock.now())
+
+    await store.run(fill)
+    assert await store.read(lambda tx: tx.credentials.by_id(credential.id)) == credential
+    assert await store.read(lambda tx: tx.credentials.by_id(CredentialId("x"))) is None
+    assert await store.read(lambda tx: tx.credentials.admitted(credential.id)) == {EDGE, FAR}
+    assert await store.read(lambda tx: tx.credentials.admitted(other.id)) == frozenset()
+    assert await store.read(lambda tx: list(tx.credentials.all())) == [credential, other]
+    await store.run(lambda tx: tx.credentials.revoke(other.id, clock.now()))
+    assert await store.read(lambda tx: tx.credentials.by_id(other.id)) == replace(other, revoked_at=clock.now())
+
+
+async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: CredentialRecord) -> None:
+    await store.run(lambda tx: tx.credentials.add(replace(credential, cluster=None)))
+    names = [ClusterName(f"c{number}") for number in range(20)]
+    outcomes = await asyncio.gather(
+        *(store.run(credentials.admit, credential.id, name) for name in names), return_exceptions=True
+    )
+    assert sum(outcome is None for outcome in outcomes) == 3
+    assert all(outcome is None or isinstance(outcome, ForbiddenError) for outcome in outcomes)
+    assert len(await store.read(lambda tx: tx.credentials.admitted(credential.id))) == 3
+
+
+async def test_beats_are_stored_as_database_time_minus_age(store: Store, clock: ManualClock) -> None:
+    beats = [Beat(EDGE, timedelta(milliseconds=1500), available=True), Beat(FAR, NONE, available=None)]
+    await store.run(lambda tx: tx.heartbeats.store(beats))
+    assert await store.read(lambda tx: list(tx.heartbeats.all())) == [
+        LastBeat(EDGE, clock.now() - timedelta(milliseconds=1500), available=True, session=None),
+        LastBeat(FAR, clock.now(), available=None, session=None),
+    ]
+    assert await store.read(lambda tx: tx.changes.newest()) == 0
+
+
+async def test_late_heartbeat_never_moves_a_beat_backwards(store: Store, clock: ManualClock) -> None:
+    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=True)]))
+    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, timedelta(seconds=1), available=False)]))
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == LastBeat(EDGE, clock.now(), available=True, session=None)
+    clock.advance(timedelta(seconds=3))
+    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, timedelta(seconds=1), available=False)]))
+    last = await store.read(lambda tx: tx.heartbeats.of(EDGE))
+    assert last == LastBeat(EDGE, clock.now() - timedelta(seconds=1), available=False, session=None)
+
+
+async def test_beat_without_a_verdict_keeps_the_last_one(store: Store, clock: ManualClock) -> None:
+    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=False)]))
+    clock.advance(timedelta(seconds=1))
+    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=None)]))
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == LastBeat(EDGE, clock.now(), available=False, session=None)
+
+
+async def test_session_and_beat_of_a_cluster_do_not_overwrite_one_another(store: Store, clock: ManualClock) -> None:
+    await store.run(lambda tx: tx.heartbeats.set_session(EDGE, "s1", agent_version="v1"))
+    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=True)]))
+    expected = LastBeat(EDGE, clock.now(), available=True, session="s1", agent_version="v1")
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == expected
+    await store.run(lambda tx: tx.heartbeats.set_session(EDGE, None))
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == replace(expected, session=None)
+    await store.run(lambda tx: tx.heartbeats.forget(EDGE))
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
+
+
+async def test_facts_are_kept_and_replaced(store: Store) -> None:
+    assert await store.read(lambda tx: tx.facts.get("hub-id")) is None
+    await store.run(lambda tx: tx.facts.set("hub-id", "a"))
+    await store.run(lambda tx: tx.facts.set("hub-id", "b"))
+    assert await store.read(lambda tx: tx.facts.get("hub-id")) == "b"
+
+
+async def test_one_request_issued_by_many_at_once_has_one_certificate(store: Store, clock: ManualClock) -> None:
+    newcomer = Newcomer(MemoryStore(clock))
+
+    def submit(tx: Transaction) -> str:
+        record, _ = credentials.create(
+            tx,
+            cluster=None,
+            uses=None,
+            lifetime=None,
+            public_key=b"operator's",
+            issuer=newcomer.issuer,
+            lifetimes=LIFETIMES,
+            actor="ann",
+        )
+        (requester,) = tx.certificates.of_credential(record.id)
+        name = requests.submit(tx, newcomer.submission(requester))
+        requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann")
+        return name
+
+    name = await store.run(submit)
+    outcomes = await asyncio.gather(*(store.run(requests.issue, name, newcomer.issuer, LIFETIMES, "hub") for _ in range(20)))
+    assert sum(outcome is not None for outcome in outcomes) == 1
+    stored = await store.read(lambda tx: tx.objects.get(REQUESTS, Key("", name)))
+    assert stored is not None
+    found = await store.read(lambda tx: tx.certificates.of_request(stored.uid))
+    assert sorted(record.purpose for record in found) == [Purpose.AGENT, Purpose.RECOVERY]
+    assert stored.revision == await store.read(lambda tx: tx.changes.newest())

@@ -1,0 +1,219 @@
+"""A store whose database misbehaves: a clear sentence, nothing lost, and work goes on when the fault is gone."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.domain.heartbeat import Beat
+from hub.ports import Transaction
+from hub.store import SqlStore
+from hub.store.engine import parse_url
+from machinery.errors import InvalidError, UnavailableError
+from machinery.identity import ClusterName
+
+ROOT = Path(__file__).parents[2]
+
+
+def put(tx: Transaction, name: str, size: int = 0) -> None:
+    document = {"metadata": {"name": name, "uid": name}, "spec": {"filler": "x" * size}}
+    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
+
+
+def names(tx: Transaction) -> list[str]:
+    return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items]
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    return tmp_path / "hub.db"
+
+
+@pytest.fixture
+async def store(path: Path) -> AsyncIterator[SqlStore]:
+    opened = SqlStore(f"sqlite:///{path}", busy_timeout_ms=100)
+    await opened.open()
+    yield opened
+    await opened.close()
+
+
+@contextmanager
+def locked(path: Path) -> Iterator[None]:
+    """Another process's write lock: SQLite tells connections apart, not processes."""
+    other = sqlite3.connect(path, isolation_level=None)
+    other.execute("BEGIN IMMEDIATE")
+    try:
+        yield
+    finally:
+        other.execute("ROLLBACK")
+        other.close()
+
+
+async def test_database_locked_by_another_process(store: SqlStore, path: Path) -> None:
+    await store.run(put, "before")
+    with locked(path):
+        with pytest.raises(UnavailableError, match="locked by another process"):
+            await store.run(put, "during")
+        outcomes = await asyncio.gather(*(store.run(put, f"many{n}") for n in range(20)), return_exceptions=True)
+        assert {type(outcome) for outcome in outcomes} == {UnavailableError}
+        assert await store.read(names) == ["before"]
+        await store.check()
+    await store.run(put, "after")
+    assert await store.read(names) == ["after", "before"]
+
+
+async def test_disk_full(store: SqlStore) -> None:
+    await store.run(put, "before")
+
+    def fill(tx: Transaction, limit: int) -> None:
+        tx.objects._connection.exec_driver_sql(f"PRAGMA max_page_count = {limit}")  # type: ignore[attr-defined]
+
+    await store.run(fill, 1)  # SQLite takes the present size for the limit
+    with pytest.raises(UnavailableError, match="is full: make room"):
+        await store.run(put, "large", 1_000_000)
+    outcomes = await asyncio.gather(
+        store.run(put, "small"), store.run(put, "larger", 2_000_000), store.run(put, "tiny"), return_exceptions=True
+    )
+    assert isinstance(outcomes[1], UnavailableError)
+    acknowledged = {name for name, outcome in zip(("small", "", "tiny"), outcomes, strict=True) if outcome is None}
+    assert set(await store.read(names)) == {"before"} | acknowledged
+    await store.run(fill, 1_000_000)
+    await store.run(put, "large", 1_000_000)
+    assert set(await store.read(names)) == {"before", "large"} | acknowledged
+
+
+async def test_file_that_cannot_be_written(store: SqlStore) -> None:
+    await store.run(put, "before")
+
+    def protect(tx: Transaction, value: str) -> None:
+        tx.objects._connection.exec_driver_sql(f"PRAGMA query_only = {value}")  # type: ignore[attr-defined]
+
+    await store.run(protect, "ON")
+    with pytest.raises(UnavailableError, match="cannot be written"):
+        await store.run(put, "during")
+    assert await store.read(names) == ["before"]
+
+
+@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
+async def test_directory_that_cannot_be_written(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o500)
+    await _refused(f"sqlite:///{closed}/hub.db", "cannot be opened")
+
+
+async def test_directory_that_does_not_exist(tmp_path: Path) -> None:
+    await _refused(f"sqlite:///{tmp_path}/nowhere/hub.db", "cannot be opened")
+
+
+async def test_file_that_is_no_database(path: Path) -> None:
+    await asyncio.to_thread(path.write_bytes, b"not a database at all" * 100)
+    await _refused(f"sqlite:///{path}", "not a SQLite database")
+
+
+async def _refused(url: str, words: str) -> None:
+    store = SqlStore(url, busy_timeout_ms=100)
+    with pytest.raises(UnavailableError, match=words):
+        await store.open()
+    await store.close()
+
+
+async def test_server_that_does_not_answer() -> None:
+    store = SqlStore("postgresql://nobody:secret@127.0.0.1:1/hub")
+    with pytest.raises(UnavailableError, match="does not answer") as refused:
+        await store.open()
+    assert "secret" not in str(refused.value)
+    await store.close()
+
+
+@pytest.mark.parametrize("url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://root:secret@host/db"])
+def test_url_that_is_none_is_refused_without_its_password(url: str) -> None:
+    with pytest.raises(InvalidError, match="database") as refused:
+        parse_url(url)
+    assert "secret" not in str(refused.value)
+
+
+def _killed_writer(path: Path) -> set[str]:
+    """Runs a process that writes, kills it in the middle, and returns what it had acknowledged."""
+    command = [sys.executable, "-m", "tests.fakes.store_writer", str(path)]
+    with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
+        assert writer.stdout is not None
+        acknowledged = {line.strip() for _, line in zip(range(200), writer.stdout, strict=False)}
+        writer.send_signal(signal.SIGKILL)
+        return acknowledged | {line.strip() for line in writer.stdout if line.endswith("\n")}
+
+
+async def test_acknowledged_writes_survive_kill_9(path: Path) -> None:
+    acknowledged = await asyncio.to_thread(_killed_writer, path)
+    store = SqlStore(f"sqlite:///{path}")
+    await store.open()
+    found = await store.read(names)
+    log = await store.read(_log)
+    await store.close()
+    assert len(acknowledged) >= 200
+    assert acknowledged <= set(found)
+    assert sorted(log) == sorted(found)
+    pairs = {name.removesuffix("-a").removesuffix("-b") for name in found}
+    assert len(found) == 2 * len(pairs)
+
+
+def _log(tx: Transaction) -> list[str]:
+    found: list[str] = []
+    after = 0
+    while changes := tx.changes.since(after):
+        assert [change.revision for change in changes] == list(range(after + 1, after + 1 + len(changes)))
+        found += [change.key.name for change in changes]
+        after = changes[-1].revision
+    return found
+
+
+async def test_changes_of_another_process_are_found_by_the_poll(path: Path) -> None:
+    ours, theirs = (SqlStore(f"sqlite:///{path}", poll=timedelta(milliseconds=20)) for _ in range(2))
+    await ours.open()
+    await theirs.open()
+    seen: list[int] = []
+    async with asyncio.timeout(30):
+        await asyncio.gather(*(store.run(put, f"{side}{n}") for n in range(20) for side, store in (("a", ours), ("b", theirs))))
+        async for changes in ours.follow(0):
+            seen += [change.revision for change in changes]
+            if seen and seen[-1] == 40:
+                break
+    assert seen == list(range(1, 41))
+    assert await ours.wait_for_change(39, timedelta(seconds=10)) == 40
+    await ours.close()
+    await theirs.close()
+
+
+async def test_store_that_was_never_opened_can_be_closed(path: Path) -> None:
+    store = SqlStore(f"sqlite:///{path}")
+    with pytest.raises(UnavailableError):
+        await store.run(put, "a")
+    await store.close()
+
+
+async def test_close_waits_for_what_was_submitted(path: Path) -> None:
+    store = SqlStore(f"sqlite:///{path}")
+    await store.open()
+    writes = [asyncio.create_task(store.run(put, f"c{n}")) for n in range(50)]
+    await asyncio.sleep(0)
+    await store.close()
+    outcomes: list[Any] = await asyncio.gather(*writes, return_exceptions=True)
+    reopened = SqlStore(f"sqlite:///{path}")
+    await reopened.open()
+    assert len(await reopened.read(names)) == outcomes.count(None) == 50
+    await reopened.close()
+
+
+async def test_thousand_beats_are_one_transaction(store: SqlStore) -> None:
+    beats = [Beat(ClusterName(f"c{n}"), timedelta(), available=True) for n in range(1000)]
+    await store.run(lambda tx: tx.heartbeats.store(beats))
+    assert len(await store.read(lambda tx: tx.heartbeats.all())) == 1000

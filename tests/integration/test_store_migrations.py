@@ -1,0 +1,75 @@
+"""The schema: made once, held together with the tables in the code, and never taken over by an older release."""
+
+import asyncio
+from pathlib import Path
+from threading import Barrier, Thread
+
+import pytest
+from alembic.autogenerate import compare_metadata
+from alembic.runtime.migration import MigrationContext
+from sqlalchemy import Engine, text
+
+from hub.store import SqlStore
+from hub.store.engine import parse_url, writing_engine
+from hub.store.migrate import upgrade
+from hub.store.schema import metadata
+from machinery.errors import InvalidError
+
+
+@pytest.fixture
+def engine(tmp_path: Path) -> Engine:
+    return writing_engine(parse_url(f"sqlite:///{tmp_path}/hub.db"))
+
+
+def test_migrations_make_the_tables_that_the_code_knows(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.connect() as connection:
+        assert compare_metadata(MigrationContext.configure(connection), metadata) == []
+        assert connection.execute(text("SELECT value, compacted FROM revision")).all() == [(0, 0)]
+    engine.dispose()
+
+
+def test_upgrade_again_changes_nothing(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE revision SET value = 7"))
+    upgrade(engine)
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT value FROM revision")).scalar_one() == 7
+    engine.dispose()
+
+
+def test_two_that_upgrade_at_once_do_it_once(tmp_path: Path) -> None:
+    both = Barrier(2)
+    failures: list[Exception] = []
+
+    def attempt() -> None:
+        engine = writing_engine(parse_url(f"sqlite:///{tmp_path}/hub.db"))
+        both.wait()
+        try:
+            upgrade(engine)
+        except Exception as error:  # noqa: BLE001 - told to the test
+            failures.append(error)
+        engine.dispose()
+
+    threads = [Thread(target=attempt) for _ in range(2)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert failures == []
+
+
+async def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path}/hub.db"
+    engine = writing_engine(parse_url(url))
+    await asyncio.to_thread(upgrade, engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+    store = SqlStore(url)
+    with pytest.raises(InvalidError, match='schema "9999", which is newer than "0001"'):
+        await store.open()
+    await store.close()
+    with engine.connect() as connection:
+        assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"
+    engine.dispose()
