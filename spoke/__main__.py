@@ -100,6 +100,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except OSError as error:
         log.error("spoke.cannot_start", error=str(error))  # noqa: TRY400 - the sentence says it all
         return 1
+    except Exception:
+        log.exception("spoke.failed")
+        return 1
     else:
         log.info("spoke.stopped")
         return 0

@@ -26,15 +26,15 @@ from spoke.controllers.addon_registration import AddOnCertificates, Certificates
 from spoke.domain.addon import AddOn
 from spoke.domain.credential import KUBECONFIG, Finding, Flaw, judge, validity
 from spoke.domain.names import Names, choose_names, fresh_agent_id
+from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
-from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, names_contents, pends_for
+from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, mirror, names_contents, pends_for
 from spoke.health import AvailabilityWatch
 from spoke.kubeconfigs import BootstrapFile, Connection, stored_connection, stored_texts, view_stored
 from spoke.ports import (
     Cluster,
     CredentialDirectory,
     Dial,
-    ExternalEndpoint,
     HubClient,
     HubLostError,
     Loss,
@@ -146,6 +146,7 @@ class SpokeAgent:
             addon_secrets=world.addon_secrets,
             watch=self._watch,
             claims=options.claims,
+            endpoints=options.endpoints,
             resync=options.resync,
             clock=world.clock,
             hub_clock=self._hub_clock,
@@ -170,22 +171,23 @@ class SpokeAgent:
         """One round; returns how long to rest before the next."""
         try:
             await self._round(retry)
-        except BootstrapChangedError:
-            log.info("bootstrap.replaced", file=str(self._world.bootstrap.path))
+        except StartOverError as change:
+            if isinstance(change, BootstrapChangedError):
+                log.info("bootstrap.replaced", file=str(self._world.bootstrap.path))
             return timedelta()
-        except StartOverError:
-            return timedelta()
-        except FlawError as error:
-            return self._troubled(error, retry.next(), "registering again")
         except RequestDeniedError as error:
             return self._troubled(error, denied.next(), "submitting a new request")
-        except InvalidError as error:
-            if not self._looked_once:
-                raise
-            return self._troubled(error, retry.next(), "trying again")
         except MusterError as error:
+            if isinstance(error, InvalidError) and not self._looked_once:
+                raise
             delay = retry.next()
-            return self._troubled(error, max(delay, error.retry_after or delay), "trying again")
+            following = "registering again" if isinstance(error, FlawError) else "trying again"
+            return self._troubled(error, max(delay, error.retry_after or delay), following)
+        except Exception:
+            # A defect of ours must not take the agent away from its hub for good.
+            delay = retry.next()
+            log.exception("agent.failed", step=self.progress.step, in_seconds=round(delay.total_seconds(), 1))
+            return delay
         raise AssertionError  # a round ends with an error only
 
     def _troubled(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
@@ -223,7 +225,7 @@ class SpokeAgent:
         self._looked_once = True
         connection = stored_connection(contents)
         if self._world.directory is not None and finding is None:
-            self._world.directory.replace(contents)
+            mirror(self._world.directory, contents)
         await self._serve(connection, names, kept, retry)
 
     async def _uid(self) -> str:

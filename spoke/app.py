@@ -13,10 +13,11 @@ from spoke.agent import Options, SpokeAgent, World
 from spoke.cluster import KubeCluster
 from spoke.credentials import AtomicDirectory, KubeSecrets
 from spoke.domain.addon import AddOn
+from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.hubclient.client import GrpcHubClient
 from spoke.kubeconfigs import BootstrapFile
-from spoke.ports import ClientIdentity, Dial, ExternalEndpoint, HubAddress, HubClient, Secrets
+from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
 from spoke.settings import Settings
 
 

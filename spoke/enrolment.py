@@ -28,7 +28,8 @@ from spoke.domain.credential import (
     HubEntry,
 )
 from spoke.domain.names import Names
-from spoke.ports import CredentialDirectory, ExternalEndpoint, HubClient, RequestState
+from spoke.domain.report import ExternalEndpoint
+from spoke.ports import CredentialDirectory, HubClient, RequestState
 from spoke.slot import Contents, Slot
 
 log = structlog.get_logger(__name__)
@@ -217,7 +218,7 @@ class Enrolment:
 
     async def _publish(self, _: HubClient) -> Event:
         if self._mirror is not None:
-            self._mirror.replace(self.credential)
+            mirror(self._mirror, self.credential)
         return Event.MIRRORED
 
     async def _forget(self, _: HubClient) -> Event:
@@ -229,6 +230,14 @@ class Enrolment:
         if self._pending is None:
             raise AssertionError
         return self._pending
+
+
+def mirror(directory: CredentialDirectory, contents: Contents) -> None:
+    """Mirrors the credential. A full disk is told and no more: the secret is what counts, the next start tries again."""
+    try:
+        directory.replace(contents)
+    except OSError as error:
+        log.warning("credential.not_mirrored", error=str(error))
 
 
 def names_contents(names: Names) -> dict[str, bytes]:

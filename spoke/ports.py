@@ -15,7 +15,7 @@ from machinery.conditions import Condition
 from machinery.errors import UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from spoke.domain.addon import AddOn
-from spoke.domain.report import ClusterClaim, ClusterReport, NodeResources
+from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
 
 
 class Loss(Enum):
@@ -83,14 +83,6 @@ class RequestState:
     certificate: bytes = b""
     recovery_certificate: bytes = b""
     hub_time: datetime | None = None
-
-
-@dataclass(frozen=True, slots=True)
-class ExternalEndpoint:
-    """One of `--spoke-external-server-urls` with the CA bundle that verifies it."""
-
-    url: str
-    ca_bundle: bytes
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,6 +27,7 @@ from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import SILENCE, LeaseController
 from spoke.controllers.status import CHANGED, RESYNC, StatusController
 from spoke.domain.addon import AddOn
+from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.enrolment import Enrolment
 from spoke.health import AvailabilityWatch
@@ -70,6 +71,7 @@ class Surroundings:
     addon_secrets: Callable[[AddOn], Secrets]
     watch: AvailabilityWatch
     claims: ClaimRules
+    endpoints: tuple[ExternalEndpoint, ...]
     resync: timedelta
     clock: Clock
     hub_clock: Clock
@@ -102,7 +104,12 @@ class SessionRun:
             link.session, verdict=lambda: around.watch.verdict, acknowledged=self._acknowledged, random=around.random
         )
         self._status = StatusController(
-            link.session, around.spoke, around.watch, around.claims, further=lambda: tuple(around.conditions.values())
+            link.session,
+            around.spoke,
+            around.watch,
+            around.claims,
+            endpoints=around.endpoints,
+            further=lambda: tuple(around.conditions.values()),
         )
         self._addon_lease = AddOnLeaseController(link.session, around.spoke, around.management, around.clock)
         self._registration = registration(link)

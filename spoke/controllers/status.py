@@ -13,7 +13,7 @@ import structlog
 from machinery.conditions import Condition
 from machinery.controller import Reconciler
 from machinery.errors import MusterError
-from spoke.domain.report import ClusterClaim, ClusterReport, NodeResources
+from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
 from spoke.domain.status import (
     JOINED_CONDITION,
     RECHECK,
@@ -43,12 +43,14 @@ class StatusController(Reconciler[str]):
         watch: AvailabilityWatch,
         rules: ClaimRules,
         *,
+        endpoints: tuple[ExternalEndpoint, ...] = (),
         further: Callable[[], Iterable[Condition]] = tuple,
     ) -> None:
         self._session = session
         self._cluster = cluster
         self._watch = watch
         self._rules = rules
+        self._endpoints = endpoints
         self._further = further
         self._accepted = False
         self._told: ClusterReport | None = None
@@ -90,7 +92,7 @@ class StatusController(Reconciler[str]):
     ) -> ClusterReport:
         conditions = (JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self._further())
         if not answers or isinstance(read, Exception):
-            return ClusterReport(conditions=conditions, complete=False)
+            return ClusterReport(conditions=conditions, complete=False, endpoints=self._endpoints)
         nodes, version, claims = read
         self._note_truncation(truncated_claims(claims, self._rules))
         return ClusterReport(
@@ -101,6 +103,7 @@ class StatusController(Reconciler[str]):
             kubernetes_version=version,
             claims=exposed_claims(claims, self._rules),
             node_count=len(nodes),
+            endpoints=self._endpoints,
         )
 
     def _note_truncation(self, truncated: int) -> None:

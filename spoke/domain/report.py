@@ -13,6 +13,14 @@ class ClusterClaim:
 
 
 @dataclass(frozen=True, slots=True)
+class ExternalEndpoint:
+    """One of `--spoke-external-server-urls` with the CA bundle that verifies it."""
+
+    url: str
+    ca_bundle: bytes
+
+
+@dataclass(frozen=True, slots=True)
 class NodeResources:
     """One node: Kubernetes quantities by resource name."""
 
@@ -36,3 +44,4 @@ class ClusterReport:
     kubernetes_version: str = ""
     claims: tuple[ClusterClaim, ...] = ()
     node_count: int = 0
+    endpoints: tuple[ExternalEndpoint, ...] = ()

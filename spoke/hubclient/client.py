@@ -15,13 +15,13 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
+from spoke.domain.report import ExternalEndpoint
 from spoke.hubclient.convert import client_configs, request_state
 from spoke.hubclient.diagnosis import diagnose
 from spoke.hubclient.errors import to_error
 from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
     ClientIdentity,
-    ExternalEndpoint,
     HubAddress,
     HubClient,
     HubInfo,

@@ -8,8 +8,8 @@ from machinery.identity import AddOnName
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.addon import AddOn, AddOnRegistration
-from spoke.domain.report import ClusterReport
-from spoke.ports import Desired, Drain, ExternalEndpoint, RequestState
+from spoke.domain.report import ClusterReport, ExternalEndpoint
+from spoke.ports import Desired, Drain, RequestState
 
 _STATES = {
     registration.FollowRequestResponse.STATE_PENDING: "pending",
@@ -87,6 +87,7 @@ def report_of(report: ClusterReport, sequence: int) -> session.StatusReport:
         claims=[session.Claim(name=claim.name, value=claim.value) for claim in report.claims],
         complete=report.complete,
         node_count=report.node_count,
+        client_configs=[session.ClientConfig(url=endpoint.url, ca_bundle=endpoint.ca_bundle) for endpoint in report.endpoints],
     )
 
 

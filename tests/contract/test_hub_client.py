@@ -22,7 +22,7 @@ from machinery.identity import AddOnName, AgentId, ClusterName, agent_subject
 from machinery.kubeconfig import Credential
 from machinery.pki import build_request, generate_key, key_matches
 from spoke.domain.addon import AddOn, AddOnRegistration
-from spoke.domain.report import ClusterClaim, ClusterReport
+from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, Desired, HubAddress, HubClient, HubLostError, HubSession, Loss
 from tests.fakes.hub import MemoryHub
@@ -202,6 +202,7 @@ async def test_beats_and_reports_are_acknowledged(subject: Subject) -> None:
         kubernetes_version="v1.34.2",
         claims=(ClusterClaim("a", "b"),),
         node_count=1,
+        endpoints=(ExternalEndpoint("https://berlin", b"ca"),),
     )
     async with subject.joined() as client, client.session(UID) as session:
         for verdict in (True, False, None):

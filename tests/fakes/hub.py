@@ -43,12 +43,11 @@ from machinery.pki import (
     random_serial,
 )
 from spoke.domain.addon import AddOn
-from spoke.domain.report import ClusterReport
+from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
     ClientIdentity,
     Desired,
     Drain,
-    ExternalEndpoint,
     HubAddress,
     HubClient,
     HubInfo,

@@ -26,8 +26,8 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from machinery.wire.session.v1 import session_pb2 as wire
 from machinery.wire.session.v1.session_pb2_grpc import SessionServicer, add_SessionServicer_to_server
-from spoke.domain.report import ClusterClaim, ClusterReport
-from spoke.ports import ClientIdentity, ExternalEndpoint, HubLostError, HubSession, Loss
+from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
+from spoke.ports import ClientIdentity, HubLostError, HubSession, Loss
 from tests.fakes.hub import MemoryHub, MemoryHubClient
 
 Context = aio.ServicerContext[Any, Any]
@@ -232,6 +232,7 @@ async def _report(session: HubSession, status: wire.StatusReport) -> wire.Report
         kubernetes_version=status.kubernetes_version,
         claims=tuple(ClusterClaim(claim.name, claim.value) for claim in status.claims),
         node_count=status.node_count,
+        endpoints=tuple(ExternalEndpoint(entry.url, entry.ca_bundle) for entry in status.client_configs),
     )
     try:
         return wire.ReportAck(sequence=status.sequence, revision=await session.report(report))
