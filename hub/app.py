@@ -3,43 +3,43 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
-from typing import Any
 
 import structlog
 
-from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance
-from hub.controllers.acceptance import Acceptance
-from hub.controllers.approval import Approval
-from hub.controllers.availability import Availability
-from hub.controllers.batch import TOGETHER, Batched
-from hub.controllers.cleanup import RequestCleanup
-from hub.controllers.compaction import Compaction
-from hub.controllers.feed import Feed, Route
-from hub.controllers.issuance import Issuance
+from hub.access import Peers
+from hub.apiserver.credentials import HubAddress
+from hub.apiserver.door import build_door
+from hub.apiserver.listener import HttpsDoor
 from hub.domain.certificate import Lifetimes
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Document, Key, Kind
+from hub.heartbeat import BeatBuffer
 from hub.installation import Addresses, entry, keep_admin_kubeconfig, settle
 from hub.issuer import LocalIssuer, ServingNames
-from hub.ports import Issuer, Store, Transaction
+from hub.ports import Transaction
+from hub.roster import Controllers
+from hub.rpc.door import RpcDoor
+from hub.rpc.feed import Feed as StreamFeed
+from hub.rpc.gate import Gate
+from hub.rpc.parts import Hub, Parts
+from hub.rpc.sessions import Sessions
 from hub.services import heartbeats
 from hub.settings import Settings
 from hub.store import SqlStore
 from machinery import logs
+from machinery.apiserver.health import HealthCheck
 from machinery.clock import Clock, SystemClock
-from machinery.controller import Controller
 from machinery.directory import DataDirectory
 from machinery.errors import MusterError
-from machinery.identity import ClusterName, HubId
-from machinery.lifecycle.health import READINESS
+from machinery.identity import HubId
+from machinery.lifecycle.health import READINESS, HealthChecks
 from machinery.lifecycle.process import StopSignals
 from machinery.lifecycle.server import Server, StartError, StopTimes
 from machinery.product import version
-from machinery.scheduler import Scheduler, Timetable
-from machinery.tasks import GuardedTasks
+from machinery.scheduler import Scheduler
+from machinery.tasks import GuardedTasks, TaskEndedError
 from machinery.tls import Serving
 
 log = structlog.get_logger(__name__)
@@ -47,10 +47,6 @@ log = structlog.get_logger(__name__)
 STARTED, FAILED = 0, 1
 PRIVATE = 0o077
 """The umask: what a hub writes, the database included, is its user's alone."""
-PERIODIC = "all"
-"""The one key of a periodic controller."""
-PERIOD = timedelta(minutes=5)
-SYNCED_WITHIN = timedelta(seconds=60)
 
 
 def main(settings: Settings) -> int:
@@ -60,8 +56,8 @@ def main(settings: Settings) -> int:
     log.info("hub starting", version=version())
     try:
         asyncio.run(run(settings))
-    except (StartError, MusterError) as error:
-        log.critical("hub stopped", error=str(error))
+    except (StartError, MusterError, TaskEndedError) as error:
+        log.critical("hub failed", error=str(error))
         sys.stderr.write(f"hub: {error}\n")
         return FAILED
     except Exception:
@@ -70,6 +66,91 @@ def main(settings: Settings) -> int:
     finally:
         logs.flush()
     return STARTED
+
+
+async def run(settings: Settings) -> None:
+    """A whole hub, from its data directory to its doors. Raises StartError, MusterError, TaskEndedError."""
+    clock: Clock = SystemClock()
+    lifetimes = lifetimes_of(settings)
+    addresses = Addresses.of(settings)
+    server = Server(clock, StopTimes(delay=settings.shutdown_delay))
+    async with AsyncExitStack() as stack:
+        # who may ask it to stop, from the first moment on
+        stop = stack.enter_context(StopSignals())
+        ending = Ending(stop.requested)
+
+        # all its files, and the proof that no other hub uses them
+        directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
+        # the only truth
+        store = SqlStore(database_url(settings))
+        stack.push_async_callback(store.close)
+        await store.open()
+        # who this hub is, and that nobody is connected to it yet
+        hub_id, started = await store.run(_begin)
+
+        # what it signs with
+        issuer = LocalIssuer.open(directory.path, lifetimes, clock.now())
+        # what both doors show to who connects
+        names = ServingNames(addresses.dns_names, addresses.ip_addresses)
+        serving = Serving(issuer.serving(directory.path, names, lifetimes, clock.now()))
+        # the operator's way in
+        cluster = entry(hub_id, addresses, issuer.trust_bundle)
+        admin = await keep_admin_kubeconfig(directory, store, issuer, cluster, lifetimes=lifetimes, now=clock.now())
+
+        # who connects, by certificate: one memory for both doors
+        peers = Peers(store, clock)
+        # beats on their way to the database
+        beats = BeatBuffer(store, clock, settings.flush_window)
+        # the door for agents
+        agents = Parts(
+            hub=Hub(hub_id, version(), issuer.trust_bundle),
+            store=store,
+            clock=clock,
+            peers=peers,
+            beats=beats,
+            feed=StreamFeed(store),
+            sessions=Sessions(store),
+            gate=Gate(clock),
+            beat_interval=settings.beat_interval,
+            default_lease_duration=settings.default_lease_duration,
+        )
+        server.add_door(RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents))
+
+        # what the hub does by itself, in a group of its own that ends before the doors do
+        def renew() -> None:
+            serving.replace(issuer.serving(directory.path, names, lifetimes, clock.now()))
+
+        controllers = Controllers(store, issuer, settings, lifetimes, beats_stored_since(beats, started), renew)
+        working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
+        server.post_start.add("controllers", partial(controllers.start, working))
+        server.pre_shutdown.add("controllers", working.stop)
+        # wakes what is done periodically
+        controllers.wake(await stack.enter_async_context(Scheduler()))
+
+        # the door for operators and tools; last, because it answers for the health of all the others
+        server.health.add("database", store.check, endpoints=READINESS)
+        operators = build_door(
+            store,
+            issuer,
+            peers.identify,
+            HubAddress(hub_id, cluster.server, str(addresses.grpc)),
+            clock=clock,
+            lifetimes=lifetimes,
+            checks=checks_of(server.health),
+        )
+        server.add_door(HttpsDoor(operators, settings.https_listen.host, settings.https_listen.port, serving.context))
+
+        # what runs beside the doors for as long as they serve; one that falls ends the hub, in order
+        tasks = await stack.enter_async_context(GuardedTasks("hub", on_end=ending.failed))
+        tasks.start("revocations", peers.run())
+        tasks.start("heartbeats", beats.run())
+        tasks.start("streams", agents.feed.run())
+        tasks.start("sessions", agents.sessions.run())
+        tasks.start("watches", operators.run())
+
+        log.info("hub is set up", hub=hub_id, data=str(directory.path), admin_kubeconfig=str(admin), server=cluster.server)
+        await server.prepare().run(ending.wait)
+    log.info("hub stopped")
 
 
 class Ending:
@@ -86,69 +167,6 @@ class Ending:
     async def wait(self) -> BaseException | None:
         await self._requested.wait()
         return self._failure
-
-
-class Controllers:
-    """What the hub does by itself. They live in a group of their own, so that they end before the doors do."""
-
-    def __init__(self, store: Store, issuer: Issuer, settings: Settings, lifetimes: Lifetimes, started: datetime) -> None:
-        globs = settings.auto_approve
-        # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rule that accepts without a human
-        accepting = Acceptance(store, globs)
-        self._acceptance = Controller(acceptance.NAME, accepting)
-        # renewals, and names of the rule -> condition Approved
-        approving = Approval(store, globs)
-        self._approval = Controller(approval.NAME, approving)
-        # approved -> certificate
-        issuing = Issuance(store, issuer, lifetimes)
-        self._issuance = Controller(issuance.NAME, issuing)
-        # silence -> Unknown, when a grace ends; as many at once as share a commit
-        judging = Availability(store, window=settings.flush_window, since=lambda: started)
-        self._availability = Controller(availability.NAME, judging, workers=16)
-        # what is over goes
-        self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests))
-        self._compaction = Controller(compaction.NAME, Compaction(store, settings.watch_window))
-        # where keys come from
-        self._feed = Feed(
-            store,
-            (
-                _together(MANAGED_CLUSTERS, accepting, self._acceptance, accepting.wanted),
-                _together(REQUESTS, approving, self._approval, approval.wanted),
-                _together(REQUESTS, issuing, self._issuance, issuance.wanted),
-                Route(MANAGED_CLUSTERS, lambda key: self._availability.enqueue(ClusterName(key.name))),
-            ),
-        )
-
-    def wake(self, timetable: Timetable) -> None:
-        """Puts what is done periodically on the timetable."""
-        for controller in (self._cleanup, self._compaction):
-            timetable.every(PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, jitter=0.25, at_once=True)
-
-    async def start(self, tasks: GuardedTasks) -> None:
-        """Returns when every object there is was looked at once. Raises TimeoutError when that cannot be done in time."""
-        everyone: Sequence[Controller[Any]] = (
-            self._acceptance,
-            self._approval,
-            self._issuance,
-            self._availability,
-            self._cleanup,
-            self._compaction,
-        )
-        for controller in everyone:
-            tasks.start(controller.name, controller.run())
-        tasks.start("feed", self._feed.run())
-        async with asyncio.timeout(SYNCED_WITHIN.total_seconds()):
-            await self._feed.synced.wait()
-
-
-def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> Route:
-    """A route into a batched reconciler: the name waits there, the queue holds one key for all."""
-
-    def enqueue(key: Key) -> None:
-        reconciler.wants(key.name)
-        controller.enqueue(TOGETHER)
-
-    return Route(kind, enqueue, wanted)
 
 
 def _begin(tx: Transaction) -> tuple[HubId, datetime]:
@@ -173,42 +191,21 @@ def database_url(settings: Settings) -> str:
     return f"sqlite:///{settings.data_dir / 'hub.db'}"
 
 
-async def run(settings: Settings) -> None:
-    """A whole hub, from its data directory to its doors. Raises StartError, MusterError, TaskEndedError."""
-    clock: Clock = SystemClock()
-    lifetimes = lifetimes_of(settings)
-    addresses = Addresses.of(settings)
-    server = Server(clock, StopTimes(delay=settings.shutdown_delay))
-    async with AsyncExitStack() as stack:
-        # who may ask it to stop, from the first moment on
-        stop = stack.enter_context(StopSignals())
-        # all its files, and the proof that no other hub uses them
-        directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
-        # the only truth
-        store = SqlStore(database_url(settings))
-        stack.push_async_callback(store.close)
-        await store.open()
-        # who this hub is, and that nobody is connected to it yet
-        hub_id, started = await store.run(_begin)
-        # what it signs with, and shows to who connects
-        issuer = LocalIssuer.open(directory.path, lifetimes, clock.now())
-        names = ServingNames(addresses.dns_names, addresses.ip_addresses)
-        Serving(issuer.serving(directory.path, names, lifetimes, clock.now()))
-        # the operator's way in
-        cluster = entry(hub_id, addresses, issuer.trust_bundle)
-        admin = await keep_admin_kubeconfig(directory, store, issuer, cluster, lifetimes=lifetimes, now=clock.now())
-        # wakes what is done periodically
-        timetable = await stack.enter_async_context(Scheduler())
-        ending = Ending(stop.requested)
-        # everything that runs beside the doors; one that falls ends the hub
-        await stack.enter_async_context(GuardedTasks("hub", on_end=ending.failed))
-        # what the hub does by itself
-        controllers = Controllers(store, issuer, settings, lifetimes, started)
-        controllers.wake(timetable)
-        working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
-        server.post_start.add("controllers", partial(controllers.start, working))
-        server.pre_shutdown.add("controllers", working.stop)
-        server.health.add("database", store.check, endpoints=READINESS)
-        log.info("hub ready to serve", hub=hub_id, data=str(directory.path), admin_kubeconfig=str(admin))
-        await server.prepare().run(ending.wait)
-    log.info("hub stopped")
+def beats_stored_since(beats: BeatBuffer, started: datetime) -> Callable[[], datetime | None]:
+    """From when on beats could be stored without a gap: since the start, or since the database came back; None: not now."""
+
+    def since() -> datetime | None:
+        if not beats.storing:
+            return None
+        return max(started, beats.storing_since or started)
+
+    return since
+
+
+def checks_of(health: HealthChecks) -> list[HealthCheck]:
+    """The hub's health checks, as its HTTPS door answers for them."""
+    return [
+        HealthCheck(name, probe, tuple(endpoint.value for endpoint in endpoints))
+        for name, probe, endpoints in health.probes()
+        if name != "ping"
+    ]

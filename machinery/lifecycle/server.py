@@ -67,6 +67,7 @@ class Server:
         self.health = HealthChecks(first_ready=self.signals.has_been_ready.signal)
         self.post_start = PostStartHooks(self.health)
         self.pre_shutdown = PreShutdownHooks()
+        self.health.add("shutdown", self._not_stopping, endpoints=READINESS)
         self._times = times
         self._doors: list[Door] = []
 
@@ -75,7 +76,6 @@ class Server:
 
     def prepare(self) -> "PreparedServer":
         """Seals what was added. Only the prepared server can run."""
-        self.health.add("shutdown", self._not_stopping, endpoints=READINESS)
         self.health.seal()
         return PreparedServer(self, tuple(self._doors), self._times)
 

@@ -1,0 +1,110 @@
+"""The controllers of a hub, each with what feeds it: the change log, the timetable, and nothing else."""
+
+import asyncio
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+from functools import partial
+from typing import Any
+
+from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance
+from hub.controllers import serving as serving_certificate
+from hub.controllers.acceptance import Acceptance
+from hub.controllers.approval import Approval
+from hub.controllers.availability import Availability
+from hub.controllers.batch import TOGETHER, Batched
+from hub.controllers.cleanup import RequestCleanup
+from hub.controllers.compaction import Compaction
+from hub.controllers.feed import Feed, Route
+from hub.controllers.issuance import Issuance
+from hub.controllers.serving import ServingCertificate
+from hub.domain.certificate import Lifetimes
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Document, Key, Kind
+from hub.ports import Issuer, Store
+from hub.settings import Settings
+from machinery.controller import Controller
+from machinery.identity import ClusterName
+from machinery.scheduler import Timetable
+from machinery.tasks import GuardedTasks
+
+PERIODIC = "all"
+"""The one key of a periodic controller."""
+PERIOD = timedelta(minutes=5)
+JUDGES = 16
+"""Silences that end together share a commit."""
+SYNCED_WITHIN = timedelta(seconds=60)
+
+
+class Controllers:
+    """What the hub does by itself. `since`: from when beats could be stored; `renew`: looks after the doors' certificate."""
+
+    def __init__(
+        self,
+        store: Store,
+        issuer: Issuer,
+        settings: Settings,
+        lifetimes: Lifetimes,
+        since: Callable[[], datetime | None],
+        renew: Callable[[], None],
+    ) -> None:
+        globs = settings.auto_approve
+        # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rule that accepts without a human
+        accepting = Acceptance(store, globs)
+        self._acceptance = Controller(acceptance.NAME, accepting)
+        # renewals, and names of the rule -> condition Approved
+        approving = Approval(store, globs)
+        self._approval = Controller(approval.NAME, approving)
+        # approved -> certificate
+        issuing = Issuance(store, issuer, lifetimes)
+        self._issuance = Controller(issuance.NAME, issuing)
+        # silence -> Unknown, when a grace ends; as many at once as share a commit
+        judging = Availability(store, window=settings.flush_window, since=since)
+        self._availability = Controller(availability.NAME, judging, workers=JUDGES)
+        # what is over goes
+        self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests))
+        self._compaction = Controller(compaction.NAME, Compaction(store, settings.watch_window))
+        # what the doors show is replaced before its end
+        self._serving = Controller(serving_certificate.NAME, ServingCertificate(renew))
+        # where keys come from
+        self._feed = Feed(
+            store,
+            (
+                _together(MANAGED_CLUSTERS, accepting, self._acceptance, accepting.wanted),
+                _together(REQUESTS, approving, self._approval, approval.wanted),
+                _together(REQUESTS, issuing, self._issuance, issuance.wanted),
+                Route(MANAGED_CLUSTERS, lambda key: self._availability.enqueue(ClusterName(key.name))),
+            ),
+        )
+
+    def wake(self, timetable: Timetable) -> None:
+        """Puts what is done periodically on the timetable."""
+        for controller in (self._cleanup, self._compaction):
+            timetable.every(PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, jitter=0.25, at_once=True)
+        renewal = partial(self._serving.enqueue, PERIODIC)
+        timetable.every(serving_certificate.PERIOD, renewal, name=self._serving.name, jitter=0.25)
+
+    async def start(self, tasks: GuardedTasks) -> None:
+        """Returns when every object there is was looked at once. Raises TimeoutError when that cannot be done in time."""
+        everyone: Sequence[Controller[Any]] = (
+            self._acceptance,
+            self._approval,
+            self._issuance,
+            self._availability,
+            self._cleanup,
+            self._compaction,
+            self._serving,
+        )
+        for controller in everyone:
+            tasks.start(controller.name, controller.run())
+        tasks.start("feed", self._feed.run())
+        async with asyncio.timeout(SYNCED_WITHIN.total_seconds()):
+            await self._feed.synced.wait()
+
+
+def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> Route:
+    """A route into a batched reconciler: the name waits there, the queue holds one key for all."""
+
+    def enqueue(key: Key) -> None:
+        reconciler.wants(key.name)
+        controller.enqueue(TOGETHER)
+
+    return Route(kind, enqueue, wanted)
