@@ -120,7 +120,8 @@ async def run(settings: Settings) -> None:
         def renew() -> None:
             serving.replace(issuer.serving(directory.path, names, lifetimes, clock.now()))
 
-        controllers = Controllers(store, issuer, settings, lifetimes, beats_stored_since(beats, started), renew)
+        since = beats_stored_since(beats, started)
+        controllers = Controllers(store, issuer, settings, lifetimes, since=since, renew=renew)
         working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
         server.post_start.add("controllers", partial(controllers.start, working))
         server.pre_shutdown.add("controllers", working.stop)

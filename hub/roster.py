@@ -43,6 +43,7 @@ class Controllers:
         issuer: Issuer,
         settings: Settings,
         lifetimes: Lifetimes,
+        *,
         since: Callable[[], datetime | None],
         renew: Callable[[], None],
     ) -> None:

@@ -59,6 +59,11 @@ class BeatBuffer:
         """The database time from which beats could be stored again after it was away; None: it never was."""
         return self._storing_since
 
+    @property
+    def storing(self) -> bool:
+        """Whether beats can be stored now: False from the first failure until they were stored again."""
+        return not self._failing
+
     def hold(
         self, cluster: ClusterName, sequence: int, sink: Sink, *, available: bool | None, ends_silence: bool = False
     ) -> None:
