@@ -16,12 +16,12 @@ from typing import Any, Self, cast
 from urllib.parse import quote
 
 import aiohttp
-from kubernetes.aio.client import ApiClient, Configuration
 
 from machinery import product
 from machinery.errors import InvalidError, UnavailableError
 from machinery.kube import config
 from machinery.kube.errors import from_answer, from_status, from_transport
+from machinery.kube.package import ApiClient, Configuration
 
 Object = dict[str, Any]
 Query = Mapping[str, str | int | bool]

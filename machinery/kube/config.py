@@ -13,10 +13,9 @@ from pathlib import Path
 from typing import Any, cast
 
 import yaml
-from kubernetes.aio.client import Configuration
-from kubernetes.aio.config import ConfigException, load_incluster_config, load_kube_config_from_dict
 
 from machinery.errors import InvalidError
+from machinery.kube.package import ConfigException, Configuration, load_incluster_config, load_kube_config_from_dict
 
 Kubeconfig = Mapping[str, Any]
 
