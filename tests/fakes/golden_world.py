@@ -88,9 +88,10 @@ class TinySigner:
 
 
 class MemoryWorld(World):
-    """The recorded world in memory."""
+    """The recorded world in memory. `authenticator`: kubectl sends no token without TLS."""
 
-    def __init__(self) -> None:
+    def __init__(self, authenticator: Authenticator | None = None) -> None:
+        self._authenticator = authenticator or BearerTokens()
         self.storage = MemoryStorage(selectable_fields(GROUPS))
         self._clock = SystemClock()
         self._signer = TinySigner()
@@ -107,7 +108,7 @@ class MemoryWorld(World):
         server = ApiServer(
             GROUPS,
             self.storage,
-            authenticator=BearerTokens(),
+            authenticator=self._authenticator,
             authorizer=OnlyAdmins(),
             clock=self._clock,
             version=VERSION,

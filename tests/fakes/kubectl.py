@@ -1,0 +1,82 @@
+"""A real kubectl with its own home and kubeconfig."""
+
+import asyncio
+import os
+import re
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+
+KUBECONFIG = """
+apiVersion: v1
+kind: Config
+clusters: [{{name: hub, cluster: {{server: "{url}"}}}}]
+users: [{{name: admin, user: {{}}}}]
+contexts: [{{name: hub, context: {{cluster: hub, user: admin}}}}]
+current-context: hub
+"""
+EDITOR = r"sed -i -e s/leaseDurationSeconds:.*/leaseDurationSeconds:\\ 61/"
+_CHANCE = (
+    (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "<time>"),
+    (re.compile(r"(?<=\s)(\d+[smhdy])+(?=\s|$)", re.MULTILINE), "<age>"),
+    (re.compile(r"[ \t]+"), " "),
+    (re.compile(r" $", re.MULTILINE), ""),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    """What a command said, both streams in one."""
+
+    exit: int
+    output: str
+
+    @property
+    def lines(self) -> list[str]:
+        return shown(self.output).splitlines()
+
+
+def shown(output: str) -> str:
+    """The output without ages, instants and the width of columns."""
+    for pattern, replacement in _CHANCE:
+        output = pattern.sub(replacement, output)
+    return output.strip()
+
+
+class Kubectl:
+    """Runs commands in `directory`, against the server at `url`."""
+
+    def __init__(self, directory: Path, url: str) -> None:
+        self._directory = directory
+        kubeconfig = directory / "kubeconfig"
+        kubeconfig.write_text(KUBECONFIG.format(url=url))
+        self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(directory), "KUBE_EDITOR": EDITOR}
+
+    async def __call__(self, *arguments: str, given: str = "") -> Said:
+        process = await self._started(arguments)
+        output, _ = await asyncio.wait_for(process.communicate(given.encode()), 30)
+        assert process.returncode is not None
+        return Said(process.returncode, output.decode())
+
+    @asynccontextmanager
+    async def following(self, *arguments: str) -> AsyncIterator[asyncio.StreamReader]:
+        """The output of a command that does not end by itself."""
+        process = await self._started(arguments)
+        assert process.stdout is not None
+        try:
+            yield process.stdout
+        finally:
+            process.kill()
+            await process.communicate()
+
+    async def _started(self, arguments: tuple[str, ...]) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
+            "kubectl",
+            *arguments,
+            cwd=self._directory,
+            env=self._environment,
+            stdin=asyncio.subprocess.PIPE,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+        )
