@@ -2,7 +2,6 @@
 
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
-from typing import Any
 
 from aiohttp import web
 
@@ -24,7 +23,7 @@ from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.resource import Group, Resource
-from machinery.apiserver.server import ApiServer, Limits
+from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
 from machinery.apiserver.storage import Storage
 from machinery.clock import Clock
 from machinery.product import GROUP_SUFFIX, NAME, version
@@ -69,20 +68,21 @@ def build_door(
     objects = ServiceStorage(store, feed, group_suffix)
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
     server = ApiServer(
-        _groups(store, group_suffix, credentials, LeaseStorage(store, feed, objects, clock)),
+        groups_of(store, group_suffix, credentials, LeaseStorage(store, feed, objects, clock)),
         objects,
         authenticator=CertificateAuthenticator(identify),
         authorizer=StaticAuthorizer(group_suffix),
         clock=clock,
         version=version_document(),
         checks=checks,
-        namespaces=_namespaces(store),
+        namespaces=namespaces_of(store),
         limits=limits,
     )
     return Door(server, feed)
 
 
-def _groups(store: Store, group_suffix: str, credentials: Storage, leases: Storage) -> list[Group]:
+def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage) -> list[Group]:
+    """All that the hub serves, a resource per group so far."""
     resources: tuple[Resource, ...] = (
         CERTIFICATE_SIGNING_REQUEST,
         replace(LEASE, storage=leases),
@@ -93,7 +93,7 @@ def _groups(store: Store, group_suffix: str, credentials: Storage, leases: Stora
     return [Group(resource.group, (resource,)) for resource in resources]
 
 
-def _namespaces(store: Store) -> Any:
+def namespaces_of(store: Store) -> NamespaceLookup:
     """A cluster's namespace exists while its ManagedCluster does. TODO(#3): Namespaces as objects."""
 
     async def exists(name: str) -> bool:

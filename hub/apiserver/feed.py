@@ -9,6 +9,7 @@ import asyncio
 from collections import deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
+from dataclasses import replace
 from datetime import timedelta
 
 import msgspec
@@ -46,8 +47,14 @@ class Sight:
             return None
         stored = Stored(Key(change.key.namespace, change.key.name), change.revision, change.encoded)
         if not now:
-            return Event(EventType.DELETED, stored)
+            return Event(EventType.DELETED, stored if change.type is ChangeType.DELETED else self._left(stored))
         return Event(EventType.MODIFIED if was else EventType.ADDED, stored)
+
+    def _left(self, stored: Stored) -> Stored:
+        """The object as a watcher must know it to let it go: with the labels that it was selected by, as in Kubernetes."""
+        document = msgspec.json.decode(stored.document)
+        document["metadata"]["labels"] = dict(self.change.labels_before)
+        return replace(stored, document=msgspec.json.encode(document))
 
     def _selected(self, selection: Selection, labels: Mapping[str, str], fields: Mapping[str, str]) -> bool:
         if not selection.labels.matches(labels):
@@ -199,4 +206,6 @@ def _newest(tx: Transaction) -> int:
 
 
 def _since(tx: Transaction, kind: Kind, after: int) -> tuple[Sequence[Change], int]:
+    if after < (oldest := tx.changes.oldest()):
+        raise ExpiredError(f"too old resource version: {after} ({oldest})")
     return tx.changes.since(after, kinds=(kind,), limit=BATCH), tx.changes.newest()
