@@ -1,7 +1,6 @@
 """The HTTPS door as the lifecycle sees it: listens, refuses, drains, closes."""
 
 import asyncio
-import errno
 import ssl
 from datetime import timedelta
 from typing import Protocol
@@ -9,7 +8,8 @@ from typing import Protocol
 from aiohttp import web
 
 from machinery.apiserver.serving import Listening, serve
-from machinery.lifecycle.server import Door, StartError
+from machinery.lifecycle.listening import listening_failed
+from machinery.lifecycle.server import Door
 
 
 class Serving(Protocol):
@@ -41,7 +41,7 @@ class HttpsDoor(Door):
                 self._server.application(), self._host, self._port, self._context, shutdown_timeout=timedelta(seconds=2)
             )
         except OSError as error:
-            raise StartError(_said(self._host, self._port, error)) from error
+            raise listening_failed("https_listen", self._host, self._port, error) from error
 
     async def refuse(self) -> None:
         if self._listening is not None:
@@ -55,12 +55,3 @@ class HttpsDoor(Door):
         """Requests in flight have two seconds to finish."""
         if self._listening is not None:
             await self._listening.close()
-
-
-def _said(host: str, port: int, error: OSError) -> str:
-    if error.errno == errno.EADDRINUSE:
-        return (
-            f"the port {port} on {host} (https_listen) is in use, perhaps by another hub: "
-            "stop that program, or choose another address with --https-listen"
-        )
-    return f"cannot listen on {host} port {port} (https_listen): {error.strerror or error}"

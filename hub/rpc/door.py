@@ -15,7 +15,8 @@ from hub.rpc.health import Health
 from hub.rpc.parts import Parts
 from hub.rpc.registration import Registration
 from machinery.errors import UnavailableError
-from machinery.lifecycle.server import Door, StartError
+from machinery.lifecycle.listening import bind_error, listening_failed
+from machinery.lifecycle.server import Door
 from machinery.tls import Material, Serving
 from machinery.wire.registration.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
 
@@ -71,9 +72,8 @@ class RpcDoor(Door):
         try:
             self._port = server.add_secure_port(address, self._credentials())
         except RuntimeError as error:
-            raise StartError(
-                f"the gRPC port {address} cannot be listened on: is another hub or program using it, and is the address this "
-                "machine's? Choose another with --grpc-listen"
+            raise listening_failed(
+                "grpc_listen", self._host, self._port, bind_error(self._host.strip("[]"), self._port)
             ) from error
         await server.start()
         self._server = server

@@ -1,0 +1,35 @@
+"""Why an address cannot be listened on, in words for the person who chose it."""
+
+import errno
+import socket
+
+from machinery.lifecycle.server import StartError
+
+
+def listening_failed(setting: str, host: str, port: int, error: OSError | None) -> StartError:
+    """The error of a door: `setting` names where the address was chosen; None: the library told no reason."""
+    where = f"the address {host} port {port} ({setting})"
+    choose = f"choose another with --{setting.replace('_', '-')}"
+    if error is None:
+        return StartError(f"{where} cannot be listened on: {choose}")
+    match error.errno:
+        case errno.EADDRINUSE:
+            return StartError(f"{where} is in use, perhaps by another hub: stop that program, or {choose}")
+        case errno.EADDRNOTAVAIL:
+            return StartError(f"{where} is no address of this machine: {choose}")
+        case errno.EACCES:
+            return StartError(f"{where} may not be listened on by this user: take a port above 1023, or {choose}")
+    return StartError(f"{where} cannot be listened on: {error.strerror or error}; {choose}")
+
+
+def bind_error(host: str, port: int) -> OSError | None:
+    """What the system says when the address is bound; None: nothing. For libraries that keep the reason to themselves."""
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
+        with socket.socket(family, kind, protocol) as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            probe.bind(address)
+            probe.listen()
+    except OSError as error:
+        return error
+    return None
