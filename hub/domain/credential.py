@@ -1,6 +1,5 @@
 """Bootstrap credentials: who may join, as what, until when, how often."""
 
-from collections.abc import Collection
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -25,8 +24,11 @@ class CredentialRecord:
     revoked_at: datetime | None = None
 
 
-def check(record: CredentialRecord, admitted: Collection[ClusterName], cluster: ClusterName, now: datetime) -> None:
-    """Whether the credential may act for `cluster`. A name that it admitted before costs no use. Raises ForbiddenError."""
+def check(record: CredentialRecord, cluster: ClusterName, now: datetime, *, used_up: bool) -> None:
+    """Whether the credential may act for `cluster`. Raises ForbiddenError.
+
+    `used_up`: all uses were spent, on other names than this one; a name that was admitted before costs no use.
+    """
     again = "have a new bootstrap kubeconfig made with `hubctl create bootstrap-kubeconfig`"
     if record.revoked_at is not None:
         raise ForbiddenError(f"the bootstrap credential {record.id} is revoked: {again}")
@@ -34,7 +36,7 @@ def check(record: CredentialRecord, admitted: Collection[ClusterName], cluster: 
         raise ForbiddenError(f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {again}")
     if record.cluster is not None and record.cluster != cluster:
         raise ForbiddenError(f'the bootstrap credential {record.id} is for cluster "{record.cluster}", not for "{cluster}"')
-    if record.uses is not None and cluster not in admitted and len(admitted) >= record.uses:
+    if used_up:
         raise ForbiddenError(
             f"the bootstrap credential {record.id} is used up: its {record.uses} uses were spent on other clusters; {again}"
         )

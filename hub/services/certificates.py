@@ -1,10 +1,12 @@
 """Use cases about certificates: a record for every serial before a signature leaves."""
 
+from functools import lru_cache
 from hashlib import sha256
 from secrets import randbits
 
 from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Holder, IssuedCertificate, Profile
 from hub.ports import Issuer, Transaction
+from machinery import pki
 from machinery.identity import ClusterName, SerialNumber
 
 
@@ -28,6 +30,15 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> I
     )
     tx.certificates.add(record)
     return issuer.issue(profile, serial, tx.now)
+
+
+@lru_cache(maxsize=1024)
+def checked_request(request: bytes) -> pki.RequestFacts:
+    """What a CSR says, when a certificate can be made of it; each is parsed once, though it is looked at thrice.
+
+    Raises TooLargeError, InvalidError.
+    """
+    return pki.check_request(request)
 
 
 def key_hash(public_key: bytes) -> str:

@@ -49,18 +49,25 @@ def create(
 
 def check(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> CredentialRecord:
     """The credential, when it may act for `cluster`. Raises ForbiddenError with what is wrong: expired, used up, another's."""
-    record = tx.credentials.by_id(credential)
-    if record is None:
-        raise ForbiddenError("this bootstrap credential is not known here: have a new bootstrap kubeconfig made")
-    rules.check(record, tx.credentials.admitted(credential), cluster, tx.now)
-    return record
+    return _checked(tx, credential, cluster)[0]
 
 
 def admit(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> None:
     """Spends a use for `cluster`, once per name. Raises ForbiddenError."""
-    check(tx, credential, cluster)
-    if cluster not in tx.credentials.admitted(credential):
+    _, known = _checked(tx, credential, cluster)
+    if not known:
         tx.credentials.admit(credential, cluster, tx.now)
+
+
+def _checked(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> tuple[CredentialRecord, bool]:
+    """The credential, and whether it has admitted this name before."""
+    record = tx.credentials.by_id(credential)
+    if record is None:
+        raise ForbiddenError("this bootstrap credential is not known here: have a new bootstrap kubeconfig made")
+    known = tx.credentials.has_admitted(credential, cluster)
+    used_up = not known and record.uses is not None and tx.credentials.spent(credential) >= record.uses
+    rules.check(record, cluster, tx.now, used_up=used_up)
+    return record, known
 
 
 def revoke(tx: Transaction, credential: CredentialId) -> None:

@@ -11,7 +11,6 @@ from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.domain.request import APPROVED, FAILED, RequestPhase
 from hub.ports import Issuer, Transaction, Written
 from hub.services import certificates, request_objects, submission
-from machinery import pki
 from machinery.errors import ForbiddenError, InvalidError, MusterError
 from machinery.identity import AddOnName, Subject, agent_subject, cluster_name, recovery_subject
 
@@ -108,7 +107,7 @@ def _sign_recovery(tx: Transaction, issuer: Issuer, grant: _Grant, lifetimes: Li
 def _grant(tx: Transaction, request: Document) -> _Grant:
     """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
     requester = _requester(tx, request)
-    facts = pki.check_request(rules.pem(request))
+    facts = certificates.checked_request(rules.pem(request))
     labels = doc.labels(request)
     if addon := labels.get(rules.ADDON_LABEL):
         cluster = cluster_name(labels.get(rules.CLUSTER_LABEL, ""))

@@ -13,7 +13,6 @@ from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.domain.request import RequestPhase, Submission
 from hub.ports import Transaction
 from hub.services import certificates, credentials, request_objects
-from machinery import pki
 from machinery.errors import AlreadyExistsError, ForbiddenError, TooManyRequestsError
 from machinery.identity import AGENT_ID_ALPHABET, AddOnName, ClusterName, Subject, agent_id, agent_subject, cluster_name
 from machinery.selectors import Operator, Requirement
@@ -28,7 +27,7 @@ def submit(tx: Transaction, submission: Submission) -> str:
     """
     cluster_name(submission.cluster)
     agent_id(submission.agent)
-    facts = pki.check_request(submission.request)
+    facts = certificates.checked_request(submission.request)
     _check_standing(tx, submission)
     expected, dns_names = _expected(tx, submission)
     rules.check_subject(facts, expected, dns_names)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnElement, Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, update
 
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.ports import Certificates
@@ -14,6 +14,12 @@ from hub.store.instants import from_micros, optional_instant, optional_micros, t
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
 
 _column = schema.certificates.c
+_INSERT = insert(schema.certificates)
+_BY = {
+    name: select(schema.certificates).where(_column[name] == bindparam("value")).order_by(_column.issued_at, _column.serial)
+    for name in ("serial", "cluster", "request_uid", "key_hash", "credential")
+}
+_BOOTSTRAP = _BY["credential"].where(_column.purpose == Purpose.BOOTSTRAP.value)
 
 
 class SqlCertificates(Certificates):
@@ -21,27 +27,27 @@ class SqlCertificates(Certificates):
         self._connection = connection
 
     def add(self, record: CertificateRecord) -> None:
-        self._connection.execute(insert(schema.certificates), _values(record))
+        self._connection.execute(_INSERT, _values(record))
 
     def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
-        found = self._where(_column.serial == _text(serial))
+        found = self._by("serial", _text(serial))
         return found[0] if found else None
 
     def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]:
-        return self._where(_column.cluster == cluster)
+        return self._by("cluster", cluster)
 
     def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
-        return self._where(_column.request_uid == request_uid)
+        return self._by("request_uid", request_uid)
 
     def of_key(self, key_hash: str) -> Sequence[CertificateRecord]:
-        return self._where(_column.key_hash == key_hash)
+        return self._by("key_hash", key_hash)
 
     def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
-        return self._where(_column.credential == credential, _column.purpose == Purpose.BOOTSTRAP.value)
+        rows = self._connection.execute(_BOOTSTRAP, {"value": credential})
+        return [_record(row) for row in rows]
 
-    def _where(self, *terms: ColumnElement[bool]) -> list[CertificateRecord]:
-        statement = select(schema.certificates).where(*terms).order_by(_column.issued_at, _column.serial)
-        return [_record(row) for row in self._connection.execute(statement)]
+    def _by(self, column: str, value: str) -> list[CertificateRecord]:
+        return [_record(row) for row in self._connection.execute(_BY[column], {"value": value})]
 
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
         """What is revoked already keeps its time and reason."""

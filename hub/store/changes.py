@@ -26,6 +26,7 @@ _LOG = insert(schema.changes)
 class SqlChanges(Changes):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._newest: int | None = None
 
     def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
         self._check_kept(revision)
@@ -42,7 +43,10 @@ class SqlChanges(Changes):
             )
 
     def newest(self) -> int:
-        return int(self._connection.execute(_NEWEST).scalar_one())
+        """Asked once: what is read later is at least as new, so that a watch from here on misses nothing."""
+        if self._newest is None:
+            self._newest = int(self._connection.execute(_NEWEST).scalar_one())
+        return self._newest
 
     def oldest(self) -> int:
         return int(self._connection.execute(_OLDEST).scalar_one())

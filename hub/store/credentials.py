@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, update
+from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
 
 from hub.domain.credential import CredentialRecord
 from hub.ports import Credentials
@@ -13,6 +13,12 @@ from hub.store.instants import from_micros, optional_instant, optional_micros, t
 from machinery.identity import ClusterName, CredentialId
 
 _column = schema.credentials.c
+_admission = schema.admissions.c
+_BY_ID = select(schema.credentials).where(_column.id == bindparam("id"))
+_BY_ID_TO_WRITE = _BY_ID.with_for_update()
+_ADMITTED = select(_admission.cluster).where(_admission.credential == bindparam("credential"))
+_HAS_ADMITTED = _ADMITTED.where(_admission.cluster == bindparam("cluster"))
+_SPENT = select(func.count()).where(_admission.credential == bindparam("credential"))
 
 
 class SqlCredentials(Credentials):
@@ -35,14 +41,18 @@ class SqlCredentials(Credentials):
         self._connection.execute(insert(schema.credentials), values)
 
     def by_id(self, credential: CredentialId) -> CredentialRecord | None:
-        statement = select(schema.credentials).where(_column.id == credential)
-        row = self._connection.execute(statement.with_for_update() if self._writable else statement).first()
+        row = self._connection.execute(_BY_ID_TO_WRITE if self._writable else _BY_ID, {"id": credential}).first()
         return None if row is None else _record(row)
 
     def admitted(self, credential: CredentialId) -> frozenset[ClusterName]:
-        admissions = schema.admissions.c
-        names = self._connection.execute(select(admissions.cluster).where(admissions.credential == credential)).scalars()
+        names = self._connection.execute(_ADMITTED, {"credential": credential}).scalars()
         return frozenset(ClusterName(name) for name in names)
+
+    def has_admitted(self, credential: CredentialId, cluster: ClusterName) -> bool:
+        return self._connection.execute(_HAS_ADMITTED, {"credential": credential, "cluster": cluster}).first() is not None
+
+    def spent(self, credential: CredentialId) -> int:
+        return int(self._connection.execute(_SPENT, {"credential": credential}).scalar_one())
 
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None:
         values = {"credential": credential, "cluster": cluster, "at": to_micros(at)}

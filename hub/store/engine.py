@@ -8,6 +8,7 @@ that was stopped inside a transaction otherwise holds the revision's row for eve
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError
 
 from machinery.errors import InvalidError
@@ -16,6 +17,8 @@ SESSION_TIMEOUT_MS = 5000
 """A third of the leader's lease."""
 BUSY_TIMEOUT_MS = 5000
 READERS = 4
+INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+"""An INSERT that knows ON CONFLICT, by dialect."""
 
 
 def parse_url(text: str) -> URL:

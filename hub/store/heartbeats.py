@@ -4,21 +4,20 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, delete, func, or_, select
-from sqlalchemy.dialects import postgresql, sqlite
+from sqlalchemy import Connection, Row, bindparam, delete, func, or_, select
 
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.ports import Heartbeats
 from hub.store import schema
+from hub.store.engine import INSERTS
 from hub.store.instants import optional_instant, to_micros
 from machinery.identity import ClusterName
 
 _column = schema.heartbeats.c
-_INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 
 
 def _upsert(dialect: str) -> Any:
-    new = _INSERTS[dialect](schema.heartbeats)
+    new = INSERTS[dialect](schema.heartbeats)
     return new.on_conflict_do_update(
         index_elements=[_column.cluster],
         set_={"at": new.excluded.at, "available": func.coalesce(new.excluded.available, _column.available)},
@@ -26,7 +25,9 @@ def _upsert(dialect: str) -> Any:
     )
 
 
-_UPSERTS = {dialect: _upsert(dialect) for dialect in _INSERTS}
+_OF = select(schema.heartbeats).where(_column.cluster == bindparam("cluster"))
+_OF_TO_WRITE = _OF.with_for_update()
+_UPSERTS = {dialect: _upsert(dialect) for dialect in INSERTS}
 
 
 class SqlHeartbeats(Heartbeats):
@@ -51,8 +52,7 @@ class SqlHeartbeats(Heartbeats):
             self._connection.execute(_UPSERTS[self._connection.dialect.name], rows)
 
     def of(self, cluster: ClusterName) -> LastBeat | None:
-        statement = select(schema.heartbeats).where(_column.cluster == cluster)
-        row = self._connection.execute(statement.with_for_update() if self._writable else statement).first()
+        row = self._connection.execute(_OF_TO_WRITE if self._writable else _OF, {"cluster": cluster}).first()
         return None if row is None else _beat(row)
 
     def all(self) -> Sequence[LastBeat]:
@@ -62,7 +62,7 @@ class SqlHeartbeats(Heartbeats):
         values: dict[str, Any] = {"session": session}
         if agent_version is not None:
             values["agent_version"] = agent_version
-        new = _INSERTS[self._connection.dialect.name](schema.heartbeats).values(cluster=cluster, **values)
+        new = INSERTS[self._connection.dialect.name](schema.heartbeats).values(cluster=cluster, **values)
         self._connection.execute(new.on_conflict_do_update(index_elements=[_column.cluster], set_=values))
 
     def forget(self, cluster: ClusterName) -> None:

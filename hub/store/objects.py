@@ -61,7 +61,7 @@ class SqlObjects(Objects):
             return None if write.type is ChangeType.DELETED else write.seen
         if (kind, key) in self._read:
             return self._read[kind, key]
-        row = self._connection.execute(queries.one(kind, key)).first()
+        row = self._connection.execute(queries.ONE, {"kind": kind, "namespace": key.namespace, "name": key.name}).first()
         stored = None if row is None else rows.stored(kind, tuple(row))
         self._read[kind, key] = stored
         return stored
@@ -73,7 +73,7 @@ class SqlObjects(Objects):
         if any(kind == changed for changed, _ in self._latest):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
-        found = self._connection.execute(queries.many(kind, query, wanted)).all()
+        found = self._connection.execute(*queries.many(kind, query, wanted)).all()
         items = tuple(rows.stored(kind, tuple(row)) for row in found[: query.limit])
         more = len(found) > len(items)
         return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
@@ -81,10 +81,10 @@ class SqlObjects(Objects):
     def _remaining(self, kind: Kind, query: Query, last: Key) -> int | None:
         if query.labels or query.fields:
             return None
-        return int(self._connection.execute(queries.count(kind, replace(query, after=last))).scalar_one())
+        return int(self._connection.execute(*queries.count(kind, replace(query, after=last))).scalar_one())
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
-        read = self._connection.execute(queries.many(kind, query, None)).all()
+        read = self._connection.execute(*queries.many(kind, query, None)).all()
         found = {stored.key: stored for stored in (rows.stored(kind, tuple(row)) for row in read)}
         for (changed, key), write in self._latest.items():
             if changed != kind:

@@ -1,67 +1,146 @@
-"""Queries over stored objects, compiled to SQL: labels and fields are joined, no document is read to filter."""
+"""Queries over stored objects, compiled to SQL: labels and fields are joined, no document is read to filter.
 
+Building a statement costs more than running it, so statements are kept by the shape of their query: everything but the values.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import ColumnElement, Select, Table, and_, exists, func, select, tuple_
+from sqlalchemy import BindParameter, ColumnElement, FromClause, Select, Table, and_, bindparam, exists, func, select, tuple_
 
-from hub.domain.change import Key, Kind, Query
+from hub.domain.change import Kind, Query
 from hub.store import schema
 from machinery.selectors import Operator, Requirement
 
 objects = schema.objects
 KEY_FIELDS = {"metadata.name": objects.c.name, "metadata.namespace": objects.c.namespace}
 ROW = (objects.c.namespace, objects.c.name, objects.c.uid, objects.c.revision, objects.c.document)
+_OF_KIND = objects.c.kind == bindparam("kind")
+
+ONE = select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
+"""With kind, namespace and name."""
 
 
-def one(kind: Kind, key: Key) -> Select[Any]:
-    return select(*ROW).where(objects.c.kind == kind, objects.c.namespace == key.namespace, objects.c.name == key.name)
+@dataclass(frozen=True, slots=True)
+class _Term:
+    """A requirement without its values."""
+
+    name: str
+    operator: Operator
+    is_field: bool
+    has_empty: bool
 
 
-def many(kind: Kind, query: Query, limit: int | None) -> Select[Any]:
-    """The objects of a query, in the order of their keys."""
-    statement = select(*ROW).where(_selected(kind, query)).order_by(objects.c.namespace, objects.c.name)
-    return statement if limit is None else statement.limit(limit)
+@dataclass(frozen=True, slots=True)
+class _Shape:
+    namespaced: bool
+    after: bool
+    labels: tuple[_Term, ...]
+    fields: tuple[_Term, ...]
 
 
-def count(kind: Kind, query: Query) -> Select[Any]:
-    return select(func.count()).select_from(objects).where(_selected(kind, query))
+def many(kind: Kind, query: Query, limit: int | None) -> tuple[Select[Any], dict[str, Any]]:
+    """The objects of a query in the order of their keys: the statement and its values."""
+    statement, values = _many(_shape(query)), _values(kind, query)
+    return (statement, values) if limit is None else (statement.limit(limit), values)
 
 
-def _selected(kind: Kind, query: Query) -> ColumnElement[bool]:
-    terms: list[ColumnElement[bool]] = [objects.c.kind == kind]
+def count(kind: Kind, query: Query) -> tuple[Select[Any], dict[str, Any]]:
+    return _count(_shape(query)), _values(kind, query)
+
+
+@lru_cache(maxsize=256)
+def _many(shape: _Shape) -> Select[Any]:
+    return select(*ROW).select_from(_source(shape)).where(_selected(shape)).order_by(objects.c.namespace, objects.c.name)
+
+
+@lru_cache(maxsize=64)
+def _count(shape: _Shape) -> Select[Any]:
+    return select(func.count()).select_from(_source(shape)).where(_selected(shape))
+
+
+def _shape(query: Query) -> _Shape:
+    return _Shape(
+        namespaced=query.namespace is not None,
+        after=query.after is not None,
+        labels=tuple(_term(term, is_field=False) for term in query.labels),
+        fields=tuple(_term(term, is_field=True) for term in query.fields),
+    )
+
+
+def _term(term: Requirement, *, is_field: bool) -> _Term:
+    return _Term(term.name, term.operator, is_field, "" in term.values)
+
+
+def _values(kind: Kind, query: Query) -> dict[str, Any]:
+    values: dict[str, Any] = {"kind": kind}
     if query.namespace is not None:
-        terms.append(objects.c.namespace == query.namespace)
+        values["namespace"] = query.namespace
     if query.after is not None:
-        terms.append(tuple_(objects.c.namespace, objects.c.name) > tuple_(query.after.namespace, query.after.name))
-    terms += [_label_term(requirement) for requirement in query.labels]
-    terms += [_field_term(requirement) for requirement in query.fields]
+        values |= {"after_namespace": query.after.namespace, "after_name": query.after.name}
+    for side, terms in (("label", query.labels), ("field", query.fields)):
+        values |= {f"{side}{index}": list(term.values) for index, term in enumerate(terms) if term.values}
+    return values
+
+
+def _source(shape: _Shape) -> FromClause:
+    """The objects, joined with an entry of the side tables for every term that asks for one: at most one fits an object."""
+    source: FromClause = objects
+    for table, side, terms in ((schema.labels, "label", shape.labels), (schema.fields, "field", shape.fields)):
+        for index, term in enumerate(terms):
+            if _is_joined(term):
+                entry = table.alias(f"{side}_{index}")
+                source = source.join(entry, _entry(entry, term.name, _chosen(term, f"{side}{index}")))
+    return source
+
+
+def _selected(shape: _Shape) -> ColumnElement[bool]:
+    """The terms that no join expresses."""
+    terms: list[ColumnElement[bool]] = [_OF_KIND]
+    if shape.namespaced:
+        terms.append(objects.c.namespace == bindparam("namespace"))
+    if shape.after:
+        key = tuple_(objects.c.namespace, objects.c.name)
+        terms.append(key > tuple_(bindparam("after_namespace"), bindparam("after_name")))
+    terms += [_label_term(term, f"label{index}") for index, term in enumerate(shape.labels) if not _is_joined(term)]
+    terms += [_field_term(term, f"field{index}") for index, term in enumerate(shape.fields) if not _is_joined(term)]
     return and_(*terms)
 
 
-def _label_term(term: Requirement) -> ColumnElement[bool]:
-    match term.operator:
-        case Operator.EXISTS:
-            return _has(schema.labels, term.name)
-        case Operator.NOT_EXISTS:
-            return ~_has(schema.labels, term.name)
-        case Operator.EQUALS | Operator.IN:
-            return _has(schema.labels, term.name, term.values)
-        case Operator.NOT_EQUALS | Operator.NOT_IN:
-            return ~_has(schema.labels, term.name, term.values)
+def _is_joined(term: _Term) -> bool:
+    """Whether an object must have an entry for the term. A field with the empty value has none."""
+    if term.name in KEY_FIELDS or (term.is_field and term.has_empty):
+        return False
+    return term.operator in (Operator.EQUALS, Operator.IN, Operator.EXISTS)
 
 
-def _field_term(term: Requirement) -> ColumnElement[bool]:
+def _chosen(term: _Term, values: str) -> str | None:
+    return None if term.operator is Operator.EXISTS else values
+
+
+def _label_term(term: _Term, values: str) -> ColumnElement[bool]:
+    if term.operator is Operator.NOT_EXISTS:
+        return ~_has(schema.labels, term.name, None)
+    return ~_has(schema.labels, term.name, values)
+
+
+def _field_term(term: _Term, values: str) -> ColumnElement[bool]:
     wanted = term.operator in (Operator.EQUALS, Operator.IN)
     if term.name in KEY_FIELDS:
-        column = KEY_FIELDS[term.name]
-        return column.in_(term.values) if wanted else column.not_in(term.values)
-    present = _has(schema.fields, term.name, term.values)
-    if "" in term.values:
-        present = present | ~_has(schema.fields, term.name)
+        chosen: BindParameter[str] = bindparam(values, expanding=True)
+        return KEY_FIELDS[term.name].in_(chosen) if wanted else KEY_FIELDS[term.name].not_in(chosen)
+    present = _has(schema.fields, term.name, values)
+    if term.has_empty:
+        present |= ~_has(schema.fields, term.name, None)
     return present if wanted else ~present
 
 
-def _has(table: Table, name: str, values: tuple[str, ...] | None = None) -> ColumnElement[bool]:
-    """The object has an entry `name` in the side table, with one of the values if they are given."""
+def _has(table: Table, name: str, values: str | None) -> ColumnElement[bool]:
+    return exists().where(_entry(table, name, values))
+
+
+def _entry(table: FromClause, name: str, values: str | None) -> ColumnElement[bool]:
+    """An entry `name` of the object in a side table, with one of the values if there are some to choose from."""
     entry = (table.c.uid == objects.c.uid) & (table.c.name == name)
-    return exists().where(entry if values is None else entry & table.c.value.in_(values))
+    return entry if values is None else entry & table.c.value.in_(bindparam(values, expanding=True))

@@ -8,11 +8,17 @@ from sqlalchemy import Connection, Table, bindparam, delete, insert, update
 
 from hub.domain.change import ChangeType, Key, Kind, StoredObject
 from hub.store import schema
+from hub.store.engine import INSERTS
 from hub.store.instants import to_micros
 
 
 class RaceError(Exception):
     """Another transaction changed what this one read: the use case has to run again."""
+
+
+def _upsert(table: Table, dialect: str) -> Any:
+    new = INSERTS[dialect](table)
+    return new.on_conflict_do_update(index_elements=[table.c.uid, table.c.name], set_={"value": new.excluded.value})
 
 
 _column = schema.objects.c
@@ -25,8 +31,11 @@ _AS_READ = (
 _INSERT = insert(schema.objects)
 _UPDATE = update(schema.objects).where(*_AS_READ).values(revision=bindparam("revision"), document=bindparam("document"))
 _DELETE = delete(schema.objects).where(*_AS_READ)
-_INDEX = {table: insert(table) for table in (schema.labels, schema.fields)}
-_UNINDEX = {table: delete(table).where(table.c.uid == bindparam("of_uid")) for table in (schema.labels, schema.fields)}
+_SIDES = (schema.labels, schema.fields)
+_INDEX = {(table, dialect): _upsert(table, dialect) for table in _SIDES for dialect in INSERTS}
+_UNINDEX = {
+    table: delete(table).where(table.c.uid == bindparam("of_uid"), table.c.name == bindparam("of_name")) for table in _SIDES
+}
 
 
 def stored(kind: Kind, row: Sequence[Any]) -> StoredObject:
@@ -65,10 +74,10 @@ def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
 
 
 def index(connection: Connection, table: Table, uid: str, new: Mapping[str, str], old: Mapping[str, str]) -> None:
-    """Brings the side table in line; touches nothing when nothing changed."""
+    """Brings the side table in line; touches only the entries that differ."""
     if new == old:
         return
-    if old:
-        connection.execute(_UNINDEX[table], {"of_uid": uid})
-    if entries := [{"uid": uid, "name": name, "value": value} for name, value in new.items()]:
-        connection.execute(_INDEX[table], entries)
+    if gone := [{"of_uid": uid, "of_name": name} for name in old if name not in new]:
+        connection.execute(_UNINDEX[table], gone)
+    if entries := [{"uid": uid, "name": name, "value": value} for name, value in new.items() if old.get(name) != value]:
+        connection.execute(_INDEX[table, connection.dialect.name], entries)

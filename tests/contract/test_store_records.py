@@ -95,6 +95,9 @@ async def test_credential_remembers_whom_it_admitted(store: Store, credential: C
     assert await store.read(lambda tx: tx.credentials.by_id(CredentialId("x"))) is None
     assert await store.read(lambda tx: tx.credentials.admitted(credential.id)) == {EDGE, FAR}
     assert await store.read(lambda tx: tx.credentials.admitted(other.id)) == frozenset()
+    assert await store.read(lambda tx: (tx.credentials.spent(credential.id), tx.credentials.spent(other.id))) == (2, 0)
+    assert await store.read(lambda tx: tx.credentials.has_admitted(credential.id, FAR))
+    assert not await store.read(lambda tx: tx.credentials.has_admitted(other.id, FAR))
     assert await store.read(lambda tx: list(tx.credentials.all())) == [credential, other]
     await store.run(lambda tx: tx.credentials.revoke(other.id, clock.now()))
     assert await store.read(lambda tx: tx.credentials.by_id(other.id)) == replace(other, revoked_at=clock.now())

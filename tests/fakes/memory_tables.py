@@ -83,6 +83,12 @@ class MemoryCredentials(Credentials):
     def admitted(self, credential: CredentialId) -> frozenset[ClusterName]:
         return self._state.admissions.get(credential, frozenset())
 
+    def has_admitted(self, credential: CredentialId, cluster: ClusterName) -> bool:
+        return cluster in self.admitted(credential)
+
+    def spent(self, credential: CredentialId) -> int:
+        return len(self.admitted(credential))
+
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None:  # noqa: ARG002 - never asked for
         self._state.admissions[credential] = self.admitted(credential) | {cluster}
 
