@@ -40,6 +40,8 @@ _OPTIONS = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
+    # Measures a bandwidth that nobody needs with a ping for every message, and wakes the hub with it.
+    ("grpc.http2.bdp_probe", 0),
     # Dialling again is ours: every attempt is a new channel, which therefore never waits by itself.
     ("grpc.enable_retries", 0),
 )

@@ -1,0 +1,90 @@
+"""Agents without a cluster behind them: certificates from a running hub, and bare gRPC channels, many in one process."""
+
+import asyncio
+from dataclasses import dataclass
+
+import grpc
+from grpc import aio
+
+from bench.stage import Stage
+from machinery import pki
+from machinery.identity import Subject, agent_id, agent_subject, cluster_name
+from machinery.kubeconfig import Credential, read_kubeconfig
+from machinery.wire.registration.v1 import registration_pb2 as wire
+from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+
+API = "hub.open-cluster-management.io/v1alpha1"
+AGENT = "bench"
+OPTIONS = (
+    ("grpc.use_local_subchannel_pool", 1),
+    ("grpc.keepalive_time_ms", 10_000),
+    ("grpc.keepalive_timeout_ms", 5_000),
+    ("grpc.http2.max_pings_without_data", 0),
+    ("grpc.http2.bdp_probe", 0),
+)
+
+
+@dataclass(frozen=True)
+class Agent:
+    cluster: str
+    credential: Credential
+
+
+@dataclass(frozen=True)
+class Target:
+    """Where the hub is, and who calls."""
+
+    server: str
+    trust: bytes
+
+    def channel(self, credential: Credential) -> aio.Channel:
+        credentials = grpc.ssl_channel_credentials(self.trust, credential.key, credential.chain)
+        return aio.secure_channel(self.server, credentials, OPTIONS)
+
+
+async def bootstrap(stage: Stage) -> tuple[Target, Credential]:
+    """A bootstrap credential for any number of any clusters."""
+    key = pki.generate_key()
+    request = pki.build_request(Subject("bench"), key)
+    spec = {"request": request.decode("ascii"), "expirationSeconds": 3600}
+    body = {"apiVersion": API, "kind": "BootstrapCredential", "metadata": {"generateName": "bench-"}, "spec": spec}
+    async with stage.client() as client:
+        made = await client.create(f"/apis/{API}/bootstrapcredentials", body)
+    target = Target(f"localhost:{stage.grpc_port}", read_kubeconfig(stage.admin).cluster.certificate_authority)
+    return target, Credential(made["status"]["certificate"].encode("ascii"), key)
+
+
+def request_for(cluster: str) -> tuple[bytes, bytes]:
+    """A key and a CSR."""
+    key = pki.generate_key()
+    return key, pki.build_request(agent_subject(cluster_name(cluster), agent_id(AGENT)), key)
+
+
+async def register(channel: aio.Channel, cluster: str, key: bytes, request: bytes) -> Agent:
+    """The three calls of a first registration; returns when the certificate is there."""
+    stub, uid = RegistrationStub(channel), f"uid-{cluster}"
+    await stub.EnsureCluster(wire.EnsureClusterRequest(cluster_name=cluster, cluster_uid=uid, agent_id=AGENT))
+    return await obtain(channel, cluster, key, request)
+
+
+async def obtain(channel: aio.Channel, cluster: str, key: bytes, request: bytes) -> Agent:
+    """Submits a CSR and follows it until its certificate is there."""
+    stub, uid = RegistrationStub(channel), f"uid-{cluster}"
+    asked = wire.SubmitRequestRequest(cluster_name=cluster, agent_id=AGENT, cluster_uid=uid, request=request)
+    name = (await stub.SubmitRequest(asked)).name
+    async for answer in stub.FollowRequest(wire.FollowRequestRequest(name=name)):
+        if answer.state == wire.FollowRequestResponse.STATE_ISSUED:
+            return Agent(cluster, Credential(answer.certificate, key))
+    raise RuntimeError(f"{cluster} got no certificate")
+
+
+async def register_many(target: Target, credential: Credential, names: list[str], at_once: int = 32) -> list[Agent]:
+    """Registers all over one connection."""
+    slots = asyncio.Semaphore(at_once)
+
+    async def one(name: str) -> Agent:
+        async with slots:
+            return await register(channel, name, *request_for(name))
+
+    async with target.channel(credential) as channel:
+        return list(await asyncio.gather(*(one(name) for name in names)))

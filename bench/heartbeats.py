@@ -1,0 +1,112 @@
+"""What one heartbeat costs the hub: processor time of its process, user and system, per beat.
+
+    python -m bench heartbeats [--sessions 1000] [--seconds 60]
+
+A real `hub serve` on SQLite, and as many clusters with a certificate and a connection of their own, each beating once a second
+at its own moment; all in one other process. The time includes gRPC and TLS, the flush and the acknowledgement of every beat,
+and whatever else the hub does meanwhile.
+"""
+
+import asyncio
+import json
+import random
+import time
+from itertools import count
+from typing import Any
+
+import click
+from grpc import aio
+
+from bench.agents import Agent, Target, bootstrap, register_many
+from bench.stage import cpu_seconds, memory_mib, staged
+from machinery.wire.session.v1 import session_pb2 as wire
+
+WARM_UP_SECONDS = 5.0
+OPENING_AT_ONCE = 50
+
+
+@click.command()
+@click.option("--sessions", default=1_000, show_default=True)
+@click.option("--seconds", default=60.0, show_default=True)
+def heartbeats(sessions: int, seconds: float) -> None:
+    """Processor time of the hub per heartbeat."""
+    click.echo(json.dumps(asyncio.run(measure(sessions, seconds)), indent=2))
+
+
+class Fleet:
+    """Sessions that beat once a second until their process ends."""
+
+    def __init__(self, target: Target, agents: list[Agent]) -> None:
+        self._target = target
+        self._agents = agents
+        self._slots = asyncio.Semaphore(OPENING_AT_ONCE)
+        self.open = 0
+        self.sent = 0
+        self.acknowledged = 0
+
+    async def run(self) -> None:
+        async with asyncio.TaskGroup() as tasks:
+            for agent in self._agents:
+                tasks.create_task(self._session(tasks, agent))
+
+    async def _session(self, tasks: asyncio.TaskGroup, agent: Agent) -> None:
+        async with self._slots:
+            channel = self._target.channel(agent.credential)
+            call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")()
+            hello = wire.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}")
+            await call.write(wire.AgentMessage(hello=hello).SerializeToString())
+            await call.read()
+            self.open += 1
+        tasks.create_task(self._read(call))
+        await self._beat(call)
+
+    async def _beat(self, call: Any) -> None:
+        loop = asyncio.get_running_loop()
+        await asyncio.sleep(random.random())  # noqa: S311 - spreads load, guards nothing
+        due = loop.time()
+        for sequence in count(1):
+            beat = wire.Beat(sequence=sequence, verdict=wire.VERDICT_AVAILABLE)
+            await call.write(wire.AgentMessage(beat=beat).SerializeToString())
+            self.sent += 1
+            due += 1
+            await asyncio.sleep(max(0.0, due - loop.time()))
+
+    async def _read(self, call: Any) -> None:
+        acknowledged = 0
+        while (raw := await call.read()) is not aio.EOF:
+            message = wire.HubMessage.FromString(raw)
+            if message.WhichOneof("message") == "beat_ack":
+                self.acknowledged += message.beat_ack.sequence - acknowledged
+                acknowledged = message.beat_ack.sequence
+        raise RuntimeError(f"a session ended: {await call.code()} {await call.details()}")
+
+
+async def measure(sessions: int, seconds: float) -> dict[str, float]:
+    async with staged() as stage:
+        hub = await stage.start_hub("--auto-approve=*", "--beat-interval=1s")
+        target, credential = await bootstrap(stage)
+        agents = await register_many(target, credential, [f"bench-{number:05}" for number in range(sessions)])
+        fleet = Fleet(target, agents)
+        running = asyncio.create_task(fleet.run())
+        try:
+            while fleet.open < sessions:
+                await asyncio.sleep(0.1)
+                if running.done():
+                    running.result()
+            await asyncio.sleep(WARM_UP_SECONDS)
+            before, began, cpu = fleet.acknowledged, time.monotonic(), cpu_seconds(hub.pid)
+            await asyncio.wait({running}, timeout=seconds)
+            beats, spent, took = fleet.acknowledged - before, cpu_seconds(hub.pid) - cpu, time.monotonic() - began
+            pss, rss = memory_mib(hub.pid)
+            unacknowledged = fleet.sent - fleet.acknowledged
+        finally:
+            running.cancel()
+            await asyncio.wait({running})
+    return {
+        "sessions": sessions,
+        "beats_per_second": round(beats / took, 1),
+        "hub_cpu_microseconds_per_beat": round(spent / beats * 1e6, 1),
+        "beats_waiting_at_the_end": unacknowledged,
+        "hub_pss_mib": round(pss, 1),
+        "hub_rss_mib": round(rss, 1),
+    }
