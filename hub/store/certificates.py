@@ -4,22 +4,25 @@ from collections.abc import Collection, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, insert, select, update
+from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
 
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.ports import Certificates
 from hub.store import schema
 from hub.store.encoding import decode_names, encode_names
 from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.statement import Statement
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
 
 _column = schema.certificates.c
-_INSERT = insert(schema.certificates)
-_BY = {
+_INSERT = Statement(insert(schema.certificates))
+_SELECT = {
     name: select(schema.certificates).where(_column[name] == bindparam("value")).order_by(_column.issued_at, _column.serial)
     for name in ("serial", "cluster", "request_uid", "key_hash", "credential")
 }
-_BOOTSTRAP = _BY["credential"].where(_column.purpose == Purpose.BOOTSTRAP.value)
+_BY = {name: Statement(statement) for name, statement in _SELECT.items()}
+_BOOTSTRAP = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.BOOTSTRAP.value}'")))
+_NAMES = tuple(column.name for column in schema.certificates.columns)
 
 
 class SqlCertificates(Certificates):
@@ -27,7 +30,7 @@ class SqlCertificates(Certificates):
         self._connection = connection
 
     def add(self, record: CertificateRecord) -> None:
-        self._connection.execute(_INSERT, _values(record))
+        _INSERT.run(self._connection, _values(record))
 
     def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
         found = self._by("serial", _text(serial))
@@ -43,11 +46,10 @@ class SqlCertificates(Certificates):
         return self._by("key_hash", key_hash)
 
     def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
-        rows = self._connection.execute(_BOOTSTRAP, {"value": credential})
-        return [_record(row) for row in rows]
+        return [_record(row) for row in _BOOTSTRAP.rows(self._connection, {"value": credential})]
 
     def _by(self, column: str, value: str) -> list[CertificateRecord]:
-        return [_record(row) for row in self._connection.execute(_BY[column], {"value": value})]
+        return [_record(row) for row in _BY[column].rows(self._connection, {"value": value})]
 
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
         """What is revoked already keeps its time and reason."""
@@ -85,21 +87,22 @@ def _values(record: CertificateRecord) -> dict[str, Any]:
     }
 
 
-def _record(row: Row[Any]) -> CertificateRecord:
+def _record(values: tuple[Any, ...]) -> CertificateRecord:
+    row = dict(zip(_NAMES, values, strict=True))
     return CertificateRecord(
-        serial=SerialNumber(int(row.serial, 16)),
-        purpose=Purpose(row.purpose),
-        user=row.user,
-        groups=decode_names(row.groups),
-        not_before=from_micros(row.not_before),
-        not_after=from_micros(row.not_after),
-        key_hash=row.key_hash,
-        issued_at=from_micros(row.issued_at),
-        cluster=ClusterName(row.cluster) if row.cluster is not None else None,
-        agent=AgentId(row.agent) if row.agent is not None else None,
-        addon=AddOnName(row.addon) if row.addon is not None else None,
-        credential=CredentialId(row.credential) if row.credential is not None else None,
-        request_uid=row.request_uid,
-        revoked_at=optional_instant(row.revoked_at),
-        revoked_reason=row.revoked_reason,
+        serial=SerialNumber(int(row["serial"], 16)),
+        purpose=Purpose(row["purpose"]),
+        user=row["user"],
+        groups=decode_names(row["groups"]),
+        not_before=from_micros(row["not_before"]),
+        not_after=from_micros(row["not_after"]),
+        key_hash=row["key_hash"],
+        issued_at=from_micros(row["issued_at"]),
+        cluster=ClusterName(row["cluster"]) if row["cluster"] is not None else None,
+        agent=AgentId(row["agent"]) if row["agent"] is not None else None,
+        addon=AddOnName(row["addon"]) if row["addon"] is not None else None,
+        credential=CredentialId(row["credential"]) if row["credential"] is not None else None,
+        request_uid=row["request_uid"],
+        revoked_at=optional_instant(row["revoked_at"]),
+        revoked_reason=row["revoked_reason"],
     )

@@ -13,14 +13,16 @@ from hub.ports import Changes
 from hub.store import schema
 from hub.store.encoding import decode, decode_values, encode_values
 from hub.store.instants import from_micros, to_micros
+from hub.store.statement import Statement
 from machinery.errors import ExpiredError
 
 _row = schema.changes.c
 _counter = schema.revision.c
-_ADVANCE = update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value)
-_NEWEST = select(_counter.value)
-_OLDEST = select(_counter.compacted)
-_LOG = insert(schema.changes)
+_VALUE = select(_counter.value)
+_ADVANCE = Statement(update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value))
+_NEWEST = Statement(_VALUE)
+_OLDEST = Statement(select(_counter.compacted))
+_LOG = Statement(insert(schema.changes))
 
 
 class SqlChanges(Changes):
@@ -45,11 +47,11 @@ class SqlChanges(Changes):
     def newest(self) -> int:
         """Asked once: what is read later is at least as new, so that a watch from here on misses nothing."""
         if self._newest is None:
-            self._newest = int(self._connection.execute(_NEWEST).scalar_one())
+            self._newest = _number(_NEWEST.row(self._connection, {}))
         return self._newest
 
     def oldest(self) -> int:
-        return int(self._connection.execute(_OLDEST).scalar_one())
+        return _number(_OLDEST.row(self._connection, {}))
 
     def compact(self, before: datetime) -> int:
         """Forgets what is older; of every object that then existed its last state is kept, for lists as of a later revision."""
@@ -67,14 +69,14 @@ class SqlChanges(Changes):
 
     def advance(self, by: int) -> int:
         """Takes the next `by` revisions and returns the last; locks the counter until the commit."""
-        return int(self._connection.execute(_ADVANCE, {"by": by}).scalar_one())
+        return _number(_ADVANCE.row(self._connection, {"by": by}))
 
     def lock(self) -> None:
         """Takes the counter's lock now: nobody else writes objects before the commit."""
-        self._connection.execute(_NEWEST.with_for_update())
+        self._connection.execute(_VALUE.with_for_update())
 
     def log(self, changes: Sequence[Change]) -> None:
-        self._connection.execute(_LOG, [_values(change) for change in changes])
+        _LOG.run_many(self._connection, [_values(change) for change in changes])
 
     def list_at(self, kind: Kind, query: Query, at: int) -> ObjectPage:
         """The objects as they were when `at` was the newest revision. Raises ExpiredError."""
@@ -85,6 +87,13 @@ class SqlChanges(Changes):
         statement = select(schema.changes).where(_row.revision.in_(newest), _row.type != ChangeType.DELETED.value)
         past = sorted((_change(row) for row in self._connection.execute(statement)), key=lambda change: change.key)
         return _page(kind, query, past, at)
+
+
+def _number(row: tuple[Any, ...] | None) -> int:
+    """The one number of the one row."""
+    if row is None:
+        raise RuntimeError("the counter's row is missing: the database was changed by hand")
+    return int(row[0])
 
 
 def _page(kind: Kind, query: Query, past: Sequence[Change], at: int) -> ObjectPage:

@@ -4,21 +4,26 @@ from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, func, insert, select, update
+from sqlalchemy import Connection, bindparam, func, insert, select, update
 
 from hub.domain.credential import CredentialRecord
 from hub.ports import Credentials
 from hub.store import schema
 from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.statement import Statement
 from machinery.identity import ClusterName, CredentialId
 
 _column = schema.credentials.c
 _admission = schema.admissions.c
-_BY_ID = select(schema.credentials).where(_column.id == bindparam("id"))
-_BY_ID_TO_WRITE = _BY_ID.with_for_update()
-_ADMITTED = select(_admission.cluster).where(_admission.credential == bindparam("credential"))
-_HAS_ADMITTED = _ADMITTED.where(_admission.cluster == bindparam("cluster"))
-_SPENT = select(func.count()).where(_admission.credential == bindparam("credential"))
+_ONE = select(schema.credentials).where(_column.id == bindparam("id"))
+_OF_CREDENTIAL = select(_admission.cluster).where(_admission.credential == bindparam("credential"))
+_BY_ID = Statement(_ONE)
+_BY_ID_TO_WRITE = Statement(_ONE.with_for_update())
+_ADMITTED = Statement(_OF_CREDENTIAL)
+_HAS_ADMITTED = Statement(_OF_CREDENTIAL.where(_admission.cluster == bindparam("cluster")))
+_SPENT = Statement(select(func.count()).where(_admission.credential == bindparam("credential")))
+_ADMIT = Statement(insert(schema.admissions))
+_NAMES = tuple(column.name for column in schema.credentials.columns)
 
 
 class SqlCredentials(Credentials):
@@ -41,22 +46,21 @@ class SqlCredentials(Credentials):
         self._connection.execute(insert(schema.credentials), values)
 
     def by_id(self, credential: CredentialId) -> CredentialRecord | None:
-        row = self._connection.execute(_BY_ID_TO_WRITE if self._writable else _BY_ID, {"id": credential}).first()
+        row = (_BY_ID_TO_WRITE if self._writable else _BY_ID).row(self._connection, {"id": credential})
         return None if row is None else _record(row)
 
     def admitted(self, credential: CredentialId) -> frozenset[ClusterName]:
-        names = self._connection.execute(_ADMITTED, {"credential": credential}).scalars()
-        return frozenset(ClusterName(name) for name in names)
+        return frozenset(ClusterName(row[0]) for row in _ADMITTED.rows(self._connection, {"credential": credential}))
 
     def has_admitted(self, credential: CredentialId, cluster: ClusterName) -> bool:
-        return self._connection.execute(_HAS_ADMITTED, {"credential": credential, "cluster": cluster}).first() is not None
+        return _HAS_ADMITTED.row(self._connection, {"credential": credential, "cluster": cluster}) is not None
 
     def spent(self, credential: CredentialId) -> int:
-        return int(self._connection.execute(_SPENT, {"credential": credential}).scalar_one())
+        return int(_SPENT.rows(self._connection, {"credential": credential})[0][0])
 
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None:
         values = {"credential": credential, "cluster": cluster, "at": to_micros(at)}
-        self._connection.execute(insert(schema.admissions), values)
+        _ADMIT.run(self._connection, values)
 
     def revoke(self, credential: CredentialId, at: datetime) -> None:
         chosen = (_column.id == credential, _column.revoked_at.is_(None))
@@ -64,16 +68,17 @@ class SqlCredentials(Credentials):
 
     def all(self) -> Sequence[CredentialRecord]:
         statement = select(schema.credentials).order_by(_column.created_at, _column.id)
-        return [_record(row) for row in self._connection.execute(statement)]
+        return [_record(tuple(row)) for row in self._connection.execute(statement)]
 
 
-def _record(row: Row[Any]) -> CredentialRecord:
+def _record(values: tuple[Any, ...]) -> CredentialRecord:
+    row = dict(zip(_NAMES, values, strict=True))
     return CredentialRecord(
-        id=CredentialId(row.id),
-        cluster=ClusterName(row.cluster) if row.cluster is not None else None,
-        uses=row.uses,
-        created_at=from_micros(row.created_at),
-        expires_at=from_micros(row.expires_at),
-        created_by=row.created_by,
-        revoked_at=optional_instant(row.revoked_at),
+        id=CredentialId(row["id"]),
+        cluster=ClusterName(row["cluster"]) if row["cluster"] is not None else None,
+        uses=row["uses"],
+        created_at=from_micros(row["created_at"]),
+        expires_at=from_micros(row["expires_at"]),
+        created_by=row["created_by"],
+        revoked_at=optional_instant(row["revoked_at"]),
     )

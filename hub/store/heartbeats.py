@@ -4,20 +4,22 @@ from collections.abc import Iterable, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, bindparam, delete, func, or_, select
+from sqlalchemy import BindParameter, Connection, bindparam, delete, func, or_, select
 
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.ports import Heartbeats
 from hub.store import schema
 from hub.store.engine import INSERTS
 from hub.store.instants import optional_instant, to_micros
+from hub.store.statement import Statement
 from machinery.identity import ClusterName
 
 _column = schema.heartbeats.c
 
 
 def _upsert(dialect: str) -> Any:
-    new = INSERTS[dialect](schema.heartbeats)
+    told: dict[str, BindParameter[Any]] = {name: bindparam(name) for name in ("cluster", "at", "available")}
+    new = INSERTS[dialect](schema.heartbeats).values(told)
     return new.on_conflict_do_update(
         index_elements=[_column.cluster],
         set_={"at": new.excluded.at, "available": func.coalesce(new.excluded.available, _column.available)},
@@ -25,9 +27,11 @@ def _upsert(dialect: str) -> Any:
     )
 
 
-_OF = select(schema.heartbeats).where(_column.cluster == bindparam("cluster"))
-_OF_TO_WRITE = _OF.with_for_update()
-_UPSERTS = {dialect: _upsert(dialect) for dialect in INSERTS}
+_ONE = select(schema.heartbeats).where(_column.cluster == bindparam("cluster"))
+_ALL = Statement(select(schema.heartbeats).order_by(_column.cluster))
+_OF = Statement(_ONE)
+_OF_TO_WRITE = Statement(_ONE.with_for_update())
+_UPSERT = Statement(*(_upsert(dialect) for dialect in INSERTS), dialects=tuple(INSERTS))
 
 
 class SqlHeartbeats(Heartbeats):
@@ -48,15 +52,14 @@ class SqlHeartbeats(Heartbeats):
             }
             for beat in sorted(beats, key=lambda beat: beat.cluster)
         ]
-        if rows:
-            self._connection.execute(_UPSERTS[self._connection.dialect.name], rows)
+        _UPSERT.run_many(self._connection, rows)
 
     def of(self, cluster: ClusterName) -> LastBeat | None:
-        row = self._connection.execute(_OF_TO_WRITE if self._writable else _OF, {"cluster": cluster}).first()
+        row = (_OF_TO_WRITE if self._writable else _OF).row(self._connection, {"cluster": cluster})
         return None if row is None else _beat(row)
 
     def all(self) -> Sequence[LastBeat]:
-        return [_beat(row) for row in self._connection.execute(select(schema.heartbeats).order_by(_column.cluster))]
+        return [_beat(row) for row in _ALL.rows(self._connection, {})]
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
         values: dict[str, Any] = {"session": session}
@@ -69,11 +72,12 @@ class SqlHeartbeats(Heartbeats):
         self._connection.execute(delete(schema.heartbeats).where(_column.cluster == cluster))
 
 
-def _beat(row: Row[Any]) -> LastBeat:
+def _beat(row: tuple[Any, ...]) -> LastBeat:
+    cluster, at, available, session, agent_version = row
     return LastBeat(
-        cluster=ClusterName(row.cluster),
-        at=optional_instant(row.at),
-        available=row.available,
-        session=row.session,
-        agent_version=row.agent_version,
+        cluster=ClusterName(cluster),
+        at=optional_instant(at),
+        available=None if available is None else bool(available),
+        session=session,
+        agent_version=agent_version,
     )

@@ -61,8 +61,8 @@ class SqlObjects(Objects):
             return None if write.type is ChangeType.DELETED else write.seen
         if (kind, key) in self._read:
             return self._read[kind, key]
-        row = self._connection.execute(queries.ONE, {"kind": kind, "namespace": key.namespace, "name": key.name}).first()
-        stored = None if row is None else rows.stored(kind, tuple(row))
+        row = queries.ONE.row(self._connection, {"kind": kind, "namespace": key.namespace, "name": key.name})
+        stored = None if row is None else rows.stored(kind, row)
         self._read[kind, key] = stored
         return stored
 

@@ -11,6 +11,7 @@ from sqlalchemy import BindParameter, ColumnElement, FromClause, Select, Table, 
 
 from hub.domain.change import Kind, Query
 from hub.store import schema
+from hub.store.statement import Statement
 from machinery.selectors import Operator, Requirement
 
 objects = schema.objects
@@ -18,7 +19,9 @@ KEY_FIELDS = {"metadata.name": objects.c.name, "metadata.namespace": objects.c.n
 ROW = (objects.c.namespace, objects.c.name, objects.c.uid, objects.c.revision, objects.c.document)
 _OF_KIND = objects.c.kind == bindparam("kind")
 
-ONE = select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
+ONE = Statement(
+    select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
+)
 """With kind, namespace and name."""
 
 

@@ -10,6 +10,7 @@ from hub.domain.change import ChangeType, Key, Kind, StoredObject
 from hub.store import schema
 from hub.store.engine import INSERTS
 from hub.store.instants import to_micros
+from hub.store.statement import Statement
 
 
 class RaceError(Exception):
@@ -17,7 +18,7 @@ class RaceError(Exception):
 
 
 def _upsert(table: Table, dialect: str) -> Any:
-    new = INSERTS[dialect](table)
+    new = INSERTS[dialect](table).values({column.name: bindparam(column.name) for column in table.columns})
     return new.on_conflict_do_update(index_elements=[table.c.uid, table.c.name], set_={"value": new.excluded.value})
 
 
@@ -28,13 +29,16 @@ _AS_READ = (
     _column.name == bindparam("of_name"),
     _column.revision == bindparam("of_revision"),
 )
-_INSERT = insert(schema.objects)
-_UPDATE = update(schema.objects).where(*_AS_READ).values(revision=bindparam("revision"), document=bindparam("document"))
-_DELETE = delete(schema.objects).where(*_AS_READ)
+_INSERT = Statement(insert(schema.objects))
+_UPDATE = Statement(
+    update(schema.objects).where(*_AS_READ).values(revision=bindparam("revision"), document=bindparam("document"))
+)
+_DELETE = Statement(delete(schema.objects).where(*_AS_READ))
 _SIDES = (schema.labels, schema.fields)
-_INDEX = {(table, dialect): _upsert(table, dialect) for table in _SIDES for dialect in INSERTS}
+_INDEX = {table: Statement(*(_upsert(table, dialect) for dialect in INSERTS), dialects=tuple(INSERTS)) for table in _SIDES}
 _UNINDEX = {
-    table: delete(table).where(table.c.uid == bindparam("of_uid"), table.c.name == bindparam("of_name")) for table in _SIDES
+    table: Statement(delete(table).where(table.c.uid == bindparam("of_uid"), table.c.name == bindparam("of_name")))
+    for table in _SIDES
 }
 
 
@@ -45,7 +49,7 @@ def stored(kind: Kind, row: Sequence[Any]) -> StoredObject:
 def store(connection: Connection, change: ChangeType, new: StoredObject, guard: int, now: datetime) -> None:
     """Writes the row; an existing one only when it still has the revision `guard`. Raises RaceError."""
     if change is ChangeType.ADDED:
-        connection.execute(_INSERT, _values(new, now))
+        _INSERT.run(connection, _values(new, now))
         return
     where: dict[str, Any] = {
         "of_kind": new.kind,
@@ -54,10 +58,10 @@ def store(connection: Connection, change: ChangeType, new: StoredObject, guard: 
         "of_revision": guard,
     }
     if change is ChangeType.MODIFIED:
-        result = connection.execute(_UPDATE, {**where, "revision": new.revision, "document": new.encoded})
+        touched = _UPDATE.run(connection, {**where, "revision": new.revision, "document": new.encoded})
     else:
-        result = connection.execute(_DELETE, where)
-    if result.rowcount != 1:
+        touched = _DELETE.run(connection, where)
+    if touched != 1:
         raise RaceError
 
 
@@ -77,7 +81,6 @@ def index(connection: Connection, table: Table, uid: str, new: Mapping[str, str]
     """Brings the side table in line; touches only the entries that differ."""
     if new == old:
         return
-    if gone := [{"of_uid": uid, "of_name": name} for name in old if name not in new]:
-        connection.execute(_UNINDEX[table], gone)
-    if entries := [{"uid": uid, "name": name, "value": value} for name, value in new.items() if old.get(name) != value]:
-        connection.execute(_INDEX[table, connection.dialect.name], entries)
+    _UNINDEX[table].run_many(connection, [{"of_uid": uid, "of_name": name} for name in old if name not in new])
+    changed = [{"uid": uid, "name": name, "value": value} for name, value in new.items() if old.get(name) != value]
+    _INDEX[table].run_many(connection, changed)

@@ -1,0 +1,78 @@
+"""Statements of the hot paths: written in Core, compiled once per dialect, run by the driver itself.
+
+Measured: executing a prepared Core statement costs 35-40 microseconds beside the 4 of the statement, and one registration takes
+some forty of them. Types need no conversion on either driver but one: SQLite gives booleans back as integers.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import ClauseElement, Connection, Dialect
+from sqlalchemy.exc import DBAPIError
+
+Values = Mapping[str, Any]
+Rows = Sequence[tuple[Any, ...]]
+
+
+class Statement:
+    """One statement with named values. Raises what SQLAlchemy raises, without the values in the message."""
+
+    def __init__(self, *variants: ClauseElement, dialects: Sequence[str] = ()) -> None:
+        """One statement for all dialects, or one for each of `dialects`."""
+        self._variants = dict(zip(dialects or ("",), variants, strict=True))
+        self._compiled: dict[str, tuple[str, tuple[str, ...] | None]] = {}
+
+    def rows(self, connection: Connection, values: Values) -> Rows:
+        cursor = self._execute(connection, values)
+        try:
+            found: Rows = cursor.fetchall()
+        finally:
+            cursor.close()
+        return found
+
+    def row(self, connection: Connection, values: Values) -> tuple[Any, ...] | None:
+        """The first row, or None."""
+        found = self.rows(connection, values)
+        return found[0] if found else None
+
+    def run(self, connection: Connection, values: Values) -> int:
+        """How many rows it touched."""
+        cursor = self._execute(connection, values)
+        touched: int = cursor.rowcount
+        cursor.close()
+        return touched
+
+    def run_many(self, connection: Connection, values: Sequence[Values]) -> None:
+        """Once for each; nothing for none."""
+        if values:
+            self._execute(connection, *values).close()
+
+    def _execute(self, connection: Connection, *values: Values) -> Any:
+        dialect = connection.dialect
+        sql, order = self._compiled.get(dialect.name) or self._compile(dialect)
+        arguments: list[Any] = [one if order is None else [one[name] for name in order] for one in values]
+        cursor = connection.connection.cursor()
+        try:
+            if len(arguments) == 1:
+                cursor.execute(sql, arguments[0])
+            else:
+                cursor.executemany(sql, arguments)
+        except Exception as error:
+            cursor.close()
+            raise _wrapped(error, dialect) from error
+        return cursor
+
+    def _compile(self, dialect: Dialect) -> tuple[str, tuple[str, ...] | None]:
+        variant = self._variants.get(dialect.name)
+        compiled: Any = (self._variants[""] if variant is None else variant).compile(dialect=dialect)
+        order = tuple(compiled.positiontup) if compiled.positional else None
+        self._compiled[dialect.name] = str(compiled), order
+        return self._compiled[dialect.name]
+
+
+def _wrapped(error: Exception, dialect: Dialect) -> BaseException:
+    base: Any = dialect.loaded_dbapi.Error
+    if not isinstance(error, base):
+        return error
+    wrapped: BaseException = DBAPIError.instance(None, None, error, base, hide_parameters=True, dialect=dialect)
+    return wrapped
