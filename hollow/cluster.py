@@ -3,7 +3,6 @@
 import base64
 import errno
 import secrets
-from collections import Counter
 from typing import Any, Self
 
 from hollow import kinds, objects
@@ -12,9 +11,8 @@ from hollow.certificates import ClusterAuthority
 from hollow.faults import Faults
 from hollow.illness import Illness
 from hollow.objects import Shape
+from hollow.storage import HollowStorage
 from machinery.apiserver.health import HealthCheck
-from machinery.apiserver.memory import MemoryStorage
-from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import GroupResource, Key
@@ -43,7 +41,7 @@ class HollowCluster:
         self._authority = authority.certificate
         self._administrator = authority.administrator()
         self._tls = server_context(Material(serving.certificate, serving.key, authority.certificate))
-        self._storage = MemoryStorage(selectable_fields(kinds.GROUPS), clock=self._clock, uid=_Uids(shape).of)
+        self._storage = HollowStorage(shape, self._clock)
         self._authenticator = Administrators(self._token)
         self._illness = Illness(self._authenticator)
         self._listening: Listening | None = None
@@ -143,20 +141,6 @@ class HollowCluster:
             for document in documents:
                 key = Key("", document["metadata"]["name"])
                 await self._storage.create(resource, key, document, ADMINISTRATOR)
-
-
-class _Uids:
-    """The first object of a name has the same uid in every life of the cluster; one made after it was deleted has a new one."""
-
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
-        self._lives: Counter[tuple[GroupResource, Key]] = Counter()
-
-    def of(self, resource: GroupResource, key: Key) -> str:
-        self._lives[resource, key] += 1
-        life = self._lives[resource, key]
-        name = f"{key.namespace}/{key.name}" if key.namespace else key.name
-        return self._shape.uid(str(resource), name if life == 1 else f"{name}#{life}")
 
 
 def _encoded(pem: bytes) -> str:

@@ -1,4 +1,4 @@
-"""Namespace: made active; deleting one does not empty it, for nothing watches over a hollow cluster."""
+"""Namespace: active from the start, and gone at once when it is deleted."""
 
 from datetime import datetime
 

@@ -102,10 +102,13 @@ async def test_plain_secrets_are_encoded_on_arrival(kubectl: Kubectl) -> None:
     assert "stringData" not in stored
 
 
-async def test_namespaces_can_be_made_and_used(kubectl: Kubectl) -> None:
+async def test_namespaces_can_be_made_used_and_deleted_with_all_they_hold(kubectl: Kubectl) -> None:
     await kubectl("create", "namespace", "team-a")
     assert table(await kubectl("get", "ns", "team-a", "--no-headers"))[0][:2] == ["team-a", "Active"]
     await kubectl("-n", "team-a", "create", "configmap", "c", "--from-literal=a=1")
+    await kubectl("delete", "namespace", "team-a")
+    await kubectl("create", "namespace", "team-a")
+    assert await kubectl("-n", "team-a", "get", "configmaps", "-o", "name") == ""
     assert "not found" in await kubectl("-n", "nowhere", "create", "configmap", "c", fails=True)
 
 
