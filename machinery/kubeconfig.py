@@ -35,6 +35,8 @@ class HubEndpoint:
     hub_id: HubId
     certificate_authority: bytes | None = None
     """PEM; None: the same CA as the HTTPS door's."""
+    cluster_name: str | None = None
+    """The one cluster name that a bootstrap credential may admit; its agent takes that name unless told otherwise."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,6 +122,8 @@ def endpoint_extension(endpoint: HubEndpoint) -> dict[str, Any]:
     }
     if endpoint.certificate_authority is not None:
         extension["certificateAuthorityData"] = _encode(endpoint.certificate_authority)
+    if endpoint.cluster_name is not None:
+        extension["clusterName"] = endpoint.cluster_name
     return {"name": KUBECONFIG_EXTENSION, "extension": extension}
 
 
@@ -229,7 +233,10 @@ class _Reader:
         if not port.isdigit():
             raise self._wrong(f'has a grpcServer in {what} that is not "host:port"')
         authority = self._decoded(extension.get("certificateAuthorityData"), f"certificateAuthorityData in {what}")
-        return HubEndpoint(extension["grpcServer"], HubId(extension["hubID"]), authority)
+        bound = extension.get("clusterName")
+        if bound is not None and not isinstance(bound, str):
+            raise self._wrong(f"has a clusterName in {what} that is no name")
+        return HubEndpoint(extension["grpcServer"], HubId(extension["hubID"]), authority, bound)
 
     def _credential(self, name: str, entry: dict[str, Any]) -> Credential | None:
         owner = f'user "{name}"'

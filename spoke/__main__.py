@@ -50,7 +50,10 @@ def parser() -> argparse.ArgumentParser:
     )
     names = run.add_argument_group("names")
     names.add_argument(
-        "--cluster-name", "--spoke-cluster-name", metavar="NAME", help="name on the hub (default: as before, else a new UUID)"
+        "--cluster-name",
+        "--spoke-cluster-name",
+        metavar="NAME",
+        help="name on the hub (default: as before, else that of the bootstrap kubeconfig, else a UUID)",
     )
     names.add_argument("--agent-id", metavar="ID", help="name of this agent (default: as before, else five random letters)")
     kept = run.add_argument_group("the credential")

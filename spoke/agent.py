@@ -210,7 +210,7 @@ class SpokeAgent:
         bootstrap, unreadable = self._read_bootstrap()
         pending = self._pending_slot(bootstrap) if bootstrap else None
         kept = await pending.read() if pending else {}
-        names = self._choose_names(contents, kept)
+        names = self._choose_names(contents, kept, bootstrap)
         finding = self._judge(contents, bootstrap, names)
         if finding is not None:
             if bootstrap is None or pending is None:
@@ -239,9 +239,11 @@ class SpokeAgent:
                 log.warning("bootstrap.unusable", error=error.message)
             return None, error
 
-    def _choose_names(self, contents: Contents, kept: Contents) -> Names:
+    def _choose_names(self, contents: Contents, kept: Contents, bootstrap: Connection | None) -> Names:
         fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
         remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
+        if bootstrap is not None and bootstrap.cluster_name:
+            remembered = (bootstrap.cluster_name, remembered[1])
         stored = tuple(first or second for first, second in zip(stored_texts(contents), stored_texts(kept), strict=True))
         self._names = choose_names(
             options=(self._options.cluster_name, self._options.agent_id), stored=(stored[0], stored[1]), fresh=remembered

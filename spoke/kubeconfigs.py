@@ -6,7 +6,7 @@ Here PEM and YAML become the values that `spoke.domain` judges and `spoke.ports`
 import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 from machinery.errors import InvalidError
@@ -36,6 +36,8 @@ class Connection:
     chain: tuple[CertificateFacts, ...]
     kubeconfig: bytes
     """A hub kubeconfig for this hub: holds no key."""
+    cluster_name: str = ""
+    """The name that a bootstrap credential is bound to; empty: none is told."""
 
     @property
     def hub_id(self) -> HubId:
@@ -115,7 +117,8 @@ def _connection(kubeconfig: Kubeconfig) -> Connection:
         address=HubAddress(endpoint.grpc_server, endpoint.certificate_authority or kubeconfig.cluster.certificate_authority),
         identity=ClientIdentity(credential.chain, credential.key),
         chain=chain,
-        kubeconfig=write_hub_kubeconfig(kubeconfig.cluster),
+        kubeconfig=write_hub_kubeconfig(replace(kubeconfig.cluster, endpoint=replace(endpoint, cluster_name=None))),
+        cluster_name=endpoint.cluster_name or "",
     )
 
 

@@ -98,7 +98,7 @@ def create_kubeconfig(client: HubClient, wish: Wish) -> tuple[bytes, str]:
         with suppress(CommandError):
             client.request("DELETE", CREDENTIALS.of(made["metadata"]["name"]))
         raise
-    return _kubeconfig(status, endpoints, key, user=f"bootstrap-{wish.cluster}"), status["expirationTimestamp"]
+    return _kubeconfig(status, endpoints, key, wish.cluster), status["expirationTimestamp"]
 
 
 def check_endpoints(endpoints: Endpoints) -> None:
@@ -132,7 +132,7 @@ def _document(wish: Wish, request: str) -> dict[str, Any]:
     }
 
 
-def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, *, user: str) -> bytes:
+def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, cluster: str) -> bytes:
     from machinery import kubeconfig  # noqa: PLC0415 - beside the imports that it goes with
     from machinery.identity import HubId  # noqa: PLC0415 - the same
     from machinery.product import NAME  # noqa: PLC0415 - the same
@@ -141,10 +141,10 @@ def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, *, use
         name=NAME,
         server=endpoints.server,
         certificate_authority=status["certificateAuthority"].encode("ascii"),
-        endpoint=kubeconfig.HubEndpoint(grpc_server=endpoints.grpc_server, hub_id=HubId(status["hubID"])),
+        endpoint=kubeconfig.HubEndpoint(endpoints.grpc_server, HubId(status["hubID"]), cluster_name=cluster),
     )
     credential = kubeconfig.Credential(chain=status["certificate"].encode("ascii"), key=key)
-    return kubeconfig.write_kubeconfig(entry, credential, user=user)
+    return kubeconfig.write_kubeconfig(entry, credential, user=f"bootstrap-{cluster}")
 
 
 class PrivateFile:

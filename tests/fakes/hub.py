@@ -133,9 +133,11 @@ class MemoryHub:
         subject = subject or bootstrap_subject(CredentialId("boot"))
         return Credential(self._sign(subject, public_key_of(key), lifetime), key)
 
-    def bootstrap_kubeconfig(self, *, lifetime: timedelta = timedelta(hours=1), name: str = "hub") -> bytes:
+    def bootstrap_kubeconfig(
+        self, *, lifetime: timedelta = timedelta(hours=1), name: str = "hub", cluster: str | None = None
+    ) -> bytes:
         """What hubctl would write."""
-        endpoint = HubEndpoint("127.0.0.1:8443", self.hub_id)
+        endpoint = HubEndpoint("127.0.0.1:8443", self.hub_id, cluster_name=cluster)
         entry = ClusterEntry(name, "https://127.0.0.1:6443", self.authority.certificate, endpoint)
         return write_kubeconfig(entry, self.credential(lifetime=lifetime), user="bootstrap")
 

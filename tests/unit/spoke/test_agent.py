@@ -70,6 +70,24 @@ async def test_a_generated_name_is_a_uuid_and_survives_a_restart_before_the_appr
     assert len(stage.hub.requests) == 1
 
 
+async def test_a_bootstrap_kubeconfig_that_is_bound_to_a_name_gives_it(stage: Stage) -> None:
+    stage.file.write_bytes(stage.hub.bootstrap_kubeconfig(cluster="edge-7"))
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    assert list(stage.hub.clusters) == ["edge-7"]
+    contents = (await stage.secrets.read(OWNER)).contents
+    assert contents["cluster-name"] == b"edge-7"
+    assert b"clusterName" not in contents["kubeconfig"]
+
+
+async def test_a_name_that_was_chosen_wins_over_the_one_a_bootstrap_kubeconfig_is_bound_to(stage: Stage) -> None:
+    stage.options = replace(stage.options, cluster_name="chosen")
+    stage.file.write_bytes(stage.hub.bootstrap_kubeconfig(cluster="edge-7"))
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    assert list(stage.hub.clusters) == ["chosen"]
+
+
 async def test_the_names_are_persisted_before_the_hub_hears_anything(stage: Stage) -> None:
     stage.hub.away = True
     async with stage.running():
