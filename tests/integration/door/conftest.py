@@ -3,6 +3,7 @@
 import asyncio
 import os
 import sys
+from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
@@ -12,20 +13,21 @@ from typing import Any
 
 import pytest
 
+from hub.access import Peers
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import Door, build_door
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
-from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, Requester
 from hub.issuer import LocalIssuer, ServingNames
 from hub.ports import Issuer, Transaction
-from hub.services import certificates, operators
+from hub.services import certificates, clusters, operators, requests
 from hub.store import SqlStore
 from machinery import kubeconfig, pki
 from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
-from machinery.errors import UnauthorizedError
-from machinery.identity import AgentId, ClusterName, HubId, agent_subject
+from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_subject
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
 from machinery.tls import Serving
@@ -93,10 +95,12 @@ class HubUnderTest:
             self.issuer = LocalIssuer.open(self.folder, LIFETIMES, now)
             names = ServingNames(("localhost", "hub.example.org"), ("127.0.0.1",))
             serving = Serving(self.issuer.serving(self.folder, names, LIFETIMES, now))
+            peers = Peers(self.store, clock)
             address = HubAddress(HUB_ID, f"https://{self.advertised}:6443", f"{self.advertised}:8443")
-            self.door = build_door(self.store, self.issuer, self._identify, address, clock=clock)
+            self.door = build_door(self.store, self.issuer, peers.identify, address, clock=clock)
             tasks = await stack.enter_async_context(GuardedTasks("hub"))
             tasks.start("door", self.door.run())
+            tasks.start("revocations", peers.run())
             listening = await serve(self.door.application(), "127.0.0.1", self.port, serving.context)
             stack.push_async_callback(listening.close)
             self.port = listening.port
@@ -106,12 +110,6 @@ class HubUnderTest:
         if self._running is not None:
             running, self._running = self._running, None
             await running.aclose()
-
-    async def _identify(self, certificate: bytes) -> CertificateRecord:
-        record = await self.store.read(certificates.resolve, pki.parse_certificate(certificate).serial)
-        if record is None or not record.is_open(datetime.now(UTC)):
-            raise UnauthorizedError("unknown or revoked")
-        return record
 
     @property
     def server(self) -> str:
@@ -141,6 +139,30 @@ class HubUnderTest:
         issued = await self.store.run(_sign_agent, self.issuer, ClusterName(cluster), pki.public_key_of(key))
         return self.kubeconfig(f"agent-{cluster}", issued, key)
 
+    async def join(self, name: str, **labels: str) -> None:
+        """A ManagedCluster, as an operator enters it."""
+        document = {"metadata": {"name": name, "labels": labels}, "spec": {"hubAcceptsClient": False}}
+        await self.store.run(clusters.put, document, None, "test")
+
+    async def request(self, cluster: str, name: str) -> None:
+        """A certificate request that waits, as the door for agents stores it."""
+        submission = {
+            "apiVersion": "certificates.k8s.io/v1",
+            "kind": "CertificateSigningRequest",
+            "metadata": {"name": name, "labels": {CLUSTER_LABEL: cluster}},
+            "spec": {
+                "request": b64encode(_request(cluster)).decode(),
+                "signerName": SIGNER,
+                "usages": list(USAGES),
+            },
+        }
+        await self.store.run(requests.put, submission, None, Requester(f"system:bootstrap:{cluster}", ()))
+
+    async def revoke(self, path: Path) -> None:
+        """Revokes the certificate in a kubeconfig."""
+        serial = pki.parse_certificate(kubeconfig.read_kubeconfig(path).require_credential().chain).serial
+        await self.store.run(lambda tx: tx.certificates.revoke([SerialNumber(serial)], tx.now, "Test"))
+
     async def hubctl(self, *arguments: str, path: Path | None = None, **environment: str) -> Ended:
         """Runs hubctl as a process with the admin kubeconfig, or `path`."""
         chosen = path or await self.admin()
@@ -157,6 +179,10 @@ def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_ke
         Purpose.AGENT, agent_subject(cluster, agent), public_key, tx.now - LIFETIMES.backdate, tx.now + LIFETIMES.agent
     )
     return certificates.sign(tx, issuer, profile, Holder(cluster=cluster, agent=agent))
+
+
+def _request(cluster: str) -> bytes:
+    return pki.build_request(agent_subject(ClusterName(cluster), AgentId("bcdfg")), pki.generate_key())
 
 
 def environment(**more: str) -> Mapping[str, str]:
