@@ -29,7 +29,8 @@ def _load(body: bytes) -> Any:
     """Refuses aliases: a few lines of them unfold to gigabytes."""
     if any(isinstance(event, yaml.AliasEvent) for event in yaml.parse(body, Loader=_Loader)):
         raise BadRequestError("YAML aliases are not accepted")
-    return yaml.load(body, Loader=_Loader)  # noqa: S506 - a safe loader that knows fewer types
+    loaded = yaml.load(body, Loader=_Loader)  # noqa: S506 - a safe loader that knows fewer types
+    return msgspec.json.decode(msgspec.json.encode(loaded))  # keys become text, what JSON does not know is refused
 
 
 async def read(request: web.Request, limit: int) -> bytes:
@@ -74,8 +75,8 @@ def decode_json(body: bytes, expected: str) -> Any:
 async def decode_yaml(body: bytes, expected: str) -> Any:
     """Any YAML value of JSON's data model, read on a thread."""
     try:
-        return await asyncio.to_thread(yaml.load, body, Loader=_Loader)
-    except (yaml.YAMLError, RecursionError, ValueError) as error:
+        return await asyncio.to_thread(_load, body)
+    except (yaml.YAMLError, RecursionError, ValueError, TypeError) as error:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise _unrecognized(expected, f"yaml parse error{where}") from None

@@ -34,6 +34,8 @@ class Watches:
         self._bookmark = bookmark.total_seconds()
         self._ends: set[asyncio.Timeout] = set()
         self._stopped = False
+        self._idle = asyncio.Event()
+        self._idle.set()
 
     def __len__(self) -> int:
         return len(self._ends)
@@ -44,6 +46,10 @@ class Watches:
         now = asyncio.get_running_loop().time()
         for end in self._ends:
             end.reschedule(now)
+
+    async def ended(self) -> None:
+        """Returns when no watch is open."""
+        await self._idle.wait()
 
     async def answer(self, call: Call, headers: dict[str, str]) -> web.StreamResponse:
         """Serves one watch to its end. Errors after the first byte are told as an ERROR event."""
@@ -56,6 +62,7 @@ class Watches:
         try:
             async with asyncio.timeout(0 if self._stopped else seconds) as end:
                 self._ends.add(end)
+                self._idle.clear()
                 await _serve(call.request, response, lines)
         except TimeoutError:
             pass
@@ -63,6 +70,8 @@ class Watches:
             return response
         finally:
             self._ends.discard(end)
+            if not self._ends:
+                self._idle.set()
         if not response.prepared:
             await response.prepare(call.request)
         await response.write_eof()

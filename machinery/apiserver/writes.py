@@ -66,11 +66,12 @@ class Write:
         if self.resource.has_status and self.resource.custom:
             new.pop("status", None)
         new = defaulted(self.resource.schema, new)
+        causes = self._misshapen(new, None)
         if self.resource.prepare_create is not None:
             new = dict(self.resource.prepare_create(new, self.actor, self.now))
         if self.resource.counts_generations:
             new["metadata"] = {**new["metadata"], "generation": 1}
-        self._validate(new, None)
+        self._validate(new, None, causes)
         return new
 
     def changed(self, document: Mapping[str, Any], old: Document) -> Document | None:
@@ -78,10 +79,14 @@ class Write:
         self._check_locks(document.get("metadata") or {}, old["metadata"])
         new = self.known(document)
         new["metadata"] = rules.of_changed(new.get("metadata") or {}, old["metadata"])
+        if self.part is None and self.resource.has_status:
+            new.pop("status", None)
+            new.update({"status": old["status"]} if "status" in old else {})
         new = defaulted(self.resource.schema, new)
+        causes = self._misshapen(new, old)
         combined = self.part.combine(new, old, self.actor, self.now) if self.part is not None else None
         new = self._main_changed(new, old) if combined is None else dict(combined)
-        self._validate(new, old)
+        self._validate(new, old, causes)
         terminating = "deletionTimestamp" in new["metadata"]
         self.removed = terminating and not new["metadata"].get("finalizers") and not self.resource.held(new)
         self.last = new if self.removed else None
@@ -102,9 +107,6 @@ class Write:
         return self.resource.prepare_delete(new, self.now) if self.resource.prepare_delete is not None else new
 
     def _main_changed(self, new: dict[str, Any], old: Document) -> dict[str, Any]:
-        if self.resource.has_status:
-            new.pop("status", None)
-            new.update({"status": old["status"]} if "status" in old else {})
         if self.resource.prepare_update is not None:
             new = dict(self.resource.prepare_update(new, old, self.actor, self.now))
         if self.resource.counts_generations and _content(new) != _content(old):
@@ -125,19 +127,22 @@ class Write:
             subject = Subject(name=name, group=self.resource.group, kind=self.resource.name)
             raise InvalidError(text, subject=subject, causes=(cause,))
 
-    def _validate(self, new: Document, old: Document | None) -> None:
-        name = str(new["metadata"].get("name", ""))
+    def _misshapen(self, new: Document, old: Document | None) -> list[Cause]:
+        """Broken rules of metadata and schema. Raises at once when a type is wrong: no other rule could be asked then."""
         causes = [*rules.violations(self.resource, new, old), *violations(self.resource.schema, new)]
         types = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
         if types and not self.resource.custom:
             cause = types[0]
             raise undecodable(self.resource, f"{cause.field}: {cause.message.partition(': ')[2].partition(': ')[2]}")
+        self._check(causes if types else [], str(new["metadata"].get("name", "")))
+        return causes
+
+    def _validate(self, new: Document, old: Document | None, causes: list[Cause]) -> None:
         rule: Validation | None = self.resource.validate
         if self.part is not None and self.part.validate is not None:
             rule = self.part.validate
-        if rule is not None and not types:
-            causes.extend(rule(new, old))
-        self._check(causes, name)
+        told = [*causes, *(rule(new, old) if rule is not None else ())]
+        self._check(told, str(new["metadata"].get("name", "")))
 
     def _check(self, causes: list[Cause], name: str) -> None:
         if causes:

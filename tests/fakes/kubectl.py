@@ -16,7 +16,7 @@ users: [{{name: admin, user: {{}}}}]
 contexts: [{{name: hub, context: {{cluster: hub, user: admin}}}}]
 current-context: hub
 """
-EDITOR = r"sed -i -e s/leaseDurationSeconds:.*/leaseDurationSeconds:\\ 61/"
+EDITOR = "sed -i -e /leaseDurationSeconds/s/30/31/"
 _CHANCE = (
     (re.compile(r"\b\d{4}-\d\d-\d\dT\d\d:\d\d:\d\dZ"), "<time>"),
     (re.compile(r"(?<=\s)(\d+[smhdy])+(?=\s|$)", re.MULTILINE), "<age>"),

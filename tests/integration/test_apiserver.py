@@ -1,0 +1,402 @@
+"""The generic API server over real sockets, beyond what the recording shows: bounds, stops, faults, versions."""
+
+import asyncio
+import gzip
+import io
+import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from machinery.apiserver.access import AllowEverything, Authenticator, EveryoneIsAdmin
+from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.kinds.coordination import COORDINATION
+from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.resource import Column, Group, Resource, Version, selectable_fields
+from machinery.apiserver.server import ApiServer, Limits
+from machinery.apiserver.serving import Listening, serve
+from machinery.apiserver.storage import Actor, Key, Storage
+from machinery.clock import SystemClock
+from machinery.errors import UnavailableError
+
+ADMIN = Actor("admin")
+OLD_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"size": {"type": "integer"}}}
+NEW_SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {"spec": {"type": "object", "properties": {"size": {"type": "integer"}, "unit": {"type": "string"}}}},
+}
+THING = Resource(
+    group="example.com",
+    version="v1",
+    name="things",
+    kind="Thing",
+    schema=NEW_SCHEMA,
+    counts_generations=True,
+    columns=(Column("Size", lambda row: row.document["spec"].get("size"), type="integer"),),
+    versions=(
+        Version(
+            "v1alpha1",
+            OLD_SCHEMA,
+            from_stored=lambda stored: {
+                **{name: part for name, part in stored.items() if name != "spec"},
+                "size": stored.get("spec", {}).get("size", 0),
+            },
+            to_stored=lambda old: {
+                **{name: part for name, part in old.items() if name != "size"},
+                "spec": {"size": old.get("size", 0), "unit": "metre"},
+            },
+        ),
+    ),
+)
+GROUPS = (Group("", (NAMESPACE, CONFIG_MAP)), COORDINATION, Group("example.com", (THING,)))
+THINGS = "/apis/example.com/v1/things"
+MISSHAPEN: tuple[dict[str, Any], ...] = (
+    {"spec": []},
+    {"spec": 5},
+    {"metadata": []},
+    {"metadata": {"name": "a", "labels": [1]}},
+    {"metadata": {"name": ["a"]}},
+    {"metadata": {"name": "a", "finalizers": {"x": 1}}},
+    {"metadata": {"name": "a", "annotations": {"x": 1}}},
+    {"metadata": {"generateName": 5}},
+    {"metadata": {"name": "a", "namespace": 7}},
+)
+
+
+class Client:
+    """Requests to one server."""
+
+    def __init__(self, session: aiohttp.ClientSession, listening: Listening, server: ApiServer, storage: Storage) -> None:
+        self.session = session
+        self.listening = listening
+        self.server = server
+        self.storage = storage
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self.listening.port}"
+
+    async def __call__(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        data = body if isinstance(body, bytes) or body is None else json.dumps(body).encode()
+        shown = {name.replace("_", "-"): value for name, value in headers.items()}
+        async with self.session.request(method, self.url + path, data=data, headers=shown) as response:
+            text = await response.text()
+            return response.status, json.loads(text) if response.content_type == "application/json" else text
+
+    async def thing(self, name: str, **spec: Any) -> dict[str, Any]:
+        status, created = await self("POST", THINGS, thing(name, **spec), Content_Type="application/json")
+        assert status == 201, created
+        return dict(created)
+
+
+def thing(name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "example.com/v1", "kind": "Thing", "metadata": {"name": name}, "spec": spec}
+
+
+@asynccontextmanager
+async def running(storage: Storage | None = None, **parts: Any) -> AsyncIterator[Client]:
+    chosen = storage or MemoryStorage(selectable_fields(GROUPS))
+    defaults: dict[str, Any] = {
+        "authenticator": EveryoneIsAdmin(),
+        "authorizer": AllowEverything(),
+        "clock": SystemClock(),
+        "version": {"gitVersion": "v0"},
+        "namespaces": _always,
+    }
+    server = ApiServer(parts.pop("groups", GROUPS), chosen, **{**defaults, **parts})
+    listening = await serve(server.application(), "127.0.0.1", 0, shutdown_timeout=timedelta(seconds=2))
+    async with aiohttp.ClientSession() as session:
+        yield Client(session, listening, server, chosen)
+    await listening.close()
+
+
+async def _always(_name: str) -> bool:
+    return True
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with running() as client:
+        yield client
+
+
+async def test_two_servers_never_share_a_port(client: Client) -> None:
+    other = ApiServer(
+        GROUPS,
+        MemoryStorage(),
+        authenticator=EveryoneIsAdmin(),
+        authorizer=AllowEverything(),
+        clock=SystemClock(),
+        version={},
+    )
+
+    with pytest.raises(OSError, match="in use"):
+        await serve(other.application(), "127.0.0.1", client.listening.port)
+
+
+@pytest.mark.parametrize("chunked", [False, True])
+async def test_a_body_over_the_limit_is_refused(client: Client, chunked: bool) -> None:  # noqa: FBT001 - a case
+    big = json.dumps(thing("a", unit="x" * (3 * 1024 * 1024))).encode()
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield big
+
+    data = pieces() if chunked else io.BytesIO(big)
+    async with client.session.post(client.url + THINGS, data=data, headers={"Content-Type": "application/json"}) as response:
+        assert response.status == 413
+        assert (await response.json())["reason"] == "RequestEntityTooLarge"
+
+
+async def test_a_deep_document_is_refused_without_a_stack(client: Client) -> None:
+    body = b'{"a":' * 100_000 + b"1" + b"}" * 100_000
+
+    status, answer = await client("POST", THINGS, body, Content_Type="application/json")
+
+    assert (status, answer["reason"]) == (400, "BadRequest")
+
+
+async def test_yaml_aliases_are_refused(client: Client) -> None:
+    status, answer = await client("POST", THINGS, b"a: &a [1]\nb: [*a, *a]\n", Content_Type="application/yaml")
+
+    assert (status, answer["message"]) == (400, "YAML aliases are not accepted")
+
+
+async def test_a_document_of_the_wrong_shape_is_refused_and_no_fault_of_ours(client: Client) -> None:
+    for wrong in MISSHAPEN:
+        status, answer = await client("POST", THINGS, {**thing("a"), **wrong}, Content_Type="application/json")
+        assert status in (400, 422), (wrong, answer)
+
+
+async def test_a_map_of_yaml_may_have_numbers_as_keys(client: Client) -> None:
+    body = b"apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\nspec: {1: 2, unit: b}\n"
+
+    assert (await client("POST", THINGS, body, Content_Type="application/yaml"))[0] == 201
+
+
+async def test_an_instant_in_yaml_stays_text(client: Client) -> None:
+    body = b"apiVersion: example.com/v1\nkind: Thing\nmetadata: {name: a}\nspec: {unit: 2026-11-21T00:00:00Z}\n"
+
+    status, answer = await client("POST", THINGS, body, Content_Type="application/yaml")
+
+    assert (status, answer["spec"]["unit"]) == (201, "2026-11-21T00:00:00Z")
+
+
+class Broken(Authenticator):
+    """Fails in a way nobody foresaw."""
+
+    async def authenticate(self, request: web.Request) -> Actor:
+        raise RuntimeError(f"secret in {request.path}")
+
+
+async def test_an_unforeseen_error_is_told_to_the_log_only() -> None:
+    async with running(authenticator=Broken()) as client:
+        status, answer = await client("GET", THINGS)
+
+    assert (status, answer["reason"]) == (500, "InternalError")
+    assert "secret" not in json.dumps(answer)
+
+
+async def test_a_slow_request_ends_with_its_deadline() -> None:
+    class Stuck(MemoryStorage):
+        async def get(self, *_given: Any) -> Any:
+            await asyncio.Event().wait()
+
+    async with running(Stuck(), limits=Limits(request=timedelta(milliseconds=100))) as client:
+        status, answer = await client("GET", f"{THINGS}/a")
+
+    assert (status, answer["reason"]) == (504, "Timeout")
+
+
+async def test_an_absent_part_is_told_with_a_retry() -> None:
+    class Away(MemoryStorage):
+        async def get(self, *_given: Any) -> Any:
+            raise UnavailableError("the database is away", retry_after=timedelta(seconds=2))
+
+    async with running(Away()) as client, client.session.get(f"{client.url}{THINGS}/a") as response:
+        assert response.status == 503
+        assert response.headers["Retry-After"] == "2"
+
+
+@asynccontextmanager
+async def watching(client: Client, query: str = "") -> AsyncIterator[Callable[[], Awaitable[dict[str, Any]]]]:
+    async with client.session.get(f"{client.url}{THINGS}?watch=1{query}") as response:
+
+        async def read() -> dict[str, Any]:
+            line = await asyncio.wait_for(response.content.readline(), 5)
+            return dict(json.loads(line)) if line else {}
+
+        yield read
+
+
+async def test_stopping_ends_open_watches_at_once(client: Client) -> None:
+    async with watching(client) as read:
+        await client.thing("a")
+        assert (await read())["type"] == "ADDED"
+        started = asyncio.get_running_loop().time()
+
+        await client.listening.close()
+
+        assert await read() == {}
+        assert asyncio.get_running_loop().time() - started < 1
+
+
+async def test_watches_can_be_ended_before_the_listener_goes(client: Client) -> None:
+    async with watching(client) as read:
+        await client.thing("a")
+        await read()
+
+        client.server.stop_watches()
+
+        assert await read() == {}
+    assert (await client("GET", "/version"))[0] == 200
+
+
+async def test_a_client_that_goes_leaves_no_watch_behind(client: Client) -> None:
+    async with watching(client) as read:
+        await client.thing("a")
+        await read()
+        assert len(client.server.watches) == 1
+    await client.session.close()
+
+    await asyncio.wait_for(client.server.watches.ended(), 5)
+
+
+async def test_a_quiet_watch_tells_bookmarks_to_those_who_want_them() -> None:
+    storage = MemoryStorage(bookmark_every=timedelta(milliseconds=20))
+    async with (
+        running(storage, limits=Limits(bookmark=timedelta())) as client,
+        watching(client, "&allowWatchBookmarks=true") as read,
+    ):
+        created = await client("POST", "/api/v1/namespaces", {"metadata": {"name": "other"}}, Content_Type="application/json")
+        async with asyncio.timeout(5):
+            while True:
+                event = await read()
+                assert event["type"] == "BOOKMARK"
+                if event["object"]["metadata"]["resourceVersion"] == created[1]["metadata"]["resourceVersion"]:
+                    break
+
+
+async def test_a_watcher_that_is_too_slow_is_told_that_its_place_expired() -> None:
+    async with running(MemoryStorage(queue=1)) as client, watching(client) as read:
+        await client.thing("a")
+        await read()
+        for name in ("b", "c", "d"):
+            document = {**thing(name), "metadata": {"name": name}}
+            await client.storage.create(THING.key, Key("", name), document, ADMIN)
+        events = [await read() for _ in range(2)]
+
+    assert [event["type"] for event in events] == ["ADDED", "ERROR"]
+    assert events[1]["object"]["code"] == 410
+
+
+async def test_pages_and_the_watch_after_them_miss_nothing(client: Client) -> None:
+    for name in ("a", "b", "c"):
+        await client.thing(name)
+    _, first = await client("GET", f"{THINGS}?limit=2")
+    await client("DELETE", f"{THINGS}/c")
+    _, rest = await client("GET", f"{THINGS}?limit=2&continue={first['metadata']['continue']}")
+
+    assert first["metadata"]["remainingItemCount"] == 1
+    assert [item["metadata"]["name"] for item in (*first["items"], *rest["items"])] == ["a", "b", "c"]
+    async with watching(client, f"&resourceVersion={rest['metadata']['resourceVersion']}") as read:
+        event = await read()
+    assert (event["type"], event["object"]["metadata"]["name"]) == ("DELETED", "c")
+
+
+async def test_a_big_list_is_compressed_for_those_who_take_it(client: Client) -> None:
+    for index in range(20):
+        await client.thing(f"t{index}", unit="x" * 10_000)
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+        async with session.get(client.url + THINGS, headers={"Accept-Encoding": "gzip"}) as response:
+            body = await response.read()
+            assert response.headers["Content-Encoding"] == "gzip"
+        async with session.get(client.url + THINGS, headers={"Accept-Encoding": "identity"}) as response:
+            assert "Content-Encoding" not in response.headers
+
+    assert len(json.loads(gzip.decompress(body))["items"]) == 20
+
+
+async def test_another_version_is_converted_both_ways(client: Client) -> None:
+    old = {"apiVersion": "example.com/v1alpha1", "kind": "Thing", "metadata": {"name": "a"}, "size": 7}
+    path = "/apis/example.com/v1alpha1/things"
+
+    _, created = await client("POST", path, old, Content_Type="application/json")
+    _, stored = await client("GET", f"{THINGS}/a")
+    _, listed = await client("GET", path)
+    _, patched = await client("PATCH", f"{path}/a", {"size": 8}, Content_Type="application/merge-patch+json")
+    _, changed = await client("GET", f"{THINGS}/a")
+
+    assert (created["apiVersion"], created["size"]) == ("example.com/v1alpha1", 7)
+    assert (stored["apiVersion"], stored["spec"]) == ("example.com/v1", {"size": 7, "unit": "metre"})
+    assert (listed["apiVersion"], listed["items"][0]["size"]) == ("example.com/v1alpha1", 7)
+    assert patched["size"] == 8
+    assert changed["spec"]["size"] == 8
+    assert changed["metadata"]["generation"] == 2
+
+
+async def test_table_cells_can_come_from_beside_the_documents() -> None:
+    asked: list[list[str]] = []
+
+    async def extras(keys: Any) -> dict[Key, dict[str, Any]]:
+        asked.append([key.name for key in keys])
+        return {Key("", "a"): {"seen": 5}}
+
+    columns = (Column("Seen", lambda row: row.extras.get("seen"), type="integer"),)
+    groups = (Group("example.com", (replace(THING, columns=columns, extras=extras),)),)
+    async with running(groups=groups) as client:
+        await client.thing("a")
+        await client.thing("b")
+        _, table = await client("GET", THINGS, Accept="application/json;as=Table;v=v1;g=meta.k8s.io")
+
+    assert [row["cells"] for row in table["rows"]] == [["a", 5], ["b", None]]
+    assert asked == [["a", "b"]], "one look-up per table"
+
+
+async def test_health_says_which_check_fails_and_hides_why_from_all() -> None:
+    async def sick() -> None:
+        raise UnavailableError("no database")
+
+    async with running(checks=(HealthCheck("database", sick, ("readyz",)),)) as client:
+        ready = await client("GET", "/readyz")
+        alive = await client("GET", "/livez")
+        excluded = await client("GET", "/readyz?exclude=database")
+        alone = await client("GET", "/readyz/database")
+
+    assert ready == (500, "[+]ping ok\n[-]database failed: reason withheld\nreadyz check failed\n")
+    assert alive == (200, "ok")
+    assert excluded == (200, "ok")
+    assert alone == (500, "internal server error: no database\n")
+
+
+async def test_discovery_is_not_sent_twice(client: Client) -> None:
+    accept = "application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList"
+    async with client.session.get(f"{client.url}/apis", headers={"Accept": accept}) as response:
+        tag = response.headers["ETag"]
+    async with client.session.get(f"{client.url}/apis", headers={"Accept": accept, "If-None-Match": tag}) as response:
+        assert response.status == 304
+
+
+async def test_the_audit_id_of_the_caller_is_kept(client: Client) -> None:
+    async with client.session.get(f"{client.url}/version", headers={"Audit-Id": "mine"}) as response:
+        assert response.headers["Audit-Id"] == "mine"
+    async with client.session.get(f"{client.url}/version") as response:
+        assert response.headers["Audit-Id"]
+
+
+async def test_a_collection_is_deleted_by_its_selector(client: Client) -> None:
+    for name in ("a", "b"):
+        await client.thing(name)
+    await client("PATCH", f"{THINGS}/a", {"metadata": {"labels": {"x": "y"}}}, Content_Type="application/merge-patch+json")
+
+    status, gone = await client("DELETE", f"{THINGS}?labelSelector=x%3Dy")
+    _, left = await client("GET", THINGS)
+
+    assert (status, [item["metadata"]["name"] for item in gone["items"]]) == (200, ["a"])
+    assert [item["metadata"]["name"] for item in left["items"]] == ["b"]
