@@ -35,16 +35,17 @@ def parse_url(text: str) -> URL:
     raise InvalidError("the database must be sqlite:///PATH (a file) or postgresql://USER@HOST/NAME")
 
 
-def writing_engine(url: URL, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS, connections: int = 8) -> Engine:
+def writing_engine(url: URL, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Engine:
+    """One connection."""
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, "BEGIN IMMEDIATE", busy_timeout_ms, connections=1)
-    return _postgres(url, "READ COMMITTED", connections)
+    return _postgres(url, "READ COMMITTED", connections=1)
 
 
 def reading_engine(url: URL, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS, connections: int = READERS + 1) -> Engine:
     if url.get_backend_name() == "sqlite":
         return _sqlite(url, "BEGIN", busy_timeout_ms, connections=connections)
-    engine = _postgres(url, "REPEATABLE READ", connections)
+    engine = _postgres(url, "REPEATABLE READ", connections=connections)
     return engine.execution_options(postgresql_readonly=True)
 
 
@@ -72,7 +73,7 @@ def _sqlite(url: URL, begin: str, busy_timeout_ms: int, *, connections: int) -> 
     return engine
 
 
-def _postgres(url: URL, isolation: Any, connections: int) -> Engine:
+def _postgres(url: URL, isolation: Any, *, connections: int) -> Engine:
     options = " ".join(
         f"-c {name}={SESSION_TIMEOUT_MS}"
         for name in ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")

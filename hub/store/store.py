@@ -17,7 +17,7 @@ from hub.store.failures import translated
 from hub.store.migrate import upgrade
 from hub.store.tail import Tail
 from hub.store.transaction import SqlTransaction
-from hub.store.work import CLOSED, PoolWriter, SharedWriter, Writer
+from hub.store.work import CLOSED, Writer
 from machinery.clock import Clock, SystemClock
 from machinery.errors import ExpiredError, UnavailableError
 
@@ -25,7 +25,9 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 POLL = timedelta(milliseconds=500)
-WRITERS = 8
+SHARED_ON_SQLITE = 64
+SHARED_ON_POSTGRES = 16
+"""Use cases in one transaction: other replicas wait for the counter meanwhile."""
 
 
 class SqlStore(Store):
@@ -42,7 +44,7 @@ class SqlStore(Store):
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
         self._clock = clock if clock is not None or not self._is_sqlite else SystemClock()
         self._poll = poll
-        self._writing = writing_engine(self._url, busy_timeout_ms=busy_timeout_ms, connections=WRITERS)
+        self._writing = writing_engine(self._url, busy_timeout_ms=busy_timeout_ms)
         self._reading = reading_engine(self._url, busy_timeout_ms=busy_timeout_ms)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
@@ -58,10 +60,8 @@ class SqlStore(Store):
         newest = await self._on(self._readers, self._query, _newest)
         tail = Tail(self._fetch, newest, self._poll)
         committed = partial(self._committed, loop, tail)
-        if self._is_sqlite:
-            self._writer = SharedWriter(self._writing, self._begun, committed)
-        else:
-            self._writer = PoolWriter(self._writing, self._begun, committed, threads=WRITERS)
+        at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
+        self._writer = Writer(self._writing, self._begun, committed, at_most=at_most)
         self._tail = tail
         self._polling = asyncio.create_task(tail.run(), name="store-tail")
 

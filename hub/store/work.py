@@ -1,16 +1,16 @@
-"""Running use cases in transactions on threads of the store's own.
+"""Running use cases in transactions, on a thread of the store's own.
 
-SQLite has one writer thread. While one commit is on its way to the disk, the use cases that arrive gather and share the next
+There is one writer thread. While one commit is on its way to the disk, the use cases that arrive gather and share the next
 transaction, each behind a savepoint of its own: one flush to the disk for all of them. When a shared transaction fails, its use
-cases run again one by one, so that none suffers for another. PostgreSQL has a pool of threads; a use case that lost a race runs
-again. In both, a caller that is cancelled leaves the use case undone or done, never torn.
+cases run again one by one, so that none suffers for another. A use case that lost a race against another replica runs again,
+then with the counter locked from its start. A caller that is cancelled leaves the use case undone or done, never torn.
 """
 
 from collections.abc import Callable, Sequence
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import Future
 from queue import Empty, SimpleQueue
 from threading import Thread
-from typing import Any, Protocol
+from typing import Any
 
 from sqlalchemy import Connection, Engine
 
@@ -23,19 +23,8 @@ UseCase = Callable[[SqlTransaction], Any]
 Begun = Callable[[Connection], SqlTransaction]
 Committed = Callable[[Sequence[Change]], None]
 
-MAX_SHARED = 64
 ATTEMPTS = 3
 CLOSED = "the store is closed"
-
-
-class Writer(Protocol):
-    """Where writing transactions run."""
-
-    def submit(self, use_case: UseCase) -> Future[Any]:
-        """The outcome, when it is committed. Raises UnavailableError after `close`."""
-
-    def close(self) -> None:
-        """Waits for what was submitted. Safe to call twice."""
 
 
 class Job:
@@ -61,19 +50,22 @@ class Job:
         self._outcome()
 
 
-class SharedWriter(Writer):
+class Writer:
     """One thread, one connection; see the module."""
 
-    def __init__(self, engine: Engine, begun: Begun, committed: Committed) -> None:
+    def __init__(self, engine: Engine, begun: Begun, committed: Committed, *, at_most: int) -> None:
+        """`at_most`: how many use cases share a transaction."""
         self._engine = engine
         self._begun = begun
         self._committed = committed
+        self._at_most = at_most
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
         self._thread = Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
     def submit(self, use_case: UseCase) -> Future[Any]:
+        """The outcome, when it is committed. Raises UnavailableError after `close`."""
         if self._closed:
             raise UnavailableError(CLOSED)
         job = Job(use_case)
@@ -81,6 +73,7 @@ class SharedWriter(Writer):
         return job.future
 
     def close(self) -> None:
+        """Waits for what was submitted. Safe to call twice."""
         if not self._closed:
             self._closed = True
             self._jobs.put(None)
@@ -96,7 +89,7 @@ class SharedWriter(Writer):
     def _gather(self, first: Job) -> tuple[list[Job], bool]:
         """What waits now and is still wanted; and whether the end was among it."""
         batch, ended = [first], False
-        while len(batch) < MAX_SHARED and not ended:
+        while len(batch) < self._at_most and not ended:
             try:
                 job = self._jobs.get_nowait()
             except Empty:
@@ -108,33 +101,31 @@ class SharedWriter(Writer):
         return [job for job in batch if job.future.set_running_or_notify_cancel()], ended
 
     def _run(self, batch: list[Job]) -> None:
-        begun = False
-        try:
-            if batch:
-                with self._engine.begin() as connection:
-                    begun = True
-                    self._run_all(connection, batch)
-        except Exception as error:  # noqa: BLE001 - the thread outlives every failure; each caller is told
-            if begun and len(batch) > 1:
-                for job in batch:
-                    self._run([job])
-                return
-            for job in batch:
-                job.fail(error)
+        together = len(batch) > 1 and self._run_together(batch)
         for job in batch:
+            if not together:
+                self._run_alone(job)
             if job.changes:
                 self._committed(job.changes)
             job.finish()
 
-    def _run_all(self, connection: Connection, batch: list[Job]) -> None:
-        if len(batch) == 1:
-            batch[0].run(self._begun(connection))
-            return
-        for job in batch:
-            self._run_apart(connection, job)
+    def _run_together(self, batch: list[Job]) -> bool:
+        """Whether the use cases have their outcomes; else each has to run alone."""
+        begun = False
+        try:
+            with self._engine.begin() as connection:
+                begun = True
+                for job in batch:
+                    self._run_apart(connection, job)
+        except Exception as error:  # noqa: BLE001 - each caller is told, now or after its own attempt
+            if begun:
+                return False
+            for job in batch:
+                job.fail(error)
+        return True
 
     def _run_apart(self, connection: Connection, job: Job) -> None:
-        """One use case of several: its failure takes back its own writes only."""
+        """One use case of several: its refusal takes back its own writes only."""
         savepoint = connection.begin_nested()
         try:
             job.run(self._begun(connection))
@@ -144,43 +135,17 @@ class SharedWriter(Writer):
         else:
             savepoint.commit()
 
-
-class PoolWriter(Writer):
-    """Several threads, a transaction each; a use case that lost a race runs again, with the counter locked from its start."""
-
-    def __init__(self, engine: Engine, begun: Begun, committed: Committed, *, threads: int) -> None:
-        self._engine = engine
-        self._begun = begun
-        self._committed = committed
-        self._closed = False
-        self._threads = ThreadPoolExecutor(threads, thread_name_prefix="store-writer")
-
-    def submit(self, use_case: UseCase) -> Future[Any]:
-        if self._closed:
-            raise UnavailableError(CLOSED)
-        return self._threads.submit(self._run, use_case)
-
-    def close(self) -> None:
-        self._closed = True
-        self._threads.shutdown(wait=True)
-
-    def _run(self, use_case: UseCase) -> Any:
+    def _run_alone(self, job: Job) -> None:
         for attempt in range(ATTEMPTS):
             try:
-                result, changes = self._attempt(use_case, alone=attempt > 0)
-            except Exception as error:
-                if is_race(error) and attempt < ATTEMPTS - 1:
-                    continue
-                raise translated(error) from error
-            break
-        if changes:
-            self._committed(changes)
-        return result
-
-    def _attempt(self, use_case: UseCase, *, alone: bool) -> tuple[Any, Sequence[Change]]:
-        with self._engine.begin() as connection:
-            transaction = self._begun(connection)
-            if alone:
-                transaction.changes.lock()
-            result = use_case(transaction)
-            return result, transaction.flush()
+                with self._engine.begin() as connection:
+                    transaction = self._begun(connection)
+                    if attempt:
+                        transaction.changes.lock()
+                    job.run(transaction)
+            except Exception as error:  # noqa: BLE001 - the thread outlives every failure; the caller is told
+                job.fail(error)
+                if not is_race(error):
+                    return
+            else:
+                return
