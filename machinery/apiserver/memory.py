@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import deque
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Mapping
 from contextlib import asynccontextmanager
@@ -91,7 +91,7 @@ class _Shelf:
 
     def drop(self, key: Key) -> None:
         del self.entries[key]
-        self.keys.remove(key)
+        del self.keys[bisect_left(self.keys, key)]
 
 
 class _Watcher:

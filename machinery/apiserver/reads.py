@@ -89,7 +89,7 @@ async def list_(call: Call) -> web.Response:
     """A page of a collection, spliced from stored bytes."""
     options = list_options(call.resource, call.namespace, call.request.query)
     page = await list_page(call, options)
-    metadata = _list_metadata(page)
+    metadata = _list_metadata(page, options)
     if call.form.shape is Shape.TABLE:
         return await value_answer(call.request, await call.tables().table(page.items, metadata), call.form)
     items = [item_bytes(item, call.convert) for item in page.items]
@@ -115,10 +115,11 @@ async def list_page(call: Call, options: ListOptions) -> Page:
         raise ExpiredError("The resourceVersion for the provided list is too old.") from error
 
 
-def _list_metadata(page: Page) -> dict[str, Any]:
+def _list_metadata(page: Page, options: ListOptions) -> dict[str, Any]:
     metadata: dict[str, Any] = {"resourceVersion": str(page.revision)}
     if page.after is not None:
         metadata["continue"] = write_continue(page.after, page.revision)
-        if page.remaining is not None:
+        chosen = options.selection
+        if page.remaining is not None and not chosen.labels.requirements and not chosen.fields.requirements:
             metadata["remainingItemCount"] = page.remaining
     return metadata

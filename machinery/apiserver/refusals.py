@@ -40,6 +40,15 @@ CODES = {
 MODIFIED = "the object has been modified; please apply your changes to the latest version and try again"
 
 
+class InternalError(MusterError):
+    """What an unknown exception looks like from outside."""
+
+    reason = "InternalError"
+
+    def __init__(self) -> None:
+        super().__init__("an internal error occurred; the server's log says more")
+
+
 def _shown(value: Any) -> str:
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 

@@ -21,6 +21,7 @@ from machinery.apiserver.negotiation import Form, negotiate
 from machinery.apiserver.objects import ObjectRoutes
 from machinery.apiserver.options import request_timeout
 from machinery.apiserver.paths import attributes
+from machinery.apiserver.refusals import InternalError
 from machinery.apiserver.resource import Group
 from machinery.apiserver.site import Site
 from machinery.apiserver.storage import Actor, Key, Storage
@@ -34,12 +35,6 @@ NamespaceLookup = Callable[[str], Awaitable[bool]]
 BODY_LIMIT = 3 * 1024 * 1024
 
 log = structlog.get_logger(__name__)
-
-
-class InternalError(MusterError):
-    """What an unknown exception looks like from outside."""
-
-    reason = "InternalError"
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,7 +104,7 @@ class ApiServer:
             return web.Response(status=error.status, text=f"{error.reason}\n")
         except Exception:
             log.exception("unexpected error in an API request", method=request.method, path=request.path)
-            return error_answer(InternalError("an internal error occurred; the server's log says more"), _error_form(request))
+            return error_answer(InternalError(), _error_form(request))
 
     async def _answer(self, request: web.Request) -> web.StreamResponse:
         asked = attributes(request.method, request.path, request.query)
@@ -117,9 +112,11 @@ class ApiServer:
             return await self._allowed_answer(request, asked)
         limit = request_timeout(request.query, self._limits.request)
         try:
-            async with asyncio.timeout(limit.total_seconds()):
+            async with asyncio.timeout(limit.total_seconds()) as deadline:
                 return await self._allowed_answer(request, asked)
         except TimeoutError:
+            if not deadline.expired():
+                raise
             raise DeadlineError("Timeout: request did not complete within the allotted timeout") from None
 
     async def _allowed_answer(self, request: web.Request, asked: Attributes) -> web.StreamResponse:

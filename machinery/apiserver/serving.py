@@ -5,6 +5,9 @@ from datetime import timedelta
 
 from aiohttp import web
 
+LINE_LIMIT = 64 * 1024
+"""Of the request line, which may hold long selectors, and of each header."""
+
 
 class Listening:
     """A server that listens. `stop_listening`, then `close`; both may be called twice."""
@@ -46,6 +49,8 @@ async def serve(
         access_log=None,
         shutdown_timeout=shutdown_timeout.total_seconds(),
         keepalive_timeout=90,
+        max_line_size=LINE_LIMIT,
+        max_field_size=LINE_LIMIT,
         handler_cancellation=True,  # an idle watch of a client that went away would stay to its time-out
     )
     await runner.setup()

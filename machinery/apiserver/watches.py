@@ -12,18 +12,21 @@ from datetime import timedelta
 from typing import Any
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from machinery.apiserver.answers import item_bytes
 from machinery.apiserver.negotiation import JSON, Form, Shape
 from machinery.apiserver.options import WatchOptions, watch_options
 from machinery.apiserver.reads import Call, fresh
-from machinery.apiserver.refusals import status_document
+from machinery.apiserver.refusals import InternalError, status_document
 from machinery.apiserver.storage import Event, EventType, Stored
 from machinery.apiserver.tables import TableWriter, partial
 from machinery.errors import MusterError, NotAcceptableError
 
 INITIAL_END = "k8s.io/initial-events-end"
+
+log = structlog.get_logger(__name__)
 
 
 class Watches:
@@ -65,7 +68,8 @@ class Watches:
                 self._idle.clear()
                 await _serve(call.request, response, lines)
         except TimeoutError:
-            pass
+            if not end.expired():
+                raise
         except ConnectionResetError:
             return response
         finally:
@@ -86,6 +90,11 @@ async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Li
                 await response.write(line)
     except MusterError as error:
         await response.write(_line("ERROR", msgspec.json.encode(status_document(error))))
+    except (ConnectionResetError, TimeoutError):
+        raise
+    except Exception:
+        log.exception("unexpected error in a watch", path=request.path)
+        await response.write(_line("ERROR", msgspec.json.encode(status_document(InternalError()))))
 
 
 def _line(kind: str, document: bytes) -> bytes:

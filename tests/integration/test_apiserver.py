@@ -19,7 +19,7 @@ from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.kinds.coordination import COORDINATION
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
 from machinery.apiserver.memory import MemoryStorage
-from machinery.apiserver.resource import Column, Group, Resource, Version, selectable_fields
+from machinery.apiserver.resource import Column, Group, Resource, Row, Version, selectable_fields
 from machinery.apiserver.server import ApiServer, Limits
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Key, Storage
@@ -294,6 +294,20 @@ async def test_a_watcher_that_is_too_slow_is_told_that_its_place_expired() -> No
 
     assert [event["type"] for event in events] == ["ADDED", "ERROR"]
     assert events[1]["object"]["code"] == 410
+
+
+async def test_a_fault_in_a_watch_is_told_as_an_event() -> None:
+    def cell(row: Row) -> int:
+        return int(row.document["spec"]["size"])
+
+    groups = (Group("example.com", (replace(THING, columns=(Column("Size", cell),)),)),)
+    headers = {"Accept": "application/json;as=Table;v=v1;g=meta.k8s.io"}
+    async with running(groups=groups) as client:
+        await client.thing("a")
+        async with client.session.get(f"{client.url}{THINGS}?watch=1", headers=headers) as response:
+            events = [json.loads(line) for line in (await response.text()).splitlines()]
+
+    assert [(event["type"], event["object"]["reason"]) for event in events] == [("ERROR", "InternalError")]
 
 
 async def test_pages_and_the_watch_after_them_miss_nothing(client: Client) -> None:
