@@ -3,7 +3,6 @@
 import asyncio
 import os
 import sys
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import datetime
 from functools import partial
@@ -15,7 +14,7 @@ from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
 from hub.apiserver.listener import HttpsDoor
 from hub.domain.certificate import Lifetimes
-from hub.heartbeat import BeatBuffer
+from hub.heartbeat import BeatBuffer, Hearing
 from hub.installation import Addresses, entry, keep_admin_kubeconfig, settle
 from hub.issuer import LocalIssuer, ServingNames
 from hub.ports import Transaction
@@ -101,6 +100,8 @@ async def run(settings: Settings) -> None:
         peers = Peers(store, clock)
         # beats on their way to the database
         beats = BeatBuffer(store, clock, settings.flush_window)
+        # which silence is the agents', and which is ours
+        hearing = Hearing(clock, beats, started)
         # the door for agents
         agents = Parts(
             hub=Hub(hub_id, version(), issuer.trust_bundle),
@@ -120,8 +121,7 @@ async def run(settings: Settings) -> None:
         def renew() -> None:
             serving.replace(issuer.serving(directory.path, names, lifetimes, clock.now()))
 
-        since = beats_stored_since(beats, started)
-        controllers = Controllers(store, issuer, settings, lifetimes, since=since, renew=renew)
+        controllers = Controllers(store, issuer, settings, lifetimes, since=hearing.since, renew=renew)
         working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
         server.post_start.add("controllers", partial(controllers.start, working))
         server.pre_shutdown.add("controllers", working.stop)
@@ -145,6 +145,7 @@ async def run(settings: Settings) -> None:
         tasks = await stack.enter_async_context(GuardedTasks("hub", on_end=ending.failed))
         tasks.start("revocations", peers.run())
         tasks.start("heartbeats", beats.run())
+        tasks.start("hearing", hearing.run())
         tasks.start("streams", agents.feed.run())
         tasks.start("sessions", agents.sessions.run())
         tasks.start("watches", operators.run())
@@ -190,17 +191,6 @@ def database_url(settings: Settings) -> str:
     if settings.database_url is not None:
         return settings.database_url.get_secret_value()
     return f"sqlite:///{settings.data_dir / 'hub.db'}"
-
-
-def beats_stored_since(beats: BeatBuffer, started: datetime) -> Callable[[], datetime | None]:
-    """From when on beats could be stored without a gap: since the start, or since the database came back; None: not now."""
-
-    def since() -> datetime | None:
-        if not beats.storing:
-            return None
-        return max(started, beats.storing_since or started)
-
-    return since
 
 
 def checks_of(health: HealthChecks) -> list[HealthCheck]:

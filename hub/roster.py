@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import Callable, Sequence
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 from typing import Any
 
@@ -10,7 +10,7 @@ from hub.controllers import acceptance, approval, availability, cleanup, compact
 from hub.controllers import serving as serving_certificate
 from hub.controllers.acceptance import Acceptance
 from hub.controllers.approval import Approval
-from hub.controllers.availability import Availability
+from hub.controllers.availability import Availability, Since
 from hub.controllers.batch import TOGETHER, Batched
 from hub.controllers.cleanup import RequestCleanup
 from hub.controllers.compaction import Compaction
@@ -44,7 +44,7 @@ class Controllers:
         settings: Settings,
         lifetimes: Lifetimes,
         *,
-        since: Callable[[], datetime | None],
+        since: Since,
         renew: Callable[[], None],
     ) -> None:
         globs = settings.auto_approve

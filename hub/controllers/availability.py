@@ -19,16 +19,18 @@ NAME = "availability"
 UNSURE = timedelta(seconds=1)
 """When to look again while beats cannot be stored, so that nobody can be called silent."""
 
+Since = Callable[[datetime], datetime | None]
+
 
 class Availability(Reconciler[ClusterName]):
     """Judges in database time.
 
-    `since`: the database time from which beats could be stored without a gap until now; None: they cannot be stored now.
+    `since`: told the database's time, answers from when on beats could be stored without a gap; None: not at the moment.
     It is asked inside the transaction, on a thread of the store: a transaction may wait for the same database that the
     beats wait for.
     """
 
-    def __init__(self, store: Store, *, window: timedelta, since: Callable[[], datetime | None]) -> None:
+    def __init__(self, store: Store, *, window: timedelta, since: Since) -> None:
         self._store = store
         self._window = window
         self._since = since
@@ -38,7 +40,7 @@ class Availability(Reconciler[ClusterName]):
         return (await self._store.run(self._look, key)).look_again
 
     def _look(self, tx: Transaction, cluster: ClusterName) -> Expiry:
-        since = self._since()
+        since = self._since(tx.now)
         if since is None:
             return Expiry(expired=False, look_again=UNSURE)
         return heartbeats.expire(tx, cluster, window=self._window, since=since, actor=f"{ACTOR}:{NAME}")

@@ -1,6 +1,7 @@
 """What goes wrong around a hub: it is killed, its disk fills, its database is locked. Nothing acknowledged is ever lost."""
 
 import asyncio
+import signal
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -154,6 +155,22 @@ async def test_nobody_reads_unknown_because_the_database_could_not_be_written(be
     moments = [each["lastTransitionTime"] for each in cluster["status"]["conditions"]]
     assert moments == [each["lastTransitionTime"] for each in before]
     assert hub.running
+
+
+async def test_nobody_reads_unknown_because_the_hub_stood_still(bench: Bench) -> None:
+    hub = await bench.hub("--auto-approve=*", "--default-lease-duration=1s", "--flush-window=100ms", "--beat-interval=300ms")
+    await bench.spoke("c1")
+    before = (await bench.available("c1"))["status"]["conditions"]
+    hub.send(signal.SIGSTOP)
+    await asyncio.sleep(8)  # longer than the grace of five seconds: this is the fault itself
+    hub.send(signal.SIGCONT)
+
+    async def beating() -> bool:
+        return "(no session)" not in await bench.hubctl("get", "clusters")
+
+    await until(beating, what="the session is open", within=20)
+    after = (await bench.available("c1", within=1))["status"]["conditions"]
+    assert [each["lastTransitionTime"] for each in after] == [each["lastTransitionTime"] for each in before]
 
 
 async def refusal(bench: Bench) -> MusterError:

@@ -17,7 +17,7 @@ SECOND = timedelta(seconds=1)
 
 def judge(hub: Hub) -> Availability:
     started = hub.clock.now()
-    return Availability(hub.store, window=WINDOW, since=lambda: started)
+    return Availability(hub.store, window=WINDOW, since=lambda _now: started)
 
 
 def accepted(hub: Hub) -> None:
@@ -104,7 +104,7 @@ async def test_nobody_is_silent_while_beats_cannot_be_stored(hub: Hub) -> None:
     accepted(hub)
     beat(hub)
     hub.clock.advance(timedelta(days=1))
-    assert await Availability(hub.store, window=WINDOW, since=lambda: None).reconcile(C1) == SECOND
+    assert await Availability(hub.store, window=WINDOW, since=lambda _now: None).reconcile(C1) == SECOND
     assert status(hub) != UNKNOWN
 
 
