@@ -82,15 +82,22 @@ clean: ## remove .venv and everything else that was made here
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 # A venv is made anew when a lock changes: what was dropped from the lock must not linger. pip verifies every hash.
-$(VENV)/.runtime: requirements.lock requirements-build.lock pyproject.toml
+$(VENV)/.packages: requirements.lock requirements-build.lock
 	@$(PYTHON) -c 'import sys, venv; sys.exit(sys.version_info < (3, 11) and "Muster needs Python 3.11 or newer, this is " + sys.version.split()[0] + "; say PYTHON=python3.x")'
 	@echo 'Setting up $(VENV) (once, and again when a lock changes) ...'
 	@$(PYTHON) -m venv --clear $(VENV)
 	@$(PIP) install --require-hashes -r requirements.lock -r requirements-build.lock
+	@touch $@
+
+# The programs themselves, run from the tree: installed again when their names may have changed.
+$(VENV)/.runtime: $(VENV)/.packages pyproject.toml
 	@$(PIP) install --no-deps --no-build-isolation --editable .
 	@touch $@
 
-$(VENV)/.dev: requirements-dev.lock $(VENV)/.runtime
+$(VENV)/.tools: requirements-dev.lock $(VENV)/.packages
 	@echo 'Adding the tools for tests and checks to $(VENV) ...'
 	@$(PIP) install --require-hashes -r requirements-dev.lock
+	@touch $@
+
+$(VENV)/.dev: $(VENV)/.runtime $(VENV)/.tools
 	@touch $@

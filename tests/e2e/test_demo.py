@@ -1,0 +1,109 @@
+"""`make demo` as a person runs it: to Available, through a killed agent, and away without a trace."""
+
+import asyncio
+import os
+import re
+import signal
+import sys
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.e2e
+
+
+def processes_naming(path: Path) -> list[str]:
+    """The command lines of all processes that name `path`, zombies and ourselves left out."""
+    found = []
+    for entry in Path("/proc").iterdir():
+        if entry.name.isdecimal() and int(entry.name) != os.getpid():
+            try:
+                command = (entry / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace").strip()
+            except OSError:
+                continue
+            if str(path) in command:
+                found.append(command)
+    return found
+
+
+class Demo:
+    """A running demo, and what it has printed so far."""
+
+    def __init__(self, process: asyncio.subprocess.Process) -> None:
+        self.process = process
+        self.printed = ""
+
+    async def prints(self, pattern: str, within: float = 70) -> re.Match[str]:
+        """Waits until it has printed `pattern`."""
+        assert self.process.stdout is not None
+        async with asyncio.timeout(within):
+            while not (found := re.search(pattern, self.printed)):
+                line = await self.process.stdout.readline()
+                assert line, f"the demo ended before it printed {pattern!r}:\n{self.printed}"
+                self.printed += line.decode()
+        return found
+
+    async def ended(self, within: float = 40) -> int:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(within):
+            self.printed += (await self.process.stdout.read()).decode()
+            return await self.process.wait()
+
+
+@asynccontextmanager
+async def demo(directory: Path, *arguments: str) -> AsyncIterator[Demo]:
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        "-m",
+        "hollow.demo",
+        f"--directory={directory}",
+        *arguments,
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    try:
+        yield Demo(process)
+    finally:
+        if process.returncode is None:
+            process.terminate()
+            await process.wait()
+
+
+async def test_demo_once_brings_every_cluster_to_available_and_leaves_nothing(tmp_path: Path) -> None:
+    async with demo(tmp_path / "demo", "--once") as running:
+        code = await running.ended(within=90)
+    assert code == 0, running.printed
+    table = running.printed[running.printed.rindex("NAME") :]
+    for name in ("cluster-0", "cluster-1", "cluster-2"):
+        row = re.search(rf"^{name}\s.*$", table, re.MULTILINE)
+        assert row, running.printed
+        assert row[0].split()[1:4].count("true") + row[0].split().count("True") >= 2, row[0]
+    assert processes_naming(tmp_path) == []
+
+
+async def test_ctrl_c_ends_every_process_and_is_a_success(tmp_path: Path) -> None:
+    async with demo(tmp_path / "demo") as running:
+        await running.prints("Everything ends with Ctrl-C")
+        assert len(processes_naming(tmp_path / "demo")) >= 6
+        running.process.send_signal(signal.SIGINT)
+        assert await running.ended() == 0, running.printed
+    assert processes_naming(tmp_path) == []
+
+
+async def test_killed_agent_is_told_and_the_demo_stays(tmp_path: Path) -> None:
+    async with demo(tmp_path / "demo") as running:
+        victim = await running.prints(r"kill -9 (\d+)")
+        os.kill(int(victim[1]), signal.SIGKILL)
+        await running.prints("spoke-cluster-0 was ended by SIGKILL")
+        assert running.process.returncode is None
+
+
+async def test_demo_that_cannot_succeed_says_why_and_where_the_logs_are(tmp_path: Path) -> None:
+    async with demo(tmp_path / "demo", "--once", "--within=0.1") as running:
+        code = await running.ended()
+    assert code == 1
+    assert "The demo failed: " in running.printed
+    assert f"The logs are in {tmp_path / 'demo' / 'logs'}" in running.printed
+    assert processes_naming(tmp_path) == []
