@@ -16,6 +16,7 @@ from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile
 from hub.ports import Issuer
+from machinery.apiserver.access import Authenticator
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.resource import Resource
@@ -57,8 +58,9 @@ class NoIssuer(Issuer):
 class HubWorld(World):
     """The recorded world over the hub's services. Close it in the task that started it."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, folder: Path, authenticator: Authenticator | None = None) -> None:
         self._folder = folder
+        self._authenticator = authenticator or BearerTokens()
         self._clock = SystemClock()
         self._signer = TinySigner()
         self._stack = AsyncExitStack()
@@ -82,7 +84,7 @@ class HubWorld(World):
         server = ApiServer(
             groups_of(store, GROUP_SUFFIX, credentials, LeaseStorage(store, feed, objects, self._clock)),
             objects,
-            authenticator=BearerTokens(),
+            authenticator=self._authenticator,
             authorizer=OnlyAdmins(),
             clock=self._clock,
             version=VERSION,
