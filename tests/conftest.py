@@ -9,6 +9,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
@@ -49,7 +50,11 @@ def _missing_faketime() -> str | None:
     return None if found else "libfaketime (Debian's package of that name) is not installed"
 
 
-MISSING = {"kubectl": _missing_kubectl, "postgres": _missing_postgres, "faketime": _missing_faketime}
+MISSING: dict[str, Callable[[], str | None]] = {
+    "kubectl": _missing_kubectl,
+    "postgres": _missing_postgres,
+    "faketime": _missing_faketime,
+}
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:
