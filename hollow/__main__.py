@@ -66,6 +66,7 @@ def main() -> None:
 @click.option("--kubernetes-version", default=KUBERNETES_VERSION, show_default=True, help="The version it says it is.")
 @click.option("--count", default=1, show_default=True, type=click.IntRange(1, 10_000), help="How many clusters to serve.")
 @click.option("--host", default="127.0.0.1", show_default=True, help="Address to listen on.")
+@click.option("--advertise", default="", help="Name or address that the kubeconfig tells; by default the one of --host.")
 @click.option("--port", default=0, show_default=True, type=click.IntRange(0, 65535), help="First port; 0 takes free ones.")
 @click.option("--fault", "faults", multiple=True, metavar="FAULT", help="A fault to start with (see `hollow fault --help`).")
 def serve(
@@ -77,12 +78,13 @@ def serve(
     kubernetes_version: str,
     count: int,
     host: str,
+    advertise: str,
     port: int,
     faults: tuple[str, ...],
 ) -> None:
     def chosen() -> Fleet:
         shapes = tuple(Shape(each, nodes=nodes, claims=claims, version=kubernetes_version) for each in names(name, count))
-        return Fleet(shapes, kubeconfig_out, host=host, port=port, faults=Faults.named(*faults))
+        return Fleet(shapes, kubeconfig_out, host=host, port=port, advertise=advertise, faults=Faults.named(*faults))
 
     _checked(lambda: asyncio.run(_serve(chosen())))
 
@@ -125,7 +127,7 @@ def _checked(action: Callable[[], T]) -> T:
     except MusterError as error:
         raise click.ClickException(error.message) from error
     except OSError as error:
-        raise click.ClickException(f"{error.filename or 'hollow'}: {error.strerror or error}") from error
+        raise click.ClickException(f"{error.filename}: {error.strerror}" if error.filename else str(error)) from error
 
 
 if __name__ == "__main__":

@@ -2,6 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from ipaddress import ip_address
 
 from machinery.identity import OPERATOR_GROUP, Subject
 from machinery.pki import Authority, Plan, Usage, create_authority, generate_key, public_key_of, random_serial
@@ -10,7 +11,16 @@ LIFETIME = timedelta(days=365)
 BACKDATED = timedelta(hours=48)
 ADMINISTRATOR = Subject(common_name="kubernetes-admin", organizations=frozenset((OPERATOR_GROUP,)))
 _SERVER = Subject(common_name="kube-apiserver")
-_NAMES = ("localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+_HOSTS = ("127.0.0.1", "localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc")
+
+
+def is_address(host: str) -> bool:
+    """Whether `host` is an IP address; else it is a name."""
+    try:
+        ip_address(host)
+    except ValueError:
+        return False
+    return True
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,10 +50,15 @@ class ClusterAuthority:
         """PEM."""
         return self._authority.certificate
 
-    def serving(self, address: str) -> Pair:
-        """For the IP `address` and the names by which a pod knows its API server."""
-        addresses = tuple(dict.fromkeys(("127.0.0.1", address)))
-        return self._pair(_SERVER, Usage.SERVER, dns_names=_NAMES, ip_addresses=addresses)
+    def serving(self, *hosts: str) -> Pair:
+        """For `hosts`, addresses or names, and the names by which a pod knows its API server."""
+        told = dict.fromkeys((*_HOSTS, *hosts))
+        return self._pair(
+            _SERVER,
+            Usage.SERVER,
+            dns_names=tuple(host for host in told if not is_address(host)),
+            ip_addresses=tuple(host for host in told if is_address(host)),
+        )
 
     def administrator(self) -> Pair:
         """A client certificate that may do everything."""

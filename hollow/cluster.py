@@ -2,12 +2,14 @@
 
 import base64
 import errno
+import re
 import secrets
+from ipaddress import ip_address
 from typing import Any, Self
 
 from hollow import kinds, objects
 from hollow.access import ADMINISTRATOR, Administrators, OnlyAdministrators
-from hollow.certificates import ClusterAuthority
+from hollow.certificates import ClusterAuthority, is_address
 from hollow.faults import Faults
 from hollow.illness import Illness
 from hollow.objects import Shape
@@ -17,10 +19,11 @@ from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import GroupResource, Key
 from machinery.clock import Clock, SystemClock
-from machinery.errors import UnavailableError
+from machinery.errors import InvalidError, UnavailableError
 from machinery.tls import Material, server_context
 
 LOOPBACK = "127.0.0.1"
+_HOST_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
 class HollowCluster:
@@ -30,14 +33,18 @@ class HollowCluster:
     objects. Faults are switched at any time by setting `faults`.
     """
 
-    def __init__(self, shape: Shape, *, host: str = LOOPBACK, port: int = 0, clock: Clock | None = None) -> None:
+    def __init__(
+        self, shape: Shape, *, host: str = LOOPBACK, port: int = 0, advertise: str = "", clock: Clock | None = None
+    ) -> None:
+        """`advertise` is the name or address that the kubeconfig tells, by default `host`. Raises InvalidError."""
         self.shape = shape
         self._clock = clock or SystemClock()
         self._host = host
+        self._advertised = _checked(advertise or host)
         self._port = port
         self._token = secrets.token_urlsafe(24)
         authority = ClusterAuthority(shape.name, self._clock.now())
-        serving = authority.serving(host)
+        serving = authority.serving(self._advertised)
         self._authority = authority.certificate
         self._administrator = authority.administrator()
         self._tls = server_context(Material(serving.certificate, serving.key, authority.certificate))
@@ -50,7 +57,8 @@ class HollowCluster:
     @property
     def url(self) -> str:
         """The address of the API server, once it was started."""
-        return f"https://{self._host}:{self._port}"
+        host = f"[{self._advertised}]" if ":" in self._advertised else self._advertised
+        return f"https://{host}:{self._port}"
 
     @property
     def faults(self) -> Faults:
@@ -83,7 +91,7 @@ class HollowCluster:
         }
 
     async def start(self) -> None:
-        """Raises UnavailableError when the port is in use."""
+        """Raises UnavailableError when it cannot listen, for example because the port is in use."""
         if not self._born:
             await self._populate()
             self._born = True
@@ -92,9 +100,9 @@ class HollowCluster:
         try:
             self._listening = await serve(application, self._host, self._port, self._tls)
         except OSError as error:
-            if error.errno != errno.EADDRINUSE:
-                raise
-            raise UnavailableError(f"{self._host}:{self._port} is in use: choose another --port") from error
+            if error.errno == errno.EADDRINUSE:
+                raise UnavailableError(f"{self._host}:{self._port} is in use: choose another --port") from error
+            raise UnavailableError(f"cannot listen on {self._host}:{self._port}: {error.strerror or error}") from error
         self._port = self._listening.port
 
     async def stop(self) -> None:
@@ -141,6 +149,16 @@ class HollowCluster:
             for document in documents:
                 key = Key("", document["metadata"]["name"])
                 await self._storage.create(resource, key, document, ADMINISTRATOR)
+
+
+def _checked(host: str) -> str:
+    """`host` as a place to connect to."""
+    if is_address(host):
+        if ip_address(host).is_unspecified:
+            raise InvalidError(f"{host} is no address to connect to: name one with --advertise")
+    elif not _HOST_NAME.fullmatch(host):
+        raise InvalidError(f'"{host[:80]}" is neither an address nor a host name')
+    return host
 
 
 def _encoded(pem: bytes) -> str:

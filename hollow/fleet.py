@@ -27,6 +27,7 @@ class Fleet:
     """Where the kubeconfigs go; `{name}` in it stands for the cluster's name."""
     host: str = "127.0.0.1"
     port: int = 0
+    advertise: str = ""
     faults: Faults = HEALTHY
 
     def __post_init__(self) -> None:
@@ -55,7 +56,8 @@ async def serve_fleet(fleet: Fleet) -> AsyncIterator[Sequence[HollowCluster]]:
     async with AsyncExitStack() as stack:
         clusters = []
         for index, shape in enumerate(fleet.shapes):
-            cluster = HollowCluster(shape, host=fleet.host, port=fleet.port + index if fleet.port else 0)
+            port = fleet.port + index if fleet.port else 0
+            cluster = HollowCluster(shape, host=fleet.host, port=port, advertise=fleet.advertise)
             cluster.faults = fleet.faults
             await stack.enter_async_context(cluster)
             write_kubeconfig(cluster, fleet.kubeconfig_path(shape))

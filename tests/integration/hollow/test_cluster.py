@@ -141,6 +141,33 @@ async def test_a_cluster_made_anew_has_the_same_identity_and_an_object_made_anew
     assert (await client.get(system))["metadata"]["uid"] != first
 
 
+@pytest.mark.parametrize(
+    ("host", "advertise", "server"),
+    [
+        ("0.0.0.0", "127.0.0.1", "https://127.0.0.1:"),  # noqa: S104 - what a container does
+        ("127.0.0.1", "localhost", "https://localhost:"),
+        ("localhost", "", "https://localhost:"),
+        ("::1", "", "https://[::1]:"),
+    ],
+)
+async def test_the_kubeconfig_tells_the_advertised_address_and_its_certificate_holds(
+    host: str, advertise: str, server: str
+) -> None:
+    async with HollowCluster(Shape("test"), host=host, advertise=advertise) as cluster:
+        assert cluster.url.startswith(server)
+        async with await KubeClient.from_document(cluster.kubeconfig()) as client:
+            assert len(await client.list(NODES)) == 3
+
+
+@pytest.mark.parametrize(
+    ("host", "said"),
+    [("0.0.0.0", "--advertise"), ("::", "--advertise"), ("no host", "neither an address nor a host name")],  # noqa: S104 - refused
+)
+def test_an_address_that_nobody_can_connect_to_is_refused(host: str, said: str) -> None:
+    with pytest.raises(InvalidError, match=said):
+        HollowCluster(Shape("test"), host=host)
+
+
 async def test_a_port_in_use_is_refused(hollow_cluster: HollowCluster) -> None:
     port = int(hollow_cluster.url.rpartition(":")[2])
     with pytest.raises(UnavailableError, match=f":{port} is in use"):
