@@ -72,7 +72,7 @@ def load_certificate(encoded: bytes) -> x509.Certificate:
         if encoded.startswith(DER_SEQUENCE):
             return x509.load_der_x509_certificate(encoded)
         return x509.load_pem_x509_certificate(encoded)
-    except ValueError:
+    except names.UNREADABLE:
         raise InvalidError("the certificate cannot be read: expected PEM or DER") from None
 
 
@@ -80,7 +80,7 @@ def load_chain(pem: bytes) -> list[x509.Certificate]:
     """For this package."""
     try:
         return x509.load_pem_x509_certificates(pem)
-    except ValueError:
+    except names.UNREADABLE:
         raise InvalidError("no certificate can be read: expected PEM blocks of type CERTIFICATE") from None
 
 
@@ -97,7 +97,7 @@ def facts_of(certificate: x509.Certificate) -> CertificateFacts:
     """For this package."""
     try:
         return _facts(certificate)
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType):
+    except names.UNREADABLE:
         raise InvalidError("the certificate cannot be decoded") from None
 
 

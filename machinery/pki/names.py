@@ -14,11 +14,21 @@ from contextlib import contextmanager
 from threading import Lock
 
 from cryptography import x509
+from cryptography.exceptions import UnsupportedAlgorithm
 from cryptography.x509.name import _ASN1Type
 from cryptography.x509.oid import NameOID, ObjectIdentifier
 
 from machinery.identity import Subject
 
+UNREADABLE = (
+    ValueError,
+    TypeError,
+    UnsupportedAlgorithm,
+    x509.InvalidVersion,
+    x509.DuplicateExtension,
+    x509.UnsupportedGeneralNameType,
+)
+"""Everything that the library raises over what it cannot decode."""
 _PRINTABLE = re.compile(r"[A-Za-z0-9 '()+,\-./:=?]*")
 _filters = Lock()
 """`warnings.catch_warnings` is not safe for threads: two at once may leave each other's filters behind."""

@@ -76,7 +76,7 @@ def parse_request(pem: bytes) -> RequestFacts:
         return _facts(request, len(pem))
     except binascii.Error:
         raise _invalid("its PEM block is not base64") from None
-    except (ValueError, TypeError, UnsupportedAlgorithm, x509.DuplicateExtension, x509.UnsupportedGeneralNameType) as error:
+    except names.UNREADABLE as error:
         # The decoder's own words may quote the input, so they are not repeated beyond their first line.
         raise _invalid(f"it cannot be decoded ({str(error).splitlines()[0][:120] if str(error) else 'no detail'})") from None
 
