@@ -8,40 +8,32 @@ at the very first look. No hub that is away, silent, or refuses ends it.
 import asyncio
 import secrets
 import uuid
-from collections.abc import Callable, Coroutine, Mapping
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
-from random import Random
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import structlog
 
 from machinery.backoff import Backoff
-from machinery.clock import Clock, OffsetClock
-from machinery.errors import ConflictError, InvalidError, MusterError, UnauthorizedError
-from machinery.scheduler import Timetable
+from machinery.clock import OffsetClock
+from machinery.errors import InvalidError, MusterError
+from spoke.bootstrapfile import BootstrapChangedError, BootstrapWatch
 from spoke.controllers.addon_registration import AddOnCertificates, Certificates, Registered
-from spoke.domain.addon import AddOn
-from spoke.domain.credential import KUBECONFIG, Finding, Flaw, judge, validity
+from spoke.domain.credential import Finding, Flaw, judge, validity
 from spoke.domain.names import Names, choose_names, fresh_agent_id
-from spoke.domain.report import ExternalEndpoint
-from spoke.domain.status import ClaimRules
-from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, mirror, names_contents, pends_for
+from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, mirror, pends_for
 from spoke.health import AvailabilityWatch
-from spoke.kubeconfigs import BootstrapFile, Connection, stored_connection, stored_texts, view_stored
+from spoke.joining import Joining, StartOverError
+from spoke.kubeconfigs import Connection, stored_connection, stored_texts, view_stored
+from spoke.link import Link, Surroundings
+from spoke.options import Options, Pause, World
 from spoke.ports import (
-    Cluster,
-    CredentialDirectory,
-    Dial,
-    HubClient,
     HubLostError,
     Loss,
-    Secrets,
 )
 from spoke.progress import Progress
-from spoke.session import Link, SessionRun, Surroundings
+from spoke.session import SessionRun
 from spoke.slot import Contents, Slot
 
 T = TypeVar("T")
@@ -50,65 +42,6 @@ OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 BOOTSTRAP_LOOK = timedelta(seconds=1)
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Pause:
-    """How long to rest after a failure: doubled from `first` to `longest`, each drawn down by up to `jitter`."""
-
-    first: timedelta
-    longest: timedelta
-    jitter: float = 1.0
-
-    def backoff(self, random: Random) -> Backoff:
-        return Backoff(self.first, self.longest, jitter=self.jitter, random=random)
-
-
-@dataclass(frozen=True, slots=True)
-class Pauses:
-    """Fully jittered where a fleet would come at once, halfway where the hub said no."""
-
-    retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
-    denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
-    refused: Pause = Pause(timedelta(seconds=5), timedelta(minutes=1), jitter=0.5)
-
-
-@dataclass(frozen=True, slots=True)
-class Options:
-    """What the agent is told about itself."""
-
-    cluster_name: str = ""
-    agent_id: str = ""
-    duration: timedelta | None = None
-    endpoints: tuple[ExternalEndpoint, ...] = ()
-    annotations: Mapping[str, str] = field(default_factory=dict)
-    claims: ClaimRules = field(default_factory=ClaimRules)
-    resync: timedelta = timedelta(minutes=1)
-    pauses: Pauses = Pauses()
-
-
-@dataclass(frozen=True, slots=True)
-class World:
-    """What the agent works with."""
-
-    bootstrap: BootstrapFile
-    dial: Dial
-    spoke: Cluster
-    management: Cluster
-    secrets: Secrets
-    addon_secrets: Callable[[AddOn], Secrets]
-    directory: CredentialDirectory | None
-    clock: Clock
-    timetable: Timetable
-    random: Random
-
-
-class StartOverError(Exception):
-    """What is known has changed: everything is to be looked at anew, at once."""
-
-
-class BootstrapChangedError(StartOverError):
-    """Another bootstrap kubeconfig lies on the disk."""
 
 
 class FlawError(MusterError):
@@ -132,18 +65,16 @@ class SpokeAgent:
         self._watch = AvailabilityWatch(world.spoke, world.clock)
         self._doubt: Finding | None = None
         """Why the stored credential is passed over once: registering is tried, then the credential again."""
-        self._enrolment: Enrolment | None = None
         self._certificates = Certificates()
         self._names: Names | None = None
         self._cluster_uid = ""
-        self._bootstrap_digest = ""
-        self._bootstrap_changed = asyncio.Event()
+        self._bootstrap = BootstrapWatch(world.bootstrap)
         self._looked_once = False
         self.progress = Progress(world.clock)
+        self._joining = Joining(options, world, self._owner, hub_clock=self._hub_clock, progress=self.progress)
         self._surroundings = Surroundings(
             spoke=world.spoke,
             management=world.management,
-            addon_secrets=world.addon_secrets,
             watch=self._watch,
             claims=options.claims,
             endpoints=options.endpoints,
@@ -157,13 +88,13 @@ class SpokeAgent:
 
     async def run(self) -> None:
         """Until cancelled. Raises InvalidError at once when there is neither a usable bootstrap kubeconfig nor a credential."""
-        self._world.timetable.every(BOOTSTRAP_LOOK, self._look_at_bootstrap, name="bootstrap-kubeconfig")
+        self._world.timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
         retry = self._backoff(self._options.pauses.retry)
         denied = self._backoff(self._options.pauses.denied)
         try:
             while True:
                 delay = await self._attempt(retry, denied)
-                await self._rest(delay)
+                await self._bootstrap.rest(delay)
         finally:
             self._world.timetable.drop("bootstrap-kubeconfig")
 
@@ -171,9 +102,10 @@ class SpokeAgent:
         """One round; returns how long to rest before the next."""
         try:
             await self._round(retry)
-        except StartOverError as change:
-            if isinstance(change, BootstrapChangedError):
-                log.info("bootstrap.replaced", file=str(self._world.bootstrap.path))
+        except BootstrapChangedError:
+            log.info("bootstrap.replaced", file=str(self._world.bootstrap.path))
+            return timedelta()
+        except StartOverError:
             return timedelta()
         except RequestDeniedError as error:
             return self._troubled(error, denied.next(), "submitting a new request")
@@ -204,8 +136,7 @@ class SpokeAgent:
     async def _round(self, retry: Backoff) -> None:
         """From what is stored to a session, and the session until it is no more."""
         self.progress.enter("reading the stored credential")
-        self._bootstrap_changed.clear()
-        self._bootstrap_digest = self._world.bootstrap.digest()
+        self._bootstrap.settle()
         contents, self._cluster_uid, _ = await asyncio.gather(self._owner.read(), self._uid(), self._watch.look())
         bootstrap, unreadable = self._read_bootstrap()
         pending = self._pending_slot(bootstrap) if bootstrap else None
@@ -220,7 +151,8 @@ class SpokeAgent:
             stored = view_stored(contents)
             if stored.chain and pends_for(kept, stored.chain[0].public_key):
                 kept = {}  # spent: it led to the very certificate that is no good
-            contents = await self._register(bootstrap, names, pending, kept, finding)
+            enrolment = self._joining.prepare(bootstrap, names, self._cluster_uid, pending, kept)
+            contents = await self._bootstrap.unless_changed(self._joining.join(bootstrap, enrolment, finding))
             kept = {}
         self._looked_once = True
         connection = stored_connection(contents)
@@ -261,69 +193,6 @@ class SpokeAgent:
     def _pending_slot(self, connection: Connection) -> Slot:
         return Slot(self._world.secrets, f"{OWNER_SECRET}-{connection.hub_id[:8]}")
 
-    async def _register(self, bootstrap: Connection, names: Names, pending: Slot, kept: Contents, finding: Finding) -> Contents:
-        """Obtains and stores a certificate with the bootstrap credential."""
-        enrolment = self._enrolment_for(bootstrap, names, pending, kept)
-        client = self._world.dial(bootstrap.address, bootstrap.identity)
-        try:
-            return await self._unless_bootstrap_changes(self._enrol(client, bootstrap, enrolment, finding))
-        except UnauthorizedError as error:
-            raise UnauthorizedError(self._bootstrap_refused(bootstrap, error.message)) from error
-        finally:
-            await client.close()
-
-    def _enrolment_for(self, bootstrap: Connection, names: Names, pending: Slot, kept: Contents) -> Enrolment:
-        """The one under way, while it is for this hub and these names: it may hold a certificate that is not stored yet."""
-        present = self._enrolment
-        if present is not None and present.wanted.names == names and present.hub == bootstrap.hub and not present.done:
-            return present
-        wanted = Wanted(
-            names=names,
-            cluster_uid=self._cluster_uid,
-            subject=names.subject,
-            duration=self._options.duration,
-            ensure_cluster=True,
-            endpoints=self._options.endpoints,
-            annotations=self._options.annotations,
-        )
-        self._enrolment = self._new_enrolment(wanted, bootstrap, pending)
-        self._enrolment.resume(kept)
-        return self._enrolment
-
-    def _new_enrolment(self, wanted: Wanted, connection: Connection, pending: Slot) -> Enrolment:
-        extra = {KUBECONFIG: connection.kubeconfig, **names_contents(wanted.names)}
-        return Enrolment(
-            wanted, pending=pending, target=self._owner, extra=extra, mirror=self._world.directory, hub=connection.hub
-        )
-
-    async def _enrol(self, client: HubClient, bootstrap: Connection, enrolment: Enrolment, finding: Finding) -> Contents:
-        if enrolment.issued is None:
-            by_our_clock = self._hub_clock.offset is None
-            await self._meet(client, bootstrap)
-            if finding.about_time and by_our_clock:
-                raise StartOverError  # the finding was by our clock, now we know the hub's
-        await enrolment.run(client, on_step=lambda state: self.progress.enter(state.value))
-        return enrolment.credential
-
-    async def _meet(self, client: HubClient, bootstrap: Connection) -> None:
-        """Learns the hub's time, and that it is the hub that the kubeconfig names."""
-        self.progress.enter("reaching the hub with the bootstrap credential")
-        info = await client.info()
-        self._hub_clock.learn(info.time)
-        if info.hub_id != bootstrap.hub_id:
-            raise ConflictError(
-                f"the hub at {bootstrap.address.target} has the id {info.hub_id}, but the bootstrap kubeconfig is for "
-                f"{bootstrap.hub_id}: make a new one with hubctl create bootstrap-kubeconfig"
-            )
-
-    def _bootstrap_refused(self, bootstrap: Connection, said: str) -> str:
-        finding = validity(bootstrap.chain, self._hub_clock.now())
-        why = finding.message if finding else said
-        return (
-            f"the hub does not take the bootstrap credential in {self._world.bootstrap.path} ({why}): make a new one with "
-            "hubctl create bootstrap-kubeconfig and replace the file, the agent goes on by itself"
-        )
-
     async def _serve(self, connection: Connection, names: Names, kept: Contents, retry: Backoff) -> None:
         """Session after session; raises what the outer loop has to decide about."""
         pending = self._pending_slot(connection)
@@ -335,14 +204,14 @@ class SpokeAgent:
         while True:
             try:
                 if link is None:
-                    link = await self._unless_bootstrap_changes(self._open(connection))
+                    link = await self._bootstrap.unless_changed(self._open(connection))
                 reconnect.reset()
                 retry.reset()
                 if link.connection.certificate.serial != connection.certificate.serial:
                     previous, connection = connection, link.connection
                     rotation = await self._rotation(connection, names, pending, {})
                 session = self._session(link, rotation, names)
-                link = await self._unless_bootstrap_changes(session, leave=partial(self._other_hub, connection))
+                link = await self._bootstrap.unless_changed(session, leave=partial(self._other_hub, connection))
             except HubLostError as lost:
                 link = None
                 if lost.loss is Loss.UNAUTHENTICATED and previous is not None:
@@ -352,8 +221,8 @@ class SpokeAgent:
                 self._judge_loss(connection, lost)
                 slow = lost.loss in (Loss.REFUSED, Loss.SUPERSEDED)
                 delay = (refused if slow else reconnect).next()
-                await self._rest(self._troubled(lost, max(delay, lost.retry_after or delay), "reconnecting"))
-                if self._bootstrap_changed.is_set():
+                await self._bootstrap.rest(self._troubled(lost, max(delay, lost.retry_after or delay), "reconnecting"))
+                if self._bootstrap.changed:
                     raise BootstrapChangedError from lost
 
     def _judge_loss(self, connection: Connection, lost: HubLostError) -> None:
@@ -371,7 +240,7 @@ class SpokeAgent:
     async def _rotation(self, connection: Connection, names: Names, pending: Slot, kept: Contents) -> Enrolment:
         """The renewal of this certificate, resumed where one is pending."""
         wanted = Wanted(names=names, cluster_uid=self._cluster_uid, subject=names.subject, duration=self._options.duration)
-        enrolment = self._new_enrolment(wanted, connection, pending)
+        enrolment = self._joining.enrolment(wanted, connection, pending)
         if pends_for(kept, connection.certificate.public_key):
             await pending.delete()  # the run before ended between storing the certificate and forgetting its request
         else:
@@ -414,46 +283,9 @@ class SpokeAgent:
 
     def _other_hub(self, connection: Connection) -> bool:
         """A new credential for the same hub is no reason to leave it."""
-        self._bootstrap_changed.clear()
-        self._bootstrap_digest = self._world.bootstrap.digest()
+        self._bootstrap.settle()
         bootstrap, _ = self._read_bootstrap()
         return bootstrap is not None and bool(connection.hub.difference(bootstrap.hub))
 
-    async def _unless_bootstrap_changes(self, work: Coroutine[Any, Any, T], *, leave: Callable[[], bool] = lambda: True) -> T:
-        """Does `work`. Raises BootstrapChangedError as soon as the file is another and `leave` says that this matters."""
-        doing = asyncio.create_task(work, name="until the bootstrap kubeconfig changes")
-        try:
-            while True:
-                change = asyncio.create_task(self._bootstrap_changed.wait(), name="bootstrap change")
-                try:
-                    await asyncio.wait((doing, change), return_when=asyncio.FIRST_COMPLETED)
-                finally:
-                    await _ended(change)
-                if doing.done():
-                    return doing.result()
-                if leave():
-                    raise BootstrapChangedError
-        finally:
-            await _ended(doing)
-
-    def _look_at_bootstrap(self) -> None:
-        if self._world.bootstrap.digest() != self._bootstrap_digest:
-            self._bootstrap_changed.set()
-
-    async def _rest(self, delay: timedelta) -> None:
-        """Waits, unless the bootstrap kubeconfig is replaced meanwhile."""
-        try:
-            async with asyncio.timeout(delay.total_seconds()):
-                await self._bootstrap_changed.wait()
-        except TimeoutError:
-            return
-
     def _backoff(self, pause: Pause) -> Backoff:
         return pause.backoff(self._world.random)
-
-
-async def _ended(task: asyncio.Task[Any]) -> None:
-    """Cancels it where it still runs, and waits."""
-    if not task.done():
-        task.cancel()
-        await asyncio.wait([task])

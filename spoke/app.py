@@ -9,14 +9,15 @@ from random import Random
 from machinery.clock import Clock, SystemClock
 from machinery.kube.client import KubeClient
 from machinery.scheduler import Scheduler, Timetable
-from spoke.agent import Options, SpokeAgent, World
+from spoke.agent import SpokeAgent
+from spoke.bootstrapfile import BootstrapFile
 from spoke.cluster import KubeCluster
 from spoke.credentials import AtomicDirectory, KubeSecrets
 from spoke.domain.addon import AddOn
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.hubclient.client import GrpcHubClient
-from spoke.kubeconfigs import BootstrapFile
+from spoke.options import Options, World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
 from spoke.settings import Settings
 

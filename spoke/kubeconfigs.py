@@ -3,11 +3,9 @@
 Here PEM and YAML become the values that `spoke.domain` judges and `spoke.ports` dials with.
 """
 
-import hashlib
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from machinery.errors import InvalidError
 from machinery.identity import HubId
@@ -48,33 +46,9 @@ class Connection:
         return self.chain[0]
 
 
-class BootstrapFile:
-    """The bootstrap kubeconfig on disk, which others may replace at any time."""
-
-    def __init__(self, path: Path) -> None:
-        self.path = path
-
-    def digest(self) -> str:
-        """Changes with the content; empty while there is no such file."""
-        with suppress(OSError):
-            return hashlib.sha256(self.path.read_bytes()).hexdigest()
-        return ""
-
-    def read(self) -> Connection:
-        """Raises InvalidError, with what is missing and what to do."""
-        try:
-            text = self.path.read_bytes()
-        except OSError as error:
-            raise InvalidError(
-                f"bootstrap kubeconfig {self.path} cannot be read: {error.strerror or error}; "
-                "make one with hubctl create bootstrap-kubeconfig"
-            ) from None
-        return _connection(parse_kubeconfig(text, source=str(self.path), folder=self.path.parent))
-
-
 def stored_connection(contents: Mapping[str, bytes]) -> Connection:
     """The connection of a stored credential that was judged to be good. Raises InvalidError."""
-    return _connection(_stored_kubeconfig(contents))
+    return connection_of(_stored_kubeconfig(contents))
 
 
 def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
@@ -103,7 +77,8 @@ def _stored_kubeconfig(contents: Mapping[str, bytes]) -> Kubeconfig:
     return parse_kubeconfig(contents.get(KUBECONFIG, b""), source="in the hub kubeconfig secret", folder=contents)
 
 
-def _connection(kubeconfig: Kubeconfig) -> Connection:
+def connection_of(kubeconfig: Kubeconfig) -> Connection:
+    """The hub and the identity in a kubeconfig. Raises InvalidError, with what is missing and what to do."""
     endpoint, credential = kubeconfig.require_endpoint(), kubeconfig.require_credential()
     try:
         chain = parse_chain(credential.chain)

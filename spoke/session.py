@@ -6,33 +6,25 @@ session is no news: the hub ends it because the other one is there.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass, field
 from datetime import timedelta
-from random import Random
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 import structlog
 
 from machinery.backoff import Backoff
-from machinery.clock import Clock
 from machinery.conditions import Condition
 from machinery.controller import Controller, Reconciler
 from machinery.errors import MusterError
-from machinery.scheduler import Timetable
 from spoke.controllers.addon_lease import AddOnLeaseController
-from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import SILENCE, LeaseController
 from spoke.controllers.status import CHANGED, RESYNC, StatusController
-from spoke.domain.addon import AddOn
-from spoke.domain.report import ExternalEndpoint
-from spoke.domain.status import ClaimRules
 from spoke.enrolment import Enrolment
-from spoke.health import AvailabilityWatch
 from spoke.kubeconfigs import Connection, stored_connection
-from spoke.ports import Cluster, Desired, HubClient, HubLostError, HubSession, Loss, Secrets
+from spoke.link import Link, Opener, Registrar, Surroundings
+from spoke.ports import Desired, HubLostError, Loss
 from spoke.progress import Progress
 from spoke.slot import Contents
 
@@ -44,43 +36,6 @@ TEAR_AFTER = timedelta(seconds=1)
 """How long a controller's step may go on when the session is over."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(slots=True)
-class Link:
-    """An open session and what it stands on."""
-
-    connection: Connection
-    client: HubClient
-    session: HubSession
-    close: Callable[[], Awaitable[None]]
-
-
-class Opener(Protocol):
-    """Opens a link; raises HubLostError."""
-
-    async def __call__(self, connection: Connection) -> Link: ...
-
-
-@dataclass(frozen=True, slots=True)
-class Surroundings:
-    """What outlives every session."""
-
-    spoke: Cluster
-    management: Cluster
-    addon_secrets: Callable[[AddOn], Secrets]
-    watch: AvailabilityWatch
-    claims: ClaimRules
-    endpoints: tuple[ExternalEndpoint, ...]
-    resync: timedelta
-    clock: Clock
-    hub_clock: Clock
-    """Tells the hub's time."""
-    timetable: Timetable
-    progress: Progress
-    random: Random
-    conditions: dict[str, Condition] = field(default_factory=dict)
-    """Further conditions of the cluster to report, by type."""
 
 
 class SucceededError(Exception):
@@ -280,12 +235,6 @@ class SessionRun:
     def _enqueue_addon_registrations(self) -> None:
         for name in self._registration.names:
             self.addon_registration.enqueue(name)
-
-
-class Registrar(Protocol):
-    """Makes the add-on registration controller of a link: it keeps its certificates from session to session."""
-
-    def __call__(self, link: Link) -> AddOnCertificates: ...
 
 
 class _Watched(Reconciler[K]):

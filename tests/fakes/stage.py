@@ -9,9 +9,10 @@ from pathlib import Path
 from random import Random
 
 from machinery.clock import ManualClock
-from spoke.agent import Options, Pause, Pauses, SpokeAgent, World
+from spoke.agent import SpokeAgent
+from spoke.bootstrapfile import BootstrapFile
 from spoke.domain.report import NodeResources
-from spoke.kubeconfigs import BootstrapFile
+from spoke.options import Options, Pause, Pauses, World
 from spoke.ports import Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
@@ -39,7 +40,7 @@ class Stage:
     def agent(self) -> SpokeAgent:
         world = World(
             bootstrap=BootstrapFile(self.file),
-            dial=self.hub.dial,
+            dial=lambda address, identity: self.hub.dial(address, identity),
             spoke=self.cluster,
             management=self.cluster,
             secrets=self.secrets,

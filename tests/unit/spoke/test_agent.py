@@ -167,9 +167,8 @@ async def test_a_broken_file_put_in_place_later_is_told_and_survived(stage: Stag
 async def test_a_bootstrap_kubeconfig_for_another_hub_moves_the_agent_there(stage: Stage) -> None:
     other = MemoryHub(stage.clock, hub_id=HubId("aaaaaaaa-0000-4000-8000-000000000002"))
     first = stage.hub
-    async with stage.running() as agent:
+    async with stage.running():
         await until(lambda: is_available(stage))
-        agent._world = replace(agent._world, dial=other.dial)
         stage.hub = other
         stage.replace_bootstrap(other.bootstrap_kubeconfig())
         await until(lambda: is_available(stage))

@@ -1,0 +1,60 @@
+"""An open session with what it stands on, and what outlives every session."""
+
+from collections.abc import Awaitable, Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+from typing import Protocol
+
+from machinery.clock import Clock
+from machinery.conditions import Condition
+from machinery.scheduler import Timetable
+from spoke.controllers.addon_registration import AddOnCertificates
+from spoke.domain.report import ExternalEndpoint
+from spoke.domain.status import ClaimRules
+from spoke.health import AvailabilityWatch
+from spoke.kubeconfigs import Connection
+from spoke.ports import Cluster, HubClient, HubSession
+from spoke.progress import Progress
+
+
+@dataclass(slots=True)
+class Link:
+    """An open session and what it stands on."""
+
+    connection: Connection
+    client: HubClient
+    session: HubSession
+    close: Callable[[], Awaitable[None]]
+
+
+class Opener(Protocol):
+    """Opens a link; raises HubLostError."""
+
+    async def __call__(self, connection: Connection) -> Link: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Surroundings:
+    """What outlives every session."""
+
+    spoke: Cluster
+    management: Cluster
+    watch: AvailabilityWatch
+    claims: ClaimRules
+    endpoints: tuple[ExternalEndpoint, ...]
+    resync: timedelta
+    clock: Clock
+    hub_clock: Clock
+    """Tells the hub's time."""
+    timetable: Timetable
+    progress: Progress
+    random: Random
+    conditions: dict[str, Condition] = field(default_factory=dict)
+    """Further conditions of the cluster to report, by type."""
+
+
+class Registrar(Protocol):
+    """Makes the add-on registration controller of a link: it keeps its certificates from session to session."""
+
+    def __call__(self, link: Link) -> AddOnCertificates: ...

@@ -1,0 +1,66 @@
+"""What an agent is told about itself, and the parts that it works with."""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from random import Random
+
+from machinery.backoff import Backoff
+from machinery.clock import Clock
+from machinery.scheduler import Timetable
+from spoke.bootstrapfile import BootstrapFile
+from spoke.domain.addon import AddOn
+from spoke.domain.report import ExternalEndpoint
+from spoke.domain.status import ClaimRules
+from spoke.ports import Cluster, CredentialDirectory, Dial, Secrets
+
+
+@dataclass(frozen=True, slots=True)
+class Pause:
+    """How long to rest after a failure: doubled from `first` to `longest`, each drawn down by up to `jitter`."""
+
+    first: timedelta
+    longest: timedelta
+    jitter: float = 1.0
+
+    def backoff(self, random: Random) -> Backoff:
+        return Backoff(self.first, self.longest, jitter=self.jitter, random=random)
+
+
+@dataclass(frozen=True, slots=True)
+class Pauses:
+    """Fully jittered where a fleet would come at once, halfway where the hub said no."""
+
+    retry: Pause = Pause(timedelta(milliseconds=500), timedelta(seconds=30))
+    denied: Pause = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
+    refused: Pause = Pause(timedelta(seconds=5), timedelta(minutes=1), jitter=0.5)
+
+
+@dataclass(frozen=True, slots=True)
+class Options:
+    """What the agent is told about itself."""
+
+    cluster_name: str = ""
+    agent_id: str = ""
+    duration: timedelta | None = None
+    endpoints: tuple[ExternalEndpoint, ...] = ()
+    annotations: Mapping[str, str] = field(default_factory=dict)
+    claims: ClaimRules = field(default_factory=ClaimRules)
+    resync: timedelta = timedelta(minutes=1)
+    pauses: Pauses = Pauses()
+
+
+@dataclass(frozen=True, slots=True)
+class World:
+    """What the agent works with."""
+
+    bootstrap: BootstrapFile
+    dial: Dial
+    spoke: Cluster
+    management: Cluster
+    secrets: Secrets
+    addon_secrets: Callable[[AddOn], Secrets]
+    directory: CredentialDirectory | None
+    clock: Clock
+    timetable: Timetable
+    random: Random
