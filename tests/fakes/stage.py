@@ -40,7 +40,7 @@ class Stage:
     def agent(self) -> SpokeAgent:
         world = World(
             bootstrap=BootstrapFile(self.file),
-            dial=lambda address, identity: self.hub.dial(address, identity),
+            dial=lambda address, identity: self.hub.dial(address, identity),  # noqa: PLW0108 - the hub may be exchanged
             spoke=self.cluster,
             management=self.cluster,
             secrets=self.secrets,
