@@ -5,6 +5,7 @@ UnavailableError (not reached) or DeadlineError (no answer in time). Retrying is
 """
 
 import json
+import os
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -121,9 +122,15 @@ class KubeClient:
                 raise InvalidError(f"kubeconfig {origin}: {error.message}") from error
 
     @classmethod
-    def in_cluster(cls, *, within: timedelta = REQUEST_TIMEOUT) -> Self:
+    def in_cluster(
+        cls,
+        *,
+        account: Path = config.SERVICE_ACCOUNT,
+        environment: Mapping[str, str] = os.environ,
+        within: timedelta = REQUEST_TIMEOUT,
+    ) -> Self:
         """A client with the service account of the pod we run in. Raises InvalidError outside of a pod."""
-        return cls(config.in_cluster(), within=within)
+        return cls(config.in_cluster(account=account, environment=environment), within=within)
 
     async def get(self, path: str, query: Query | None = None, *, within: timedelta | None = None) -> Object:
         return await self._json("GET", path, query=query, within=within)

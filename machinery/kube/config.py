@@ -7,6 +7,7 @@ only into the caller's own folder, which the caller removes as soon as the TLS c
 import asyncio
 import base64
 import binascii
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,9 +16,11 @@ from typing import Any, cast
 import yaml
 
 from machinery.errors import InvalidError
-from machinery.kube.package import ConfigException, Configuration, load_incluster_config, load_kube_config_from_dict
+from machinery.kube.package import ConfigException, Configuration, InClusterConfigLoader, load_kube_config_from_dict
 
 Kubeconfig = Mapping[str, Any]
+
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 
 _CREDENTIALS = ("token", "tokenFile", "client-certificate", "client-certificate-data", "exec", "auth-provider", "username")
 _FILES = {"cluster": ("certificate-authority",), "user": ("client-certificate", "client-key", "tokenFile")}
@@ -80,11 +83,14 @@ async def from_kubeconfig(
     return configuration
 
 
-def in_cluster() -> Configuration:
+def in_cluster(*, account: Path = SERVICE_ACCOUNT, environment: Mapping[str, str] = os.environ) -> Configuration:
     """The configuration of the pod we run in; the token is read again every minute. Raises InvalidError outside of a pod."""
     configuration = Configuration()
+    loader = InClusterConfigLoader(  # type: ignore[no-untyped-call]
+        token_filename=str(account / "token"), cert_filename=str(account / "ca.crt"), environ=environment
+    )
     try:
-        load_incluster_config(client_configuration=configuration)  # type: ignore[no-untyped-call]
+        loader.load_and_set(configuration)  # type: ignore[no-untyped-call]
     except ConfigException as error:
         raise InvalidError(f"not running in a pod of a cluster ({str(error).rstrip('.')}): name a kubeconfig") from error
     return configuration

@@ -37,10 +37,7 @@ def _enter_without_running() -> None:
 _enter_without_running()
 
 from kubernetes.aio.client import ApiClient, Configuration  # noqa: E402 - only now is the package entered
-from kubernetes.aio.config import (  # noqa: E402
-    ConfigException,
-    load_incluster_config,
-    load_kube_config_from_dict,
-)
+from kubernetes.aio.config import ConfigException, load_kube_config_from_dict  # noqa: E402
+from kubernetes.aio.config.incluster_config import InClusterConfigLoader  # noqa: E402
 
-__all__ = ["ApiClient", "ConfigException", "Configuration", "load_incluster_config", "load_kube_config_from_dict"]
+__all__ = ["ApiClient", "ConfigException", "Configuration", "InClusterConfigLoader", "load_kube_config_from_dict"]

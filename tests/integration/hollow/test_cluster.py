@@ -1,8 +1,11 @@
 """A hollow cluster's own promises: who may use it, its faults, its lives."""
 
 import asyncio
+import base64
+import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -34,6 +37,53 @@ async def test_the_token_opens_what_the_certificate_opens(hollow_cluster: Hollow
     async with await KubeClient.from_document(hollow_cluster.kubeconfig(token=True)) as client:
         assert len(await client.list(NODES)) == 3
         assert await client.get(ADMIN_PATH) == {}
+
+
+async def test_a_pod_finds_its_cluster_by_its_service_account(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
+    document = hollow_cluster.kubeconfig(token=True)
+    (tmp_path / "token").write_text(document["users"][0]["user"]["token"])
+    (tmp_path / "ca.crt").write_bytes(base64.b64decode(document["clusters"][0]["cluster"]["certificate-authority-data"]))
+    host, _, port = hollow_cluster.url.removeprefix("https://").rpartition(":")
+    pod = {"KUBERNETES_SERVICE_HOST": host, "KUBERNETES_SERVICE_PORT": port}
+    async with KubeClient.in_cluster(account=tmp_path, environment=pod) as client:
+        assert len(await client.list(NODES)) == 3
+    (tmp_path / "token").unlink()
+    with pytest.raises(InvalidError, match="Service token file does not exist"):
+        KubeClient.in_cluster(account=tmp_path, environment=pod)
+
+
+async def test_a_rotated_token_file_is_read_again(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
+    document = hollow_cluster.kubeconfig(token=True)
+    token = document["users"][0]["user"].pop("token")
+    (tmp_path / "token").write_text("not yet\n")
+    document["users"][0]["user"]["tokenFile"] = "token"
+    async with await KubeClient.from_document(document, base=tmp_path) as client:
+        with pytest.raises(UnauthorizedError):
+            await client.get(NODES)
+        (tmp_path / "token").write_text(f"{token}\n")
+        client._api.configuration.refresh_api_key_hook._due = 0.0
+        assert len(await client.list(NODES)) == 3
+
+
+async def test_a_credential_plugin_is_asked_for_the_token(hollow_cluster: HollowCluster, tmp_path: Path) -> None:
+    document = hollow_cluster.kubeconfig(token=True)
+    token = document["users"][0]["user"].pop("token")
+    answer = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "kind": "ExecCredential",
+        "status": {"token": token, "expirationTimestamp": "2000-01-01T00:00:00Z"},
+    }
+    plugin = tmp_path / "plugin"
+    plugin.write_text(f"#!/bin/sh\necho asked >> {tmp_path}/asked\necho '{json.dumps(answer)}'\n")
+    plugin.chmod(0o700)
+    document["users"][0]["user"]["exec"] = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": str(plugin),
+        "interactiveMode": "Never",
+    }
+    async with await KubeClient.from_document(document) as client:
+        assert len(await client.list(NODES)) == 3
+    assert len((tmp_path / "asked").read_text().split()) > 1  # its token was over: it is asked again
 
 
 async def test_a_wrong_token_opens_nothing(hollow_cluster: HollowCluster) -> None:
