@@ -1,7 +1,6 @@
 """What goes wrong around a hub: it is killed, its disk fills, its database is locked. Nothing acknowledged is ever lost."""
 
 import asyncio
-import signal
 import sqlite3
 from collections import Counter
 from contextlib import closing
@@ -9,12 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.kube.client import KubeClient
 from tests.e2e.joining import Joiner, entrance
-from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, status_of, until
+from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, free_port, status_of, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -157,22 +157,6 @@ async def test_nobody_reads_unknown_because_the_database_could_not_be_written(be
     assert hub.running
 
 
-async def test_nobody_reads_unknown_because_the_hub_stood_still(bench: Bench) -> None:
-    hub = await bench.hub("--auto-approve=*", "--default-lease-duration=1s", "--flush-window=100ms", "--beat-interval=300ms")
-    await bench.spoke("c1")
-    before = (await bench.available("c1"))["status"]["conditions"]
-    hub.send(signal.SIGSTOP)
-    await asyncio.sleep(8)  # longer than the grace of five seconds: this is the fault itself
-    hub.send(signal.SIGCONT)
-
-    async def beating() -> bool:
-        return "(no session)" not in await bench.hubctl("get", "clusters")
-
-    await until(beating, what="the session is open", within=20)
-    after = (await bench.available("c1", within=1))["status"]["conditions"]
-    assert [each["lastTransitionTime"] for each in after] == [each["lastTransitionTime"] for each in before]
-
-
 async def refusal(bench: Bench) -> MusterError:
     """What the hub answers when it can store no more."""
     for _ in range(500):
@@ -208,15 +192,30 @@ async def test_a_full_disk_refuses_what_is_new_keeps_what_is_there_and_ends_with
     await bench.available("c1")
 
 
+def secret_lines(*files: Path) -> set[str]:
+    """What stands between the first and the last line of PEM keys."""
+    return {line for file in files for line in file.read_text().splitlines()[1:-1]}
+
+
 async def test_no_secret_is_in_any_log(bench: Bench) -> None:
     await bench.hub("--auto-approve=*", "--log-level=debug")
-    await bench.spoke("c1", None, "--log-level", "debug")
+    bootstrap = await bench.bootstrap("c1")
+    await bench.spoke("c1", bootstrap, "--log-level", "debug")
     await bench.available("c1")
-    secrets = [
-        line for file in (bench.data / "ca.key", bench.data / "serving.key") for line in file.read_text().splitlines()[1:-1]
-    ]
-    key = bench.folder / "c1.credentials" / "tls.key"
-    secrets += next(iter([key, *bench.folder.rglob("tls.key")])).read_text().splitlines()[1:-1]
-    for secret in secrets:
-        assert secret not in bench.logs
+    credentials = list((bench.folder / "c1.credentials").rglob("tls.key"))
+    assert credentials
+    found = secret_lines(bench.data / "ca.key", bench.data / "serving.key", *credentials)
+    users = [yaml.safe_load(file.read_text())["users"][0]["user"] for file in (bench.admin, bootstrap)]
+    found |= {user["client-key-data"][start : start + 40] for user in users for start in (40, 80, 120)}
+    assert len(found) > 8
+    assert [secret for secret in found if secret in bench.logs] == []
     assert "PRIVATE KEY" not in bench.logs
+
+
+async def test_the_password_of_a_database_that_does_not_answer_is_not_told(bench: Bench) -> None:
+    url = f"postgresql://muster:canary@127.0.0.1:{free_port()}/hub"
+    hub = await bench.hub_program("--log-level=debug", environment={"HUB_DATABASE_URL": url}).start()
+    assert await hub.ended() == 1
+    assert "the database does not answer" in hub.output
+    assert "canary" not in hub.output
+    assert "Traceback" not in hub.output

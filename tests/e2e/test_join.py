@@ -2,10 +2,13 @@
 
 import asyncio
 import signal
+from datetime import timedelta
 
 import pytest
 
-from tests.e2e.processes import REQUESTS, Bench, Program, is_available, status_of, until
+from machinery.kube.client import KubeClient
+from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, is_available, status_of, until
+from tests.fakes.postgres import postgres_server
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -149,3 +152,30 @@ async def test_three_clusters_join_at_once(bench: Bench) -> None:
     assert all(spoke.running for spoke in spokes)
     listed = await bench.get(REQUESTS)
     assert len(listed["items"]) == len(names)
+
+
+@pytest.mark.postgres
+async def test_a_cluster_joins_a_hub_on_postgresql_and_survives_its_crash(bench: Bench) -> None:
+    with postgres_server(bench.folder / "postgres") as url:
+        hub = await bench.hub("--auto-approve=*", environment={"HUB_DATABASE_URL": url})
+        await bench.spoke("c1")
+        before = await bench.available("c1")
+        await hub.kill()
+        await hub.start()
+        await bench.ready(hub)
+        await session_open(bench, "c1")
+        assert (await bench.available("c1"))["metadata"]["uid"] == before["metadata"]["uid"]
+        assert not (bench.data / "hub.db").exists()
+        assert await hub.stop() == 0
+
+
+async def test_an_open_watch_and_open_sessions_do_not_hold_up_a_stop(bench: Bench) -> None:
+    hub = await bench.hub("--auto-approve=*")
+    await bench.spoke("c1")
+    await bench.available("c1")
+    async with await KubeClient.from_file(bench.admin) as client:
+        listed = await client.get(CLUSTERS)
+        query = {"resourceVersion": listed["metadata"]["resourceVersion"]}
+        async with client.watch(CLUSTERS, query, within=timedelta(minutes=1)):
+            assert await hub.stop(within=6) == 0
+    assert "did not finish in time" not in hub.output
