@@ -7,7 +7,7 @@ from hub.domain import approval
 from hub.domain import document as doc
 from hub.domain import request as rules
 from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
+from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.domain.request import APPROVED, FAILED, RequestPhase
 from hub.ports import Issuer, Transaction, Written
 from hub.services import certificates, request_objects, submission
@@ -64,7 +64,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
     None: nothing to sign (not approved, issued before, another signer's). Raises NotFoundError.
     """
     stored = request_objects.find(tx, name)
-    if not _is_to_sign(tx, stored):
+    if not _is_to_sign(stored.document):
         return None
     try:
         grant = _grant(tx, stored.document)
@@ -78,10 +78,10 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
     return request_objects.write(tx, rules.with_certificate(stored.document, issued.chain, recovery), stored, actor)
 
 
-def _is_to_sign(tx: Transaction, stored: StoredObject) -> bool:
-    request = stored.document
+def _is_to_sign(request: Document) -> bool:
+    """Ours, approved, and not signed: records, signatures and `status.certificate` come in one transaction, or not at all."""
     ours = doc.mapping(request, "spec").get("signerName") == rules.SIGNER
-    return ours and rules.phase(request) is RequestPhase.APPROVED and not tx.certificates.of_request(stored.uid)
+    return ours and rules.phase(request) is RequestPhase.APPROVED
 
 
 def _sign(tx: Transaction, issuer: Issuer, grant: _Grant, lifetime: timedelta, lifetimes: Lifetimes) -> IssuedCertificate:

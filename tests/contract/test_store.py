@@ -122,6 +122,20 @@ async def test_unexpected_error_of_a_use_case_reaches_its_caller_and_only_it(sto
     assert names(await store.read(find)) == ["a", "b"]
 
 
+async def test_refused_use_case_leaves_nothing_behind_when_many_share_a_transaction(store: Store) -> None:
+    def refuse(tx: Transaction, number: int) -> None:
+        tx.facts.set(f"fact{number}", "left behind")
+        raise ConflictError("changed my mind")
+
+    def keep(tx: Transaction, number: int) -> None:
+        tx.facts.set(f"fact{number}", "kept")
+
+    work = (store.run(refuse if number % 3 else keep, number) for number in range(30))
+    await asyncio.gather(*work, return_exceptions=True)
+    facts = await store.read(lambda tx: [tx.facts.get(f"fact{number}") for number in range(30)])
+    assert facts == [None if number % 3 else "kept" for number in range(30)]
+
+
 async def test_query_cannot_write(store: Store) -> None:
     with pytest.raises(RuntimeError):
         await store.read(put, cluster("a"))
@@ -136,9 +150,9 @@ async def test_name_that_is_taken_is_refused(store: Store) -> None:
 async def test_stale_reader_cannot_overwrite_or_delete(store: Store) -> None:
     stale = (await store.run(put, cluster("a"))).stored
     fresh = (await store.run(put, cluster("a", hubAcceptsClient=True))).stored
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="has been modified"):
         await store.run(lambda tx: tx.objects.put(MANAGED_CLUSTERS, cluster("a"), stale, "tester"))
-    with pytest.raises(ConflictError):
+    with pytest.raises(ConflictError, match="has been modified"):
         await store.run(lambda tx: tx.objects.delete(MANAGED_CLUSTERS, stale, "tester"))
     assert await store.read(get, "a") == fresh
 
@@ -203,6 +217,26 @@ async def test_objects_may_come_and_go_within_one_transaction(store: Store) -> N
     ]
     third = Requirement("a", Operator.EQUALS, ("3",))
     assert names(await store.read(find, labels=(third,))) == ["old"]
+
+
+async def test_labels_and_fields_go_with_their_object(store: Store) -> None:
+    def request(labels: dict[str, str], signer: str) -> dict[str, Any]:
+        return {"metadata": {"name": "a", "uid": "same", "labels": labels}, "spec": {"signerName": signer}}
+
+    await store.run(lambda tx: tx.objects.put(REQUESTS, request({"a": "1", "b": "2"}, "example.com/x"), None, "tester"))
+
+    def replace(tx: Transaction) -> None:
+        old = tx.objects.get(REQUESTS, Key("", "a"))
+        assert old is not None
+        tx.objects.delete(REQUESTS, old, "tester")
+
+    await store.run(replace)
+    await store.run(lambda tx: tx.objects.put(REQUESTS, request({"c": "3"}, ""), None, "tester"))
+    for gone in (
+        Query(labels=(label("a", Operator.EXISTS),)),
+        Query(fields=(label("spec.signerName", Operator.NOT_EQUALS, ""),)),
+    ):
+        assert names(await store.read(lambda tx, query: tx.objects.find(REQUESTS, query), gone)) == []
 
 
 async def test_change_log_tells_document_actor_time_and_values_before(store: Store, clock: ManualClock) -> None:

@@ -114,6 +114,13 @@ async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: 
     assert len(await store.read(lambda tx: tx.credentials.admitted(credential.id))) == 3
 
 
+async def test_name_that_comes_again_costs_no_use(store: Store, credential: CredentialRecord) -> None:
+    await store.run(lambda tx: tx.credentials.add(replace(credential, uses=1)))
+    for _ in range(3):
+        await store.run(credentials.admit, credential.id, EDGE)
+    assert await store.read(lambda tx: tx.credentials.spent(credential.id)) == 1
+
+
 async def test_beats_are_stored_as_database_time_minus_age(store: Store, clock: ManualClock) -> None:
     beats = [Beat(EDGE, timedelta(milliseconds=1500), available=True), Beat(FAR, NONE, available=None)]
     await store.run(lambda tx: tx.heartbeats.store(beats))

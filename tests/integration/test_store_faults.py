@@ -72,6 +72,12 @@ async def test_database_locked_by_another_process(store: SqlStore, path: Path) -
     assert await store.read(names) == ["after", "before"]
 
 
+async def test_query_that_writes_anyway_is_stopped_by_the_database(store: SqlStore) -> None:
+    with pytest.raises(UnavailableError, match="cannot be written"):
+        await store.read(lambda tx: tx.facts.set("name", "value"))
+    assert await store.read(lambda tx: tx.facts.get("name")) is None
+
+
 async def test_disk_full(store: SqlStore) -> None:
     await store.run(put, "before")
 

@@ -7,17 +7,20 @@ from typing import Any
 
 import pytest
 
+from hub.domain import request as rules
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import ADDONS, Key
 from hub.domain.request import AddOnRequest, Requester, RequestPhase
 from hub.ports import Transaction
-from hub.services import addons, clusters, credentials, requests
+from hub.services import addons, clusters, credentials, request_objects, requests
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
     AddOnName,
+    AgentId,
+    ClusterName,
     Subject,
     addon_subject,
     agent_subject,
@@ -200,6 +203,31 @@ def test_renewal_is_not_approved_after_the_cluster_is_gone(newcomer: Newcomer) -
     name = newcomer.submit(newcomer.registered(), request=newcomer.request(key=pki.generate_key()))
     newcomer.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
     assert newcomer.review(name, "*") is None
+
+
+@pytest.mark.parametrize(("cluster", "agent"), [("edge", "agent-2"), ("other", "agent-1")])
+def test_request_that_is_not_its_requesters_own_waits_for_a_human(newcomer: Newcomer, cluster: str, agent: str) -> None:
+    """Even if one slipped in: what was checked at submission is checked again."""
+    certificate = newcomer.registered()
+    other = Newcomer(newcomer.store, cluster=ClusterName(cluster), agent=AgentId(agent))
+    if cluster == "other":
+        other.join(other.bootstrap())
+        other.accept()
+    forged = rules.submitted_document(other.submission(certificate), "forged")
+    newcomer.store.transact(request_objects.write, forged, None, "forger")
+    assert newcomer.review("forged", "*") is None
+
+
+def test_addon_request_of_another_cluster_waits_for_a_human(newcomer: Newcomer) -> None:
+    other = Newcomer(newcomer.store, cluster=ClusterName("other"), uid="uid-2")
+    newcomer.registered()
+    newcomer.store.transact(_register_addon)
+    subject = addon_subject(EDGE, AddOnName("work"), "work")
+    asked = AddOnRequest(AddOnName("work"), SIGNER)
+    request = pki.build_request(subject, pki.generate_key())
+    forged = newcomer.submission(other.registered(), addon=asked, request=request)
+    newcomer.store.transact(request_objects.write, rules.submitted_document(forged, "forged"), None, "forger")
+    assert newcomer.review("forged", "*") is None
 
 
 def _register_addon(tx: Transaction, /, **subject: Any) -> None:

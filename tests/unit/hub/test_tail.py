@@ -1,0 +1,109 @@
+"""The newest changes in memory: in order, without a gap, for all followers."""
+
+import asyncio
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+
+from hub.domain.change import MANAGED_CLUSTERS, Change, ChangeType, Key
+from hub.store import tail as tails
+from hub.store.tail import Tail
+from machinery.errors import UnavailableError
+
+LONG = timedelta(days=1)
+SOON = timedelta(seconds=10)
+
+
+def change(revision: int, size: int = 0) -> Change:
+    key = Key("", f"c{revision}")
+    return Change(revision, datetime(2026, 1, 1, tzinfo=UTC), "a", MANAGED_CLUSTERS, key, ChangeType.ADDED, b"x" * size)
+
+
+def revisions(changes: Sequence[Change] | None) -> list[int] | None:
+    return None if changes is None else [each.revision for each in changes]
+
+
+@dataclass
+class Log:
+    """A change log that can be away, and compacted."""
+
+    newest: int = 0
+    compacted: int = 0
+    failures: int = 0
+    asked: int = 0
+    heard: asyncio.Event = field(default_factory=asyncio.Event)
+
+    async def fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
+        self.asked += 1
+        if self.failures:
+            self.failures -= 1
+            raise UnavailableError("away")
+        if after < self.compacted:
+            return None, self.newest
+        return [change(revision) for revision in range(after + 1, min(self.newest, after + 2) + 1)], self.newest
+
+
+async def test_changes_that_follow_are_told_at_once() -> None:
+    tail = Tail(Log().fetch, 5, LONG)
+    tail.offer([change(6), change(7)])
+    assert (tail.newest, revisions(tail.after(5)), revisions(tail.after(6)), revisions(tail.after(7))) == (7, [6, 7], [7], [])
+    assert revisions(tail.after(5, limit=1)) == [6]
+    assert tail.after(4) is None
+    tail.offer([change(7)])
+    assert revisions(tail.after(5)) == [6, 7]
+
+
+async def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
+    log = Log(newest=9)
+    tail = Tail(log.fetch, 5, LONG)
+    running = asyncio.create_task(tail.run())
+    tail.offer([change(8)])
+    assert (tail.newest, revisions(tail.after(5))) == (5, [])
+    assert await tail.wait(8, SOON) == 9
+    assert revisions(tail.after(5)) == [6, 7, 8, 9]
+    running.cancel()
+
+
+async def test_poll_finds_what_nobody_offered() -> None:
+    log = Log(newest=3)
+    tail = Tail(log.fetch, 0, timedelta(milliseconds=1))
+    running = asyncio.create_task(tail.run())
+    assert await tail.wait(2, SOON) == 3
+    running.cancel()
+
+
+async def test_log_that_is_away_is_asked_again() -> None:
+    log = Log(newest=3, failures=5)
+    tail = Tail(log.fetch, 0, timedelta(milliseconds=1))
+    running = asyncio.create_task(tail.run())
+    assert await tail.wait(2, SOON) == 3
+    running.cancel()
+
+
+async def test_what_was_compacted_before_it_was_read_is_left_to_the_log() -> None:
+    log = Log(newest=9, compacted=7)
+    tail = Tail(log.fetch, 5, timedelta(milliseconds=1))
+    tail.offer([change(6)])
+    running = asyncio.create_task(tail.run())
+    assert await tail.wait(8, SOON) == 9
+    assert tail.after(5) is None
+    tail.offer([change(10)])
+    assert revisions(tail.after(9)) == [10]
+    running.cancel()
+
+
+async def test_memory_is_bounded_by_number_and_by_bytes() -> None:
+    tail = Tail(Log().fetch, 0, LONG)
+    tail.offer([change(revision) for revision in range(1, tails.MAX_CHANGES + 11)])
+    assert tail.after(9) is None
+    assert len(tail.after(10, limit=10_000) or ()) == tails.MAX_CHANGES
+    newest = tail.newest
+    tail.offer([change(newest + 1, tails.MAX_BYTES), change(newest + 2, 1)])
+    assert tail.after(newest) is None
+    assert revisions(tail.after(newest + 1)) == [newest + 2]
+
+
+async def test_waiting_ends_with_the_time() -> None:
+    tail = Tail(Log().fetch, 5, LONG)
+    assert await tail.wait(5, timedelta()) == 5
+    assert await tail.wait(4, LONG) == 5
