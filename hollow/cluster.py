@@ -34,15 +34,26 @@ class HollowCluster:
     """
 
     def __init__(
-        self, shape: Shape, *, host: str = LOOPBACK, port: int = 0, advertise: str = "", clock: Clock | None = None
+        self,
+        shape: Shape,
+        *,
+        host: str = LOOPBACK,
+        port: int = 0,
+        advertise: str = "",
+        token: str = "",
+        clock: Clock | None = None,
     ) -> None:
-        """`advertise` is the name or address that the kubeconfig tells, by default `host`. Raises InvalidError."""
+        """Raises InvalidError.
+
+        `advertise` is the name or address that the kubeconfig tells, by default `host`; `token` the administrator's, by default
+        a random one.
+        """
         self.shape = shape
         self._clock = clock or SystemClock()
         self._host = host
         self._advertised = _checked(advertise or host)
         self._port = port
-        self._token = secrets.token_urlsafe(24)
+        self._token = token or secrets.token_urlsafe(24)
         authority = ClusterAuthority(shape.name, self._clock.now())
         serving = authority.serving(self._advertised)
         self._authority = authority.certificate
