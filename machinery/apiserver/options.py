@@ -17,6 +17,9 @@ from machinery.selectors import FieldSelector, Operator, Requirement, parse_fiel
 Query = Mapping[str, str]
 METADATA_FIELDS = ("metadata.name", "metadata.namespace")
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
+MAX_NUMBER = 2**31 - 1
+MAX_DIGITS = 19
+"""Below this, a revision fits into the 64 bits of a database."""
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
 _SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
@@ -56,8 +59,8 @@ def duration(text: str) -> timedelta:
     """Go's notation: `1m30s`, `500ms`, `0`. Raises BadRequestError."""
     if text == "0":
         return timedelta()
-    if not re.fullmatch(f"(?:{_DURATION.pattern})+", text):
-        raise BadRequestError(f'invalid timeout specified in the request URL - time: invalid duration "{text}"')
+    if len(text) > MAX_DIGITS or not re.fullmatch(f"(?:{_DURATION.pattern})+", text):
+        raise BadRequestError(f'invalid timeout specified in the request URL - time: invalid duration "{text[:80]}"')
     return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text)))
 
 
@@ -69,7 +72,7 @@ def request_timeout(query: Query, most: timedelta) -> timedelta:
 
 def _number(text: str) -> int:
     try:
-        return int(text)
+        return min(int(text), MAX_NUMBER)
     except ValueError:
         raise BadRequestError(f'strconv.ParseInt: parsing "{text[:80]}": invalid syntax') from None
 
@@ -78,7 +81,7 @@ def revision(text: str) -> int | None:
     """A resourceVersion parameter; None when it is not given. Raises BadRequestError."""
     if not text:
         return None
-    if not (text.isascii() and text.isdecimal()):
+    if not (text.isascii() and text.isdecimal() and len(text) < MAX_DIGITS):
         shown = text[:80]
         raise BadRequestError(
             f'invalid resource version: resourceVersion: Invalid value: "{shown}": strconv.ParseUint: parsing "{shown}": '
@@ -191,6 +194,6 @@ def read_continue(token: str) -> tuple[Key, int]:
     try:
         told = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         namespace, _, name = told["start"].rpartition("/")
-        return Key(namespace, name), int(told["rv"])
-    except (ValueError, TypeError, KeyError, AttributeError):
+        return Key(namespace, name), revision(str(told["rv"])) or 0
+    except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequestError):
         raise BadRequestError("invalid continue token: continue key is not valid") from None

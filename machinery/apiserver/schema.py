@@ -26,6 +26,7 @@ METADATA_FIELDS = frozenset(
 )
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
+LONGEST_MATCHED = 4096
 _INT32, _INT64 = 2**31, 2**63
 
 
@@ -146,8 +147,10 @@ def _own_violations(schema: Schema, value: Any, path: str) -> Iterator[Cause]:
 
 
 def _text_violations(schema: Schema, value: str, path: str) -> Iterator[Cause]:
-    if "maxLength" in schema and len(value) > schema["maxLength"]:
-        yield too_long(path, schema["maxLength"])
+    longest = schema.get("maxLength", LONGEST_MATCHED if "pattern" in schema else None)
+    if longest is not None and len(value) > longest:  # a pattern may need quadratic time
+        yield too_long(path, longest)
+        return
     if "minLength" in schema and len(value) < schema["minLength"]:
         yield invalid_value(path, value, f"{path} in body should be at least {schema['minLength']} chars long")
     if "pattern" in schema and not schema.get(INT_OR_STRING) and not _pattern(schema["pattern"]).search(value):
@@ -158,9 +161,9 @@ def _text_violations(schema: Schema, value: str, path: str) -> Iterator[Cause]:
 
 
 def _number_violations(schema: Schema, value: float, path: str) -> Iterator[Cause]:
-    bound = {"int32": _INT32, "int64": _INT64}.get(schema.get("format", ""))
-    if bound is not None and not -bound <= value < bound:
-        yield invalid_type(path, value, f"{path} in body must be of type {schema['format']}")
+    bound = _INT32 if schema.get("format") == "int32" else _INT64
+    if not -bound <= value < bound:
+        yield invalid_type(path, value, f"{path} in body must be of type {schema.get('format', 'integer')}")
     if "minimum" in schema and value < schema["minimum"]:
         yield invalid_value(path, value, f"{path} in body should be greater than or equal to {schema['minimum']}")
     if "maximum" in schema and value > schema["maximum"]:

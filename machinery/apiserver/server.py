@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
+import msgspec
 import structlog
 from aiohttp import web
 
@@ -121,12 +122,19 @@ class ApiServer:
 
     async def _allowed_answer(self, request: web.Request, asked: Attributes) -> web.StreamResponse:
         actor = await self._authenticator.authenticate(request)
+        _refuse_impersonation(request)
         decision = await self._authorizer.authorize(actor, asked)
         if not decision.allowed:
             raise _forbidden(actor, asked, decision.reason)
         if asked.resource:
             return await self._objects.answer(request, asked, actor)
         return await self._site.answer(request)
+
+
+def _refuse_impersonation(request: web.Request) -> None:
+    """Whoever asks to be taken for another must not be answered as what he is. TODO(#3): impersonation."""
+    if any(name.lower().startswith("impersonate-") for name in request.headers):
+        raise ForbiddenError("impersonation is not supported by this server", subject=Subject())
 
 
 def _namespace_objects(groups: Sequence[Group], storage: Storage) -> NamespaceLookup:
@@ -136,9 +144,12 @@ def _namespace_objects(groups: Sequence[Group], storage: Storage) -> NamespaceLo
         if not found:
             return True
         try:
-            await (found[0].storage or storage).get(found[0].key, Key("", name))
+            stored = await (found[0].storage or storage).get(found[0].key, Key("", name))
         except NotFoundError:
             return False
+        if "deletionTimestamp" in msgspec.json.decode(stored.document)["metadata"]:
+            why = f"unable to create new content in namespace {name} because it is being terminated"
+            raise ForbiddenError(why, subject=Subject(name=name, kind="namespaces"))
         return True
 
     return exists

@@ -63,6 +63,7 @@ OWED: Mapping[str, str] = {
     "clusterrole create": RBAC,
     "clusterrole invalid": RBAC,
     "binding create": RBAC,
+    "bob may get": RBAC,
     "bob may not list": RBAC,
     "binding roleRef is immutable": RBAC,
     "binding delete": RBAC,

@@ -1,6 +1,7 @@
 """The generic API server over real sockets, beyond what the recording shows: bounds, stops, faults, versions."""
 
 import asyncio
+import base64
 import gzip
 import io
 import json
@@ -13,6 +14,7 @@ from typing import Any
 import aiohttp
 import pytest
 from aiohttp import web
+from yarl import URL
 
 from machinery.apiserver.access import AllowEverything, Authenticator, EveryoneIsAdmin
 from machinery.apiserver.health import HealthCheck
@@ -172,6 +174,66 @@ async def test_a_document_of_the_wrong_shape_is_refused_and_no_fault_of_ours(cli
     for wrong in MISSHAPEN:
         status, answer = await client("POST", THINGS, {**thing("a"), **wrong}, Content_Type="application/json")
         assert status in (400, 422), (wrong, answer)
+
+
+STRANGE = (
+    "?resourceVersion=" + "9" * 30,
+    "?resourceVersion=" + "9" * 5000,
+    "?limit=" + "9" * 5000,
+    "?limit=" + "9" * 30,
+    "?limit=1&continue=" + base64.urlsafe_b64encode(b"[" * 30_000).decode(),
+    "?continue=" + base64.urlsafe_b64encode(b'{"start":"/a","rv":%d}' % 10**30).decode(),
+    "?timeout=" + "1" * 30_000,
+    "?timeout=" + "1h" * 9,
+    "?labelSelector=" + "a," * 10_000,
+    "?labelSelector=" + "(" * 10_000,
+    "?fieldSelector=" + "=" * 10_000,
+    "?labelSelector=%00",
+    "?watch=1&resourceVersion=1&timeoutSeconds=" + "9" * 30,
+    "/%00",
+    "/..%2f..%2fetc",
+    "/a?dryRun=x&dryRun=y",
+    "?pretty=%f0%28",
+)
+
+
+@pytest.mark.parametrize("asked", STRANGE, ids=lambda asked: asked[:30])
+async def test_no_request_is_so_strange_that_it_is_our_fault(client: Client, asked: str) -> None:
+    """Each is answered at once and without a 500; a watch is left after its head."""
+    started = asyncio.get_running_loop().time()
+    async with client.session.get(URL(client.url + THINGS + asked, encoded=True)) as response:
+        assert response.status != 500
+        if "watch" not in asked:
+            assert response.status == 504 or response.status < 500
+    assert asyncio.get_running_loop().time() - started < 4
+
+
+@pytest.mark.parametrize(
+    "body",
+    [b"\xff\xfe", b'"\\ud800"', b"1e400", b"null", b"[]", b'{"metadata":{"name":"\\u0000"}}', b'{"spec":{"size":%d}}' % 2**80],
+    ids=repr,
+)
+@pytest.mark.parametrize("media", ["application/json", "application/yaml", "application/vnd.kubernetes.protobuf"])
+async def test_no_body_is_so_strange_that_it_is_our_fault(client: Client, body: bytes, media: str) -> None:
+    assert (await client("POST", THINGS, body, Content_Type=media))[0] in (400, 415, 422)
+
+
+async def test_whoever_asks_to_be_taken_for_another_is_refused(client: Client) -> None:
+    status, answer = await client("GET", THINGS, Impersonate_User="bob")
+
+    assert (status, answer["reason"]) == (403, "Forbidden")
+
+
+async def test_nothing_new_is_made_in_a_namespace_that_terminates() -> None:
+    config = {"metadata": {"name": "c"}}
+    async with running(namespaces=None) as client:
+        await client("POST", "/api/v1/namespaces", {"metadata": {"name": "n"}}, Content_Type="application/json")
+        before = await client("POST", "/api/v1/namespaces/n/configmaps", config, Content_Type="application/json")
+        await client("DELETE", "/api/v1/namespaces/n")
+        after = await client("POST", "/api/v1/namespaces/n/configmaps", config, Content_Type="application/json")
+
+    assert (before[0], after[0]) == (201, 403)
+    assert "being terminated" in after[1]["message"]
 
 
 async def test_a_map_of_yaml_may_have_numbers_as_keys(client: Client) -> None:

@@ -32,6 +32,7 @@ SHORTEST = timedelta(minutes=10)
 _SIGNER = re.compile(
     r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+/[A-Za-z0-9]([-A-Za-z0-9_./]*[A-Za-z0-9])?"
 )
+LONGEST_SIGNER = 571
 _SIGNER_RULE = "must be a fully qualified domain and path of the form 'example.com/signer-name'"
 _TEXT: dict[str, Any] = {"type": "string"}
 _BYTES: dict[str, Any] = {"type": "string", "format": "byte"}
@@ -160,8 +161,8 @@ def _spec_violations(spec: Mapping[str, Any]) -> Iterator[Cause]:
     signer = spec.get("signerName", "")
     if not signer:
         yield required("spec.signerName")
-    elif not _SIGNER.fullmatch(signer):
-        yield invalid_value("spec.signerName", signer, _SIGNER_RULE)
+    elif len(signer) > LONGEST_SIGNER or not _SIGNER.fullmatch(signer):
+        yield invalid_value("spec.signerName", signer[:LONGEST_SIGNER], _SIGNER_RULE)
     elif signer == "kubernetes.io/legacy-unknown":
         yield invalid_value("spec.signerName", signer, "the legacy signerName is not allowed via this API version")
     seconds = spec.get("expirationSeconds")
