@@ -57,7 +57,11 @@ def parser() -> argparse.ArgumentParser:
     )
     names.add_argument("--agent-id", metavar="ID", help="name of this agent (default: as before, else five random letters)")
     kept = run.add_argument_group("the credential")
-    kept.add_argument("--component-namespace", metavar="NAME", help="namespace of the secrets (open-cluster-management-agent)")
+    kept.add_argument(
+        "--component-namespace",
+        metavar="NAME",
+        help="namespace of the secrets (default: the one this runs in, else open-cluster-management-agent)",
+    )
     kept.add_argument("--hub-kubeconfig-dir", metavar="DIR", help="directory that mirrors the hub kubeconfig secret")
     kept.add_argument(
         "--client-cert-expiration-seconds", metavar="N", help="wanted life of certificates, at least 3600 (0: the hub decides)"

@@ -32,6 +32,8 @@ K = TypeVar("K")
 
 ADDON_PERIOD = timedelta(seconds=30)
 REGISTRATION_RESYNC = timedelta(minutes=10)
+SOONEST_LEAVE = timedelta(milliseconds=500)
+"""A hub of one replica asks the successor to leave as well: nobody is to run in circles."""
 TEAR_AFTER = timedelta(seconds=1)
 """How long a controller's step may go on when the session is over."""
 
@@ -164,7 +166,8 @@ class SessionRun:
     async def _leave_when_asked(self) -> None:
         drain = await self._link.session.drained()
         log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
-        await asyncio.sleep(drain.reconnect_after.total_seconds() * self._around.random.random())
+        wait = max(drain.reconnect_after * self._around.random.random(), SOONEST_LEAVE)
+        await asyncio.sleep(wait.total_seconds())
         if not self._successor.done():
             self._successor.set_result(self._link.connection)
         await asyncio.Event().wait()
@@ -238,7 +241,7 @@ class SessionRun:
 
 
 class _Watched(Reconciler[K]):
-    """Notes when a step begins and ends, for `/livez`."""
+    """Notes when a step begins and ends, for `/livez`; the loss of the session is told elsewhere."""
 
     def __init__(self, name: str, inner: Reconciler[K], progress: Progress) -> None:
         self._name = name
@@ -247,7 +250,10 @@ class _Watched(Reconciler[K]):
 
     async def reconcile(self, key: K) -> timedelta | None:
         with self._progress.working(self._name):
-            return await self._inner.reconcile(key)
+            try:
+                return await self._inner.reconcile(key)
+            except HubLostError:
+                return None  # the whole session ends with it, and the next one looks at everything anew
 
 
 async def _outcome(ended: BaseExceptionGroup[BaseException]) -> Link:

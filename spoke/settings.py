@@ -17,6 +17,8 @@ from machinery.errors import InvalidError
 
 PREFIX = "SPOKE_"
 SHORTEST_CERTIFICATE = 3600
+DEFAULT_NAMESPACE = "open-cluster-management-agent"
+SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 
 
@@ -49,6 +51,14 @@ Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
 
 
+def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
+    """The namespace of the pod we run in; outside of a pod OCM's."""
+    try:
+        return (service_account / "namespace").read_text().strip() or DEFAULT_NAMESPACE
+    except OSError:
+        return DEFAULT_NAMESPACE
+
+
 class Settings(BaseModel):
     """The settings of `spoke run`."""
 
@@ -60,7 +70,7 @@ class Settings(BaseModel):
     cluster_name: str = ""
     agent_id: str = ""
     hub_kubeconfig_dir: Path | None = None
-    component_namespace: str = "open-cluster-management-agent"
+    component_namespace: str = Field(default_factory=own_namespace)
     health_listen: str = "127.0.0.1:0"
     cluster_healthcheck_period: Duration = timedelta(minutes=1)
     max_custom_cluster_claims: int = Field(default=20, ge=0)

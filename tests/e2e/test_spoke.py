@@ -279,3 +279,26 @@ async def test_help_and_wrong_settings_need_no_cluster(bench: Bench) -> None:
     assert "bootstrap-kubeconfig: is required" in wrong.output
     assert "cluster-name" in wrong.output
     assert "Traceback" not in wrong.output
+
+
+async def test_a_hub_that_hangs_is_noticed_and_found_again_when_it_goes_on(bench: Bench) -> None:
+    hub = await bench.hub("--auto-approve=*", *SHORT_LEASE)
+    spoke = await bench.spoke("c1")
+    await bench.available("c1")
+    assert hub.process is not None
+    hub.process.send_signal(signal.SIGSTOP)
+    await says(spoke, "has not acknowledged a beat for 5 s", within=15)
+    hub.process.send_signal(signal.SIGCONT)
+    await says_again(spoke, "session.opened", 2, within=40)
+    await bench.available("c1")
+
+
+async def test_a_hub_that_drains_is_left_and_found_again(bench: Bench) -> None:
+    hub = await bench.hub("--auto-approve=*", "--shutdown-delay=3s", *SHORT_LEASE)
+    spoke = await bench.spoke("c1")
+    await bench.available("c1")
+    assert await hub.stop(within=30) == 0
+    await hub.start()
+    await says_again(spoke, "session.opened", 2, within=40)
+    assert spoke.output.count("session.opened") < 15
+    await bench.available("c1")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from machinery.errors import InvalidError
-from spoke.settings import Settings, load
+from spoke.settings import Settings, load, own_namespace
 
 NEEDED = {"bootstrap_kubeconfig": "b"}
 
@@ -83,3 +83,9 @@ def test_a_file_that_is_no_mapping_is_refused_by_name(tmp_path: Path, text: str)
     file.write_text(text)
     with pytest.raises(InvalidError, match=r"spoke\.yaml"):
         load({}, {}, file)
+
+
+def test_the_secrets_are_in_the_pods_own_namespace(tmp_path: Path) -> None:
+    assert own_namespace(tmp_path) == "open-cluster-management-agent"
+    (tmp_path / "namespace").write_text("edge\n")
+    assert own_namespace(tmp_path) == "edge"

@@ -1,0 +1,113 @@
+"""Beats: when, with which verdict, and what their silence means."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+from itertools import pairwise
+from random import Random
+
+import pytest
+
+from machinery.clock import SystemClock
+from machinery.identity import AgentId, ClusterName, agent_subject
+from spoke.controllers.lease import LeaseController
+from spoke.ports import ClientIdentity, HubLostError, Loss
+from tests.fakes.hub import KnownCluster, MemoryHub, MemorySession
+from tests.fakes.stage import until
+
+CLUSTER = ClusterName("berlin")
+
+
+def session() -> MemorySession:
+    hub = MemoryHub(SystemClock())
+    hub.clusters[CLUSTER] = KnownCluster("uid", "cluster-uid", accepted=True)
+    credential = hub.credential(agent_subject(CLUSTER, AgentId("abcde")))
+    made = MemorySession(hub, CLUSTER, ClientIdentity(credential.chain, credential.key))
+    hub.sessions.append(made)
+    return made
+
+
+def controller(
+    on: MemorySession, *, verdict: Callable[[], bool | None] = lambda: True, told: list[float] | None = None, random: float = 0
+) -> LeaseController:
+    class Drawn(Random):
+        def random(self) -> float:
+            return random
+
+    acknowledged = (lambda: told.append(asyncio.get_running_loop().time())) if told is not None else lambda: None
+    return LeaseController(on, verdict=verdict, acknowledged=acknowledged, silence=timedelta(milliseconds=60), random=Drawn())
+
+
+@asynccontextmanager
+async def running(lease: LeaseController) -> AsyncIterator["asyncio.Task[None]"]:
+    task = asyncio.create_task(lease.run())
+    yield task
+    task.cancel()
+    await asyncio.wait([task])
+
+
+async def test_a_cluster_that_is_not_accepted_does_not_beat() -> None:
+    on = session()
+    lease = controller(on)
+    async with running(lease):
+        for _ in range(20):
+            await asyncio.sleep(0)
+        assert on.beats == []
+        lease.accept(accepted=True)
+        await until(lambda: on.beats)
+
+
+async def test_the_first_beat_is_sent_at_once_and_every_beat_asks_for_the_verdict() -> None:
+    on, verdicts = session(), iter((None, True, False))
+    lease = controller(on, verdict=lambda: next(verdicts, False))
+    lease.accept(accepted=True)
+    async with running(lease):
+        await until(lambda: len(on.beats) >= 3)
+    assert on.beats[:3] == [None, True, False]
+
+
+@pytest.mark.parametrize(("drawn", "part"), [(0.0, 1.0), (1.0, 0.75)])
+async def test_the_interval_is_shortened_by_up_to_a_quarter(drawn: float, part: float) -> None:
+    on, told = session(), list[float]()
+    on.hub.beat_interval = timedelta(milliseconds=80)
+    lease = controller(on, told=told, random=drawn)
+    lease.accept(accepted=True)
+    async with running(lease):
+        await until(lambda: len(told) >= 4)
+    gaps = [after - before for before, after in pairwise(told)]
+    assert min(gaps) >= 0.08 * part * 0.99
+    assert min(gaps) < 0.08 * part + 0.02
+
+
+async def test_a_new_verdict_is_beaten_at_once() -> None:
+    on = session()
+    on.hub.beat_interval = timedelta(hours=1)
+    lease = controller(on)
+    lease.accept(accepted=True)
+    async with running(lease):
+        await until(lambda: len(on.beats) == 1)
+        lease.hurry()
+        await until(lambda: len(on.beats) == 2)
+
+
+async def test_a_hub_that_does_not_acknowledge_is_lost_as_silent() -> None:
+    on = session()
+    on.hub.silent = True
+    lease = controller(on)
+    lease.accept(accepted=True)
+    with pytest.raises(HubLostError) as lost:
+        await lease.run()
+    assert lost.value.loss is Loss.SILENT
+
+
+async def test_silence_about_a_cluster_that_is_accepted_no_longer_is_no_loss() -> None:
+    on = session()
+    on.hub.silent = True
+    lease = controller(on)
+    lease.accept(accepted=True)
+    async with running(lease) as task:
+        await until(lambda: on.beats)
+        lease.accept(accepted=False)
+        done, _ = await asyncio.wait([task], timeout=0.15)
+        assert not done
