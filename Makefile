@@ -67,7 +67,7 @@ bench: $(VENV)/.dev ## measure the figures of bench/README.md
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.dev ## many clusters for a long time, with faults (ARGS="--clusters 200 --minutes 30")
+soak: $(VENV)/.dev ## a small fleet for ten minutes, with a fault every few seconds (ARGS="--clusters 8 --minutes 60")
 	$(BIN)/python -m bench.soak $(ARGS)
 
 .PHONY: lock
