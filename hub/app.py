@@ -15,8 +15,8 @@ from hub.apiserver.door import build_door
 from hub.apiserver.listener import HttpsDoor
 from hub.domain.certificate import Lifetimes
 from hub.heartbeat import BeatBuffer, Hearing
-from hub.installation import Addresses, entry, keep_admin_kubeconfig, settle
-from hub.issuer import LocalIssuer, ServingNames
+from hub.installation import Addresses, entry, keep_admin_kubeconfig, keep_authority, settle
+from hub.issuer import ServingNames
 from hub.ports import Transaction
 from hub.roster import Controllers
 from hub.rpc.door import RpcDoor
@@ -32,7 +32,6 @@ from machinery.apiserver.health import HealthCheck
 from machinery.clock import Clock, SystemClock
 from machinery.directory import DataDirectory
 from machinery.errors import MusterError
-from machinery.identity import HubId
 from machinery.lifecycle.health import READINESS, HealthChecks
 from machinery.lifecycle.process import StopSignals
 from machinery.lifecycle.server import Server, StartError, StopTimes
@@ -84,11 +83,13 @@ async def run(settings: Settings) -> None:
         store = SqlStore(database_url(settings))
         stack.push_async_callback(store.close)
         await store.open()
-        # who this hub is, and that nobody is connected to it yet
-        hub_id, started = await store.run(_begin)
-
+        # who this hub is
+        hub_id = await store.run(settle)
         # what it signs with
-        issuer = LocalIssuer.open(directory.path, lifetimes, clock.now())
+        issuer = await keep_authority(directory, store, lifetimes, clock.now())
+        # nobody is connected yet, and nobody is silent
+        started = await store.run(_begin)
+
         # what both doors show to who connects
         names = ServingNames(addresses.dns_names, addresses.ip_addresses)
         serving = Serving(issuer.serving(directory.path, names, lifetimes, clock.now()))
@@ -171,10 +172,10 @@ class Ending:
         return self._failure
 
 
-def _begin(tx: Transaction) -> tuple[HubId, datetime]:
-    """At a start: who this hub is, and the database time from which beats can be stored. No session is open yet."""
+def _begin(tx: Transaction) -> datetime:
+    """The database time from which beats can be stored. No session is open then."""
     heartbeats.close_all_sessions(tx)
-    return settle(tx), tx.now
+    return tx.now
 
 
 def lifetimes_of(settings: Settings) -> Lifetimes:

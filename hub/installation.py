@@ -1,8 +1,8 @@
 """What the first start leaves in the database and the data directory, and what later starts find there and keep.
 
-The hub's id and the suffix of its API groups are facts in the database. The admin kubeconfig is a file with a recorded
-operator certificate; it is written again only when an address, the CA or the hub's id in it is no longer right, or when its
-certificate nears its end.
+The hub's id, the suffix of its API groups and its CA's fingerprint are facts in the database. The admin kubeconfig is a file
+with a recorded operator certificate; it is written again only when an address, the CA or the hub's id in it is no longer right,
+or when its certificate nears its end.
 """
 
 from dataclasses import dataclass
@@ -14,6 +14,8 @@ from uuid import uuid4
 import structlog
 
 from hub.domain.certificate import Lifetimes
+from hub.issuer import LocalIssuer
+from hub.issuer.local import CA_CERTIFICATE
 from hub.ports import Issuer, Store, Transaction
 from hub.services import operators
 from hub.settings import Address, Settings
@@ -24,7 +26,7 @@ from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint
 from machinery.product import GROUP_SUFFIX, NAME
 
-HUB_ID, SUFFIX = "hub-id", "group-suffix"
+HUB_ID, SUFFIX, AUTHORITY = "hub-id", "group-suffix", "ca-sha256"
 ADMIN_FILE = "admin.kubeconfig"
 ADMIN = "admin"
 RENEW_AT = 1 / 3
@@ -88,6 +90,37 @@ def settle(tx: Transaction) -> HubId:
         known = str(uuid4())
         tx.facts.set(HUB_ID, known)
     return HubId(known)
+
+
+async def keep_authority(directory: DataDirectory, store: Store, lifetimes: Lifetimes, now: datetime) -> LocalIssuer:
+    """The hub's CA, made at the first start. Raises InvalidError, UnavailableError.
+
+    The database knows its CA: a data directory that was lost or mistaken does not lock every agent out with a new one.
+    """
+    known = await store.read(_authority)
+    if known is not None and directory.read(CA_CERTIFICATE) is None:
+        raise InvalidError(
+            f"the database belongs to a hub whose CA is not in the data directory {directory.path}: "
+            "start it with that hub's data directory, or restore ca.crt and ca.key from a backup"
+        )
+    issuer = LocalIssuer.open(directory.path, lifetimes, now)
+    here = pki.parse_certificate(issuer.trust_bundle).key_hash
+    if known is None:
+        await store.run(_note_authority, here)
+    elif known != here:
+        raise InvalidError(
+            f"the CA in the data directory {directory.path} is not the one of the database's hub: "
+            "start it with that hub's data directory, or with another database"
+        )
+    return issuer
+
+
+def _authority(tx: Transaction) -> str | None:
+    return tx.facts.get(AUTHORITY)
+
+
+def _note_authority(tx: Transaction, fingerprint: str) -> None:
+    tx.facts.set(AUTHORITY, fingerprint)
 
 
 def entry(hub: HubId, addresses: Addresses, trust: bytes) -> ClusterEntry:

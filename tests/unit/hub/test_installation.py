@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from hub.domain.certificate import Lifetimes, Purpose
-from hub.installation import ADMIN_FILE, SUFFIX, entry, keep_admin_kubeconfig, settle
+from hub.installation import ADMIN_FILE, SUFFIX, entry, keep_admin_kubeconfig, keep_authority, settle
 from hub.installation import Addresses as At
 from hub.issuer import LocalIssuer
 from hub.services import certificates
@@ -119,3 +119,19 @@ def test_a_database_of_a_hub_with_other_groups_is_refused(world: World) -> None:
     world.store.transact(lambda tx: tx.facts.set(SUFFIX, "example.org"))
     with pytest.raises(InvalidError, match=r'API groups end in "example\.org"'):
         world.store.transact(settle)
+
+
+async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
+    first = await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
+    again = await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
+    assert again.trust_bundle == first.trust_bundle
+    with (
+        DataDirectory(tmp_path / "empty", "hub") as empty,
+        pytest.raises(InvalidError, match="whose CA is not in the data directory"),
+    ):
+        await keep_authority(empty, world.store, LIFETIMES, world.clock.now())
+    assert not (tmp_path / "empty" / "ca.crt").exists()
+    with DataDirectory(tmp_path / "other", "hub") as other:
+        LocalIssuer.open(other.path, LIFETIMES, world.clock.now())
+        with pytest.raises(InvalidError, match="is not the one of the database's hub"):
+            await keep_authority(other, world.store, LIFETIMES, world.clock.now())
