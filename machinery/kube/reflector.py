@@ -147,7 +147,11 @@ class Reflector(Generic[T]):
 
     def _log_failure(self, error: MusterError) -> None:
         log.warning(
-            "kube.mirror_failed", path=self.path, reason=error.reason, error=error.message, failures=self._backoff.failures
+            "mirror of a collection failed",
+            path=self.path,
+            reason=error.reason,
+            error=error.message,
+            failures=self._backoff.failures,
         )
 
 

@@ -115,7 +115,7 @@ def _telling(tell: Callable[[str], None], what: str) -> Callable[[ObjectKey, obj
 def _claims_failed(error: MusterError) -> None:
     """A cluster without the ClusterClaim resource is an ordinary one."""
     level = log.debug if isinstance(error, NotFoundError) else log.warning
-    level("cluster.claims_not_watched", reason=error.reason, error=error.message)
+    level("cluster claims are not watched", reason=error.reason, error=error.message)
 
 
 def _health(answer: Answer) -> Health:
