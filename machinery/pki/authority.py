@@ -55,6 +55,7 @@ class Authority:
         if not self._facts.is_ca:
             raise InvalidError("the certificate is not one of a certificate authority")
         self._name = names.raw_subject_of(self._certificate)
+        self._own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
 
     @property
     def certificate(self) -> bytes:
@@ -82,18 +83,17 @@ class Authority:
         for extension, critical in self._extensions(plan, key):
             builder = builder.add_extension(extension, critical=critical)
         signed = builder.sign(self._key, hashes.SHA256())
-        _refuse(lint_certificate(signed, plan, self._certificate, serving=serving))
+        _refuse(lint_certificate(signed, plan, self._facts, serving=serving))
         return signed.public_bytes(serialization.Encoding.PEM)
 
     def _extensions(self, plan: Plan, key: ec.EllipticCurvePublicKey) -> list[tuple[x509.ExtensionType, bool]]:
         usage = ExtendedKeyUsageOID.CLIENT_AUTH if plan.usage is Usage.CLIENT else ExtendedKeyUsageOID.SERVER_AUTH
-        own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         extensions: list[tuple[x509.ExtensionType, bool]] = [
             (x509.BasicConstraints(ca=False, path_length=None), True),
             (_key_usage(ca=False), True),
             (x509.ExtendedKeyUsage([usage]), False),
             (x509.SubjectKeyIdentifier.from_public_key(key), False),
-            (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), False),
+            (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._own_id), False),
         ]
         alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in plan.dns_names]
         alternatives += [x509.IPAddress(ip_address(address)) for address in plan.ip_addresses]
