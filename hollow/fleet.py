@@ -1,6 +1,7 @@
 """Many hollow clusters in one process, and their kubeconfigs on disk."""
 
 import os
+import re
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
@@ -11,11 +12,13 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.faults import HEALTHY, Faults
-from hollow.objects import Shape
+from hollow.objects import KUBERNETES_VERSION, Shape
 from machinery.errors import InvalidError
 from machinery.identity import cluster_name
 
 PLACEHOLDER = "{name}"
+LAST_PORT = 65535
+_VERSION = re.compile(r"v\d+\.\d+\.\d+([-+][-+.0-9A-Za-z]+)?")
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,6 +37,10 @@ class Fleet:
         """Raises InvalidError for a fleet that cannot be served."""
         for shape in self.shapes:
             cluster_name(shape.name)
+            if not _VERSION.fullmatch(shape.version):
+                raise InvalidError(f'"{shape.version[:80]}" is no version of Kubernetes: use one like {KUBERNETES_VERSION}')
+        if self.port + len(self.shapes) - 1 > LAST_PORT:
+            raise InvalidError(f"{len(self.shapes)} clusters do not fit between port {self.port} and {LAST_PORT}")
         if len(self.shapes) > 1 and PLACEHOLDER not in self.kubeconfig_out:
             raise InvalidError(f"{len(self.shapes)} clusters need as many kubeconfigs: put {PLACEHOLDER} into the file's name")
 

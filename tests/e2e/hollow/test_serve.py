@@ -118,6 +118,8 @@ async def test_a_port_in_use_is_said_in_one_line(tmp_path: Path) -> None:
         (("serve", "--kubeconfig-out", "c", "--count", "2"), "put {name} into the file's name"),
         (("serve", "--kubeconfig-out", "c", "--name", "No Name"), 'cluster name "No Name" is not valid'),
         (("serve", "--kubeconfig-out", "c", "--fault", "tired"), 'no fault is called "tired"'),
+        (("serve", "--kubeconfig-out", "{name}", "--count", "3", "--port", "65534"), "do not fit between port 65534 and 65535"),
+        (("serve", "--kubeconfig-out", "c", "--kubernetes-version", "1.34"), "use one like v1.34.2"),
         (("fault", "--kubeconfig", "/nowhere"), "kubeconfig /nowhere cannot be read"),
     ],
 )
