@@ -1,10 +1,11 @@
-"""What every HubClient promises: a hub in memory, and the gRPC adapter against a hub on a real port."""
+"""What every HubClient promises: a hub in memory, and the gRPC adapter against that hub and against the hub's own door."""
 
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
@@ -18,59 +19,59 @@ from machinery.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from machinery.identity import AddOnName, AgentId, ClusterName, agent_subject
-from machinery.kubeconfig import Credential
+from machinery.identity import AddOnName, agent_subject
 from machinery.pki import build_request, generate_key, key_matches
 from spoke.domain.addon import AddOn, AddOnRegistration
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.hubclient.client import GrpcHubClient
-from spoke.ports import ClientIdentity, Desired, HubAddress, HubClient, HubLostError, HubSession, Loss
+from spoke.ports import Desired, HubClient, HubLostError, HubSession, Loss
 from tests.fakes.hub import MemoryHub
+from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, MemoryRig, Rig, rig_of
 from tests.fakes.stage import until
-from tests.fakes.wire_hub import listen
-
-CLUSTER, AGENT, UID = ClusterName("berlin"), AgentId("abcde"), "uid-of-kube-system"
 
 
 @dataclass
-class Subject:
-    """An adapter and the hub behind it."""
+class Scripted:
+    """A hub in memory whose every answer can be set."""
 
-    hub: MemoryHub
-    address: HubAddress
-    over_the_wire: bool
+    rig: MemoryRig
 
-    def client(self, credential: Credential | None = None) -> HubClient:
-        credential = credential or self.hub.credential()
-        identity = ClientIdentity(credential.chain, credential.key)
-        if self.over_the_wire:
-            return GrpcHubClient(self.address, identity, SystemClock())
-        return self.hub.dial(self.address, identity)
+    @property
+    def hub(self) -> MemoryHub:
+        return self.rig.hub
 
     @asynccontextmanager
     async def joined(self) -> AsyncIterator[HubClient]:
-        """The agent's own client, once its cluster is known."""
-        bootstrap = self.client()
-        await ensure(bootstrap)
-        await bootstrap.close()
-        client = self.client(self.hub.credential(agent_subject(CLUSTER, AGENT)))
-        try:
+        async with joined(self.rig) as client:
             yield client
-        finally:
-            await client.close()
+
+
+@asynccontextmanager
+async def joined(rig: Rig) -> AsyncIterator[HubClient]:
+    """The agent's own client, once its cluster is known."""
+    client = rig.client(await rig.agent())
+    try:
+        yield client
+    finally:
+        await client.close()
+
+
+@pytest.fixture(params=["memory", "grpc", "hub"])
+async def rig(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Rig]:
+    async with rig_of(request.param, tmp_path) as made:
+        yield made
 
 
 @pytest.fixture(params=["memory", "grpc"])
-async def subject(request: pytest.FixtureRequest) -> AsyncIterator[Subject]:
-    hub = MemoryHub(SystemClock())
-    async with listen(hub) as listening:
-        address = HubAddress(f"127.0.0.1:{listening.port}", hub.authority.certificate)
-        yield Subject(hub, address, over_the_wire=request.param == "grpc")
+async def subject(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Scripted]:
+    async with rig_of(request.param, tmp_path) as made:
+        assert isinstance(made, MemoryRig)
+        yield Scripted(made)
 
 
 @pytest.fixture
-async def client(subject: Subject) -> AsyncIterator[HubClient]:
-    made = subject.client()
+async def client(rig: Rig) -> AsyncIterator[HubClient]:
+    """The client of a bootstrap credential."""
+    made = rig.client(await rig.bootstrap())
     yield made
     await made.close()
 
@@ -88,17 +89,16 @@ async def first_desired(session: HubSession) -> Desired:
         return await anext(following)
 
 
-async def test_the_hub_tells_its_id_and_time(subject: Subject, client: HubClient) -> None:
+async def test_the_hub_tells_its_id_and_time(rig: Rig, client: HubClient) -> None:
     info = await client.info()
-    assert info.hub_id == subject.hub.hub_id
-    assert abs(info.time - subject.hub.clock.now()) < timedelta(seconds=5)
-    assert info.trust_bundle == subject.hub.authority.certificate
+    assert info.hub_id == rig.hub_id
+    assert abs(info.time - SystemClock().now()) < timedelta(seconds=5)
+    assert info.trust_bundle == rig.trust
 
 
-async def test_a_cluster_is_created_once(subject: Subject, client: HubClient) -> None:
+async def test_a_cluster_is_created_once(client: HubClient) -> None:
     assert await ensure(client)
     assert not await ensure(client)
-    assert list(subject.hub.clusters) == [CLUSTER]
 
 
 async def test_a_name_of_another_cluster_is_refused(client: HubClient) -> None:
@@ -119,8 +119,7 @@ async def test_an_unreadable_request_is_invalid(client: HubClient) -> None:
         await submit(client, b"nonsense")
 
 
-async def test_a_request_is_followed_from_pending_to_issued(subject: Subject, client: HubClient) -> None:
-    subject.hub.approve = False
+async def test_a_request_is_followed_from_pending_to_issued(rig: Rig, client: HubClient) -> None:
     await ensure(client)
     key = generate_key()
     name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), key))
@@ -129,18 +128,17 @@ async def test_a_request_is_followed_from_pending_to_issued(subject: Subject, cl
         async for state in following:
             states.append(state)
             if state.state == "pending":
-                subject.hub.approve_request(name)
-    assert [state.state for state in states] == ["pending", "issued"]
+                await rig.approve(name)
+    assert [state.state for state in states if state.state != "approved"] == ["pending", "issued"]
     assert key_matches(states[-1].certificate, key)
     assert key_matches(states[-1].recovery_certificate, key)
     assert states[-1].hub_time is not None
 
 
-async def test_a_denial_is_told_with_its_message(subject: Subject, client: HubClient) -> None:
-    subject.hub.approve = False
+async def test_a_denial_is_told_with_its_message(rig: Rig, client: HubClient) -> None:
     await ensure(client)
     name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), generate_key()))
-    subject.hub.deny_request(name, "not ours")
+    await rig.deny(name, "not ours")
     states = [state async for state in client.follow_request(name)]
     assert [(state.state, state.message) for state in states] == [("denied", "not ours")]
 
@@ -150,50 +148,94 @@ async def test_an_unknown_request_is_not_found(client: HubClient) -> None:
         _ = [state async for state in client.follow_request("nothing")]
 
 
-async def test_somebody_elses_request_is_forbidden(subject: Subject, client: HubClient) -> None:
-    await ensure(client)
-    name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), generate_key()))
-    async with subject.joined() as other:
-        with pytest.raises(ForbiddenError):
-            _ = [state async for state in other.follow_request(name)]
-
-
-async def test_a_revoked_credential_is_unauthorized(subject: Subject) -> None:
-    credential = subject.hub.credential()
-    subject.hub.revoked.update(subject.hub.users)
-    client = subject.client(credential)
+async def test_a_revoked_credential_is_unauthorized(rig: Rig) -> None:
+    credential = await rig.bootstrap()
+    await rig.revoke(credential)
+    client = rig.client(credential)
     with pytest.raises(UnauthorizedError):
         await client.info()
     await client.close()
 
 
-async def test_a_hub_that_is_away_is_unavailable(subject: Subject, client: HubClient) -> None:
+async def test_somebody_elses_request_is_forbidden(subject: Scripted) -> None:
+    bootstrap = subject.rig.client(await subject.rig.bootstrap())
+    await ensure(bootstrap)
+    name = await submit(bootstrap, build_request(agent_subject(CLUSTER, AGENT), generate_key()))
+    await bootstrap.close()
+    async with subject.joined() as other:
+        with pytest.raises(ForbiddenError):
+            _ = [state async for state in other.follow_request(name)]
+
+
+async def test_a_hub_that_is_away_is_unavailable(subject: Scripted) -> None:
+    client = subject.rig.client(await subject.rig.bootstrap())
     subject.hub.away = True
     with pytest.raises(UnavailableError):
         await client.info()
+    await client.close()
 
 
-async def test_a_session_tells_what_the_hub_wants(subject: Subject) -> None:
+async def test_a_session_begins_with_what_the_hub_wants_and_its_time(rig: Rig) -> None:
+    async with joined(rig) as client, client.session(UID) as session:
+        desired = await first_desired(session)
+        assert desired.accepted
+        assert desired.lease_duration == timedelta(seconds=60)
+        assert session.beat_interval > timedelta()
+        assert abs(session.hub_time_offset) < timedelta(seconds=5)
+
+
+async def test_addons_are_told_with_their_registrations(subject: Scripted) -> None:
     registration = AddOnRegistration("example.com/signer", "user", ("group",))
     addon = AddOn(AddOnName("logs"), "logging", registrations=(registration,))
     subject.hub.set_addons([addon])
     async with subject.joined() as client, client.session(UID) as session:
-        desired = await first_desired(session)
-        assert desired.accepted
-        assert desired.lease_duration == subject.hub.lease_duration
-        assert desired.addons == (addon,)
-        assert session.beat_interval == subject.hub.beat_interval
-        assert abs(session.hub_time_offset) < timedelta(seconds=5)
+        assert (await first_desired(session)).addons == (addon,)
 
 
-async def test_what_the_hub_wants_is_told_again_when_it_changes(subject: Subject) -> None:
-    async with subject.joined() as client, client.session(UID) as session, aclosing(session.desired()) as following:
+async def test_beats_are_acknowledged_and_reports_get_a_revision(rig: Rig) -> None:
+    report = ClusterReport(conditions=(Condition(AVAILABLE, TRUE, "r", "m"),), complete=True, capacity={"cpu": "4"})
+    async with joined(rig) as client, client.session(UID) as session:
+        await first_desired(session)
+        for verdict in (True, False, None):
+            await session.beat(available=verdict)
+        assert await session.report(report) >= 1
+
+
+async def test_a_new_session_supersedes_the_old_one(rig: Rig) -> None:
+    async with joined(rig) as client, client.session(UID) as old, client.session(UID) as new:
+        ended = await old.ended()
+        assert isinstance(ended, HubLostError)
+        assert ended.loss is Loss.SUPERSEDED
+        await new.beat(available=True)
+
+
+async def test_a_revoked_agent_gets_no_session(rig: Rig) -> None:
+    credential = await rig.agent()
+    await rig.revoke(credential)
+    client = rig.client(credential)
+    with pytest.raises(HubLostError) as revoked:
+        async with client.session(UID):
+            pass
+    assert revoked.value.loss is Loss.UNAUTHENTICATED
+    await client.close()
+
+
+async def test_a_session_of_another_cluster_under_this_name_is_refused(rig: Rig) -> None:
+    async with joined(rig) as client:
+        with pytest.raises(HubLostError) as refused:
+            async with client.session("another-uid"):
+                pass
+    assert refused.value.loss is Loss.REFUSED
+
+
+async def test_what_the_hub_wants_is_told_again_when_it_changes(rig: Rig) -> None:
+    async with joined(rig) as client, client.session(UID) as session, aclosing(session.desired()) as following:
         assert (await anext(following)).accepted
-        subject.hub.set_accepted(CLUSTER, accepted=False)
+        await rig.accept(accepted=False)
         assert not (await anext(following)).accepted
 
 
-async def test_beats_and_reports_are_acknowledged(subject: Subject) -> None:
+async def test_beats_and_reports_are_acknowledged(subject: Scripted) -> None:
     report = ClusterReport(
         conditions=(Condition(AVAILABLE, TRUE, "r", "m"),),
         complete=True,
@@ -214,7 +256,7 @@ async def test_beats_and_reports_are_acknowledged(subject: Subject) -> None:
     assert [name for name, _ in subject.hub.session.addon_reports] == ["logs"]
 
 
-async def test_a_refused_report_raises_the_hubs_reason_and_the_session_goes_on(subject: Subject) -> None:
+async def test_a_refused_report_raises_the_hubs_reason_and_the_session_goes_on(subject: Scripted) -> None:
     async with subject.joined() as client, client.session(UID) as session:
         subject.hub.session.refuse_reports = "Forbidden"
         with pytest.raises(ForbiddenError):
@@ -223,7 +265,7 @@ async def test_a_refused_report_raises_the_hubs_reason_and_the_session_goes_on(s
 
 
 @pytest.mark.parametrize("loss", [Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.UNAUTHENTICATED, Loss.REFUSED, Loss.FORGOTTEN])
-async def test_the_end_of_a_session_is_told_with_its_reason(subject: Subject, loss: Loss) -> None:
+async def test_the_end_of_a_session_is_told_with_its_reason(subject: Scripted, loss: Loss) -> None:
     async with subject.joined() as client, client.session(UID) as session:
         await first_desired(session)
         subject.hub.session.end(HubLostError("that was it", loss))
@@ -238,7 +280,7 @@ async def test_the_end_of_a_session_is_told_with_its_reason(subject: Subject, lo
             await first_desired(session)
 
 
-async def test_a_beat_in_flight_ends_with_the_session(subject: Subject) -> None:
+async def test_a_beat_in_flight_ends_with_the_session(subject: Scripted) -> None:
     subject.hub.silent = True
     async with subject.joined() as client, client.session(UID) as session:
         beat = asyncio.create_task(session.beat(available=True))
@@ -248,15 +290,7 @@ async def test_a_beat_in_flight_ends_with_the_session(subject: Subject) -> None:
             await beat
 
 
-async def test_a_new_session_supersedes_the_old_one(subject: Subject) -> None:
-    async with subject.joined() as client, client.session(UID) as old, client.session(UID) as new:
-        ended = await old.ended()
-        assert isinstance(ended, HubLostError)
-        assert ended.loss is Loss.SUPERSEDED
-        await new.beat(available=True)
-
-
-async def test_a_drain_notice_leaves_the_session_working(subject: Subject) -> None:
+async def test_a_drain_notice_leaves_the_session_working(subject: Scripted) -> None:
     async with subject.joined() as client, client.session(UID) as session:
         await first_desired(session)
         subject.hub.session.drain()
@@ -264,20 +298,7 @@ async def test_a_drain_notice_leaves_the_session_working(subject: Subject) -> No
         await session.beat(available=True)
 
 
-async def test_a_session_is_refused_with_its_reason(subject: Subject) -> None:
-    async with subject.joined() as client:
-        with pytest.raises(HubLostError) as refused:
-            async with client.session("another-uid"):
-                pass
-        assert refused.value.loss is Loss.REFUSED
-        subject.hub.revoked.update(subject.hub.users)
-        with pytest.raises(HubLostError) as revoked:
-            async with client.session(UID):
-                pass
-        assert revoked.value.loss is Loss.UNAUTHENTICATED
-
-
-async def test_a_closed_session_says_goodbye_to_the_hub(subject: Subject) -> None:
+async def test_a_closed_session_says_goodbye_to_the_hub(subject: Scripted) -> None:
     async with subject.joined() as client:
         async with client.session(UID) as session:
             await first_desired(session)

@@ -1,0 +1,139 @@
+"""Hubs behind a HubClient, each with the same few levers: in memory, in memory behind gRPC, and the hub's own door."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Protocol
+
+from hub.services import requests
+from machinery.clock import SystemClock
+from machinery.identity import AgentId, ClusterName, HubId, agent_subject
+from machinery.kubeconfig import Credential
+from machinery.pki import parse_certificate
+from spoke.hubclient.client import GrpcHubClient
+from spoke.ports import ClientIdentity, HubAddress, HubClient
+from tests.fakes.hub import MemoryHub
+from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
+from tests.fakes.wire_hub import listen
+
+CLUSTER, AGENT, UID = ClusterName("berlin"), AgentId("abcde"), "uid-of-kube-system"
+
+
+class Rig(Protocol):
+    """One hub, where nothing is approved and every cluster is accepted by itself."""
+
+    @property
+    def hub_id(self) -> HubId: ...
+    @property
+    def trust(self) -> bytes: ...
+
+    async def bootstrap(self) -> Credential:
+        """A bootstrap credential for CLUSTER."""
+
+    async def agent(self) -> Credential:
+        """The agent's own certificate; its cluster is known and accepted."""
+
+    def client(self, credential: Credential) -> HubClient: ...
+
+    async def approve(self, request: str) -> None: ...
+
+    async def deny(self, request: str, message: str) -> None: ...
+
+    async def accept(self, *, accepted: bool) -> None: ...
+
+    async def revoke(self, credential: Credential) -> None: ...
+
+
+class MemoryRig(Rig):
+    """A MemoryHub, without a network or behind a port."""
+
+    def __init__(self, hub: MemoryHub, address: HubAddress | None = None) -> None:
+        self.hub = hub
+        hub.approve = False
+        self._address = address
+
+    @property
+    def hub_id(self) -> HubId:
+        return self.hub.hub_id
+
+    @property
+    def trust(self) -> bytes:
+        return self.hub.authority.certificate
+
+    async def bootstrap(self) -> Credential:
+        return self.hub.credential()
+
+    async def agent(self) -> Credential:
+        client = self.client(await self.bootstrap())
+        await client.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
+        await client.close()
+        return self.hub.credential(agent_subject(CLUSTER, AGENT))
+
+    def client(self, credential: Credential) -> HubClient:
+        identity = ClientIdentity(credential.chain, credential.key)
+        if self._address is not None:
+            return GrpcHubClient(self._address, identity, SystemClock())
+        return self.hub.dial(HubAddress("nowhere:1", self.trust), identity)
+
+    async def approve(self, request: str) -> None:
+        self.hub.approve_request(request)
+
+    async def deny(self, request: str, message: str) -> None:
+        self.hub.deny_request(request, message)
+
+    async def accept(self, *, accepted: bool) -> None:
+        self.hub.set_accepted(CLUSTER, accepted=accepted)
+
+    async def revoke(self, credential: Credential) -> None:
+        self.hub.revoked.add(parse_certificate(credential.chain).serial)
+
+
+class HubRig(Rig):
+    """The hub's own gRPC door."""
+
+    def __init__(self, stage: RpcStage) -> None:
+        self._stage = stage
+
+    @property
+    def hub_id(self) -> HubId:
+        return self._stage.parts.hub.hub_id
+
+    @property
+    def trust(self) -> bytes:
+        return self._stage.issuer.trust_bundle
+
+    async def bootstrap(self) -> Credential:
+        return await self._stage.bootstrap(CLUSTER)
+
+    async def agent(self) -> Credential:
+        return await self._stage.enrol(CLUSTER, agent=AGENT, uid=UID)
+
+    def client(self, credential: Credential) -> HubClient:
+        address = HubAddress(f"127.0.0.1:{self._stage.door.port}", self.trust)
+        return GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock())
+
+    async def approve(self, request: str) -> None:
+        await self._stage.approve(request)
+
+    async def deny(self, request: str, message: str) -> None:
+        await self._stage.store.run(requests.decide, request, approve=False, reason="Test", message=message, actor=ADMIN)
+
+    async def accept(self, *, accepted: bool) -> None:
+        await self._stage.accept(CLUSTER, accepted=accepted)
+
+    async def revoke(self, credential: Credential) -> None:
+        serial = parse_certificate(credential.chain).serial
+        await self._stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "test"))
+
+
+@asynccontextmanager
+async def rig_of(kind: str, folder: Path) -> AsyncIterator[Rig]:
+    """`memory`, `grpc` or `hub`."""
+    if kind == "hub":
+        async with rpc_stage(folder) as stage:
+            yield HubRig(stage)
+        return
+    hub = MemoryHub(SystemClock())
+    async with listen(hub) as listening:
+        address = HubAddress(f"127.0.0.1:{listening.port}", hub.authority.certificate)
+        yield MemoryRig(hub, address if kind == "grpc" else None)
