@@ -242,6 +242,17 @@ async def test_a_withdrawn_acceptance_stops_the_beats(stage: Stage) -> None:
         await until(lambda: len(stage.hub.session.beats) > beats)
 
 
+async def test_a_lease_that_is_made_shorter_than_the_interval_brings_the_next_beat_forward(stage: Stage) -> None:
+    stage.hub.beat_interval = timedelta(hours=1)
+    stage.hub.lease_duration = timedelta(hours=2)
+    async with stage.running():
+        await until(lambda: is_available(stage) and stage.hub.session.beats)
+        beats = len(stage.hub.session.beats)
+        stage.hub.lease_duration = timedelta(seconds=2)
+        stage.hub.changed()
+        await until(lambda: len(stage.hub.session.beats) > beats)
+
+
 @pytest.mark.parametrize("loss", [Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.REFUSED])
 async def test_a_lost_session_is_followed_by_the_next_with_the_same_credential(stage: Stage, loss: Loss) -> None:
     async with stage.running():
