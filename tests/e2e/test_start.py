@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.e2e.processes import Bench, Program, until
+from machinery.kube.client import KubeClient
+from tests.e2e.processes import CLUSTERS, Bench, Program, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
@@ -165,3 +166,49 @@ async def test_a_second_signal_ends_a_stop_that_takes_its_time(bench: Bench) -> 
 
     await until(stopping, what="the stop has begun")
     assert await hub.stop(signal.SIGTERM) == 1
+
+
+async def test_health_names_its_parts_and_withholds_nothing_that_is_well(bench: Bench) -> None:
+    await bench.hub()
+    async with await KubeClient.from_file(bench.admin) as client:
+        ready = await client.raw("GET", "/readyz?verbose")
+        live = await client.raw("GET", "/livez?verbose")
+    for name in ("ping", "shutdown", "database", "poststarthook/controllers"):
+        assert f"[+]{name} ok" in ready.body.decode()
+    assert "database" not in live.body.decode()
+    assert "shutdown" not in live.body.decode()
+
+
+async def test_while_it_stops_readiness_falls_first_and_everything_is_still_served(bench: Bench) -> None:
+    hub = await bench.hub("--shutdown-delay=2s")
+    async with await KubeClient.from_file(bench.admin) as client:
+        hub.send(signal.SIGTERM)
+
+        async def fallen() -> bool:
+            return (await client.raw("GET", "/readyz")).status == 500
+
+        await until(fallen, what="readiness has fallen", within=2)
+        assert (await client.raw("GET", "/livez")).status == 200
+        assert (await client.get(CLUSTERS))["items"] == []
+    assert await hub.ended(within=10) == 0
+    lines = [json.loads(line) for line in hub.output.splitlines()]
+    told = [line["signal"] for line in lines if line["event"] == "lifecycle signal"]
+    assert told == [
+        "MuxAndDiscoveryComplete",
+        "HasBeenReady",
+        "ShutdownInitiated",
+        "PreShutdownHooksStopped",
+        "AfterShutdownDelayDuration",
+        "NotAcceptingNewRequest",
+        "InFlightRequestsDrained",
+        "HTTPServerStoppedListening",
+    ]
+
+
+async def test_a_database_of_another_hub_is_refused_and_its_agents_are_not_locked_out(bench: Bench) -> None:
+    hub = await bench.hub()
+    await hub.stop()
+    database = {"HUB_DATABASE_URL": f"sqlite:///{bench.data / 'hub.db'}"}
+    other = bench.hub_program(f"--data-dir={bench.folder / 'other'}", name="other", environment=database)
+    assert "whose CA is not in the data directory" in await refused(bench, other)
+    assert not (bench.folder / "other" / "ca.crt").exists()
