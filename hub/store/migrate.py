@@ -1,49 +1,56 @@
-"""Bringing a database's schema up to date, once, whoever else tries at the same time."""
+"""Bringing a database's schema up to date, once, whoever else tries at the same time.
+
+A database that is up to date is known by its version alone: Alembic, 10 MB of it, is loaded only where something is to do.
+"""
 
 from importlib.resources import files
 
-from alembic import command
-from alembic.config import Config
-from alembic.runtime.migration import MigrationContext
-from alembic.script import ScriptDirectory
-from sqlalchemy import Connection, Engine, text
+from sqlalchemy import Connection, Engine, inspect, text
 
 from machinery.errors import InvalidError
 
+HEAD = "0001"
+"""The newest schema that this release knows."""
 ADVISORY_LOCK = 0x6D7573746572
 """PostgreSQL's advisory lock around an upgrade; SQLite's is the write lock of the transaction itself."""
+SCRIPTS = files("hub.store") / "migrations"
 
 
 def upgrade(engine: Engine) -> None:
     """Migrates to the newest schema known here. Raises InvalidError when the database's is newer: nothing is touched."""
-    scripts = ScriptDirectory.from_config(_config())
-    with engine.connect() as connection, connection.begin():
-        if _is_current(connection, scripts):
+    with engine.begin() as connection:
+        if current_version(connection) == HEAD:
             return
-    with engine.connect() as connection, connection.begin():
+    with engine.begin() as connection:
         if connection.dialect.name == "postgresql":
             connection.execute(text("SET LOCAL lock_timeout = '60s'"))
             connection.execute(text("SET LOCAL statement_timeout = '0'"))
             connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": ADVISORY_LOCK})
-        if not _is_current(connection, scripts):
-            config = _config()
-            config.attributes["connection"] = connection
-            command.upgrade(config, "head")
+        version = current_version(connection)
+        if version != HEAD:
+            _migrate(connection, version)
 
 
-def _is_current(connection: Connection, scripts: ScriptDirectory) -> bool:
-    current = MigrationContext.configure(connection).get_current_revision()
-    known = {script.revision for script in scripts.walk_revisions()}
-    if current is not None and current not in known:
-        newest = scripts.get_current_head()
+def current_version(connection: Connection) -> str | None:
+    """The schema's version; None: the database is empty."""
+    if not inspect(connection).has_table("alembic_version"):
+        return None
+    version: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
+    return version
+
+
+def _migrate(connection: Connection, version: str | None) -> None:
+    from alembic import command  # noqa: PLC0415 - see the module
+    from alembic.config import Config  # noqa: PLC0415 - see the module
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - see the module
+
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
+    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
+    if version is not None and version not in known:
         raise InvalidError(
-            f'the database has schema "{current}", which is newer than "{newest}", the newest this release knows: '
+            f'the database has schema "{version}", which is newer than "{HEAD}", the newest this release knows: '
             "run a newer release, or restore a backup that was made before the upgrade"
         )
-    return current == scripts.get_current_head()
-
-
-def _config() -> Config:
-    config = Config()
-    config.set_main_option("script_location", str(files("hub.store") / "migrations").replace("%", "%%"))
-    return config
+    config.attributes["connection"] = connection
+    command.upgrade(config, "head")

@@ -1,19 +1,25 @@
 """The schema: made once, held together with the tables in the code, and never taken over by an older release."""
 
 import asyncio
+import subprocess
+import sys
 from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
 from alembic.autogenerate import compare_metadata
+from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
 from hub.store import SqlStore
 from hub.store.engine import parse_url, writing_engine
-from hub.store.migrate import upgrade
+from hub.store.migrate import HEAD, SCRIPTS, upgrade
 from hub.store.schema import metadata
 from machinery.errors import InvalidError
+
+ROOT = Path(__file__).parents[2]
 
 
 @pytest.fixture
@@ -26,6 +32,23 @@ def test_migrations_make_the_tables_that_the_code_knows(engine: Engine) -> None:
     with engine.connect() as connection:
         assert compare_metadata(MigrationContext.configure(connection), metadata) == []
         assert connection.execute(text("SELECT value, compacted FROM revision")).all() == [(0, 0)]
+    engine.dispose()
+
+
+def test_newest_migration_is_the_one_that_the_code_names() -> None:
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    assert ScriptDirectory.from_config(config).get_heads() == [HEAD]
+
+
+def test_database_that_is_up_to_date_needs_no_alembic(engine: Engine) -> None:
+    upgrade(engine)
+    program = (
+        "import sys; from hub.store.engine import *; from hub.store.migrate import upgrade;"
+        "upgrade(writing_engine(parse_url(sys.argv[1]))); sys.exit('alembic' in sys.modules)"
+    )
+    again = subprocess.run([sys.executable, "-c", program, f"sqlite:///{engine.url.database}"], cwd=ROOT, check=False)
+    assert again.returncode == 0
     engine.dispose()
 
 

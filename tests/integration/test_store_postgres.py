@@ -2,17 +2,22 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
+from sqlalchemy.exc import OperationalError
 
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.domain.credential import CredentialRecord
+from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
+from hub.services import credentials
 from hub.store import SqlStore
 from hub.store.engine import SESSION_TIMEOUT_MS, parse_url, writing_engine
-from machinery.errors import UnavailableError
+from machinery.errors import ForbiddenError, UnavailableError
+from machinery.identity import ClusterName, CredentialId
 from tests.fakes.databases import SqlDatabase
 
 pytestmark = pytest.mark.postgres
@@ -63,6 +68,30 @@ async def test_replicas_that_open_at_once_migrate_once(replicas: tuple[SqlStore,
 async def test_no_update_is_lost_between_replicas(replicas: tuple[SqlStore, SqlStore]) -> None:
     counts = await asyncio.gather(*(store.run(increment) for _ in range(30) for store in replicas))
     assert sorted(counts) == list(range(1, 61))
+
+
+async def test_uses_are_not_overspent_between_replicas(replicas: tuple[SqlStore, SqlStore]) -> None:
+    now = datetime(2026, 1, 1, tzinfo=UTC)
+    record = CredentialRecord(CredentialId("c"), None, 3, now, datetime.max.replace(tzinfo=UTC), "ann")
+    await replicas[0].run(lambda tx: tx.credentials.add(record))
+    admissions = [store.run(credentials.admit, record.id, ClusterName(f"c{n}")) for n in range(20) for store in replicas]
+    outcomes = await asyncio.gather(*admissions, return_exceptions=True)
+    assert {type(outcome) for outcome in outcomes} == {type(None), ForbiddenError}
+    assert await replicas[0].read(lambda tx: tx.credentials.spent(record.id)) == 3
+
+
+async def test_beat_that_was_judged_cannot_be_replaced_before_the_verdict(
+    replicas: tuple[SqlStore, SqlStore], other: Engine
+) -> None:
+    edge = ClusterName("edge")
+    await replicas[0].run(lambda tx: tx.heartbeats.store([Beat(edge, timedelta(), available=True)]))
+
+    def judge(tx: Transaction) -> None:
+        tx.heartbeats.of(edge)
+        with other.begin() as connection, pytest.raises(OperationalError, match="could not obtain lock"):
+            connection.execute(text("SELECT * FROM heartbeats FOR UPDATE NOWAIT"))
+
+    await replicas[0].run(judge)
 
 
 async def test_follower_sees_both_replicas_changes_in_order(replicas: tuple[SqlStore, SqlStore]) -> None:
