@@ -1,0 +1,98 @@
+"""Who a certificate is: by its record, re-checked each time, and no longer once it is revoked."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import pytest
+
+from hub.access import Peers
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.services import certificates
+from machinery import pki
+from machinery.clock import ManualClock
+from machinery.errors import UnauthorizedError
+from machinery.identity import SerialNumber, Subject
+from tests.fakes.memory_store import MemoryStore
+
+
+@dataclass
+class Stage:
+    clock: ManualClock
+    store: MemoryStore
+    peers: Peers
+    certificate: bytes
+    serial: SerialNumber
+
+    async def revoke(self) -> None:
+        await self.store.run(lambda tx: tx.certificates.revoke([self.serial], tx.now, "test"))
+
+
+@pytest.fixture
+async def stage() -> Stage:
+    clock = ManualClock()
+    store, now, key = MemoryStore(clock), clock.now(), pki.generate_key()
+    authority = pki.create_authority(
+        Subject("ca"), pki.generate_key(), pki.random_serial(), now - timedelta(days=1), now + timedelta(days=9)
+    )
+    plan = pki.Plan(Subject("cn"), pki.public_key_of(key), pki.random_serial(), now, now + timedelta(hours=1))
+    record = CertificateRecord(
+        serial=plan.serial,
+        purpose=Purpose.AGENT,
+        user="cn",
+        groups=(),
+        not_before=plan.not_before,
+        not_after=plan.not_after,
+        key_hash=certificates.key_hash(plan.public_key),
+        issued_at=now,
+    )
+    await store.run(lambda tx: tx.certificates.add(record))
+    return Stage(clock, store, Peers(store, clock), authority.sign(plan), plan.serial)
+
+
+async def test_a_recorded_certificate_is_its_record(stage: Stage) -> None:
+    assert (await stage.peers.identify(stage.certificate)).user == "cn"
+
+
+async def test_validity_is_checked_on_every_question(stage: Stage) -> None:
+    await stage.peers.identify(stage.certificate)
+    stage.clock.advance(timedelta(hours=1, seconds=1))
+    with pytest.raises(UnauthorizedError, match="valid from"):
+        await stage.peers.identify(stage.certificate)
+
+
+async def test_a_revocation_is_seen_after_one_poll_and_told(stage: Stage) -> None:
+    told: list[SerialNumber | None] = []
+    stage.peers.listen(told.append)
+    await stage.peers.poll()
+    await stage.peers.identify(stage.certificate)
+    await stage.revoke()
+    assert (await stage.peers.identify(stage.certificate)).user == "cn"
+    await stage.peers.poll()
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        await stage.peers.identify(stage.certificate)
+    await stage.peers.poll()
+    assert told == [stage.serial]
+
+
+async def test_without_polls_nothing_old_is_believed(stage: Stage) -> None:
+    await stage.peers.identify(stage.certificate)
+    await stage.revoke()
+    stage.clock.advance(timedelta(seconds=3))
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        await stage.peers.identify(stage.certificate)
+
+
+async def test_a_certificate_without_a_record_is_nobody(stage: Stage) -> None:
+    now = stage.clock.now()
+    other = pki.create_authority(
+        Subject("ca"), pki.generate_key(), pki.random_serial(), now - timedelta(days=1), now + timedelta(days=9)
+    )
+    for serial in (pki.random_serial(), stage.serial):
+        plan = pki.Plan(Subject("cn"), pki.public_key_of(pki.generate_key()), serial, now, now + timedelta(days=1))
+        with pytest.raises(UnauthorizedError, match="not known"):
+            await stage.peers.identify(other.sign(plan))
+
+
+async def test_what_is_no_certificate_is_nobody(stage: Stage) -> None:
+    with pytest.raises(UnauthorizedError):
+        await stage.peers.identify(b"junk")
