@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = {"join": "bench.join", "heartbeats": "bench.heartbeats", "issuance": "bench.issuance"}
+COMMANDS = {"join": "bench.join", "heartbeats": "bench.heartbeats", "issuance": "bench.issuance", "hubctl": "bench.hubctl"}
 
 
 class Figures(click.Group):

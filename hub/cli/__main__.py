@@ -42,6 +42,12 @@ class LazyGroup(click.Group):
             formatter.write_dl([(name, line) for name, (_, line) in COMMANDS.items()])
 
 
+def _show_version(context: click.Context, _option: click.Parameter, wanted: bool) -> None:  # noqa: FBT001 - click's callback
+    if wanted:
+        click.echo(f"hubctl, version {version()}")
+        context.exit()
+
+
 @click.group(
     cls=LazyGroup,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 110},
@@ -53,7 +59,7 @@ class LazyGroup(click.Group):
     help="The kubeconfig that leads to the hub. Without it: $HUBCTL_KUBECONFIG, $KUBECONFIG, or the admin.kubeconfig of a hub "
     "on this machine.",
 )
-@click.version_option(version(), prog_name="hubctl")
+@click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version.")
 @click.pass_context
 def hubctl(context: click.Context, kubeconfig: str | None) -> None:
     """Look after a fleet: which clusters are there, which may join, how they are.

@@ -12,7 +12,6 @@ from urllib.parse import urlencode, urlsplit
 from hub.cli.failures import CommandError, ConnectionLostError
 from machinery.errors import InvalidError
 from machinery.kubeconfig import Kubeconfig
-from machinery.product import version
 from machinery.tls import client_context
 
 T = TypeVar("T")
@@ -113,7 +112,7 @@ class HubClient:
     def _exchange(
         self, connection: _Connection, method: str, target: str, headers: Mapping[str, str], content: bytes | None = None
     ) -> http.client.HTTPResponse:
-        told = {"User-Agent": f"hubctl/{version()}", **headers}
+        told = {"User-Agent": "hubctl", **headers}
         path = self._server.path.rstrip("/") + target
 
         def ask() -> http.client.HTTPResponse:

@@ -12,7 +12,6 @@ from hub.cli.connection import connected
 from hub.cli.failures import CommandError
 from hub.cli.resources import Resource, resource_named
 from hub.cli.tables import Layout, shown, wants_color
-from hub.cli.watching import Watched, follow
 
 FORMATS = ("table", "wide", "json", "yaml", "name")
 
@@ -82,6 +81,8 @@ def show(client: HubClient, wish: Wish) -> None:
     answer = client.get(wish.path, accept=printer.accept, **wish.query)
     printer.first(answer)
     if wish.watch:
+        from hub.cli.watching import Watched, follow  # noqa: PLC0415 - start-up time
+
         follow(client, Watched(wish.path, wish.query, answer), printer)
 
 
