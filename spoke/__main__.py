@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from spoke.settings import Settings
 
+STOP_WITHIN = 10
+"""Seconds for the agent to leave its session and its secrets in order."""
 DESCRIPTION = """\
 Registers this cluster with a hub and reports its state for as long as it runs.
 
@@ -138,7 +140,7 @@ async def _serve(settings: "Settings") -> None:
         if running.done():
             running.result()
         running.cancel()
-        await asyncio.wait((running,))
+        await asyncio.wait((running,), timeout=STOP_WITHIN)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ from functools import partial
 from typing import TypeVar
 
 import structlog
+from structlog.contextvars import bind_contextvars
 
 from machinery.backoff import Backoff
 from machinery.clock import OffsetClock
@@ -39,7 +40,7 @@ from spoke.slot import Contents, Slot
 T = TypeVar("T")
 
 OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
-BOOTSTRAP_LOOK = timedelta(seconds=1)
+BOOTSTRAP_LOOK = timedelta(seconds=2)
 
 log = structlog.get_logger(__name__)
 
@@ -176,10 +177,13 @@ class SpokeAgent:
         remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
         if bootstrap is not None and bootstrap.cluster_name:
             remembered = (bootstrap.cluster_name, remembered[1])
-        stored = tuple(first or second for first, second in zip(stored_texts(contents), stored_texts(kept), strict=True))
+        mirrored = self._world.directory.read() if self._world.directory is not None else {}
+        places = [stored_texts(place) for place in (contents, kept, mirrored)]
+        cluster, agent = (next(filter(None, texts), "") for texts in zip(*places, strict=True))
         self._names = choose_names(
-            options=(self._options.cluster_name, self._options.agent_id), stored=(stored[0], stored[1]), fresh=remembered
+            options=(self._options.cluster_name, self._options.agent_id), stored=(cluster, agent), fresh=remembered
         )
+        bind_contextvars(cluster=self._names.cluster)  # of this agent's tasks: a process may hold a fleet
         return self._names
 
     def _judge(self, contents: Contents, bootstrap: Connection | None, names: Names) -> Finding | None:

@@ -1,7 +1,6 @@
 """The bootstrap kubeconfig on disk, which others may replace at any time: read, and noticed when it changes."""
 
 import asyncio
-import hashlib
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
@@ -25,11 +24,12 @@ class BootstrapFile:
     def __init__(self, path: Path) -> None:
         self.path = path
 
-    def digest(self) -> str:
-        """Changes with the content; empty while there is no such file."""
+    def signature(self) -> tuple[int, ...]:
+        """Changes when the file is written or replaced; empty while there is none."""
         with suppress(OSError):
-            return hashlib.sha256(self.path.read_bytes()).hexdigest()
-        return ""
+            status = self.path.stat()
+            return status.st_ino, status.st_size, status.st_mtime_ns
+        return ()
 
     def read(self) -> Connection:
         """Raises InvalidError, with what is missing and what to do."""
@@ -48,7 +48,7 @@ class BootstrapWatch:
 
     def __init__(self, file: BootstrapFile) -> None:
         self.file = file
-        self._digest = ""
+        self._signature: tuple[int, ...] = ()
         self._changed = asyncio.Event()
 
     @property
@@ -58,11 +58,11 @@ class BootstrapWatch:
     def settle(self) -> None:
         """The file as it is now is known."""
         self._changed.clear()
-        self._digest = self.file.digest()
+        self._signature = self.file.signature()
 
     def look(self) -> None:
         """To be called now and then."""
-        if self.file.digest() != self._digest:
+        if self.file.signature() != self._signature:
             self._changed.set()
 
     async def rest(self, delay: timedelta) -> None:

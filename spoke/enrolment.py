@@ -295,5 +295,6 @@ async def _decision(states: AsyncGenerator[RequestState, None], name: str) -> Re
                 )
             if state.state != waiting:
                 waiting = state.state
-                log.info("request.waiting", request=name, state=state.state)
+                how = {"next": f"hubctl certificate approve {name}"} if waiting == "pending" else {}
+                log.info("request.waiting", request=name, state=waiting, **how)
     raise UnavailableError(f'the hub stopped telling about the certificate signing request "{name}"')

@@ -435,3 +435,12 @@ async def test_an_agent_whose_own_clock_says_expired_still_asks_the_hub(stage: S
     async with stage.running():
         await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2)
     assert len(stage.hub.issued) == 1
+
+
+async def test_a_deleted_secret_costs_a_new_certificate_and_not_the_clusters_name(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    await stage.secrets.delete(OWNER)
+    async with stage.running():
+        await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
+    assert len(stage.hub.clusters) == 1

@@ -1,0 +1,73 @@
+"""From a gRPC status back to what the hub meant."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+import grpc
+import pytest
+from grpc import aio
+
+from machinery.errors import (
+    BY_REASON,
+    ConflictError,
+    DeadlineError,
+    ForbiddenError,
+    InvalidError,
+    MusterError,
+    NotFoundError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from spoke.hubclient.errors import to_error, to_loss
+from spoke.ports import Loss
+
+Code = grpc.StatusCode
+
+
+def status(code: grpc.StatusCode, **trailing: str) -> aio.AioRpcError:
+    return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*trailing.items()), details="said")
+
+
+@pytest.mark.parametrize("reason", sorted(BY_REASON))
+def test_the_reason_decides_whatever_the_code_is(reason: str) -> None:
+    error = to_error(status(Code.UNKNOWN, reason=reason))
+    assert type(error) is BY_REASON[reason]
+    assert error.message == "said"
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    code: grpc.StatusCode
+    error: type[MusterError]
+    loss: Loss
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Row(Code.UNAUTHENTICATED, UnauthorizedError, Loss.UNAUTHENTICATED),
+        Row(Code.PERMISSION_DENIED, ForbiddenError, Loss.REFUSED),
+        Row(Code.NOT_FOUND, NotFoundError, Loss.FORGOTTEN),
+        Row(Code.ABORTED, ConflictError, Loss.SUPERSEDED),
+        Row(Code.INVALID_ARGUMENT, InvalidError, Loss.REFUSED),
+        Row(Code.RESOURCE_EXHAUSTED, TooManyRequestsError, Loss.REFUSED),
+        Row(Code.DEADLINE_EXCEEDED, DeadlineError, Loss.UNREACHABLE),
+        Row(Code.UNAVAILABLE, UnavailableError, Loss.UNREACHABLE),
+        Row(Code.CANCELLED, UnavailableError, Loss.UNREACHABLE),
+        Row(Code.INTERNAL, UnavailableError, Loss.UNREACHABLE),
+        Row(Code.UNKNOWN, UnavailableError, Loss.UNREACHABLE),
+        Row(Code.UNIMPLEMENTED, UnavailableError, Loss.UNREACHABLE),
+    ],
+    ids=lambda row: row.code.name,
+)
+def test_without_a_reason_the_code_decides_and_what_is_unclear_is_tried_again(row: Row) -> None:
+    assert type(to_error(status(row.code, reason="NoSuchReason"))) is row.error
+    assert to_loss(status(row.code)).loss is row.loss
+
+
+def test_a_pause_that_the_hub_asks_for_is_kept() -> None:
+    trailing = {"grpc-retry-pushback-ms": "1500"}
+    assert to_error(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
+    assert to_loss(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
+    assert to_loss(status(Code.UNAVAILABLE, **{"grpc-retry-pushback-ms": "soon"})).retry_after is None
