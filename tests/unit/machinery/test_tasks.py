@@ -75,3 +75,34 @@ async def test_an_error_of_the_body_is_not_covered() -> None:
         async with GuardedTasks("hub") as tasks:
             tasks.start("loop", forever())
             raise ValueError("mine")
+
+
+async def test_a_service_that_stops_in_its_own_order_is_told_and_not_cancelled() -> None:
+    told: list[TaskEndedError] = []
+    ended = asyncio.Event()
+
+    def on_end(error: TaskEndedError) -> None:
+        told.append(error)
+        ended.set()
+
+    async with GuardedTasks("hub", on_end=on_end) as tasks:
+        tasks.start("loop", failing())
+        other = tasks.start("other", forever())
+        async with asyncio.timeout(5):
+            await ended.wait()
+        assert not other.done()
+    assert [error.task for error in told] == ["hub/loop"]
+    assert other.cancelled()
+
+
+async def test_a_task_that_fails_while_it_is_stopped_is_no_news() -> None:
+    async def stubborn() -> None:
+        try:
+            await forever()
+        finally:
+            raise RuntimeError("broken on the way out")
+
+    async with GuardedTasks("hub") as tasks:
+        tasks.start("loop", stubborn())
+        await asyncio.sleep(0)
+    assert tasks.ended is None
