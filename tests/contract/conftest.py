@@ -13,10 +13,10 @@ STORES = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgre
 
 
 @pytest.fixture(scope="session")
-def postgres_url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def postgres_url() -> Iterator[str]:
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
 
-    with postgres_server(tmp_path_factory.mktemp("pg")) as url:
+    with postgres_server() as url:
         yield url
 
 

@@ -156,7 +156,7 @@ async def test_three_clusters_join_at_once(bench: Bench) -> None:
 
 @pytest.mark.postgres
 async def test_a_cluster_joins_a_hub_on_postgresql_and_survives_its_crash(bench: Bench) -> None:
-    with postgres_server(bench.folder / "postgres") as url:
+    with postgres_server() as url:
         hub = await bench.hub("--auto-approve=*", environment={"HUB_DATABASE_URL": url})
         await bench.spoke("c1")
         before = await bench.available("c1")

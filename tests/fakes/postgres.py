@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 with warnings.catch_warnings():
     warnings.simplefilter("ignore")  # it looks for a runtime directory of the user, which a CI job has not got
@@ -11,10 +12,14 @@ with warnings.catch_warnings():
 
 
 @contextmanager
-def postgres_server(directory: Path) -> Iterator[str]:
-    """The URL of a fresh server's database. Tests that use it bear the marker `postgres`."""
-    running = get_server(directory, cleanup_mode="delete")
-    try:
-        yield running.get_uri()
-    finally:
-        running.cleanup()
+def postgres_server() -> Iterator[str]:
+    """The URL of a fresh server's database. Tests that use it bear the marker `postgres`.
+
+    Its directory is not pytest's: the server runs as a user of its own, and every pytest that starts shuts others out of that.
+    """
+    with TemporaryDirectory(prefix="muster-postgres-", ignore_cleanup_errors=True) as directory:
+        running = get_server(Path(directory, "data"), cleanup_mode="delete")
+        try:
+            yield running.get_uri()
+        finally:
+            running.cleanup()

@@ -29,10 +29,10 @@ END_OTHERS = text("""
 
 
 @pytest.fixture(scope="module")
-def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+def url() -> Iterator[str]:
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
 
-    with postgres_server(tmp_path_factory.mktemp("pg")) as server:
+    with postgres_server() as server:
         yield server
 
 
