@@ -1,6 +1,7 @@
 """From what is asked of an object or a collection to the function that answers it."""
 
 from collections.abc import Sequence
+from datetime import timedelta
 
 from aiohttp import web
 
@@ -24,13 +25,23 @@ NO_SUCH_METHOD = "the server does not allow this method on the requested resourc
 class ObjectRoutes:
     """Routes to get, list, watch and the writes of every resource."""
 
-    def __init__(self, groups: Sequence[Group], storage: Storage, clock: Clock, mutations: Mutations, watches: Watches) -> None:
+    def __init__(
+        self,
+        groups: Sequence[Group],
+        storage: Storage,
+        clock: Clock,
+        *,
+        mutations: Mutations,
+        watches: Watches,
+        patience: timedelta,
+    ) -> None:
         self._groups = {group.name: group for group in groups}
         self._resources = {(group.name, resource.name): resource for group in groups for resource in group.resources}
         self._storage = storage
         self._clock = clock
         self._mutations = mutations
         self._watches = watches
+        self._patience = patience
 
     async def answer(self, request: web.Request, asked: Attributes, actor: Actor) -> web.StreamResponse:
         """The answer to one request about objects. Raises MusterError."""
@@ -41,7 +52,7 @@ class ObjectRoutes:
             return no_such_page()
         form = negotiate(request.headers.get("Accept", ""), pretty=is_true(request.query.get("pretty", "")))
         storage = resource.storage or self._storage
-        call = Call(request, asked, resource, storage, self._clock, form, _versions(resource)[asked.version])
+        call = Call(request, asked, resource, storage, self._clock, form, _versions(resource)[asked.version], self._patience)
         if asked.subresource:
             return await self._part(call, actor)
         return await self._whole(call, actor)

@@ -2,6 +2,7 @@
 
 import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 import msgspec
@@ -18,9 +19,6 @@ from machinery.apiserver.tables import TableWriter, partial
 from machinery.clock import Clock
 from machinery.errors import ExpiredError, MusterError
 
-FRESH_WITHIN = 3.0
-"""How long a read waits for a revision that is not visible yet."""
-
 
 @dataclass(frozen=True, slots=True)
 class Call:
@@ -33,6 +31,8 @@ class Call:
     clock: Clock
     form: Form
     version: Version | None = None
+    patience: timedelta = timedelta(seconds=3)
+    """How long a read waits for a revision that is not visible yet."""
 
     @property
     def key(self) -> Key:
@@ -58,20 +58,20 @@ class Call:
         return TableWriter(self.resource, self.clock, self.form, self.request.query.get("includeObject", ""))
 
 
-async def fresh(storage: Storage, wanted: int | None) -> None:
+async def fresh(call: Call, wanted: int | None) -> None:
     """Waits until `wanted` is visible. Raises DeadlineError when it does not come soon."""
     if not wanted:
         return
     try:
-        async with asyncio.timeout(FRESH_WITHIN):
-            await storage.wait_for(wanted)
+        async with asyncio.timeout(call.patience.total_seconds()):
+            await call.storage.wait_for(wanted)
     except TimeoutError:
-        raise too_new(wanted, await storage.revision()) from None
+        raise too_new(wanted, await call.storage.revision()) from None
 
 
 async def get(call: Call) -> web.Response:
     """One object."""
-    await fresh(call.storage, revision(call.request.query.get("resourceVersion", "")))
+    await fresh(call, revision(call.request.query.get("resourceVersion", "")))
     try:
         stored = await call.storage.get(call.resource.key, call.key)
     except MusterError as error:
@@ -103,7 +103,7 @@ async def list_(call: Call) -> web.Response:
 
 async def list_page(call: Call, options: ListOptions) -> Page:
     """The page that the options ask for. Raises ExpiredError, DeadlineError."""
-    await fresh(call.storage, options.revision)
+    await fresh(call, options.revision)
     try:
         return await call.storage.list(
             call.resource.key, options.selection, limit=options.limit, after=options.after, at=options.at

@@ -45,6 +45,8 @@ class Limits:
     request: timedelta = timedelta(seconds=60)
     watch: timedelta = timedelta(seconds=1800)
     bookmark: timedelta = timedelta(seconds=30)
+    fresh: timedelta = timedelta(seconds=3)
+    """How long a read waits for a revision that is not visible yet."""
     body: int = BODY_LIMIT
 
 
@@ -72,7 +74,9 @@ class ApiServer:
         self._authorizer = authorizer
         self._watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
         mutations = Mutations(body_limit=self._limits.body, namespaces=namespaces or _namespace_objects(groups, storage))
-        self._objects = ObjectRoutes(groups, storage, clock, mutations, self._watches)
+        self._objects = ObjectRoutes(
+            groups, storage, clock, mutations=mutations, watches=self._watches, patience=self._limits.fresh
+        )
         self._site = Site(groups, version=version, checks=checks, clock=clock)
 
     @property

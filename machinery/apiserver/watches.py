@@ -22,7 +22,7 @@ from machinery.apiserver.reads import Call, fresh
 from machinery.apiserver.refusals import InternalError, status_document
 from machinery.apiserver.storage import Event, EventType, Stored
 from machinery.apiserver.tables import TableWriter, partial
-from machinery.errors import MusterError, NotAcceptableError
+from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError
 
 INITIAL_END = "k8s.io/initial-events-end"
 
@@ -97,6 +97,14 @@ async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Li
         await response.write(_line("ERROR", msgspec.json.encode(status_document(InternalError()))))
 
 
+async def _check_place(call: Call, after: int) -> None:
+    """Raises ExpiredError, so that the client lists anew: a place that is not reached soon is of another history."""
+    try:
+        await fresh(call, after)
+    except DeadlineError as error:
+        raise ExpiredError(f"too large resource version: {after}; the objects must be listed again") from error
+
+
 def _line(kind: str, document: bytes) -> bytes:
     return b'{"type":"' + kind.encode() + b'","object":' + document + b"}\n"
 
@@ -117,7 +125,7 @@ class _Lines:
         storage, resource, options = self._call.storage, self._call.resource, self._options
         after = options.revision or 0
         if options.initial:
-            await fresh(storage, options.revision)
+            await fresh(self._call, options.revision)
             page = await storage.list(resource.key, options.selection)
             after = page.revision
             for stored in page.items:
@@ -126,6 +134,8 @@ class _Lines:
                 yield self._bookmark_line(after, {INITIAL_END: "true"})
         elif not options.revision:
             after = await storage.revision()
+        else:
+            await _check_place(self._call, after)
         async with storage.watch(resource.key, options.selection, after=after) as events:
             async for event in events:
                 if isinstance(event, Event):

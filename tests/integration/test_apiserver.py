@@ -372,6 +372,14 @@ async def test_a_fault_in_a_watch_is_told_as_an_event() -> None:
     assert [(event["type"], event["object"]["reason"]) for event in events] == [("ERROR", "InternalError")]
 
 
+async def test_a_watch_from_another_history_is_sent_back_to_list() -> None:
+    limits = Limits(fresh=timedelta(milliseconds=50))
+    async with running(limits=limits) as client, watching(client, "&resourceVersion=1000") as read:
+        event = await read()
+
+    assert (event["type"], event["object"]["reason"]) == ("ERROR", "Expired")
+
+
 async def test_pages_and_the_watch_after_them_miss_nothing(client: Client) -> None:
     for name in ("a", "b", "c"):
         await client.thing(name)
