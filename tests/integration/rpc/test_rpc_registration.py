@@ -67,7 +67,9 @@ async def test_a_request_is_followed_from_pending_to_issued(stage: RpcStage) -> 
         await stage.join(stub, "edge1")
         name = (await stub.SubmitRequest(asked("edge1", csr("edge1", key=key)))).name
         following = stub.FollowRequest(wire.FollowRequestRequest(name=name))
-        assert (await following.read()).state == Response.STATE_PENDING
+        first = await following.read()
+        assert isinstance(first, Response)
+        assert first.state == Response.STATE_PENDING
         await stage.accept("edge1")
         await stage.approve(name)
         states = [answer async for answer in reading(following)]

@@ -27,7 +27,7 @@ def pem(der: bytes) -> bytes:
 def signed_by(key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey | ed25519.Ed25519PrivateKey) -> bytes:
     algorithm = None if isinstance(key, ed25519.Ed25519PrivateKey) else hashes.SHA256()
     name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "cn")])
-    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, algorithm)  # type: ignore[arg-type]
+    request = x509.CertificateSigningRequestBuilder().subject_name(name).sign(key, algorithm)
     return request.public_bytes(serialization.Encoding.PEM)
 
 
