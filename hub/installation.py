@@ -15,7 +15,7 @@ import structlog
 
 from hub.domain.certificate import Lifetimes
 from hub.issuer import LocalIssuer
-from hub.issuer.local import CA_CERTIFICATE
+from hub.issuer.local import CA_CERTIFICATE, CA_KEY
 from hub.ports import Issuer, Store, Transaction
 from hub.services import operators
 from hub.settings import Address, Settings
@@ -103,6 +103,8 @@ async def keep_authority(directory: DataDirectory, store: Store, lifetimes: Life
             f"the database belongs to a hub whose CA is not in the data directory {directory.path}: "
             "start it with that hub's data directory, or restore ca.crt and ca.key from a backup"
         )
+    if known is None:
+        _set_aside_half(directory)
     issuer = LocalIssuer.open(directory.path, lifetimes, now)
     here = pki.parse_certificate(issuer.trust_bundle).key_hash
     if known is None:
@@ -113,6 +115,13 @@ async def keep_authority(directory: DataDirectory, store: Store, lifetimes: Life
             "start it with that hub's data directory, or with another database"
         )
     return issuer
+
+
+def _set_aside_half(directory: DataDirectory) -> None:
+    """A first start that was cut off can leave a key without its certificate. No database knows it: it has signed nothing."""
+    if directory.read(CA_CERTIFICATE) is None and directory.read(CA_KEY) is not None:
+        directory.rename(CA_KEY, f"{CA_KEY}.unused")
+        log.warning("the first start was cut off: the CA is made again", kept=f"{CA_KEY}.unused")
 
 
 def _authority(tx: Transaction) -> str | None:

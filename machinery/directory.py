@@ -76,6 +76,13 @@ class DataDirectory:
             raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
         return path
 
+    def rename(self, name: str, new: str) -> None:
+        """Raises UnavailableError."""
+        try:
+            (self.path / name).replace(self.path / new)
+        except OSError as error:
+            raise UnavailableError(f"{self.path / name} cannot be renamed: {error.strerror}") from error
+
     def _create(self) -> None:
         try:
             self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)

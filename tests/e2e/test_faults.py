@@ -192,6 +192,19 @@ async def test_a_full_disk_refuses_what_is_new_keeps_what_is_there_and_ends_with
     await bench.available("c1")
 
 
+@pytest.mark.parametrize("made", ["hub.db-wal", "ca.key", "ca.crt", "admin.kubeconfig"])
+async def test_a_first_start_that_is_killed_at_any_moment_is_made_good_by_the_next(bench: Bench, made: str) -> None:
+    hub = bench.hub_program("--auto-approve=*")
+    await hub.start()
+    while not (bench.data / made).exists() and hub.running:  # noqa: ASYNC110 - a file tells nobody that it has come
+        await asyncio.sleep(0.001)
+    await hub.kill()
+    await hub.start()
+    await bench.ready(hub)
+    assert await hub.stop() == 0
+    assert "Traceback" not in hub.output
+
+
 def secret_lines(*files: Path) -> set[str]:
     """What stands between the first and the last line of PEM keys."""
     return {line for file in files for line in file.read_text().splitlines()[1:-1]}

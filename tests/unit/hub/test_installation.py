@@ -135,3 +135,19 @@ async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path
         LocalIssuer.open(other.path, LIFETIMES, world.clock.now())
         with pytest.raises(InvalidError, match="is not the one of the database's hub"):
             await keep_authority(other, world.store, LIFETIMES, world.clock.now())
+
+
+async def test_a_first_start_that_was_cut_off_is_made_again_and_its_key_is_kept(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with DataDirectory(tmp_path, "hub") as directory:
+        directory.write("ca.key", b"half")
+        await keep_authority(directory, MemoryStore(clock), LIFETIMES, clock.now())
+        assert directory.read("ca.key.unused") == b"half"
+        assert directory.read("ca.crt")
+
+
+async def test_half_a_ca_of_a_hub_that_has_served_is_not_made_again(world: World) -> None:
+    await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
+    (world.directory.path / "ca.key").unlink()
+    with pytest.raises(InvalidError, match="restore it from a backup"):
+        await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
