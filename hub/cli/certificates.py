@@ -25,7 +25,7 @@ def certificate() -> None:
     """
 
 
-@certificate.command()
+@certificate.command(short_help="Approve requests.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @connected
 def approve(client: HubClient, names: tuple[str, ...]) -> None:
@@ -33,7 +33,7 @@ def approve(client: HubClient, names: tuple[str, ...]) -> None:
     _decide_all(client, names, "Approved")
 
 
-@certificate.command()
+@certificate.command(short_help="Deny requests.")
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
 @connected
 def deny(client: HubClient, names: tuple[str, ...]) -> None:

@@ -10,6 +10,7 @@ from machinery.apiserver.tables import AGE
 TEXT: dict[str, Any] = {"type": "string"}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
 POSITIVE: dict[str, Any] = {"type": "integer", "format": "int32", "minimum": 1}
+A_YEAR = 365 * 24 * 3600
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "description": "BootstrapCredential lets a cluster join. The private key never leaves its creator: "
@@ -28,6 +29,7 @@ SCHEMA: dict[str, Any] = {
                 "uses": {**POSITIVE, "description": "How many cluster names may be admitted; absent: as many as come."},
                 "expirationSeconds": {
                     **POSITIVE,
+                    "maximum": A_YEAR,
                     "description": "How long the credential is valid; absent: the hub's default.",
                 },
             },

@@ -197,6 +197,15 @@ async def test_wrong_words_are_refused_before_the_hub_is_asked(
     assert "there is no" in (await hub.hubctl("get", "bootstrap-credentials")).err
 
 
+async def test_a_credential_for_longer_than_a_year_is_refused_by_field(hub: HubUnderTest, tmp_path: Path) -> None:
+    file = tmp_path / "edge1.kubeconfig"
+    refused = await hub.hubctl(
+        *("create", "bootstrap-kubeconfig", "--cluster", "edge1", "-o", str(file), "--allow-loopback", "--expires", "366d")
+    )
+    assert (refused.code, "spec.expirationSeconds" in refused.err) == (1, True), refused.err
+    assert half_written(tmp_path) == []
+
+
 async def test_no_key_is_ever_shown(hub: HubUnderTest, tmp_path: Path) -> None:
     """The canary: a part of every private key that is around, looked for in all that hubctl and the hub say."""
     file = tmp_path / "edge1.kubeconfig"
