@@ -1,13 +1,19 @@
 """The resources of a hollow cluster, with the rules and table columns that a real API server has for them."""
 
+from dataclasses import replace
+
 from hollow.kinds.claim import CLUSTER_CLAIM
-from hollow.kinds.event import EVENT
-from hollow.kinds.keyed import CONFIG_MAP, SECRET
-from hollow.kinds.lease import LEASE
-from hollow.kinds.namespace import NAMESPACE
 from hollow.kinds.node import NODE
 from hollow.kinds.pod import POD
+from machinery.apiserver.kinds import core
+from machinery.apiserver.kinds.coordination import LEASE
+from machinery.apiserver.kinds.core import CONFIG_MAP
+from machinery.apiserver.kinds.events import EVENT
+from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import Group
+
+NAMESPACE = replace(core.NAMESPACE, held=lambda _document: False, prepare_delete=None)
+"""Gone at once when it is deleted: the storage takes its content with it."""
 
 GROUPS = (
     Group("", (CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET)),

@@ -43,7 +43,8 @@ class Write:
 
     def known(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """The document in the stored version without unknown fields. Raises BadRequestError when they are refused."""
-        kept, unknown = pruned(self.schema, document)
+        given = document if self.resource.custom else {name: _without_nulls(part) for name, part in document.items()}
+        kept, unknown = pruned(self.schema, given)
         self.warnings = [f'unknown field "{path}"' for path in unknown] if self.validation == "Warn" else []
         if unknown and self.validation == "Strict":
             listed = ", ".join(f'unknown field "{path}"' for path in unknown)
@@ -147,6 +148,13 @@ class Write:
     def _check(self, causes: list[Cause], name: str) -> None:
         if causes:
             raise invalid(self.resource, name, causes)
+
+
+def _without_nulls(value: Any) -> Any:
+    """What typed decoding makes of it: null is absent."""
+    if isinstance(value, dict):
+        return {name: _without_nulls(part) for name, part in value.items() if part is not None}
+    return [_without_nulls(part) for part in value] if isinstance(value, list) else value
 
 
 def _content(document: Document) -> dict[str, Any]:

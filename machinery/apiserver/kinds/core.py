@@ -3,11 +3,12 @@
 Secrets and Events stand in their own modules.
 """
 
+from collections.abc import Mapping
 from datetime import datetime
 from typing import Any
 
 from machinery.apiserver.metadata import dns_label
-from machinery.apiserver.refusals import invalid_value
+from machinery.apiserver.refusals import invalid_value, too_long
 from machinery.apiserver.resource import STATUS, Column, Resource, Row
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.tables import AGE
@@ -18,6 +19,10 @@ TEXT: dict[str, Any] = {"type": "string"}
 TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
 BYTES: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string", "format": "byte", "nullable": True}}
 NAMESPACE_FINALIZER = "kubernetes"
+LARGEST = 1024 * 1024
+"""What a secret or a config map may hold, in bytes."""
+_MAX_KEY = 253
+_KEY_LETTERS = frozenset("-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
 def _new_namespace(new: Document, _actor: Actor, _now: datetime) -> Document:
@@ -72,7 +77,14 @@ NAMESPACE = Resource(
 
 
 def _config_map_violations(new: Document, old: Document | None) -> list[Cause]:
-    return [*key_violations(new, "data"), *key_violations(new, "binaryData"), *immutable_violations(new, old)]
+    causes = [*key_violations(new, "data"), *key_violations(new, "binaryData"), *immutable_violations(new, old)]
+    size = sum(len(text.encode()) for text in new.get("data", {}).values()) + encoded_size(new.get("binaryData", {}))
+    return [*causes, *((too_long("", LARGEST),) if size > LARGEST else ())]
+
+
+def encoded_size(values: Mapping[str, str]) -> int:
+    """How many bytes stand behind base64 values."""
+    return sum(len(text) * 3 // 4 for text in values.values())
 
 
 def key_violations(new: Document, part: str) -> list[Cause]:
@@ -81,9 +93,9 @@ def key_violations(new: Document, part: str) -> list[Cause]:
         "a valid config key must consist of alphanumeric characters, '-', '_' or '.' (e.g. 'key.name',  or 'KEY_NAME',  or "
         "'key-name', regex used for validation is '[-._a-zA-Z0-9]+')"
     )
-    allowed = set("-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
     keys = new.get(part) or {}
-    return [invalid_value(f"{part}[{key}]", key, rule) for key in keys if not key or len(key) > 253 or set(key) - allowed]  # noqa: PLR2004 - Kubernetes' limit
+    wrong = [key for key in keys if key in ("", ".", "..") or len(key) > _MAX_KEY or set(key) - _KEY_LETTERS]
+    return [invalid_value(f"{part}[{key}]", key, rule) for key in wrong]
 
 
 def immutable_violations(new: Document, old: Document | None) -> list[Cause]:

@@ -3,8 +3,8 @@
 import base64
 from datetime import datetime
 
-from machinery.apiserver.kinds.core import BYTES, TEXT, TEXTS, immutable_violations, key_violations
-from machinery.apiserver.refusals import invalid_value
+from machinery.apiserver.kinds.core import BYTES, LARGEST, TEXT, TEXTS, encoded_size, immutable_violations, key_violations
+from machinery.apiserver.refusals import invalid_value, too_long
 from machinery.apiserver.resource import Column, Resource
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.tables import AGE
@@ -35,6 +35,8 @@ def _changed_secret(new: Document, old: Document, _actor: Actor, _now: datetime)
 
 def _violations(new: Document, old: Document | None) -> list[Cause]:
     causes = [*key_violations(new, "data"), *immutable_violations(new, old)]
+    if encoded_size(new.get("data", {})) > LARGEST:
+        causes.append(too_long("data", LARGEST))
     if old is not None and new.get("type") != old.get("type"):
         causes.append(invalid_value("type", new.get("type"), "field is immutable"))
     return causes

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.kinds.coordination import LEASE
-from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
+from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, NAMESPACE
 from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Actor
@@ -79,3 +79,28 @@ def test_a_lease_is_never_overwritten_blindly() -> None:
     with pytest.raises(InvalidError, match="must be specified for an update"):
         write(LEASE).changed(blind, old)
     assert write(CONFIG_MAP).changed(created(CONFIG_MAP), created(CONFIG_MAP)) is not None
+
+
+def test_null_is_absent_in_a_builtin_kind() -> None:
+    secret = created(SECRET, data=None, stringData={"a": "1"}, type=None, immutable=None)
+
+    assert (secret["data"], secret["type"]) == ({"a": "MQ=="}, "Opaque")
+    assert "immutable" not in secret
+    assert created(LEASE, spec={"holderIdentity": None, "renewTime": None})["spec"] == {}
+
+
+@pytest.mark.parametrize(
+    ("resource", "parts"),
+    [(CONFIG_MAP, {"data": {"a": "x" * (LARGEST + 1)}}), (SECRET, {"stringData": {"a": "x" * (LARGEST + 1)}})],
+    ids=["config map", "secret"],
+)
+def test_what_is_too_large_is_refused(resource: Resource, parts: dict[str, Any]) -> None:
+    with pytest.raises(InvalidError, match="Too long"):
+        created(resource, **parts)
+
+
+@pytest.mark.parametrize("key", ["", ".", "..", "a/b", "x" * 254])
+def test_a_key_is_a_file_name(key: str) -> None:
+    for resource in (SECRET, CONFIG_MAP):
+        with pytest.raises(InvalidError, match="a valid config key"):
+            created(resource, data={key: "MQ=="})
