@@ -47,10 +47,6 @@ MIN_DURATION = timedelta(minutes=10)
 MAX_PENDING = 20
 """Undecided requests of one cluster."""
 
-PHASE_FIELD = "hub.phase"
-FINGERPRINT_FIELD = "hub.fingerprint"
-"""Selectable for the hub itself: who asked for what, so that the same question finds the same request."""
-
 
 @dataclass(frozen=True, slots=True)
 class AddOnRequest:
@@ -280,8 +276,4 @@ def finished_at(request: Document) -> datetime | None:
 
 def selectable(request: Document) -> dict[str, str]:
     """The fields that requests can be found by."""
-    return {
-        "spec.signerName": str(doc.mapping(request, "spec").get("signerName") or ""),
-        PHASE_FIELD: str(phase(request)),
-        FINGERPRINT_FIELD: fingerprint(request),
-    }
+    return {"spec.signerName": str(doc.mapping(request, "spec").get("signerName") or "")}

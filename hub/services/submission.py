@@ -33,9 +33,8 @@ def submit(tx: Transaction, submission: Submission) -> str:
     rules.check_subject(facts, expected, dns_names)
     rules.check_key_is_new(submission.cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     document = rules.submitted_document(submission, _new_name(submission))
-    if earlier := _earlier(tx, document):
+    if earlier := _earlier(tx, document, submission.cluster):
         return earlier
-    _check_flood(tx, submission)
     request_objects.write(tx, document, None, submission.requester.user)
     return doc.name(document)
 
@@ -82,22 +81,21 @@ def registered(tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: 
     return subject, addons.alternative_names(addon)
 
 
-def _earlier(tx: Transaction, document: dict[str, Any]) -> str | None:
-    asked = Requirement(rules.FINGERPRINT_FIELD, Operator.EQUALS, (rules.fingerprint(document),))
-    found = tx.objects.find(REQUESTS, Query(fields=(asked,), limit=1)).items
-    return found[0].key.name if found else None
-
-
-def _check_flood(tx: Transaction, submission: Submission) -> None:
-    of_cluster = Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (submission.cluster,))
-    pending = Requirement(rules.PHASE_FIELD, Operator.EQUALS, (RequestPhase.PENDING,))
-    query = Query(labels=(of_cluster,), fields=(pending,), limit=rules.MAX_PENDING)
-    if len(tx.objects.find(REQUESTS, query).items) >= rules.MAX_PENDING:
+def _earlier(tx: Transaction, document: dict[str, Any], cluster: ClusterName) -> str | None:
+    """The same question asked before. Raises TooManyRequestsError when it is a new one, and too many wait for a decision."""
+    of_cluster = Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+    found = tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items
+    asked = rules.fingerprint(document)
+    for stored in found:
+        if rules.fingerprint(stored.document) == asked:
+            return stored.key.name
+    if sum(rules.phase(stored.document) is RequestPhase.PENDING for stored in found) >= rules.MAX_PENDING:
         raise TooManyRequestsError(
-            f'cluster "{submission.cluster}" has {rules.MAX_PENDING} certificate requests that wait for a decision: '
+            f'cluster "{cluster}" has {rules.MAX_PENDING} certificate requests that wait for a decision: '
             "approve or delete some of them",
             retry_after=timedelta(minutes=1),
         )
+    return None
 
 
 def _new_name(submission: Submission) -> str:

@@ -12,10 +12,11 @@ from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
 
-from sqlalchemy import Connection, Engine
+from sqlalchemy import Connection, Engine, text
 
 from hub.domain.change import Change
 from hub.store.failures import is_race, translated
+from hub.store.statement import Statement
 from hub.store.transaction import SqlTransaction
 from machinery.errors import MusterError, UnavailableError
 
@@ -24,6 +25,9 @@ Begun = Callable[[Connection], SqlTransaction]
 Committed = Callable[[Sequence[Change]], None]
 
 ATTEMPTS = 3
+_SAVE, _TAKE_BACK, _RELEASE = (
+    Statement(text(command)) for command in ("SAVEPOINT one", "ROLLBACK TO SAVEPOINT one", "RELEASE SAVEPOINT one")
+)
 CLOSED = "the store is closed"
 
 
@@ -126,14 +130,13 @@ class Writer:
 
     def _run_apart(self, connection: Connection, job: Job) -> None:
         """One use case of several: its refusal takes back its own writes only."""
-        savepoint = connection.begin_nested()
+        _SAVE.run(connection, {})
         try:
             job.run(self._begun(connection))
         except MusterError as error:
-            savepoint.rollback()
+            _TAKE_BACK.run(connection, {})
             job.fail(error)
-        else:
-            savepoint.commit()
+        _RELEASE.run(connection, {})
 
     def _run_alone(self, job: Job) -> None:
         for attempt in range(ATTEMPTS):
