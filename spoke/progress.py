@@ -30,6 +30,8 @@ class Progress:
         self._clock = clock
         self._step = "starting"
         self._trouble = ""
+        self._path: set[str] = set()
+        self._failed_path: frozenset[str] = frozenset()
         self._lease = timedelta(seconds=60)
         self._beat_at: float | None = None
         self._under_way: dict[int, tuple[str, float]] = {}
@@ -44,15 +46,19 @@ class Progress:
         if step != self._step:
             log.debug("agent.step", step=step)
         self._step = step
-        self._trouble = ""
+        if step not in self._failed_path:
+            self._trouble = ""  # it came further than the last time
+        self._path.add(step)
 
     def fail(self, trouble: str) -> None:
-        """The present step does not succeed; it will be tried again."""
+        """The present step does not succeed; it will be tried again. Told until the agent comes further than that."""
         self._trouble = trouble
+        self._failed_path, self._path = frozenset(self._path), set()
 
     def beat(self) -> None:
         """A beat was acknowledged."""
         self._beat_at = self._clock.monotonic()
+        self._trouble = ""
 
     def lease(self, duration: timedelta) -> None:
         """How long an acknowledged beat counts."""

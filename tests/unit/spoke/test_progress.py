@@ -28,6 +28,18 @@ def test_not_ready_names_the_step_and_its_trouble() -> None:
     assert "connection refused" not in progress.ready().text
 
 
+def test_a_trouble_is_told_while_the_way_there_is_gone_again() -> None:
+    progress = Progress(ManualClock())
+    for step in ("reading", "dialling"):
+        progress.enter(step)
+    progress.fail("connection refused")
+    for step in ("reading", "dialling"):
+        progress.enter(step)
+        assert f"{step}: connection refused" in progress.ready().text
+    progress.enter("waiting")
+    assert "connection refused" not in progress.ready().text
+
+
 def test_alive_unless_a_piece_of_work_never_ends() -> None:
     clock = ManualClock()
     progress = Progress(clock)
