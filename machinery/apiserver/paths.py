@@ -3,6 +3,8 @@
 from collections.abc import Mapping
 
 from machinery.apiserver.access import Attributes
+from machinery.errors import BadRequestError
+from machinery.selectors import Operator, parse_field_selector
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
 _NAMESPACE_PARTS = ("status", "finalize")
@@ -42,12 +44,16 @@ def _resource(method: str, path: str, query: Mapping[str, str], group_version: t
 
 
 def _selected_name(field_selector: str) -> str:
-    """The name in `metadata.name=NAME`; "" when the selector says anything else there."""
-    for term in field_selector.split(","):
-        field, _, value = term.replace("==", "=").partition("=")
-        if field == "metadata.name":
-            return value
-    return ""
+    """The name in `metadata.name=NAME`; "" when there is none, or the selector cannot be read.
+
+    Read by the very parser that selects: what is authorized by a name must be selected by it.
+    """
+    try:
+        requirements = parse_field_selector(field_selector).requirements
+    except BadRequestError:
+        return ""
+    named = [term.values[0] for term in requirements if (term.name, term.operator) == ("metadata.name", Operator.EQUALS)]
+    return named[0] if named else ""
 
 
 def _verb(method: str, name: str, *, watched: bool) -> str:

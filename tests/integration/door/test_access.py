@@ -97,6 +97,7 @@ async def test_an_agent_reads_and_watches_its_own_cluster_and_no_other(hub: HubU
         f"{CLUSTERS}?fieldSelector=metadata.name!%3Dedge1",
         f"{CLUSTERS}?fieldSelector=metadata.name!%3Dedge1&{once}",
         f"{CLUSTERS}?{once}",
+        f"{CLUSTERS}?fieldSelector=metadata.namespace!%3D%5C,metadata.name%3Dedge1",
         f"{CLUSTERS}/edge1/status",
         "/apis/certificates.k8s.io/v1/certificatesigningrequests",
         "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials",

@@ -16,6 +16,8 @@ PATH = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
         ("metadata.name!=edge1", ""),
         ("metadata.namespace=edge1", ""),
         ("xmetadata.name=edge1", ""),
+        (r"metadata.namespace!=\,metadata.name=edge1", ""),
+        ("metadata.name=edge1,nonsense", ""),
         ("", ""),
     ],
 )
