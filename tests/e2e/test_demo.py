@@ -5,13 +5,18 @@ import os
 import re
 import signal
 import sys
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
 
 import pytest
 
+from hollow.demo.processes import ask
+from tests.e2e.processes import until
+
 pytestmark = pytest.mark.e2e
+STARTING = 2.0
+"""Seconds that hubctl may need to start and answer on a busy machine."""
 
 
 def processes_naming(path: Path) -> list[str]:
@@ -92,12 +97,25 @@ async def test_ctrl_c_ends_every_process_and_is_a_success(tmp_path: Path) -> Non
     assert processes_naming(tmp_path) == []
 
 
-async def test_killed_agent_is_told_and_the_demo_stays(tmp_path: Path) -> None:
+async def test_killed_agent_shows_within_a_second_and_reads_unknown_within_twelve(tmp_path: Path) -> None:
+    admin = f"--kubeconfig={tmp_path / 'demo' / 'hub' / 'admin.kubeconfig'}"
+
+    async def row() -> str:
+        answer = await ask([sys.executable, "-m", "hub.cli", admin, "get", "clusters", "cluster-0"])
+        return answer.output.splitlines()[-1] if answer.code == 0 else answer.error
+
     async with demo(tmp_path / "demo") as running:
         victim = await running.prints(r"kill -9 (\d+)")
+        assert "True" in await row()
         os.kill(int(victim[1]), signal.SIGKILL)
+        await until(lambda: shows(row, "(no session)"), what="the session is seen to be gone", within=1 + STARTING)
+        await until(lambda: shows(row, "Unknown"), what="cluster-0 reads Unknown", within=12 + STARTING)
         await running.prints("spoke-cluster-0 was ended by SIGKILL")
-        assert running.process.returncode is None
+        assert running.process.returncode is None, "the demo stays"
+
+
+async def shows(row: Callable[[], Awaitable[str]], text: str) -> bool:
+    return text in await row()
 
 
 async def test_demo_that_cannot_succeed_says_why_and_where_the_logs_are(tmp_path: Path) -> None:
