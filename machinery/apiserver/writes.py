@@ -43,7 +43,7 @@ class Write:
 
     def known(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """The document in the stored version without unknown fields. Raises BadRequestError when they are refused."""
-        given = document if self.resource.custom else {name: _without_nulls(part) for name, part in document.items()}
+        given = document if self.resource.custom else _without_nulls(dict(document))
         kept, unknown = pruned(self.schema, given)
         self.warnings = [f'unknown field "{path}"' for path in unknown] if self.validation == "Warn" else []
         if unknown and self.validation == "Strict":
