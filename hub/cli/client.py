@@ -184,6 +184,8 @@ class HubClient:
                 "hub's. The hub writes a fresh admin.kubeconfig into its data directory when it starts",
                 reason=reason,
             )
+        if status == http.client.FORBIDDEN and self._kubeconfig.credential is None:
+            return CommandError(f"{message}. Kubeconfig {self.source} holds no client certificate", reason=reason)
         if status == http.client.FORBIDDEN:
             return CommandError(f"{message}. The credential in kubeconfig {self.source} may not do this", reason=reason)
         return CommandError(message, reason=reason or ("Expired" if status == GONE else ""))

@@ -247,6 +247,15 @@ async def test_a_revoked_operator_is_told_so(hub: HubUnderTest) -> None:
     assert "does not know the credential" in refused.err
 
 
+async def test_a_kubeconfig_without_a_certificate_is_told_so(hub: HubUnderTest) -> None:
+    admin = yaml.safe_load((await hub.admin()).read_text())
+    admin["users"][0]["user"] = {}
+    file = hub.folder / "anonymous.kubeconfig"
+    file.write_text(yaml.safe_dump(admin))
+    refused = await hub.hubctl("get", "clusters", path=file)
+    assert (refused.code, "holds no client certificate" in refused.err) == (1, True), refused.err
+
+
 async def test_a_hub_that_is_away_is_named(hub: HubUnderTest) -> None:
     path = await hub.admin()
     await hub.stop()
