@@ -27,7 +27,7 @@ from hub.rpc.sessions import Sessions
 from hub.services import heartbeats
 from hub.settings import Settings
 from hub.store import SqlStore
-from machinery import logs
+from machinery import logs, loop
 from machinery.apiserver.health import HealthCheck
 from machinery.clock import Clock, SystemClock
 from machinery.directory import DataDirectory
@@ -53,7 +53,7 @@ def main(settings: Settings) -> int:
     logs.configure(settings.log_level, settings.log_format)
     log.info("hub starting", version=version())
     try:
-        asyncio.run(run(settings))
+        loop.run(run(settings))
     except (StartError, MusterError, TaskEndedError) as error:
         log.critical("hub failed", error=str(error))
         sys.stderr.write(f"hub: {error}\n")

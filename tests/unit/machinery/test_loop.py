@@ -1,0 +1,91 @@
+"""A loop that is busy takes wakes together; one that is not never waits."""
+
+import asyncio
+import functools
+import socket
+import time
+
+from machinery import loop
+from machinery.loop import BUSY, PAUSE, PausingLoop
+
+
+class Announcements:
+    """What gRPC's completion queue does: one byte per event, one byte taken per wake."""
+
+    def __init__(self, running: asyncio.AbstractEventLoop) -> None:
+        self.theirs, self.ours = socket.socketpair()
+        self.ours.setblocking(False)  # noqa: FBT003 - the library's signature
+        self.events = 0
+        self.wakes = 0
+        running.add_reader(self.ours, functools.partial(self._handle_events, running))
+
+    def announce(self) -> None:
+        self.events += 1
+        self.theirs.send(b"1")
+
+    def _handle_events(self, _loop: object) -> None:
+        assert self.ours.recv(1)
+        self.wakes += 1
+
+    def close(self, running: asyncio.AbstractEventLoop) -> None:
+        running.remove_reader(self.ours)
+        self.ours.close()
+        self.theirs.close()
+
+
+def test_announcements_that_have_come_together_are_one_wake() -> None:
+    async def scenario() -> int:
+        running = asyncio.get_running_loop()
+        queue = Announcements(running)
+        for _ in range(100):
+            queue.announce()
+        await asyncio.sleep(0.05)
+        queue.close(running)
+        return queue.wakes
+
+    assert loop.run(scenario()) == 1
+
+
+def test_a_quiet_loop_answers_at_once() -> None:
+    async def scenario() -> float:
+        running = asyncio.get_running_loop()
+        queue = Announcements(running)
+        began = time.monotonic()
+        for _ in range(10):
+            queue.announce()
+            while queue.wakes < queue.events:  # noqa: ASYNC110 - the loop's own turns are what is measured
+                await asyncio.sleep(0)
+        took = time.monotonic() - began
+        queue.close(running)
+        return took
+
+    assert loop.run(scenario()) < 10 * PAUSE
+
+
+def test_many_timers_make_it_busy_and_calm_ends_that() -> None:
+    async def scenario() -> tuple[bool, bool]:
+        running = asyncio.get_running_loop()
+        assert isinstance(running, PausingLoop)
+        queue = Announcements(running)
+        until = time.monotonic() + 0.5
+        while time.monotonic() < until and not running._pausing.busy:  # noqa: ASYNC110 - its turns are what makes it busy
+            await asyncio.sleep(0.0005)
+        was = running._pausing.busy
+        for _ in range(6):
+            await asyncio.sleep(0.12)
+        queue.close(running)
+        return was, running._pausing.busy
+
+    assert BUSY > 0
+    assert loop.run(scenario()) == (True, False)
+
+
+def test_without_grpc_a_loop_never_pauses() -> None:
+    async def scenario() -> bool:
+        running = asyncio.get_running_loop()
+        assert isinstance(running, PausingLoop)
+        for _ in range(200):
+            await asyncio.sleep(0.0005)
+        return running._pausing.busy
+
+    assert loop.run(scenario()) is False
