@@ -15,12 +15,12 @@ class Listening:
     def __init__(self, runner: web.AppRunner, site: web.TCPSite) -> None:
         self._runner = runner
         self._site: web.TCPSite | None = site
+        self._port = int(runner.addresses[0][1])
 
     @property
     def port(self) -> int:
         """The port that was bound: the one to know after asking for port 0."""
-        address = self._runner.addresses[0]
-        return int(address[1])
+        return self._port
 
     async def stop_listening(self) -> None:
         """Takes no further connection; those open go on."""

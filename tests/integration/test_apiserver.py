@@ -143,6 +143,19 @@ async def test_two_servers_never_share_a_port(client: Client) -> None:
         await serve(other.application(), "127.0.0.1", client.listening.port)
 
 
+async def test_a_listener_that_stopped_takes_no_one_and_finishes_what_it_has(client: Client) -> None:
+    await client.thing("a")
+    port = client.listening.port
+
+    await client.listening.stop_listening()
+
+    assert (await client("GET", f"{THINGS}/a"))[0] == 200, "the open connection goes on"
+    async with aiohttp.ClientSession() as other:
+        with pytest.raises(aiohttp.ClientConnectorError):
+            await other.get(client.url)
+    assert client.listening.port == port
+
+
 @pytest.mark.parametrize("chunked", [False, True])
 async def test_a_body_over_the_limit_is_refused(client: Client, chunked: bool) -> None:  # noqa: FBT001 - a case
     big = json.dumps(thing("a", unit="x" * (3 * 1024 * 1024))).encode()
