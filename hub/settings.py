@@ -4,6 +4,7 @@ One flat list of names for all three: the setting `grpc_listen` is the flag `--g
 the key `grpc_listen` (or `grpc-listen`) of the file. What is wrong is told at once and in full, each problem with its place.
 """
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -13,7 +14,7 @@ from typing import Annotated, Any, Literal, Self
 
 import yaml
 from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, EnvSettingsSource, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
 
 from machinery.directory import default_data_dir
 from machinery.durations import parse_duration
@@ -216,10 +217,9 @@ class _Merged(Settings):
 
 
 def _environment(environment: Mapping[str, str] | None) -> dict[str, Any]:
-    if environment is None:
-        return dict(EnvSettingsSource(Settings)())
+    present = os.environ if environment is None else environment
     names = {ENVIRONMENT_PREFIX + name.upper(): name for name in Settings.model_fields}
-    return {names[key.upper()]: value for key, value in environment.items() if value and key.upper() in names}
+    return {names[key.upper()]: value for key, value in present.items() if value and key.upper() in names}
 
 
 def _file(file: Path | None) -> tuple[dict[str, Any], list[str]]:

@@ -114,3 +114,18 @@ def test_an_address_is_read_and_written_alike(text: str, host: str, port: int) -
 def test_what_is_no_address_is_refused(text: str) -> None:
     with pytest.raises(ValueError, match="is not an address"):
         Address.parse(text)
+
+
+def test_settings_are_read_from_the_process_own_environment_whatever_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("HUB_GRPC_LISTEN", "0.0.0.0:18443")
+    monkeypatch.setenv("HUB_HTTPS_ADVERTISED", "hub.example.org")
+    monkeypatch.setenv("HUB_AUTO_APPROVE", "edge-*,core")
+    monkeypatch.setenv("HUB_DEFAULT_LEASE_DURATION", "2s")
+    monkeypatch.setenv("HUB_BEAT_INTERVAL", "500ms")
+    monkeypatch.setenv("HUB_DATABASE_URL", "")
+    settings = load({})
+    assert str(settings.grpc_listen) == "0.0.0.0:18443"
+    assert str(settings.https_advertised) == "hub.example.org"
+    assert settings.auto_approve == ("edge-*", "core")
+    assert settings.default_lease_duration == timedelta(seconds=2)
+    assert settings.database_url is None
