@@ -123,7 +123,8 @@ async def run(settings: Settings) -> None:
             beat_interval=settings.beat_interval,
             default_lease_duration=settings.default_lease_duration,
         )
-        server.add_door(RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents))
+        door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)
+        server.add_door(door)
 
         # what the hub does by itself, in a group of its own that ends before the doors do
         def renew() -> None:
@@ -133,6 +134,7 @@ async def run(settings: Settings) -> None:
         working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
         server.post_start.add("controllers", partial(controllers.start, working))
         server.pre_shutdown.add("controllers", working.stop)
+        server.pre_shutdown.add("grpc-health", door.fall)  # the last one added is the first to run
         # wakes what is done periodically
         controllers.wake(await stack.enter_async_context(Scheduler()))
 

@@ -80,6 +80,10 @@ class RpcDoor(Door):
         await self._health.set_serving(serving=True)
         log.info("gRPC door open", address=f"{self._host}:{self._port}")
 
+    async def fall(self) -> None:
+        """Says NOT_SERVING to who asks for its health, and serves on: who balances load shall notice in time."""
+        await self._health.set_serving(serving=False)
+
     async def refuse(self) -> None:
         self._parts.gate.close()
         await self._health.stop()

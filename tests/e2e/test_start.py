@@ -8,9 +8,14 @@ import sqlite3
 import stat
 from pathlib import Path
 
+import grpc
 import pytest
+from grpc import aio
+from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
+from grpc_health.v1.health_pb2_grpc import HealthStub
 
 from machinery.kube.client import KubeClient
+from machinery.kubeconfig import read_kubeconfig
 from tests.e2e.processes import CLUSTERS, Bench, Program, until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -179,9 +184,19 @@ async def test_health_names_its_parts_and_withholds_nothing_that_is_well(bench: 
     assert "shutdown" not in live.body.decode()
 
 
+async def grpc_health(bench: Bench) -> str:
+    admin = read_kubeconfig(bench.admin)
+    shown = admin.require_credential()
+    credentials = grpc.ssl_channel_credentials(admin.cluster.certificate_authority, shown.key, shown.chain)
+    async with aio.secure_channel(admin.require_endpoint().grpc_server, credentials) as channel:
+        answer = await HealthStub(channel).Check(HealthCheckRequest(), timeout=10)  # type: ignore[no-untyped-call]
+    return str(HealthCheckResponse.ServingStatus.Name(answer.status))
+
+
 async def test_while_it_stops_readiness_falls_first_and_everything_is_still_served(bench: Bench) -> None:
     hub = await bench.hub("--shutdown-delay=2s")
     async with await KubeClient.from_file(bench.admin) as client:
+        assert await grpc_health(bench) == "SERVING"
         hub.send(signal.SIGTERM)
 
         async def fallen() -> bool:
@@ -190,6 +205,7 @@ async def test_while_it_stops_readiness_falls_first_and_everything_is_still_serv
         await until(fallen, what="readiness has fallen", within=2)
         assert (await client.raw("GET", "/livez")).status == 200
         assert (await client.get(CLUSTERS))["items"] == []
+        assert await grpc_health(bench) == "NOT_SERVING"
     assert await hub.ended(within=10) == 0
     lines = [json.loads(line) for line in hub.output.splitlines()]
     told = [line["signal"] for line in lines if line["event"] == "lifecycle signal"]
