@@ -11,8 +11,10 @@ import yaml
 from kubernetes_validate import utils as kubernetes_validate
 from pydantic import BaseModel
 
+from hub import settings as hub_settings
 from hub.settings import Settings as HubSettings
 from machinery import product
+from spoke import settings as spoke_settings
 from spoke.settings import Settings as SpokeSettings
 
 ROOT = Path(__file__).parents[2]
@@ -142,6 +144,20 @@ def test_service_of_the_hub_has_both_doors() -> None:
 def test_every_variable_is_a_setting_of_the_program(chart: str, settings: type[BaseModel]) -> None:
     known = {f"{chart.upper()}_{name.upper()}" for name in settings.model_fields}
     assert set(environment(render(chart, FULL[chart]))) <= known
+
+
+def test_programs_take_the_values_of_their_variables() -> None:
+    hub = hub_settings.load({}, None, plain(environment(render("hub", FULL["hub"]))))
+    assert hub.auto_approve == ("edge-*", "*")
+    assert str(hub.grpc_advertised) == "hub.example.com:8443"
+    spoke = spoke_settings.load({}, plain(environment(render("spoke", FULL["spoke"]))), None)
+    assert spoke.spoke_external_server_urls == ("https://one.example.com:6443", "https://two.example.com:6443")
+    assert spoke.health_listen == "0.0.0.0:8000"
+
+
+def plain(variables: dict[str, Any]) -> dict[str, str]:
+    """Those whose value stands in the manifest."""
+    return {name: value for name, value in variables.items() if isinstance(value, str)}
 
 
 def test_hub_advertises_what_the_values_say() -> None:

@@ -11,6 +11,7 @@ import yaml
 
 from hollow.__main__ import main as hollow
 from hub.settings import Settings as HubSettings
+from hub.settings import load
 from spoke.__main__ import parser as spoke_parser
 
 ROOT = Path(__file__).parents[2]
@@ -76,6 +77,7 @@ def test_containers_are_closed_as_far_as_they_can_be() -> None:
 def test_every_variable_of_the_hub_is_a_setting() -> None:
     known = {f"HUB_{name.upper()}" for name in HubSettings.model_fields} | {"HUBCTL_KUBECONFIG"}
     assert set(SERVICES["hub"]["environment"]) <= known
+    assert load({}, None, SERVICES["hub"]["environment"]).auto_approve == ("*",)
 
 
 def test_programs_know_the_flags_they_are_given() -> None:
