@@ -148,6 +148,7 @@ async def run(settings: Settings) -> None:
             clock=clock,
             lifetimes=lifetimes,
             checks=checks_of(server.health),
+            revocations=peers.listen,
         )
         server.add_door(HttpsDoor(operators, settings.https_listen.host, settings.https_listen.port, serving.context))
 

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 
 from aiohttp import web
 
-from hub.apiserver.authentication import CertificateAuthenticator, Identify
+from hub.apiserver.authentication import CertificateAuthenticator, Identify, Listen
 from hub.apiserver.authorization import StaticAuthorizer
 from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.extras import heartbeat_extras
@@ -62,15 +62,16 @@ def build_door(
     checks: Iterable[HealthCheck] = (),
     group_suffix: str = GROUP_SUFFIX,
     limits: Limits | None = None,
+    revocations: Listen | None = None,
 ) -> Door:
-    """The door over a store. `identify` is `hub.access`'s answer to a certificate."""
+    """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended."""
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
     server = ApiServer(
         groups_of(store, group_suffix, credentials, LeaseStorage(store, feed, objects, clock)),
         objects,
-        authenticator=CertificateAuthenticator(identify),
+        authenticator=CertificateAuthenticator(identify, revocations),
         authorizer=StaticAuthorizer(group_suffix),
         clock=clock,
         version=version_document(),

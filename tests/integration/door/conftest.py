@@ -97,7 +97,7 @@ class HubUnderTest:
             serving = Serving(self.issuer.serving(self.folder, names, LIFETIMES, now))
             peers = Peers(self.store, clock)
             address = HubAddress(HUB_ID, f"https://{self.advertised}:6443", f"{self.advertised}:8443")
-            self.door = build_door(self.store, self.issuer, peers.identify, address, clock=clock)
+            self.door = build_door(self.store, self.issuer, peers.identify, address, clock=clock, revocations=peers.listen)
             tasks = await stack.enter_async_context(GuardedTasks("hub"))
             tasks.start("door", self.door.run())
             tasks.start("revocations", peers.run())

@@ -1,5 +1,6 @@
 """Who may do what at the door, over TLS: operators, agents, strangers, nobody."""
 
+import asyncio
 import json
 import ssl
 from dataclasses import dataclass
@@ -120,6 +121,26 @@ async def test_a_revoked_certificate_is_nobody(hub: HubUnderTest) -> None:
     await hub.revoke(path)
     status, answer = await holder(hub, path).get(f"{CLUSTERS}/edge1")
     assert (status, answer["reason"]) == (401, "Unauthorized")
+
+
+async def test_an_open_watch_ends_when_its_certificate_is_revoked(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    path, other = await hub.agent("edge1"), await hub.admin()
+    watch = f"{hub.server}{CLUSTERS}/edge1?watch=1"
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=holder(hub, path).context)) as session,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=holder(hub, other).context)) as operators,
+        session.get(watch) as response,
+        operators.get(watch) as kept,
+    ):
+        assert json.loads(await response.content.readline())["type"] == "ADDED"
+        assert json.loads(await kept.content.readline())["type"] == "ADDED"
+        await hub.revoke(path)
+        async with asyncio.timeout(10):
+            with pytest.raises(aiohttp.ClientError):
+                while await response.content.readline():
+                    pass
+        assert not kept.content.at_eof(), "the others watch on"
 
 
 async def test_an_add_on_whose_registration_names_the_operators_is_no_operator(hub: HubUnderTest) -> None:
