@@ -2,7 +2,11 @@
 
 from hub.controllers.acceptance import Acceptance
 from hub.controllers.batch import TOGETHER
+from hub.domain.document import with_metadata
+from hub.ports import Transaction
+from hub.services import clusters
 from machinery.conditions import FALSE, HUB_ACCEPTED, TRUE
+from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import Hub
 
 
@@ -87,3 +91,19 @@ async def test_a_cluster_that_is_gone_holds_up_no_other(hub: Hub) -> None:
     hub.accept("c1")
     await step(Acceptance(hub.store, ("*",)), "gone", "c1")
     assert hub.condition("c1", HUB_ACCEPTED) is not None
+
+
+async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:
+    hub.join("c1")
+    hub.accept("c1")
+
+    def hold(tx: Transaction) -> None:
+        stored = clusters.find(tx, ClusterName("c1"))
+        clusters.put(tx, with_metadata(stored.document, finalizers=["example.org/wait"]), stored, "admin")
+
+    hub.store.transact(hold)
+    hub.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("c1")), "admin"))
+    subject = Acceptance(hub.store, ())
+    assert not subject.wanted(hub.cluster("c1"))
+    await step(subject, "c1")
+    assert hub.condition("c1", HUB_ACCEPTED) is None
