@@ -51,7 +51,10 @@ class HubAddress:
 
 
 class CredentialStorage(Storage):
-    """The credentials of the store as objects. There is nothing to change or watch in them; deleting one revokes it."""
+    """The credentials of the store as objects. There is nothing to change or watch in them.
+
+    Deleting one revokes it: the record stays, and is shown no more.
+    """
 
     def __init__(self, store: Store, issuer: Issuer, address: HubAddress, lifetimes: Lifetimes, api_version: str) -> None:
         self._store = store
@@ -173,8 +176,6 @@ class _Sight:
     @property
     def phase(self) -> str:
         record = self.record
-        if record.revoked_at is not None:
-            return "Revoked"
         if self.now >= record.expires_at:
             return "Expired"
         return "UsedUp" if record.uses is not None and len(self.admitted) >= record.uses else "Active"
@@ -219,13 +220,16 @@ def _create(tx: Transaction, asked: _Asked, issuer: Issuer, lifetimes: Lifetimes
 
 
 def _look(tx: Transaction, resource: GroupResource, key: Key) -> _Sight:
-    record = tx.credentials.by_id(CredentialId(key.name)) or not_found(resource, key)
+    record = tx.credentials.by_id(CredentialId(key.name))
+    if record is None or record.revoked_at is not None:
+        not_found(resource, key)
     return _Sight(record, tuple(sorted(tx.credentials.admitted(record.id))), tx.now, tx.changes.newest())
 
 
 def _look_at_all(tx: Transaction) -> list[_Sight]:
     newest = tx.changes.newest()
-    return [_Sight(one, tuple(sorted(tx.credentials.admitted(one.id))), tx.now, newest) for one in tx.credentials.all()]
+    present = [record for record in tx.credentials.all() if record.revoked_at is None]
+    return [_Sight(one, tuple(sorted(tx.credentials.admitted(one.id))), tx.now, newest) for one in present]
 
 
 def _selected(sight: _Sight, selection: Selection) -> bool:

@@ -37,7 +37,7 @@ SCHEMA: dict[str, Any] = {
         "status": {
             "type": "object",
             "properties": {
-                "phase": {**TEXT, "description": "Active, UsedUp, Expired or Revoked."},
+                "phase": {**TEXT, "description": "Active, UsedUp or Expired."},
                 "createdBy": TEXT,
                 "expirationTimestamp": MOMENT,
                 "admittedClusters": {"type": "array", "items": TEXT},

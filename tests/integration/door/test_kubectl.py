@@ -83,6 +83,17 @@ async def test_certificate_approve_decides_a_request(hub: HubUnderTest) -> None:
     assert re.search(r"edge1-bbbbb .*Denied", listed)
 
 
+async def test_a_deleted_bootstrap_credential_is_gone(hub: HubUnderTest, tmp_path: Path) -> None:
+    file = tmp_path / "edge1.kubeconfig"
+    reached = ("--server", hub.server, "--allow-loopback")
+    await hub.hubctl("create", "bootstrap-kubeconfig", "--cluster", "edge1", "-o", str(file), *reached)
+    name = (await hub.kubectl("get", "bootstrapcredentials", "--no-headers")).out.split()[0]
+    deleted = await hub.kubectl("delete", "bootstrapcredential", name, "--timeout=10s")
+    assert (deleted.code, "deleted" in deleted.out) == (0, True), deleted.err
+    assert (await hub.kubectl("get", "bootstrapcredential", name)).code == 1
+    assert "does not know the credential" in (await hub.hubctl("get", "clusters", path=file)).err
+
+
 async def test_a_watch_prints_a_row_for_every_change(hub: HubUnderTest) -> None:
     await hub.join("edge1")
     process = await asyncio.create_subprocess_exec(
