@@ -85,8 +85,8 @@ def parser() -> argparse.ArgumentParser:
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Runs until SIGTERM or SIGINT (0), until it cannot go on (1), or not at all for settings that are wrong (2)."""
-    gc.disable()  # what is imported now stays: to look for garbage in it costs a tenth of the start
     flags = vars(parser().parse_args(arguments))
+    gc.disable()  # what is imported now stays: to look for garbage in it costs a tenth of the start
     flags.pop("command")
     # Only now: `--help` and a mistyped flag need none of this.
     from machinery import logs, product  # noqa: PLC0415

@@ -18,7 +18,7 @@ from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubclient.convert import client_configs, request_state
 from spoke.hubclient.diagnosis import diagnose
-from spoke.hubclient.errors import to_error
+from spoke.hubclient.errors import TornError, to_error
 from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
     ClientIdentity,
@@ -117,10 +117,8 @@ class GrpcHubClient(HubClient):
 
     @asynccontextmanager
     async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
-        stream = SessionStub(self._channel).Connect()
-        session = GrpcSession(stream, self._clock)
+        session = await self._opened_session(cluster_uid)
         try:
-            await self._welcome(session, cluster_uid)
             yield session
         finally:
             await session.stop()
@@ -141,6 +139,24 @@ class GrpcHubClient(HubClient):
             self._opened = aio.secure_channel(self._address.target, credentials, options=_OPTIONS)
         return self._opened
 
+    async def _opened_session(self, cluster_uid: str) -> GrpcSession:
+        """A welcomed session. A refusal that was torn by our own hello is asked for again: its reason matters."""
+        attempts = 3
+        while True:
+            session = GrpcSession(SessionStub(self._channel).Connect(), self._clock)
+            try:
+                await self._welcome(session, cluster_uid)
+            except TornError:
+                await session.stop()
+                attempts -= 1
+                if not attempts:
+                    raise
+            except BaseException:
+                await session.stop()
+                raise
+            else:
+                return session
+
     async def _welcome(self, session: GrpcSession, cluster_uid: str) -> None:
         try:
             async with asyncio.timeout(_seconds(CALL_TIMEOUT)):
@@ -148,7 +164,7 @@ class GrpcHubClient(HubClient):
         except TimeoutError as error:
             raise HubLostError("the hub did not welcome the session in time", Loss.SILENT) from error
         except HubLostError as error:
-            if error.loss is not Loss.UNREACHABLE:
+            if error.loss is not Loss.UNREACHABLE or isinstance(error, TornError):
                 raise
             raise HubLostError(await self._explained(error.message), Loss.UNREACHABLE) from error
 

@@ -21,6 +21,7 @@ from machinery.errors import (
 from spoke.ports import HubLostError, Loss
 
 REASON = "reason"
+TORN = "Internal error from Core"
 PUSHBACK = "grpc-retry-pushback-ms"
 
 _BY_CODE: dict[grpc.StatusCode, type[MusterError]] = {
@@ -57,8 +58,14 @@ def to_error(error: aio.AioRpcError) -> MusterError:
     return kind(error.details() or error.code().name, retry_after=_pushback(trailing))
 
 
+class TornError(HubLostError):
+    """The stream ended while we wrote, and grpc put an error of its own in the place of the hub's status."""
+
+
 def to_loss(error: aio.AioRpcError) -> HubLostError:
     """Why the session stream ended."""
+    if error.code() is grpc.StatusCode.INTERNAL and error.details() == TORN:
+        return TornError(TORN)
     loss = _LOSSES.get(error.code(), Loss.UNREACHABLE)
     return HubLostError(error.details() or error.code().name, loss, retry_after=_pushback(error.trailing_metadata()))
 

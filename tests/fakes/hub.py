@@ -298,6 +298,8 @@ class MemoryHubClient(HubClient):
                 other.end(HubLostError("superseded", Loss.SUPERSEDED))
         session = MemorySession(self._hub, cluster, self._identity)
         self._hub.sessions.append(session)
+        for _ in range(10):  # the welcome travels longer than the word to the session that it supersedes
+            await asyncio.sleep(0)
         try:
             yield session
         finally:

@@ -335,6 +335,7 @@ async def test_a_certificate_is_replaced_in_time_and_the_session_goes_over_to_it
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert (await stage.secrets.read(PENDING)).version is None
     assert len(stage.hub.issued) == 2
+    assert stage.hub.calls.count("session") == 2
 
 
 async def test_a_rotation_before_its_time_does_nothing(stage: Stage) -> None:
@@ -431,9 +432,11 @@ async def test_nothing_is_reported_twice_except_at_a_resync(stage: Stage) -> Non
 async def test_an_agent_whose_own_clock_says_expired_still_asks_the_hub(stage: Stage) -> None:
     async with stage.running():
         await until(lambda: is_available(stage))
+    stage.hub.calls.clear()
     stage.clock = stage.hub.agent_clock = ManualClock(stage.clock.now() + timedelta(days=60))
     async with stage.running():
         await until(lambda: is_available(stage) and len(stage.hub.sessions) == 2)
+    assert set(stage.hub.calls) == {"session"}
     assert len(stage.hub.issued) == 1
 
 
