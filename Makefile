@@ -67,8 +67,12 @@ bench: $(VENV)/.dev ## measure the figures of bench/README.md
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.dev ## a small fleet for ten minutes, with a fault every few seconds (ARGS="--clusters 8 --minutes 60")
+soak: $(VENV)/.dev ## the tests that repeat a trial, with many trials each; notes the outcome in bench/soak.md (ARGS="..." goes to pytest)
 	$(BIN)/python -m bench.soak $(ARGS)
+
+.PHONY: fleet
+fleet: $(VENV)/.dev ## a small fleet for ten minutes, with a fault every few seconds (ARGS="--clusters 8 --minutes 60")
+	$(BIN)/python -m bench.fleet $(ARGS)
 
 .PHONY: lock
 lock: $(VENV)/.dev ## resolve the lock files anew (UPGRADE=1: to the newest versions)

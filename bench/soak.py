@@ -1,168 +1,102 @@
-"""A small fleet for a long time, with a fault every few seconds; after each the fleet must be whole again.
+"""The tests that repeat a trial, with many trials each; what came of it is noted in bench/soak.md.
 
-    python -m bench.soak [--clusters 4] [--minutes 10] [--seed 1]
-
-Real processes on one machine: a hub on SQLite that approves by rule, hollow clusters, and one spoke each. Faults are drawn
-from the seed: an agent killed or stopped, the hub killed or stopped, a cluster's API server ill. It fails as soon as a cluster
-is not Available with new beats within a minute, and ends with what the hub held at first and at last: memory and open files
-should not grow with the number of faults.
+python -m bench.soak [arguments for pytest]
 """
 
-import asyncio
-import json
-import signal
+import os
 import sys
 import time
-from collections import Counter
-from collections.abc import Awaitable, Callable
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import datetime
-from functools import partial
 from pathlib import Path
-from random import Random
 
-import click
+import pytest
 
-from bench.stage import CLUSTERS, Stage, is_available, memory_mib, staged
-from hollow.demo.processes import Child, ask
 from machinery.clock import SystemClock
-from machinery.errors import MusterError
-from machinery.kube.client import KubeClient
-from machinery.timestamps import parse_time
 
-WHOLE_WITHIN = 60.0
-FLAGS = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=500ms", "--flush-window=200ms")
-
-
-class Soak:
-    """The fleet and what was done to it."""
-
-    def __init__(self, stage: Stage, clusters: int, random: Random) -> None:
-        self.counts: Counter[str] = Counter()
-        self.recoveries: list[float] = []
-        self._stage = stage
-        self._names = [f"soak-{index}" for index in range(clusters)]
-        self._random = random
-        self._faults: tuple[Callable[[], Awaitable[str]], ...] = (
-            partial(self._end_spoke, signal.SIGKILL),
-            partial(self._end_spoke, signal.SIGTERM),
-            partial(self._end_hub, signal.SIGKILL),
-            partial(self._end_hub, signal.SIGTERM),
-            self._illness,
-        )
-        self._spokes: dict[str, Child] = {}
-        self._kubeconfigs: dict[str, Path] = {}
-        self._bootstraps: dict[str, Path] = {}
-
-    async def begin(self) -> None:
-        await self._stage.start_hub(*FLAGS)
-        for name in self._names:
-            self._kubeconfigs[name] = await self._stage.start_hollow(name)
-            self._bootstraps[name] = await self._stage.bootstrap(name)
-            await self._start_spoke(name)
-        await self._whole()
-
-    async def fault(self) -> None:
-        """One fault, and the way back to a whole fleet."""
-        self.counts[await self._random.choice(self._faults)()] += 1
-        began = time.monotonic()
-        await self._whole()
-        self.recoveries.append(time.monotonic() - began)
-
-    def held(self) -> dict[str, float]:
-        """What the hub holds now."""
-        assert self._stage.hub is not None
-        pid = self._stage.hub.pid
-        return {"pss_mib": round(memory_mib(pid)[0], 1), "files": len(list(Path(f"/proc/{pid}/fd").iterdir()))}
-
-    async def _start_spoke(self, name: str) -> None:
-        self._spokes[name] = await self._stage.start(
-            f"spoke-{name}",
-            *("spoke", "run", f"--kubeconfig={self._kubeconfigs[name]}", f"--bootstrap-kubeconfig={self._bootstraps[name]}"),
-        )
-
-    async def _end_spoke(self, number: signal.Signals) -> str:
-        name = self._random.choice(self._names)
-        self._spokes[name].send(number)
-        await self._spokes[name].ended()
-        await self._start_spoke(name)
-        return f"spoke {number.name}"
-
-    async def _end_hub(self, number: signal.Signals) -> str:
-        assert self._stage.hub is not None
-        self._stage.hub.send(number)
-        await self._stage.hub.ended()
-        await self._stage.start_hub(*FLAGS)
-        return f"hub {number.name}"
-
-    async def _illness(self) -> str:
-        name = self._random.choice(self._names)
-        fault = self._random.choice(["slow=500ms", "error", "not-live", "refuse-secret-writes"])
-        await self._switch(name, fault)
-        await asyncio.sleep(self._random.uniform(1, 5))
-        await self._switch(name, "none")
-        return f"cluster {fault}"
-
-    async def _switch(self, name: str, fault: str) -> None:
-        """The cluster may be too ill to hear it at once."""
-
-        async def heard() -> bool:
-            answer = await ask(_hollow("fault", f"--kubeconfig={self._kubeconfigs[name]}", fault))
-            return answer.code == 0
-
-        await self._stage.until(heard, f"{name} takes {fault}", every=0.5)
-
-    async def _whole(self) -> None:
-        """Until every cluster is Available and its agent has beaten since."""
-        since = SystemClock().now()
-
-        async def whole() -> bool:
-            try:
-                async with self._stage.client() as client:
-                    return all([await self._beats(client, name, since) for name in self._names])
-            except (MusterError, OSError):
-                return False
-
-        await self._stage.until(whole, "every cluster is Available and beats", within=WHOLE_WITHIN, every=0.2)
-
-    @staticmethod
-    async def _beats(client: KubeClient, name: str, since: datetime) -> bool:
-        lease = await client.get(f"/apis/coordination.k8s.io/v1/namespaces/{name}/leases/managed-cluster-lease")
-        renewed = lease["spec"].get("renewTime")
-        beats = bool(renewed) and parse_time(renewed) > since
-        return beats and is_available(await client.get(f"{CLUSTERS}/{name}"))
+ROOT = Path(__file__).parents[1]
+NOTES = Path(__file__).with_name("soak.md")
+TIMEOUT = 1800
+"""Seconds that one test may take: many trials may be in it."""
 
 
-def _hollow(*arguments: str) -> list[str]:
-    return [sys.executable, "-m", "hollow", *arguments]
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of one test function, all its cases together."""
+
+    trials: int = 0
+    passed: int = 0
+    failed: int = 0
+    skipped: int = 0
+    seconds: float = 0.0
+
+    @property
+    def verdict(self) -> str:
+        if self.failed:
+            return f"{self.failed} of {self.passed + self.failed} cases failed"
+        return "passed" if self.passed else "skipped"
 
 
-async def run(clusters: int, minutes: float, seed: int) -> dict[str, object]:
-    async with staged() as stage:
-        soak = Soak(stage, clusters, Random(seed))  # noqa: S311 - draws faults
-        await soak.begin()
-        held = [soak.held()]
-        end = time.monotonic() + minutes * 60
-        while time.monotonic() < end:
-            await soak.fault()
-            held.append(soak.held())
-            click.echo(
-                f"{sum(soak.counts.values()):4d} faults, back after {soak.recoveries[-1]:.1f} s, hub {held[-1]}", err=True
-            )
-        return {
-            "faults": dict(soak.counts),
-            "slowest_recovery_seconds": round(max(soak.recoveries, default=0), 1),
-            "hub_first": held[0],
-            "hub_last": held[-1],
-        }
+class Tally:
+    """A pytest plugin that adds up what the cases of each test function came to."""
+
+    def __init__(self) -> None:
+        self.outcomes: dict[str, Outcome] = {}
+        self._trials: dict[str, int] = {}
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        for item in session.items:
+            marker = item.get_closest_marker("soak")
+            self._trials[item.nodeid] = marker.kwargs["trials"] if marker else 0
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        name = report.nodeid.partition("[")[0]
+        was = self.outcomes.get(name, Outcome())
+        now = replace(was, seconds=was.seconds + report.duration)
+        called = report.when == "call"
+        if report.failed:
+            now = replace(now, failed=was.failed + 1)
+        elif report.skipped:
+            now = replace(now, skipped=was.skipped + 1)
+        elif called:
+            now = replace(now, passed=was.passed + 1)
+        if called and not report.skipped:
+            now = replace(now, trials=was.trials + self._trials.get(report.nodeid, 0))
+        self.outcomes[name] = now
 
 
-@click.command(help=__doc__)
-@click.option("--clusters", default=4, show_default=True)
-@click.option("--minutes", default=10.0, show_default=True)
-@click.option("--seed", default=1, show_default=True)
-def main(clusters: int, minutes: float, seed: int) -> None:
-    click.echo(json.dumps(asyncio.run(run(clusters, minutes, seed)), indent=2))
+def written(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> str:
+    """The notes of one run: no names of machines, no paths outside the project."""
+    return "\n".join(_lines(outcomes, began, seconds)) + "\n"
+
+
+def _lines(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> Iterator[str]:
+    failed = sum(outcome.failed for outcome in outcomes.values())
+    trials = sum(outcome.trials for outcome in outcomes.values())
+    yield "# The last soak"
+    yield ""
+    yield f"Written by `make soak` on {began:%Y-%m-%d}: {trials} trials of {len(outcomes)} tests in {seconds / 60:.1f} minutes,"
+    yield ("all passed." if not failed else f"{failed} cases failed.")
+    yield ""
+    yield "| test | trials | seconds | outcome |"
+    yield "|---|---|---|---|"
+    for name, outcome in sorted(outcomes.items()):
+        file, _, function = name.partition("::")
+        yield f"| `{file}` {function} | {outcome.trials} | {outcome.seconds:.0f} | {outcome.verdict} |"
+
+
+def run(arguments: Sequence[str]) -> int:
+    """Pytest's exit code. A run that came to nothing leaves the notes as they are."""
+    os.environ["MUSTER_TRIALS"] = "soak"
+    os.chdir(ROOT)
+    tally = Tally()
+    began, start = SystemClock().now(), time.monotonic()
+    code = pytest.main(["-m", "soak", "-o", f"timeout={TIMEOUT}", *arguments], plugins=[tally])
+    if tally.outcomes:
+        NOTES.write_text(written(tally.outcomes, began, time.monotonic() - start))
+    return int(code)
 
 
 if __name__ == "__main__":
-    main()
+    sys.exit(run(sys.argv[1:]))

@@ -32,6 +32,7 @@ _NOISY = {
     "alembic": logging.WARNING,
     "asyncio": logging.WARNING,
 }
+_GRPC = "grpc._cython.cygrpc"
 
 
 class LogFormat(StrEnum):
@@ -97,6 +98,13 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
     root.setLevel(level.upper())
     for name, least in _NOISY.items():
         logging.getLogger(name).setLevel(max(least, root.level))
+    logging.getLogger(_GRPC).addFilter(not_of_a_peer_that_left)
+
+
+def not_of_a_peer_that_left(record: logging.LogRecord) -> bool:
+    """False for gRPC's stack trace about a peer that left before its answer: nothing went wrong on this side."""
+    failure = record.exc_info[0] if record.exc_info else None
+    return failure is None or failure.__name__ != "ExecuteBatchError"
 
 
 def flush() -> None:

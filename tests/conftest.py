@@ -16,7 +16,11 @@ from pathlib import Path
 
 import pytest
 
+from tests.trials import load_profile
+
 pytest_plugins = ("tests.fixtures.hollow",)
+
+load_profile()
 
 OLDEST_KUBECTL = (1, 27)
 UNIT = Path(__file__).parent / "unit"

@@ -1,14 +1,19 @@
 """Programs of ours as processes, a bench of them, and waiting for what they say."""
 
 import asyncio
+import ctypes
 import os
 import resource
 import signal
 import socket
+import sqlite3
 import sys
+from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
+from random import randrange
 from typing import Any
 
 import pytest
@@ -17,6 +22,8 @@ from machinery.errors import MusterError
 from machinery.kube.client import KubeClient
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
+LIBC = ctypes.CDLL(None, use_errno=True)
+DROP_CAPABILITY, DAC_OVERRIDE = 24, 1  # as Linux numbers them
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
@@ -36,9 +43,16 @@ async def until(condition: Callable[[], Awaitable[Any]], *, what: str, within: f
 
 
 def free_port() -> int:
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return int(probe.getsockname()[1])
+    """Below the ports that outgoing connections get: nobody takes it by chance while its hub is away."""
+    for _ in range(100):
+        with socket.socket() as probe:
+            probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            try:
+                probe.bind(("127.0.0.1", randrange(20_000, 32_000)))
+            except OSError:
+                continue
+            return int(probe.getsockname()[1])
+    pytest.fail("no port is free", pytrace=False)
 
 
 def status_of(document: Mapping[str, Any], kind: str) -> str | None:
@@ -51,6 +65,13 @@ def is_available(document: Mapping[str, Any]) -> bool:
     return status_of(document, "ManagedClusterConditionAvailable") == "True"
 
 
+def recorded(database: Path, purpose: str) -> Counter[str]:
+    """How many certificates of a purpose the hub has recorded, per cluster."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT cluster FROM certificates WHERE purpose = ?", (purpose,)).fetchall()
+    return Counter(cluster for (cluster,) in rows)
+
+
 @dataclass
 class Program:
     """One of our programs as a process; its output goes into one file."""
@@ -61,15 +82,19 @@ class Program:
     environment: dict[str, str] = field(default_factory=dict)
     file_limit: int | None = None
     """Largest file it may write, in bytes: the disk is full beyond that."""
+    mode_bound: bool = False
+    """Root, too, must obey the modes of files."""
     process: asyncio.subprocess.Process | None = None
 
     async def start(self) -> "Program":
-        limit = self.file_limit
+        limit, mode_bound = self.file_limit, self.mode_bound and os.geteuid() == 0
 
         def bounded() -> None:
             if limit is not None:
                 signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
                 resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+            if mode_bound and LIBC.prctl(DROP_CAPABILITY, DAC_OVERRIDE):
+                raise OSError(ctypes.get_errno(), "the capability could not be dropped")
 
         with self.log.open("ab") as output:
             self.process = await asyncio.create_subprocess_exec(
@@ -79,7 +104,7 @@ class Program:
                 stdout=output,
                 stderr=output if limit is None else asyncio.subprocess.PIPE,
                 env={**os.environ, **self.environment},
-                preexec_fn=bounded if limit is not None else None,
+                preexec_fn=bounded if limit is not None or mode_bound else None,
             )
         return self
 

@@ -5,6 +5,7 @@ import sqlite3
 from collections import Counter
 from contextlib import closing
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -14,13 +15,13 @@ from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.kube.client import KubeClient
 from tests.e2e.joining import Joiner, entrance
-from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, free_port, status_of, until
+from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, free_port, recorded, status_of, until
+from tests.trials import repeated
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 MANY = 200
-KILLS = (0.15, 0.4, 0.7)
-"""The hub is killed when this share of the certificates has been handed out."""
+KILLS = 3
 
 
 class Operator:
@@ -47,13 +48,6 @@ class Operator:
             self.confirmed.add(name)
 
 
-def recorded(database: Path, purpose: str) -> Counter[str]:
-    """How many certificates of a purpose the hub has recorded, per cluster."""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        rows = connection.execute("SELECT cluster FROM certificates WHERE purpose = ?", (purpose,)).fetchall()
-    return Counter(cluster for (cluster,) in rows)
-
-
 async def crash(bench: Bench, hub: Program, joiners: list[Joiner], share: float) -> None:
     async def far_enough() -> bool:
         return sum(joiner.issued is not None for joiner in joiners) >= share * len(joiners)
@@ -64,7 +58,11 @@ async def crash(bench: Bench, hub: Program, joiners: list[Joiner], share: float)
     await bench.ready(hub)
 
 
-async def test_a_hub_that_is_killed_while_200_clusters_register_loses_nothing_and_signs_nothing_twice(bench: Bench) -> None:
+@repeated(1, 10)
+async def test_a_hub_that_is_killed_while_200_clusters_register_loses_nothing_and_signs_nothing_twice(
+    bench: Bench, trial: int
+) -> None:
+    random = Random(trial)  # of the share of certificates that have been handed out when the hub is killed
     hub = await bench.hub("--auto-approve=none-*")
     way_in = await entrance(bench.admin, uses=MANY)
     joiners = [Joiner(ClusterName(f"c{number:03}"), way_in) for number in range(MANY)]
@@ -72,7 +70,7 @@ async def test_a_hub_that_is_killed_while_200_clusters_register_loses_nothing_an
     helping = [asyncio.create_task(operator.work()), asyncio.create_task(approver.work())]
     joining = asyncio.gather(*(joiner.join() for joiner in joiners))
     try:
-        for share in KILLS:
+        for share in sorted(random.uniform(0.05, 0.9) for _ in range(KILLS)):
             await crash(bench, hub, joiners, share)
         await asyncio.wait_for(joining, 90)
 
@@ -193,11 +191,13 @@ async def test_a_full_disk_refuses_what_is_new_keeps_what_is_there_and_ends_with
 
 
 @pytest.mark.parametrize("made", ["hub.db-wal", "ca.key", "ca.crt", "admin.kubeconfig"])
-async def test_a_first_start_that_is_killed_at_any_moment_is_made_good_by_the_next(bench: Bench, made: str) -> None:
+@repeated(1, 5)
+async def test_a_first_start_that_is_killed_at_any_moment_is_made_good_by_the_next(bench: Bench, made: str, trial: int) -> None:
     hub = bench.hub_program("--auto-approve=*")
     await hub.start()
     while not (bench.data / made).exists() and hub.running:  # noqa: ASYNC110 - a file tells nobody that it has come
         await asyncio.sleep(0.001)
+    await asyncio.sleep(Random(trial).uniform(0, 0.05) if trial else 0)
     await hub.kill()
     await hub.start()
     await bench.ready(hub)

@@ -73,10 +73,10 @@ async def test_a_killed_spoke_reads_unknown_when_its_grace_ends_and_comes_back(b
     killed = asyncio.get_running_loop().time()
     await spoke.kill()
     cluster = await bench.cluster_when(
-        "c1", lambda document: status_of(document, AVAILABLE) == "Unknown", what="reads Unknown", within=GRACE + 3
+        "c1", lambda document: status_of(document, AVAILABLE) == "Unknown", what="reads Unknown", within=GRACE + 5
     )
     took = asyncio.get_running_loop().time() - killed
-    assert GRACE - 1 < took < GRACE + 2
+    assert GRACE - 1 < took < GRACE + 5
     condition = next(each for each in cluster["status"]["conditions"] if each["type"] == AVAILABLE)
     assert condition["reason"] == "ManagedClusterLeaseUpdateStopped"
     assert condition["message"] == "Registration agent stopped updating its lease."

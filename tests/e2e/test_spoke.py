@@ -4,6 +4,7 @@ import asyncio
 import copy
 import re
 import signal
+from base64 import b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -16,8 +17,9 @@ import yaml
 from machinery.clock import SystemClock
 from machinery.kube.client import KubeClient, Resource
 from machinery.pki import parse_certificate
-from tests.e2e.processes import Bench, Program, status_of, until
+from tests.e2e.processes import Bench, Program, recorded, status_of, until
 from tests.fakes.hub import MemoryHub
+from tests.trials import repeated
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -218,34 +220,76 @@ async def fault(bench: Bench, cluster: str, *faults: str) -> None:
     assert await program.ended() == 0
 
 
-async def test_a_spoke_killed_again_and_again_while_it_joins_gets_one_certificate(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*")
-    spoke = await prepared(bench, "c1")
-    random = Random(7)
-    for _ in range(8):
+async def killed_again_and_again(spoke: Program, random: Random, longest: float) -> None:
+    """Eight lives, each ended with -9 at a drawn moment after its start."""
+    for life in range(1, 9):
         await spoke.start()
-        await says_again(spoke, "spoke.starting", spoke.output.count("spoke.starting") or 1)
-        await asyncio.sleep(0.3 + 0.5 * random.random())
+        await says_again(spoke, "spoke.starting", life)
+        await asyncio.sleep(longest * random.random())
         await spoke.kill()
     await spoke.start()
+
+
+@repeated(1, 10)
+async def test_a_spoke_killed_again_and_again_while_it_joins_gets_one_certificate(bench: Bench, trial: int) -> None:
+    await bench.hub("--auto-approve=*")
+    spoke = await prepared(bench, "c1")
+    await killed_again_and_again(spoke, Random(trial), longest=0.8)
     await bench.available("c1")
     requests = await bench.requests()
     assert len(requests) == 1
     async with kubernetes(bench, "c1") as client:
         secrets = await client.list(Resource("", "v1", "secrets").path(namespace="open-cluster-management-agent"))
     assert [secret["metadata"]["name"] for secret in secrets] == ["hub-kubeconfig-secret"]
+    assert recorded(bench.data / "hub.db", "agent") == {"c1": 1}
 
 
-async def test_a_secret_that_was_damaged_is_told_and_repaired_by_the_next_start(bench: Bench) -> None:
+@repeated(1, 10)
+async def test_a_spoke_killed_again_and_again_while_it_rotates_gets_one_certificate_per_approval(
+    bench: Bench, trial: int
+) -> None:
+    await bench.hub("--auto-approve=*", "--agent-lifetime=8s", *SHORT_LEASE)
+    spoke = await prepared(bench, "c1")
+    await killed_again_and_again(spoke, Random(trial), longest=3)
+
+    async def rotated() -> bool:
+        return len(await bench.requests()) > 2 and "session.opened" in spoke.output.rsplit("spoke.starting", 1)[1]
+
+    await until(rotated, what="certificates were replaced", within=40)
+    await bench.available("c1")
+    await spoke.kill()
+    requests = await bench.requests()
+    issued = [request for request in requests if request["status"].get("certificate")]
+    assert recorded(bench.data / "hub.db", "agent") == {"c1": len(issued)}
+    assert len(requests) - len(issued) <= 1  # the one that was under way
+    assert "cannot be used" not in spoke.output
+
+
+NOISE = b64encode(b"what nobody knows").decode()
+
+
+@pytest.mark.parametrize(
+    ("damage", "told"),
+    [
+        ({"tls.key": None}, "half-written: tls.key missing"),
+        ({"kubeconfig": None, "tls.crt": None}, "half-written: kubeconfig, tls.crt missing"),
+        ({"tls.crt": NOISE, "unknown": NOISE}, "cannot be read: tls.crt"),
+        ({"kubeconfig": NOISE}, "cannot be read: kubeconfig"),
+    ],
+    ids=["no key", "only a key", "unknown certificate", "unknown kubeconfig"],
+)
+async def test_a_secret_that_was_damaged_is_told_and_repaired_by_the_next_start(
+    bench: Bench, damage: dict[str, str | None], told: str
+) -> None:
     await bench.hub("--auto-approve=*")
     spoke = await bench.spoke("c1")
     await bench.available("c1")
     await spoke.stop()
     path = Resource("", "v1", "secrets").path("hub-kubeconfig-secret", namespace="open-cluster-management-agent")
     async with kubernetes(bench, "c1") as client:
-        await client.patch(path, {"data": {"tls.key": None}})
+        await client.patch(path, {"data": damage})
     await spoke.start()
-    await says(spoke, "half-written: tls.key missing")
+    await says(spoke, told)
     await says_again(spoke, "session.opened", 2)
     assert {status_of(await bench.cluster("c1"), AVAILABLE)} == {"True"}
 
@@ -287,7 +331,7 @@ async def test_a_hub_that_hangs_is_noticed_and_found_again_when_it_goes_on(bench
     await bench.available("c1")
     assert hub.process is not None
     hub.process.send_signal(signal.SIGSTOP)
-    await says(spoke, "has not acknowledged a beat for 5 s", within=15)
+    await says(spoke, "has not acknowledged a beat for 5 s", within=25)
     hub.process.send_signal(signal.SIGCONT)
     await says_again(spoke, "session.opened", 2, within=40)
     await bench.available("c1")

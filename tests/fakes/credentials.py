@@ -19,6 +19,10 @@ class MemorySecrets(Secrets):
         self._revision = 0
         self._changed = asyncio.Event()
 
+    @property
+    def names(self) -> set[str]:
+        return set(self._secrets)
+
     async def read(self, name: str) -> SecretSnapshot:
         return self._secrets.get(name, MISSING)
 

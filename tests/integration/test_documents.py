@@ -6,6 +6,7 @@ import subprocess
 import sys
 from collections.abc import Iterator
 from functools import cache
+from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
@@ -65,6 +66,9 @@ def test_documented_command_exists(document: str, words: list[str]) -> None:
         known = known_flags(help_of(PROGRAMS[program], ())) | known_flags(help_of(PROGRAMS[program], subcommand))
         given = {word.partition("=")[0] for word in words[1:] if word.startswith("-") and word != "-"}
         assert given <= known, f"{document}: {program} {' '.join(subcommand)} has no {', '.join(sorted(given - known))}"
+    elif program == "python":
+        assert words[1] == "-m"
+        assert find_spec(words[2]), f"{document}: there is no module {words[2]}"
     else:
         assert program in OTHERS | {"pip"}, f"{document}: nobody checks that {program} exists"
 

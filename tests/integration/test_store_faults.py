@@ -10,6 +10,7 @@ from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 from pathlib import Path
+from random import Random
 from typing import Any
 
 import pytest
@@ -21,6 +22,7 @@ from hub.store import SqlStore
 from hub.store.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName
+from tests.trials import repeated
 
 ROOT = Path(__file__).parents[2]
 
@@ -148,24 +150,26 @@ def test_url_that_is_none_is_refused_without_its_password(url: str) -> None:
     assert "secret" not in str(refused.value)
 
 
-def _killed_writer(path: Path) -> set[str]:
-    """Runs a process that writes, kills it in the middle, and returns what it had acknowledged."""
+def _killed_writer(path: Path, after: int) -> set[str]:
+    """Runs a process that writes, kills it after so many acknowledgements, and returns them and what came beyond."""
     command = [sys.executable, "-m", "tests.fakes.store_writer", str(path)]
     with subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True) as writer:
         assert writer.stdout is not None
-        acknowledged = {line.strip() for _, line in zip(range(200), writer.stdout, strict=False)}
+        acknowledged = {line.strip() for _, line in zip(range(after), writer.stdout, strict=False)}
         writer.send_signal(signal.SIGKILL)
         return acknowledged | {line.strip() for line in writer.stdout if line.endswith("\n")}
 
 
-async def test_acknowledged_writes_survive_kill_9(path: Path) -> None:
-    acknowledged = await asyncio.to_thread(_killed_writer, path)
+@repeated(2, 50)
+async def test_acknowledged_writes_survive_kill_9(path: Path, trial: int) -> None:
+    after = Random(trial).randrange(1, 500)
+    acknowledged = await asyncio.to_thread(_killed_writer, path, after)
     store = SqlStore(f"sqlite:///{path}")
     await store.open()
     found = await store.read(names)
     log = await store.read(_log)
     await store.close()
-    assert len(acknowledged) >= 200
+    assert len(acknowledged) >= after
     assert acknowledged <= set(found)
     assert sorted(log) == sorted(found)
     pairs = {name.removesuffix("-a").removesuffix("-b") for name in found}

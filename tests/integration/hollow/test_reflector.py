@@ -13,6 +13,7 @@ from machinery.backoff import Backoff
 from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Object, Resource
 from machinery.kube.reflector import ObjectKey, Reflector, mirrored
+from tests.trials import repeated
 
 MAPS = Resource("", "v1", "configmaps")
 QUICK = timedelta(milliseconds=20)
@@ -41,11 +42,11 @@ async def change(client: KubeClient, name: str, value: int, random: Random) -> N
         await client.create(MAPS.path(namespace="default"), body)
 
 
-@pytest.mark.parametrize("seed", range(3))
+@repeated(3, 40)
 async def test_after_any_history_the_mirror_holds_what_the_cluster_holds(
-    hollow_cluster: HollowCluster, client: KubeClient, seed: int
+    hollow_cluster: HollowCluster, client: KubeClient, trial: int
 ) -> None:
-    random = Random(seed)
+    random = Random(trial)
     told: dict[ObjectKey, Any] = {}
     settled = asyncio.Event()
 

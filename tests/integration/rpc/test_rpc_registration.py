@@ -1,11 +1,15 @@
 """Registration against a real door: the good path, and every bad request with its status and its reason."""
 
 import asyncio
+import base64
 from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ed25519
+from cryptography.hazmat.primitives.serialization import Encoding
 from grpc import aio
 
 from hub.domain.certificate import Purpose
@@ -13,6 +17,7 @@ from hub.domain.change import REQUESTS
 from hub.rpc.status import REASON
 from machinery import pki
 from machinery.identity import Subject, agent_id, agent_subject, cluster_name
+from machinery.pki import names
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from tests.fakes.rpc_stage import RpcStage
@@ -28,6 +33,20 @@ def asked(cluster: str, request: bytes, **fields: Any) -> wire.SubmitRequestRequ
     return wire.SubmitRequestRequest(
         **{"cluster_name": cluster, "agent_id": "agent", "cluster_uid": "uid-1", "request": request, **fields}
     )
+
+
+def of_another_key(cluster: str) -> bytes:
+    """A request whose signature is not of the key in it: its last byte is another."""
+    first, *body, last = csr(cluster).splitlines()
+    der = bytearray(base64.b64decode(b"".join(body)))
+    der[-1] ^= 1
+    return b"\n".join((first, *base64.encodebytes(bytes(der)).splitlines(), last, b""))
+
+
+def of_a_foreign_kind_of_key(cluster: str) -> bytes:
+    key = ed25519.Ed25519PrivateKey.generate()
+    subject = names.build(agent_subject(cluster_name(cluster), agent_id("agent")))
+    return x509.CertificateSigningRequestBuilder().subject_name(subject).sign(key, None).public_bytes(Encoding.PEM)
 
 
 async def reading(following: Any) -> AsyncIterator[Any]:
@@ -112,10 +131,20 @@ async def test_a_request_replayed_for_another_cluster_is_refused(stage: RpcStage
         (b"", "Invalid", "PEM"),
         (b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", "Invalid", "decoded"),
         (b"A" * (pki.MAX_REQUEST_BYTES + 1), "RequestEntityTooLarge", "16384"),
+        (of_another_key("edge1"), "Invalid", "signature"),
+        (of_a_foreign_kind_of_key("edge1"), "Invalid", "Ed25519"),
         (csr("edge2"), "Invalid", ""),
         (pki.build_request(Subject("system:masters", frozenset(("system:masters",))), pki.generate_key()), "Invalid", ""),
     ],
-    ids=["empty", "garbage", "oversized", "another cluster's name", "an operator's name"],
+    ids=[
+        "empty",
+        "garbage",
+        "oversized",
+        "another key's signature",
+        "a key that gRPC cannot use",
+        "another cluster's name",
+        "an operator's name",
+    ],
 )
 async def test_a_bad_request_is_refused_with_its_reason(stage: RpcStage, request_bytes: bytes, reason: str, says: str) -> None:
     async with stage.channel(await stage.bootstrap("edge1")) as channel:

@@ -47,6 +47,17 @@ def test_a_library_that_uses_standard_logging_writes_into_the_same_stream(stream
     assert lines(stream)[0]["event"] == "port 8443 is taken"
 
 
+class ExecuteBatchError(Exception):
+    """As gRPC names what it raises for a peer that left."""
+
+
+@pytest.mark.parametrize(("raised", "told"), [(ExecuteBatchError(), 0), (KeyError("of ours"), 1)], ids=["left", "ours"])
+def test_a_peer_that_left_before_its_answer_is_no_error(stream: io.StringIO, raised: Exception, told: int) -> None:
+    logging.getLogger("grpc._cython.cygrpc").error("raised in core", exc_info=raised)
+    logging.getLogger("grpc._cython.cygrpc").warning("something else")
+    assert len(lines(stream)) == told + 1
+
+
 def test_context_of_a_request_stands_on_each_of_its_lines(stream: io.StringIO) -> None:
     with structlog.contextvars.bound_contextvars(request="r1"):
         structlog.get_logger("hub").info("one")

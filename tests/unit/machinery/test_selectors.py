@@ -8,6 +8,7 @@ from hypothesis import strategies as st
 
 from machinery.errors import BadRequestError
 from machinery.selectors import parse_field_selector, parse_label_selector
+from tests.trials import examples
 
 LABELS = {"env": "prod", "tier": "gold", "empty": ""}
 
@@ -66,6 +67,7 @@ def test_a_wrong_label_selector_says_what_was_found(text: str, said: str) -> Non
         parse_label_selector(text)
 
 
+@examples(100, 20_000)
 @given(st.text(max_size=40))
 def test_any_text_is_parsed_or_refused(text: str) -> None:
     for parse in (parse_label_selector, parse_field_selector):

@@ -1,8 +1,10 @@
 """An agent that is killed around any write, and started again: never a lost key, never a second certificate per approval."""
 
-from collections.abc import AsyncIterator, Mapping
+import asyncio
+from collections.abc import AsyncIterator, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
+from random import Random
 
 import pytest
 
@@ -10,6 +12,7 @@ from machinery.pki import key_matches, parse_certificate
 from spoke.ports import Secrets, SecretSnapshot
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.stage import Stage, until
+from tests.trials import repeated
 
 OWNER = "hub-kubeconfig-secret"
 PENDING = "hub-kubeconfig-secret-0f1e2d3c"
@@ -113,4 +116,46 @@ async def test_rotation_survives_a_crash_around_every_write(stage: Stage, fatal:
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert parse_certificate(contents["tls.crt"]).serial == stage.hub.issued[1]
     assert (await mortal.read(PENDING)).version is None
+    assert len(stage.hub.requests) == len(stage.hub.issued) == 2
+
+
+async def lives_until(stage: Stage, arrived: Callable[[], object]) -> None:
+    """One life of the agent: until it is killed or has arrived."""
+    life = asyncio.create_task(stage.agent().run())
+    await until(lambda: life.done() or arrived())
+    life.cancel()
+    await asyncio.wait([life])
+    if not life.cancelled() and (error := life.exception()):
+        assert isinstance(error, KilledError) or (isinstance(error, BaseExceptionGroup) and error.subgroup(KilledError))
+
+
+async def many_lives(stage: Stage, mortal: MortalSecrets, random: Random, arrived: Callable[[], object]) -> None:
+    """Killed around drawn writes, up to six times in a row, then left alone."""
+    for _ in range(random.randrange(1, 7)):
+        mortal.writes, mortal.fatal, mortal.before = 0, random.randint(1, BOOTSTRAP_WRITES), random.random() < 0.5
+        await lives_until(stage, arrived)
+    mortal.fatal = 0
+    await lives_until(stage, arrived)
+
+
+@repeated(10, 1000)
+async def test_any_row_of_crashes_costs_no_key_and_no_certificate(stage: Stage, trial: int) -> None:
+    random = Random(trial)
+    mortal = MortalSecrets()
+    stage.secrets = mortal
+
+    def at_work(certificates: int) -> bool:
+        """The newest session is of the newest certificate, and nothing is pending."""
+        if len(stage.hub.issued) != certificates or not stage.hub.sessions or stage.hub.session.over:
+            return False
+        current = parse_certificate(stage.hub.session.identity.certificate).serial
+        return bool(stage.hub.session.beats) and current == stage.hub.issued[-1] and PENDING not in mortal.inner.names
+
+    await many_lives(stage, mortal, random, lambda: at_work(1))
+    stage.clock.advance(timedelta(days=25))
+    await many_lives(stage, mortal, random, lambda: at_work(2))
+    contents = (await mortal.read(OWNER)).contents
+    assert key_matches(contents["tls.crt"], contents["tls.key"])
+    assert parse_certificate(contents["tls.crt"]).serial == stage.hub.issued[1]
+    assert len(stage.hub.clusters) == 1
     assert len(stage.hub.requests) == len(stage.hub.issued) == 2

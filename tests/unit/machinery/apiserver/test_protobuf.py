@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from machinery.apiserver.messages import MESSAGES
 from machinery.apiserver.protobuf import MAGIC, decode
 from machinery.errors import BadRequestError
+from tests.trials import examples
 
 GOLDEN = Path(__file__).parents[3] / "golden"
 
@@ -97,6 +98,7 @@ def test_a_broken_body_is_a_bad_request(body: bytes) -> None:
         decode(body, MESSAGES)
 
 
+@examples(100, 20_000)
 @given(st.binary(max_size=200))
 def test_no_bytes_lead_to_anything_but_an_object_or_a_bad_request(noise: bytes) -> None:
     for body in (MAGIC + noise, MAGIC + _unknown("v1", "Secret", noise), MAGIC + _unknown("v1", "Event", noise)):

@@ -8,12 +8,13 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509.oid import NameOID
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from machinery import pki
 from machinery.errors import InvalidError, TooLargeError
 from machinery.identity import Subject
+from tests.trials import examples
 
 SUBJECT = Subject("cn", frozenset(("o",)))
 GOOD = pki.build_request(SUBJECT, pki.generate_key(), ("a.example",))
@@ -112,7 +113,7 @@ def test_other_keys_that_grpc_can_use_are_taken(key: ec.EllipticCurvePrivateKey 
     assert pki.check_request(signed_by(key)).key_refusal is None
 
 
-@settings(max_examples=400, deadline=None)
+@examples(400, 20_000)
 @given(position=st.integers(0, len(DER) - 1), value=st.integers(0, 255), cut=st.integers(0, 8))
 def test_a_mutated_request_is_read_or_refused_and_never_worse(position: int, value: int, cut: int) -> None:
     mutated = bytearray(DER)
@@ -125,7 +126,7 @@ def test_a_mutated_request_is_read_or_refused_and_never_worse(position: int, val
         assert facts.signature_valid is (bytes(mutated) == DER and cut == 0)
 
 
-@settings(max_examples=200, deadline=None)
+@examples(200, 10_000)
 @given(st.binary(max_size=600))
 def test_random_bytes_are_refused(junk: bytes) -> None:
     for candidate in (junk, pem(junk)):
