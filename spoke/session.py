@@ -140,8 +140,8 @@ class SessionRun:
         if before is None or before.accepted != desired.accepted:
             log.info("hub.accepted" if desired.accepted else "hub.not_accepted", cluster_deleting=desired.deleting)
         self._around.progress.lease(desired.lease_duration)
-        if before is not None and desired.lease_duration < self._link.session.beat_interval:
-            self._lease.hurry()  # the acknowledgement brings the interval that goes with the shorter lease
+        if before is not None and desired.lease_duration < before.lease_duration:
+            self._lease.hurry()  # the pause under way was drawn from the interval of the longer lease
         self._around.progress.enter(
             "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
         )

@@ -248,7 +248,7 @@ async def test_a_lease_that_is_made_shorter_than_the_interval_brings_the_next_be
     async with stage.running():
         await until(lambda: is_available(stage) and stage.hub.session.beats)
         beats = len(stage.hub.session.beats)
-        stage.hub.lease_duration = timedelta(seconds=2)
+        stage.hub.beat_interval = stage.hub.lease_duration = timedelta(seconds=2)  # the hub tells the interval first
         stage.hub.changed()
         await until(lambda: len(stage.hub.session.beats) > beats)
 
