@@ -12,6 +12,7 @@ from hub.controllers.acceptance import Acceptance
 from hub.controllers.approval import Approval
 from hub.controllers.availability import Availability, Since
 from hub.controllers.batch import TOGETHER, Batched
+from hub.controllers.chronicle import Chronicle
 from hub.controllers.cleanup import RequestCleanup
 from hub.controllers.compaction import Compaction
 from hub.controllers.feed import Feed, Route
@@ -74,6 +75,8 @@ class Controllers:
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
                 Route(MANAGED_CLUSTERS, lambda key: self._availability.enqueue(ClusterName(key.name))),
             ),
+            # what the operator reads in the log
+            Chronicle(),
         )
 
     def wake(self, timetable: Timetable) -> None:

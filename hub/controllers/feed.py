@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -28,11 +29,19 @@ class Route:
     wanted: Wanted = lambda _document: True
 
 
+class Observer(Protocol):
+    """Sees every object of the feed's kinds, wanted by a route or not, deleted ones included."""
+
+    def listed(self, kind: Kind, key: Key, document: Document) -> None: ...
+    def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None: ...
+
+
 class Feed:
     """Follows the store for several routes at once. Deleted objects are not sent: there is nothing to bring into line."""
 
-    def __init__(self, store: Store, routes: Sequence[Route]) -> None:
+    def __init__(self, store: Store, routes: Sequence[Route], observer: Observer | None = None) -> None:
         self._store = store
+        self._observer = observer
         self._routes: Mapping[Kind, Sequence[Route]] = {
             route.kind: [each for each in routes if each.kind == route.kind] for route in routes
         }
@@ -67,6 +76,8 @@ class Feed:
             while True:
                 items, more = await self._store.read(_page, kind, after)
                 for stored in items:
+                    if self._observer is not None:
+                        self._observer.listed(kind, stored.key, stored.document)
                     self._send(kind, stored.key, stored.document)
                 if not more:
                     break
@@ -74,8 +85,11 @@ class Feed:
         return revision
 
     def _send_change(self, change: Change) -> None:
+        document = msgspec.json.decode(change.encoded)
+        if self._observer is not None:
+            self._observer.changed(change.kind, change.key, document, change.type, change.actor)
         if change.type is not ChangeType.DELETED:
-            self._send(change.kind, change.key, msgspec.json.decode(change.encoded))
+            self._send(change.kind, change.key, document)
 
     def _send(self, kind: Kind, key: Key, document: Document) -> None:
         for route in self._routes.get(kind, ()):

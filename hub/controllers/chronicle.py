@@ -1,0 +1,115 @@
+"""What happens to clusters and their certificate requests, told in the hub's log: who did it, to which, and what is next.
+
+It is told from the change log and so once for the whole hub, whichever door or controller it came through. Only transitions are
+told: neither heartbeats nor status reports are. What is there at the start is no news.
+"""
+
+from dataclasses import dataclass
+from typing import Any
+
+import structlog
+
+from hub.domain import cluster as cluster_rules
+from hub.domain import document as doc
+from hub.domain import request as request_rules
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind
+from hub.domain.request import RequestPhase
+from machinery import conditions
+from machinery.conditions import TRUE, Condition
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class _Cluster:
+    """What is worth a line when it changes."""
+
+    accepted: bool = False
+    deleting: bool = False
+    available: str = ""
+    duplicated: str = ""
+
+
+class Chronicle:
+    """Remembers per object what was told of it last."""
+
+    def __init__(self) -> None:
+        self._clusters: dict[Key, _Cluster] = {}
+        self._requests: dict[Key, RequestPhase] = {}
+
+    def listed(self, kind: Kind, key: Key, document: Document) -> None:
+        """An object that is there; who changed it since it was last seen is not known."""
+        if kind == MANAGED_CLUSTERS:
+            self._cluster(key, document, told=key not in self._clusters)
+        elif kind == REQUESTS:
+            self._request(key, document, told=key not in self._requests)
+
+    def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
+        """A change by `actor`; `document` is how it left the object."""
+        if change is ChangeType.DELETED:
+            self._gone(kind, key, actor)
+        elif kind == MANAGED_CLUSTERS:
+            self._cluster(key, document, by=actor)
+        elif kind == REQUESTS:
+            self._request(key, document, by=actor)
+
+    def _gone(self, kind: Kind, key: Key, actor: str) -> None:
+        if kind == REQUESTS:
+            self._requests.pop(key, None)
+        elif kind == MANAGED_CLUSTERS:
+            self._clusters.pop(key, None)
+            log.info("cluster deleted", cluster=key.name, by=actor)
+
+    def _cluster(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
+        available, duplicated = cluster_rules.availability(document), _duplicated(document)
+        now = _Cluster(
+            accepted=cluster_rules.is_accepted(document),
+            deleting=doc.is_deleting(document),
+            available=available.status if available else "",
+            duplicated=duplicated,
+        )
+        before, self._clusters[key] = self._clusters.get(key), now
+        if told or now == before:
+            return
+        tell = log.bind(cluster=key.name, **_by(by))
+        if before is None:
+            following = {} if now.accepted else {"next": f"hubctl accept {key.name}"}
+            tell.info("cluster registered", accepted=now.accepted, **following)
+            before = _Cluster(accepted=now.accepted)
+        if now.accepted != before.accepted:
+            tell.info("cluster accepted" if now.accepted else "cluster denied")
+        if now.deleting and not before.deleting:
+            tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
+        if available and now.available != before.available:
+            _tell_availability(key.name, available)
+        if duplicated and duplicated != before.duplicated:
+            tell.warning("cluster name is wanted by another cluster", detail=duplicated)
+
+    def _request(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
+        phase = request_rules.phase(document)
+        before, self._requests[key] = self._requests.get(key), phase
+        if told or phase is before:
+            return
+        tell = log.bind(request=key.name, cluster=doc.labels(document).get(request_rules.CLUSTER_LABEL, ""), **_by(by))
+        if before is None:
+            tell.info("certificate requested")
+        if phase is not RequestPhase.PENDING:
+            state = request_rules.state(document)
+            said = {} if phase is RequestPhase.ISSUED else {"reason": state.reason, "detail": state.message}
+            level = "warning" if phase is RequestPhase.FAILED else "info"
+            getattr(tell, level)(f"certificate request {phase.lower()}", **said)
+
+
+def _tell_availability(name: str, available: Condition) -> None:
+    level = "info" if available.status == TRUE else "warning"
+    fields = {"cluster": name, "available": available.status, "reason": available.reason, "detail": available.message}
+    getattr(log, level)("cluster availability changed", **fields)
+
+
+def _duplicated(document: Document) -> str:
+    condition = conditions.find(doc.conditions(document), cluster_rules.DUPLICATED)
+    return condition.message if condition and condition.status == TRUE else ""
+
+
+def _by(actor: str) -> dict[str, Any]:
+    return {"by": actor} if actor else {}
