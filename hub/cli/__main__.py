@@ -1,5 +1,6 @@
 """hubctl's entry: commands by name, loaded only when they are called, and failures as one sentence on standard error."""
 
+import os
 import sys
 from importlib import import_module
 
@@ -93,6 +94,11 @@ def main() -> None:
         # The reader of a pipe has enough; Python would complain once more when it flushes at exit.
         sys.stderr.close()
         sys.exit(0)
+    except OSError as error:
+        click.echo(f"error: the answer cannot be written: {error.strerror or error}", err=True)
+        # What is still in the buffer cannot be written either, and Python would say so once more at exit.
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        sys.exit(1)
 
 
 if __name__ == "__main__":

@@ -353,6 +353,19 @@ async def test_a_watch_goes_on_across_a_restart_and_tells_every_change_once(hub:
     assert "Traceback" not in said
 
 
+async def test_an_answer_that_cannot_be_written_is_one_sentence(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    with Path("/dev/full").open("w") as full:  # noqa: ASYNC230 - a device that takes nothing
+        process = await asyncio.create_subprocess_exec(
+            *(sys.executable, "-m", "hub.cli", "get", "clusters"),
+            stdout=full,
+            stderr=asyncio.subprocess.PIPE,
+            env=environment(HUBCTL_KUBECONFIG=str(await hub.admin())),
+        )
+        _, err = await process.communicate()
+    assert (process.returncode, err.decode()) == (1, "error: the answer cannot be written: No space left on device\n")
+
+
 async def test_a_watch_of_one_cluster_shows_only_that_one(hub: HubUnderTest) -> None:
     await hub.join("edge1")
     watching = await start(hub, "get", "cluster", "edge1", "-w", "-o", "name")
