@@ -139,11 +139,27 @@ class HubClient:
                 f"the hub at {self._address} does not answer in time: is it reachable from here, is a firewall between?"
             ) from None
         except (OSError, http.client.HTTPException) as error:
+            self._check_own_certificate()
             why = (error.strerror if isinstance(error, OSError) else "") or type(error).__name__
             raise ConnectionLostError(
                 f"the hub at {self._address} cannot be reached ({why.lower()}): "
                 f"does `hub serve` run, and is this the address it listens on? (kubeconfig {self.source})"
             ) from None
+
+    def _check_own_certificate(self) -> None:
+        """Raises CommandError when it is over: a hub drops such a connection in TLS, mostly without a reason."""
+        credential = self._kubeconfig.credential
+        if credential is None:
+            return
+        from machinery import pki  # noqa: PLC0415 - slow to load, and only needed when something failed
+        from machinery.clock import SystemClock  # noqa: PLC0415 - likewise
+
+        ends = pki.parse_certificate(credential.chain).not_after
+        if ends <= SystemClock().now():
+            raise CommandError(
+                f"the certificate in kubeconfig {self.source} expired at {ends:%Y-%m-%dT%H:%M:%SZ}. The hub writes a fresh "
+                "admin.kubeconfig into its data directory when it starts"
+            )
 
     def _distrust(self, error: ssl.SSLCertVerificationError) -> str:
         code = error.verify_code
@@ -162,6 +178,7 @@ class HubClient:
         return f"the certificate of the server at {self._address} is not good: {error.verify_message}"
 
     def _tls_failure(self, error: ssl.SSLError) -> CommandError:
+        self._check_own_certificate()
         said = (error.reason or "").lower().replace("_", " ")
         if "alert" in said and ("certificate" in said or "unknown ca" in said):
             return CommandError(

@@ -7,7 +7,7 @@ from base64 import b64encode
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -133,10 +133,11 @@ class HubUnderTest:
         issued = await self.store.run(operators.admit, "admin", pki.public_key_of(key), self.issuer, LIFETIMES)
         return self.kubeconfig("admin", issued, key)
 
-    async def agent(self, cluster: str) -> Path:
+    async def agent(self, cluster: str, *, expired_since: timedelta | None = None) -> Path:
         """The kubeconfig of an agent of `cluster`."""
         key = pki.generate_key()
-        issued = await self.store.run(_sign_agent, self.issuer, ClusterName(cluster), pki.public_key_of(key))
+        left = LIFETIMES.agent if expired_since is None else -expired_since
+        issued = await self.store.run(_sign_agent, self.issuer, ClusterName(cluster), pki.public_key_of(key), left)
         return self.kubeconfig(f"agent-{cluster}", issued, key)
 
     async def join(self, name: str, **labels: str) -> None:
@@ -173,11 +174,10 @@ class HubUnderTest:
         return await run("kubectl", f"--kubeconfig={chosen}", f"--cache-dir={self.folder / 'cache'}", *arguments)
 
 
-def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_key: bytes) -> IssuedCertificate:
-    agent = AgentId("bcdfg")
-    profile = Profile(
-        Purpose.AGENT, agent_subject(cluster, agent), public_key, tx.now - LIFETIMES.backdate, tx.now + LIFETIMES.agent
-    )
+def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_key: bytes, left: timedelta) -> IssuedCertificate:
+    agent, ends = AgentId("bcdfg"), tx.now + left
+    begins = min(tx.now, ends) - LIFETIMES.backdate
+    profile = Profile(Purpose.AGENT, agent_subject(cluster, agent), public_key, begins, ends)
     return certificates.sign(tx, issuer, profile, Holder(cluster=cluster, agent=agent))
 
 

@@ -247,6 +247,13 @@ async def test_a_revoked_operator_is_told_so(hub: HubUnderTest) -> None:
     assert "does not know the credential" in refused.err
 
 
+async def test_an_expired_kubeconfig_is_told_with_when_and_what_to_do(hub: HubUnderTest) -> None:
+    refused = await hub.hubctl("get", "clusters", path=await hub.agent("edge1", expired_since=timedelta(hours=1)))
+    assert refused.code == 1
+    assert "agent-edge1.kubeconfig expired at " in refused.err
+    assert "cannot be reached" not in refused.err
+
+
 async def test_a_kubeconfig_without_a_certificate_is_told_so(hub: HubUnderTest) -> None:
     admin = yaml.safe_load((await hub.admin()).read_text())
     admin["users"][0]["user"] = {}
