@@ -175,10 +175,11 @@ class SpokeAgent:
     def _choose_names(self, contents: Contents, kept: Contents, bootstrap: Connection | None) -> Names:
         fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
         remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
-        if bootstrap is not None and bootstrap.cluster_name:
-            remembered = (bootstrap.cluster_name, remembered[1])
         mirrored = self._world.directory.read() if self._world.directory is not None else {}
-        places = [stored_texts(place) for place in (contents, kept, mirrored)]
+        held, mirror_texts, asked = (stored_texts(place) for place in (contents, mirrored, kept))
+        # what was merely asked for is given up when the operator hands in a bootstrap kubeconfig for another name
+        bound = (bootstrap.cluster_name if bootstrap is not None else "", "")
+        places = [held, mirror_texts, bound, asked]
         cluster, agent = (next(filter(None, texts), "") for texts in zip(*places, strict=True))
         self._names = choose_names(
             options=(self._options.cluster_name, self._options.agent_id), stored=(cluster, agent), fresh=remembered

@@ -1,8 +1,9 @@
 """Which cluster and which agent this is.
 
-Rules: an option wins, then what an earlier run of this agent persisted, then the name that the bootstrap kubeconfig is bound
-to, then a fresh name. Fresh names are drawn by the caller (this module draws nothing) and must be persisted before the first
-request, so that a restart before the approval is still the same cluster to the hub.
+Rules: an option wins, then the name that an earlier run of this agent got a certificate for, then the name that the bootstrap
+kubeconfig is bound to, then the name of a request that pends, then a fresh name. Fresh names are drawn by the caller (this
+module draws nothing) and must be persisted before the first request, so that a restart before the approval is still the same
+cluster to the hub.
 """
 
 from dataclasses import dataclass

@@ -80,6 +80,19 @@ async def test_a_bootstrap_kubeconfig_that_is_bound_to_a_name_gives_it(stage: St
     assert b"clusterName" not in contents["kubeconfig"]
 
 
+async def test_a_bootstrap_kubeconfig_for_another_name_ends_the_wait_under_the_first(stage: Stage) -> None:
+    stage.hub.approve = False
+    stage.file.write_bytes(stage.hub.bootstrap_kubeconfig(cluster="taken"))
+    async with stage.running():
+        await until(lambda: stage.hub.requests)
+    stage.hub.approve = True
+    stage.file.write_bytes(stage.hub.bootstrap_kubeconfig(cluster="edge-7"))
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    assert (await stage.secrets.read(OWNER)).contents["cluster-name"] == b"edge-7"
+    assert (await stage.secrets.read(PENDING)).version is None
+
+
 async def test_a_name_that_was_chosen_wins_over_the_one_a_bootstrap_kubeconfig_is_bound_to(stage: Stage) -> None:
     stage.options = replace(stage.options, cluster_name="chosen")
     stage.file.write_bytes(stage.hub.bootstrap_kubeconfig(cluster="edge-7"))
