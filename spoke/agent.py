@@ -9,6 +9,7 @@ import asyncio
 import secrets
 import uuid
 from contextlib import AsyncExitStack
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -23,16 +24,14 @@ from spoke.bootstrapfile import BootstrapChangedError, BootstrapWatch
 from spoke.controllers.addon_registration import AddOnCertificates, Certificates, Registered
 from spoke.domain.credential import Finding, Flaw, judge, validity
 from spoke.domain.names import Names, choose_names, fresh_agent_id
-from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, mirror, pends_for
+from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, pends_for
 from spoke.health import AvailabilityWatch
 from spoke.joining import Joining, StartOverError
 from spoke.kubeconfigs import Connection, stored_connection, stored_texts, view_stored
 from spoke.link import Link, Surroundings
+from spoke.mirror import AGAIN, PatientDirectory
 from spoke.options import Options, Pause, World
-from spoke.ports import (
-    HubLostError,
-    Loss,
-)
+from spoke.ports import HubLostError, Loss
 from spoke.progress import Progress
 from spoke.session import SessionRun
 from spoke.slot import Contents, Slot
@@ -60,7 +59,8 @@ class SpokeAgent:
 
     def __init__(self, options: Options, world: World) -> None:
         self._options = options
-        self._world = world
+        self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
+        self._world = world = replace(world, directory=self._mirror)
         self._hub_clock = OffsetClock(world.clock)
         self._owner = Slot(world.secrets, OWNER_SECRET)
         self._watch = AvailabilityWatch(world.spoke, world.clock)
@@ -90,6 +90,8 @@ class SpokeAgent:
     async def run(self) -> None:
         """Until cancelled. Raises InvalidError at once when there is neither a usable bootstrap kubeconfig nor a credential."""
         self._world.timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
+        if self._mirror is not None:
+            self._world.timetable.every(AGAIN, self._mirror.again, name="mirror")
         retry = self._backoff(self._options.pauses.retry)
         denied = self._backoff(self._options.pauses.denied)
         try:
@@ -98,6 +100,7 @@ class SpokeAgent:
                 await self._bootstrap.rest(delay)
         finally:
             self._world.timetable.drop("bootstrap-kubeconfig")
+            self._world.timetable.drop("mirror")
 
     async def _attempt(self, retry: Backoff, denied: Backoff) -> timedelta:
         """One round; returns how long to rest before the next."""
@@ -158,7 +161,7 @@ class SpokeAgent:
         self._looked_once = True
         connection = stored_connection(contents)
         if self._world.directory is not None and finding is None:
-            mirror(self._world.directory, contents)
+            self._world.directory.replace(contents)
         await self._serve(connection, names, kept, retry)
 
     async def _uid(self) -> str:

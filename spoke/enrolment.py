@@ -218,7 +218,7 @@ class Enrolment:
 
     async def _publish(self, _: HubClient) -> Event:
         if self._mirror is not None:
-            mirror(self._mirror, self.credential)
+            self._mirror.replace(self.credential)
         return Event.MIRRORED
 
     async def _forget(self, _: HubClient) -> Event:
@@ -230,14 +230,6 @@ class Enrolment:
         if self._pending is None:
             raise AssertionError
         return self._pending
-
-
-def mirror(directory: CredentialDirectory, contents: Contents) -> None:
-    """Mirrors the credential. A full disk is told and no more: the secret is what counts, the next start tries again."""
-    try:
-        directory.replace(contents)
-    except OSError as error:
-        log.warning("credential.not_mirrored", error=str(error))
 
 
 def names_contents(names: Names) -> dict[str, bytes]:

@@ -1,6 +1,7 @@
 """Secrets and a credential directory that live in memory; trusted because the contract suite runs on them too."""
 
 import asyncio
+import errno
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass, field
 
@@ -67,12 +68,15 @@ class MemorySecrets(Secrets):
 
 @dataclass
 class MemoryDirectory(CredentialDirectory):
-    """A credential directory without files; `replaced` counts the sets it was given."""
+    """A credential directory without files; `replaced` counts the sets it was given, `full` refuses them."""
 
     contents: dict[str, bytes] = field(default_factory=dict)
     replaced: int = 0
+    full: bool = False
 
     def replace(self, contents: Mapping[str, bytes]) -> None:
+        if self.full:
+            raise OSError(errno.ENOSPC, "No space left on device")
         self.contents = dict(contents)
         self.replaced += 1
 

@@ -56,6 +56,19 @@ async def test_the_hub_kubeconfig_secret_has_ocms_layout_and_is_mirrored(stage: 
     assert (await stage.secrets.read(PENDING)).version is None
 
 
+async def test_a_full_disk_under_the_mirror_holds_nothing_up_and_is_made_good(stage: Stage) -> None:
+    stage.directory.full = True
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        stage.timetable.wake("mirror")
+        assert stage.directory.contents == {}
+        stage.directory.full = False
+        stage.timetable.wake("mirror")
+        assert stage.directory.contents == (await stage.secrets.read(OWNER)).contents
+        stage.timetable.wake("mirror")
+    assert stage.directory.replaced == 1
+
+
 async def test_a_generated_name_is_a_uuid_and_survives_a_restart_before_the_approval(stage: Stage) -> None:
     stage.hub.approve = False
     async with stage.running():
