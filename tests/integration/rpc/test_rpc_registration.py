@@ -159,9 +159,9 @@ async def test_a_bad_request_is_refused_with_its_reason(stage: RpcStage, request
 async def test_a_message_over_the_limit_never_reaches_a_use_case(stage: RpcStage) -> None:
     async with stage.channel(await stage.bootstrap("edge1")) as channel:
         call = RegistrationStub(channel).SubmitRequest(asked("edge1", b"A" * 2_000_000))
-        with pytest.raises(aio.AioRpcError) as caught:
-            await call
-    assert caught.value.code() is grpc.StatusCode.RESOURCE_EXHAUSTED
+        code, reason, _ = await refused(call)
+    assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
+    assert reason == "None", "a reason of ours: the use case was reached"
 
 
 async def test_a_credential_acts_for_no_other_cluster(stage: RpcStage) -> None:
@@ -262,3 +262,16 @@ async def test_a_request_that_is_not_there_is_said_so(stage: RpcStage) -> None:
     async with stage.channel(await stage.bootstrap("edge1")) as channel:
         following = RegistrationStub(channel).FollowRequest(wire.FollowRequestRequest(name="nowhere"))
         assert (await refused(following.read()))[:2] == (grpc.StatusCode.NOT_FOUND, "NotFound")
+
+
+async def test_what_nobody_foresaw_is_told_as_an_internal_error_and_no_more(stage: RpcStage) -> None:
+    await stage.enrol("edge1")
+
+    def damage(tx: Any) -> None:
+        tx.objects._connection.exec_driver_sql("UPDATE objects SET document = 'canary'")
+
+    await stage.store.run(damage)
+    async with stage.channel(await stage.bootstrap("edge1")) as channel:
+        joining = wire.EnsureClusterRequest(cluster_name="edge1", cluster_uid="uid-1", agent_id="agent")
+        told = await refused(RegistrationStub(channel).EnsureCluster(joining))
+    assert told == (grpc.StatusCode.INTERNAL, "InternalError", "internal error")
