@@ -97,3 +97,14 @@ NAMED = re.compile(r"`((?:hub|spoke|machinery|hollow|tests|proto|bench|docs|char
 @pytest.mark.parametrize("document", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_files_that_a_document_names_exist(document: Path) -> None:
     assert [path for path in NAMED.findall(document.read_text()) if not (ROOT / path).exists()] == []
+
+
+HELD = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
+FAULTS = re.findall(r"^\| (?!fault \|).*$", (ROOT / "docs" / "faults.md").read_text(), re.MULTILINE)
+
+
+@pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.split(" | ")[0][2:])
+def test_a_fault_is_held_by_tests_that_exist(row: str) -> None:
+    named = HELD.findall(row)
+    assert named
+    assert [test for file, test in named if f"def {test}(" not in (ROOT / file).read_text()] == []

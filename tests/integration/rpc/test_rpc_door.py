@@ -30,8 +30,11 @@ from tests.fakes.rpc_stage import RpcStage
 
 async def test_a_port_that_is_taken_is_said_so_also_by_a_second_hub(stage: RpcStage) -> None:
     second = RpcDoor("127.0.0.1", stage.door.port, stage.serving, stage.parts)
-    with pytest.raises(StartError, match=f"{stage.door.port}.*in use.*--grpc-listen"):
-        await second.start()
+    try:
+        with pytest.raises(StartError, match=f"{stage.door.port}.*in use.*--grpc-listen"):
+            await second.start()
+    finally:
+        await second.close()
 
 
 async def test_a_peer_without_a_certificate_of_this_hub_is_not_let_in(stage: RpcStage) -> None:
