@@ -220,12 +220,17 @@ async def fault(bench: Bench, cluster: str, *faults: str) -> None:
     assert await program.ended() == 0
 
 
+LIVES = 8
+SLOW = "slow=100ms"
+"""Every step takes its time, so that a kill falls between any two of them."""
+
+
 async def killed_again_and_again(spoke: Program, random: Random, longest: float) -> None:
-    """Eight lives, each ended with -9 at a drawn moment after its start."""
-    for life in range(1, 9):
+    """Eight lives, each ended with -9 at a moment drawn from its eighth of `longest`."""
+    for life in range(LIVES):
         await spoke.start()
-        await says_again(spoke, "spoke.starting", life)
-        await asyncio.sleep(longest * random.random())
+        await says_again(spoke, "spoke.starting", life + 1)
+        await asyncio.sleep(longest * (life + random.random()) / LIVES)
         await spoke.kill()
     await spoke.start()
 
@@ -234,7 +239,8 @@ async def killed_again_and_again(spoke: Program, random: Random, longest: float)
 async def test_a_spoke_killed_again_and_again_while_it_joins_gets_one_certificate(bench: Bench, trial: int) -> None:
     await bench.hub("--auto-approve=*")
     spoke = await prepared(bench, "c1")
-    await killed_again_and_again(spoke, Random(trial), longest=0.8)
+    await fault(bench, "c1", SLOW)
+    await killed_again_and_again(spoke, Random(trial), longest=2)
     await bench.available("c1")
     requests = await bench.requests()
     assert len(requests) == 1
@@ -250,6 +256,7 @@ async def test_a_spoke_killed_again_and_again_while_it_rotates_gets_one_certific
 ) -> None:
     await bench.hub("--auto-approve=*", "--agent-lifetime=8s", *SHORT_LEASE)
     spoke = await prepared(bench, "c1")
+    await fault(bench, "c1", SLOW)
     await killed_again_and_again(spoke, Random(trial), longest=3)
 
     async def rotated() -> bool:
