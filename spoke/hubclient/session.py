@@ -236,3 +236,4 @@ def _fail(waiting: Iterable[asyncio.Future[Any]], error: HubLostError) -> None:
     for future in waiting:
         if not future.done():
             future.set_exception(error)
+            future.exception()  # whoever failed while writing never looks here, and that is no error worth a line
