@@ -5,6 +5,8 @@ readers that cannot write. PostgreSQL: every time-out of a session is at most a 
 that was stopped inside a transaction otherwise holds the revision's row for ever.
 """
 
+import sqlite3
+import time
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -16,6 +18,9 @@ from machinery.errors import InvalidError
 SESSION_TIMEOUT_MS = 5000
 """A third of the leader's lease."""
 BUSY_TIMEOUT_MS = 5000
+WAL_RETRY_SECONDS = 0.02
+PRIMARY = 0xFF
+"""The part of an SQLite error code that tells its kind."""
 READERS = 4
 INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
 """An INSERT that knows ON CONFLICT, by dialect."""
@@ -59,7 +64,7 @@ def _sqlite(url: URL, begin: str, busy_timeout_ms: int, *, connections: int) -> 
     def set_up(connection: Any, _record: Any) -> None:
         connection.isolation_level = None
         cursor = connection.cursor()
-        cursor.execute("PRAGMA journal_mode=WAL")
+        _use_wal(cursor, busy_timeout_ms / 1000)
         cursor.execute("PRAGMA synchronous=FULL")
         cursor.execute("PRAGMA foreign_keys=ON")
         if begin == "BEGIN":
@@ -71,6 +76,20 @@ def _sqlite(url: URL, begin: str, busy_timeout_ms: int, *, connections: int) -> 
         connection.exec_driver_sql(begin)
 
     return engine
+
+
+def _use_wal(cursor: Any, patience: float) -> None:
+    """Switches to WAL. SQLite does not wait where two do that at once to a new file, so this does, for `patience` seconds."""
+    deadline = time.monotonic() + patience
+    while True:
+        try:
+            cursor.execute("PRAGMA journal_mode=WAL")
+        except sqlite3.OperationalError as error:
+            if error.sqlite_errorcode & PRIMARY != sqlite3.SQLITE_BUSY or time.monotonic() >= deadline:
+                raise
+            time.sleep(WAL_RETRY_SECONDS)
+        else:
+            return
 
 
 def _postgres(url: URL, isolation: Any, *, connections: int) -> Engine:
