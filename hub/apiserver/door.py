@@ -19,6 +19,7 @@ from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS
 from hub.domain.change import Key as StoreKey
 from hub.ports import Issuer, Store, Transaction
+from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.coordination import LEASE
@@ -63,6 +64,7 @@ def build_door(
     group_suffix: str = GROUP_SUFFIX,
     limits: Limits | None = None,
     revocations: Listen | None = None,
+    filters: Filters | None = None,
 ) -> Door:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended."""
     feed = ChangeFeed(store)
@@ -78,6 +80,7 @@ def build_door(
         checks=checks,
         namespaces=namespaces_of(store),
         limits=limits,
+        filters=filters,
     )
     return Door(server, feed)
 

@@ -1,6 +1,6 @@
 """A Kubernetes-style API server: groups of resources over a storage, as an aiohttp application.
 
-The filters of a request, outermost first: audit id, errors as Status, deadline, authentication, authorization, routing.
+The order of a request's filters stands in `filters`; the server's own are here.
 """
 
 import asyncio
@@ -16,6 +16,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Authenticator, Authorizer
 from machinery.apiserver.answers import error_answer
+from machinery.apiserver.filters import Filters, Incoming, Inner, chained
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.mutations import Mutations
 from machinery.apiserver.negotiation import Form, negotiate
@@ -34,6 +35,7 @@ NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
 
 BODY_LIMIT = 3 * 1024 * 1024
+AUDIT_ID = web.RequestKey("audit_id", str)
 
 log = structlog.get_logger(__name__)
 
@@ -68,8 +70,10 @@ class ApiServer:
         checks: Iterable[HealthCheck] = (),
         namespaces: NamespaceLookup | None = None,
         limits: Limits | None = None,
+        filters: Filters | None = None,
     ) -> None:
         self._limits = limits or Limits()
+        self._clock = clock
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
@@ -78,6 +82,22 @@ class ApiServer:
             groups, storage, clock, mutations=mutations, watches=self._watches, patience=self._limits.fresh
         )
         self._site = Site(groups, version=version, checks=checks, clock=clock)
+        added = filters or Filters()
+        self._answer = chained(
+            (
+                self._errors_as_status,
+                *added.paths,
+                *added.gate,
+                *added.in_flight,
+                *added.audit,
+                self._within_deadline,
+                self._authenticated,
+                *(added.impersonation or (_refuse_impersonation,)),
+                *added.limits,
+                self._authorized,
+            ),
+            self._answered,
+        )
 
     @property
     def watches(self) -> Watches:
@@ -100,8 +120,15 @@ class ApiServer:
         self._watches.stop()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
+        audit_id = request.headers.get("Audit-Id", "")[:64] or str(uuid.uuid4())
+        request[AUDIT_ID] = audit_id
+        asked = attributes(request.method, request.path, request.query)
+        return await self._answer(Incoming(request, audit_id, asked, self._clock.monotonic()))
+
+    async def _errors_as_status(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        request = incoming.request
         try:
-            return await self._answer(request)
+            return await inner(incoming)
         except MusterError as error:
             return error_answer(error, _error_form(request))
         except web.HTTPException as error:
@@ -111,34 +138,40 @@ class ApiServer:
             log.exception("unexpected error in an API request", method=request.method, path=request.path)
             return error_answer(InternalError(), _error_form(request))
 
-    async def _answer(self, request: web.Request) -> web.StreamResponse:
-        asked = attributes(request.method, request.path, request.query)
-        if asked.verb == "watch":
-            return await self._allowed_answer(request, asked)
-        limit = request_timeout(request.query, self._limits.request)
+    async def _within_deadline(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        if incoming.long_running:
+            return await inner(incoming)
+        limit = request_timeout(incoming.request.query, self._limits.request)
         try:
             async with asyncio.timeout(limit.total_seconds()) as deadline:
-                return await self._allowed_answer(request, asked)
+                return await inner(incoming)
         except TimeoutError:
             if not deadline.expired():
                 raise
             raise DeadlineError("Timeout: request did not complete within the allotted timeout") from None
 
-    async def _allowed_answer(self, request: web.Request, asked: Attributes) -> web.StreamResponse:
-        actor = await self._authenticator.authenticate(request)
-        _refuse_impersonation(request)
-        decision = await self._authorizer.authorize(actor, asked)
+    async def _authenticated(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        incoming.actor = incoming.authenticated = await self._authenticator.authenticate(incoming.request)
+        return await inner(incoming)
+
+    async def _authorized(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        decision = await self._authorizer.authorize(incoming.actor, incoming.attributes)
+        incoming.decision = decision
         if not decision.allowed:
-            raise _forbidden(actor, asked, decision.reason)
-        if asked.resource:
-            return await self._objects.answer(request, asked, actor)
-        return await self._site.answer(request)
+            raise _forbidden(incoming.actor, incoming.attributes, decision.reason)
+        return await inner(incoming)
+
+    async def _answered(self, incoming: Incoming) -> web.StreamResponse:
+        if incoming.attributes.resource:
+            return await self._objects.answer(incoming.request, incoming.attributes, incoming.actor)
+        return await self._site.answer(incoming.request)
 
 
-def _refuse_impersonation(request: web.Request) -> None:
-    """Whoever asks to be taken for another must not be answered as what he is. TODO(#3): impersonation."""
-    if any(name.lower().startswith("impersonate-") for name in request.headers):
+async def _refuse_impersonation(incoming: Incoming, inner: Inner) -> web.StreamResponse:
+    """Whoever asks to be taken for another must not be answered as what he is."""
+    if any(name.lower().startswith("impersonate-") for name in incoming.request.headers):
         raise ForbiddenError("impersonation is not supported by this server", subject=Subject())
+    return await inner(incoming)
 
 
 def _namespace_objects(groups: Sequence[Group], storage: Storage) -> NamespaceLookup:
@@ -169,7 +202,7 @@ def _error_form(request: web.Request) -> Form:
 
 async def _common_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.setdefault("Cache-Control", "no-cache, private")
-    response.headers["Audit-Id"] = request.headers.get("Audit-Id", "")[:64] or str(uuid.uuid4())
+    response.headers["Audit-Id"] = request.get(AUDIT_ID) or str(uuid.uuid4())
 
 
 def _forbidden(actor: Actor, asked: Attributes, reason: str) -> ForbiddenError:
