@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from machinery.apiserver.negotiation import JSON, clauses
-from machinery.apiserver.resource import Group, Resource
+from machinery.apiserver.resource import Group, Resource, Subresource
 
 AGGREGATED_KIND = "APIGroupDiscoveryList"
 
@@ -103,13 +103,15 @@ def _classic(resource: Resource) -> Iterator[dict[str, Any]]:
         entry["shortNames"] = list(resource.short_names)
     if resource.categories:
         entry["categories"] = list(resource.categories)
-    yield {**entry, "storageVersionHash": _storage_hash(resource)}
+    yield entry if resource.answers is not None else {**entry, "storageVersionHash": _storage_hash(resource)}
     for part in resource.subresources:
+        asked = part.question
         yield {
             "name": f"{resource.name}/{part.name}",
             "singularName": "",
             "namespaced": resource.namespaced,
-            "kind": resource.kind,
+            **({"group": asked.group, "version": asked.version} if asked is not None else {}),
+            "kind": asked.kind if asked is not None else resource.kind,
             "verbs": list(part.verbs),
         }
 
@@ -143,6 +145,12 @@ def _aggregated(resources: Iterable[Resource], version: str) -> Iterator[dict[st
             entry["categories"] = list(resource.categories)
         if resource.subresources:
             entry["subresources"] = [
-                {"subresource": part.name, "responseKind": kind, "verbs": list(part.verbs)} for part in resource.subresources
+                {"subresource": part.name, "responseKind": _answer_kind(part) or kind, "verbs": list(part.verbs)}
+                for part in resource.subresources
             ]
         yield entry
+
+
+def _answer_kind(part: Subresource) -> dict[str, str] | None:
+    asked = part.question
+    return {"group": asked.group, "version": asked.version, "kind": asked.kind} if asked is not None else None

@@ -42,7 +42,7 @@ class Mutations:
     async def create(self, call: Call, actor: Actor) -> web.Response:
         options = _options(call, "CreateOptions")
         write = _write(call, actor, options)
-        document = check_envelope(write, await self._body(call), call.namespace)
+        document = check_envelope(write, await self.body(call), call.namespace)
         metadata = document["metadata"]
         if metadata.get("resourceVersion"):
             raise BadRequestError("resourceVersion should not be set on objects to be created")
@@ -52,19 +52,19 @@ class Mutations:
             subject = Subject(name=call.namespace, kind="namespaces")
             raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
         stored = await _create(call, write, document, options)
-        return await _object_answer(call, write, stored, 201)
+        return await write_answer(call, write, stored, 201)
 
     async def update(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
         if not call.attributes.name:
             raise BadRequestError(NO_NAME)
         options = _options(call, "UpdateOptions")
         write = _write(call, actor, options, part)
-        document = check_envelope(write, await self._body(call), call.namespace)
+        document = check_envelope(write, await self.body(call), call.namespace)
         name = document["metadata"].get("name") or call.attributes.name
         if name != call.attributes.name:
             raise _other_name(name, call.attributes.name)
         stored = await _change(call, actor, options, lambda old: write.changed(document, old))
-        return await _object_answer(call, write, stored)
+        return await write_answer(call, write, stored)
 
     async def patch(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
         if not call.attributes.name:
@@ -81,7 +81,7 @@ class Mutations:
             return write.changed(document, old)
 
         stored = await _change(call, actor, options, change)
-        return await _object_answer(call, write, stored)
+        return await write_answer(call, write, stored)
 
     async def delete(self, call: Call, actor: Actor) -> web.Response:
         asked = await self._delete_options(call)
@@ -95,7 +95,7 @@ class Mutations:
 
         stored = await _change(call, actor, options, change)
         if not write.removed:
-            return await _object_answer(call, write, stored)
+            return await write_answer(call, write, stored)
         uid = msgspec.json.decode(stored.document)["metadata"].get("uid", "")
         return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
 
@@ -118,7 +118,8 @@ class Mutations:
         items = [item_bytes(item, call.convert) for item in gone]
         return await json_answer(call.request, spliced_list(envelope, items), call.form)
 
-    async def _body(self, call: Call) -> dict[str, Any]:
+    async def body(self, call: Call) -> dict[str, Any]:
+        """The request's body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
         media = bodies.media_type(call.request)
         return await bodies.decode(await bodies.read(call.request, self._limit), media, call.resource.kind)
 
@@ -209,7 +210,8 @@ def _check_preconditions(call: Call, preconditions: Mapping[str, Any], old: Docu
             )
 
 
-async def _object_answer(call: Call, write: Write, stored: Stored, status: int = 200) -> web.Response:
+async def write_answer(call: Call, write: Write, stored: Stored, status: int = 200) -> web.Response:
+    """What a write answers: the object in the form asked for, with the warnings."""
     if write.last is not None:
         metadata = {**write.last["metadata"], "resourceVersion": str(stored.revision)}
         stored = Stored(stored.key, stored.revision, msgspec.json.encode({**write.last, "metadata": metadata}))

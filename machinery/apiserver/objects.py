@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from machinery.apiserver import reads
+from machinery.apiserver import questions, reads
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.mutations import NO_NAME, Mutations
 from machinery.apiserver.negotiation import negotiate
@@ -66,6 +66,8 @@ class ObjectRoutes:
             return await (reads.get(call) if verb == "get" else reads.list_(call))
         if verb in ("update", "patch"):
             return await self._changed(call, actor, None)
+        if verb == "create" and call.resource.answers is not None:
+            return await questions.answer(call, actor, call.resource, self._mutations)
         write = {"create": self._mutations.create, "delete": self._mutations.delete}.get(
             verb, self._mutations.delete_collection
         )
@@ -83,6 +85,8 @@ class ObjectRoutes:
         _check_verb(call.resource, call.attributes, part.verbs)
         if call.attributes.verb in ("update", "patch"):
             return await self._changed(call, actor, part)
+        if call.attributes.verb == "create" and part.question is not None:
+            return await questions.answer(call, actor, part.question, self._mutations)
         return await reads.get(call)
 
     def _unknown(self, asked: Attributes) -> web.StreamResponse:

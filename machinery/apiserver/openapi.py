@@ -128,6 +128,9 @@ class OpenApi:
         paths: dict[str, Any] = {}
         for resource in resources:
             schemas.update(_schemas(resource, version))
+            for part in resource.subresources:
+                if part.question is not None:
+                    schemas.update(_schemas(part.question, part.question.version))
             paths.update(_paths(resource, version, prefix))
         info = {"title": self._title, "version": version}
         return {"openapi": "3.0.0", "info": info, "paths": paths, "components": {"schemas": schemas}}
@@ -141,6 +144,8 @@ def _schemas(resource: Resource, version: str) -> Iterator[tuple[str, dict[str, 
     properties = {"apiVersion": _API_VERSION, "kind": _KIND, "metadata": metadata, **schema.get("properties", {})}
     kind = {**gvk, "kind": resource.kind}
     yield name, {**schema, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": [kind]}
+    if "list" not in resource.verbs:
+        return
     listed = {
         "apiVersion": _API_VERSION,
         "kind": _KIND,
@@ -166,11 +171,16 @@ def _paths(resource: Resource, version: str, prefix: str) -> Iterator[tuple[str,
         method: _operation(resource, version, verb) for verb, method in _COLLECTION_METHODS.items() if verb in resource.verbs
     }
     yield f"{scope}/{resource.name}", collection
-    if resource.namespaced:
+    if resource.namespaced and "list" in resource.verbs:
         yield f"{prefix}/{resource.name}", {"get": _operation(resource, version, "list")}
     item = {method: _operation(resource, version, verb) for verb, method in _METHODS.items() if verb in resource.verbs}
-    yield f"{scope}/{resource.name}/{{name}}", item
+    if item:
+        yield f"{scope}/{resource.name}/{{name}}", item
     for part in resource.subresources:
+        if part.question is not None:
+            asked = _operation(part.question, part.question.version, "create")
+            yield f"{scope}/{resource.name}/{{name}}/{part.name}", {"post": asked}
+            continue
         written = {method: _operation(resource, version, verb) for verb, method in _METHODS.items() if verb in part.verbs}
         yield f"{scope}/{resource.name}/{{name}}/{part.name}", written
 

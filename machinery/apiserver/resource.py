@@ -32,6 +32,26 @@ FieldExtractor = Callable[[Document], Mapping[str, str]]
 Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
 """One look-up per table for what its cells need beside the documents."""
 
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A create whose answer is computed and never stored: an access review, a token.
+
+    The document has no unknown fields, the defaults of its schema, and has passed schema and `validate`.
+    """
+
+    document: Document
+    actor: Actor
+    now: datetime
+    namespace: str = ""
+    name: str = ""
+    """Of the object that is asked about, for a question on its subresource."""
+    dry_run: bool = False
+
+
+Answers = Callable[[Question], Awaitable[Document]]
+"""The document of the answer; `apiVersion` and `kind` are put in. Raises a MusterError to refuse."""
+
 DEFAULT_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = ("get", "patch", "update")
 
@@ -74,6 +94,8 @@ class Subresource:
     combine: PrepareUpdate = _status_of_new
     validate: Validation | None = None
     verbs: tuple[str, ...] = SUBRESOURCE_VERBS
+    question: "Resource | None" = None
+    """What is posted here, when that is another kind whose answer is computed (`serviceaccounts/token`). `verbs`: create."""
 
 
 STATUS = Subresource("status")
@@ -129,6 +151,8 @@ class Resource:
     """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
     storage: Storage | None = None
     """Where the objects live, when not in the server's storage."""
+    answers: Answers | None = None
+    """Computes the answer to a create of a kind that is never stored; its `verbs` are ("create",) alone."""
 
     @property
     def key(self) -> GroupResource:

@@ -4,7 +4,7 @@ Order of an update, as in Kubernetes: locks (uid, resourceVersion), the parts th
 preparation, generation, validation. An object that terminates and is held by nothing any more is removed by the write.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -131,11 +131,8 @@ class Write:
     def _misshapen(self, new: Document, old: Document | None) -> list[Cause]:
         """Broken rules of metadata and schema. Raises at once when a type is wrong: no other rule could be asked then."""
         causes = [*rules.violations(self.resource, new, old), *violations(self.resource.schema, new)]
-        types = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
-        if types and not self.resource.custom:
-            cause = types[0]
-            raise undecodable(self.resource, f"{cause.field}: {cause.message.partition(': ')[2].partition(': ')[2]}")
-        self._check(causes if types else [], str(new["metadata"].get("name", "")))
+        if check_types(self.resource, causes):
+            self._check(causes, str(new["metadata"].get("name", "")))
         return causes
 
     def _validate(self, new: Document, old: Document | None, causes: list[Cause]) -> None:
@@ -159,6 +156,15 @@ def _without_nulls(value: Any) -> Any:
 
 def _content(document: Document) -> dict[str, Any]:
     return {name: value for name, value in document.items() if name not in ("metadata", "status")}
+
+
+def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
+    """Whether a value has the wrong type. Of a built-in kind such a document cannot be read: raises BadRequestError."""
+    types = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
+    if types and not resource.custom:
+        cause = types[0]
+        raise undecodable(resource, f"{cause.field}: {cause.message.partition(': ')[2].partition(': ')[2]}")
+    return bool(types)
 
 
 def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) -> dict[str, Any]:
