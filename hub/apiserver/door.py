@@ -1,18 +1,15 @@
 """The HTTPS door, put together: the hub's API groups on the generic API server."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 from aiohttp import web
 
 from hub.apiserver.authentication import CertificateAuthenticator, Identify, Listen
 from hub.apiserver.authorization import StaticAuthorizer
 from hub.apiserver.credentials import CredentialStorage, HubAddress
-from hub.apiserver.extras import heartbeat_extras
 from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.kinds.addon import managed_cluster_add_on
-from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
-from hub.apiserver.kinds.managedcluster import managed_cluster
+from hub.apiserver.groups import groups_of
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
@@ -21,11 +18,7 @@ from hub.domain.change import Key as StoreKey
 from hub.ports import Issuer, Store, Transaction
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
-from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
-from machinery.apiserver.kinds.coordination import LEASE
-from machinery.apiserver.resource import Group, Resource
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
-from machinery.apiserver.storage import Storage
 from machinery.clock import Clock
 from machinery.product import GROUP_SUFFIX, NAME, version
 
@@ -83,18 +76,6 @@ def build_door(
         filters=filters,
     )
     return Door(server, feed)
-
-
-def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage) -> list[Group]:
-    """All that the hub serves, a resource per group so far."""
-    resources: tuple[Resource, ...] = (
-        CERTIFICATE_SIGNING_REQUEST,
-        replace(LEASE, storage=leases),
-        managed_cluster(group_suffix, heartbeat_extras(store)),
-        managed_cluster_add_on(group_suffix),
-        bootstrap_credential(group_suffix, credentials),
-    )
-    return [Group(resource.group, (resource,)) for resource in resources]
 
 
 def namespaces_of(store: Store) -> NamespaceLookup:

@@ -4,14 +4,16 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hub.domain.change import ADDONS, LEASES, MANAGED_CLUSTERS, REQUESTS, Kind, StoredObject
+from hub.domain.change import Kind, StoredObject
 from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import addons, clusters, leases, requests
+from hub.services import kinds
 from machinery.apiserver.storage import Actor, GroupResource
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Actor], Written]
 Remove = Callable[[Transaction, StoredObject, Actor], Written]
+OWN_GROUPS = frozenset(("addon", "cluster", "hub"))
+"""The groups that end in the hub's suffix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,30 +28,24 @@ class WritePath:
 
 def write_paths(group_suffix: str) -> dict[GroupResource, WritePath]:
     """Every resource whose objects are documents in the store."""
-    paths = (
-        WritePath(
-            GroupResource(f"cluster.{group_suffix}", "managedclusters"),
-            MANAGED_CLUSTERS,
-            lambda tx, new, old, actor: clusters.put(tx, new, old, actor.user),
-            lambda tx, old, actor: clusters.remove(tx, old, actor.user),
-        ),
-        WritePath(
-            GroupResource(f"addon.{group_suffix}", "managedclusteraddons"),
-            ADDONS,
-            lambda tx, new, old, actor: addons.put(tx, new, old, actor.user),
-            lambda tx, old, actor: addons.remove(tx, old, actor.user),
-        ),
-        WritePath(
-            GroupResource("certificates.k8s.io", "certificatesigningrequests"),
-            REQUESTS,
-            lambda tx, new, old, actor: requests.put(tx, new, old, Requester(actor.user, actor.groups, actor.uid)),
-            lambda tx, old, actor: requests.remove(tx, old, actor.user),
-        ),
-        WritePath(
-            GroupResource("coordination.k8s.io", "leases"),
-            LEASES,
-            lambda tx, new, old, actor: leases.put(tx, new, old, actor.user),
-            lambda tx, old, actor: leases.remove(tx, old, actor.user),
-        ),
-    )
+    paths = (_named(path, resource_of(kind, group_suffix)) for kind, path in kinds.WRITE_PATHS.items())
     return {path.resource: path for path in paths}
+
+
+def resource_of(kind: Kind, group_suffix: str) -> GroupResource:
+    """What the API calls a kind: the groups of our own end in the suffix."""
+    name, _, group = kind.partition(".")
+    return GroupResource(f"{group}.{group_suffix}" if group in OWN_GROUPS else group, name)
+
+
+def _named(path: kinds.WritePath, resource: GroupResource) -> WritePath:
+    return WritePath(
+        resource,
+        path.kind,
+        lambda tx, new, old, actor: path.put(tx, new, old, _requester(actor)),
+        lambda tx, old, actor: path.remove(tx, old, _requester(actor)),
+    )
+
+
+def _requester(actor: Actor) -> Requester:
+    return Requester(actor.user, actor.groups, actor.uid)

@@ -14,12 +14,14 @@ Document = Mapping[str, Any]
 """A Kubernetes object as decoded JSON; never changed in place."""
 
 Kind = NewType("Kind", str)
-"""`<resource>.<group>`, as in `managedclusters.cluster.open-cluster-management.io`; the same whatever the group suffix."""
+"""`<resource>.<group>`, as in `leases.coordination.k8s.io`, and `managedclusters.cluster` whatever the suffix of our groups."""
 
 MANAGED_CLUSTERS = Kind("managedclusters.cluster")
 ADDONS = Kind("managedclusteraddons.addon")
 REQUESTS = Kind("certificatesigningrequests.certificates.k8s.io")
 LEASES = Kind("leases.coordination.k8s.io")
+CONFIG_MAPS = Kind("configmaps")
+SERVICE_ACCOUNTS = Kind("serviceaccounts")
 
 
 @dataclass(frozen=True, slots=True, order=True)

@@ -10,8 +10,9 @@ from typing import Any
 import msgspec
 
 from hub.apiserver.credentials import CredentialStorage, HubAddress
-from hub.apiserver.door import groups_of, namespaces_of
+from hub.apiserver.door import namespaces_of
 from hub.apiserver.feed import ChangeFeed
+from hub.apiserver.groups import groups_of
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile

@@ -85,10 +85,7 @@ CORE = "namespaces and the other core kinds on the hub's door"
 
 HUB_OWED: Mapping[str, str] = {
     **OWED,
-    "404 /api/v1/namespaces/x/nosuch": CORE,
-    "discovery /api": CORE,
     "discovery /apis": CORE,
-    "discovery /api/v1": CORE,
     "aggregated discovery /apis": CORE,
     "discovery, yaml": CORE,
     "ns create": CORE,

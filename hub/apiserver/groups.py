@@ -1,0 +1,38 @@
+"""What the door serves: every resource of the hub once, gathered into its API groups in the order in which they stand here."""
+
+from collections.abc import Iterable
+from dataclasses import replace
+
+from hub.apiserver.extras import heartbeat_extras
+from hub.apiserver.kinds.addon import managed_cluster_add_on
+from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
+from hub.apiserver.kinds.managedcluster import managed_cluster
+from hub.ports import Store
+from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
+from machinery.apiserver.kinds.coordination import LEASE
+from machinery.apiserver.kinds.core import CONFIG_MAP, SERVICE_ACCOUNT
+from machinery.apiserver.resource import Group, Resource
+from machinery.apiserver.storage import Storage
+
+
+def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage) -> list[Group]:
+    """All that the hub serves. What has a storage of its own says so; the rest lives in the server's."""
+    return grouped(
+        (
+            CONFIG_MAP,
+            SERVICE_ACCOUNT,
+            CERTIFICATE_SIGNING_REQUEST,
+            replace(LEASE, storage=leases),
+            managed_cluster(group_suffix, heartbeat_extras(store)),
+            managed_cluster_add_on(group_suffix),
+            bootstrap_credential(group_suffix, credentials),
+        )
+    )
+
+
+def grouped(resources: Iterable[Resource]) -> list[Group]:
+    """The resources by their group; groups in the order of their first resource."""
+    found: dict[str, list[Resource]] = {}
+    for resource in resources:
+        found.setdefault(resource.group, []).append(resource)
+    return [Group(name, tuple(members)) for name, members in found.items()]

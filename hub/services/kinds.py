@@ -1,0 +1,74 @@
+"""Every kind whose objects are documents in the store, with its one write path: what is not in this table is not written.
+
+A kind without rules of its own is one line, `plain(...)`. Its fields for selectors stand in `hub.domain.selection`, its schema,
+columns and subresources in the `Resource` that the HTTPS door lists in `hub.apiserver.groups`.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from hub.domain.change import (
+    ADDONS,
+    CONFIG_MAPS,
+    LEASES,
+    MANAGED_CLUSTERS,
+    REQUESTS,
+    SERVICE_ACCOUNTS,
+    Kind,
+    StoredObject,
+)
+from hub.domain.request import Requester
+from hub.ports import Transaction, Written
+from hub.services import addons, clusters, leases, objects, requests
+
+Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
+"""Creates (no old object) or updates, on behalf of whoever asks. Raises InvalidError, AlreadyExistsError, ConflictError, ..."""
+Remove = Callable[[Transaction, StoredObject, Requester], Written]
+
+
+@dataclass(frozen=True, slots=True)
+class WritePath:
+    """How the objects of one kind are written."""
+
+    kind: Kind
+    put: Put
+    remove: Remove
+    namespaced: bool
+
+
+def plain(kind: Kind, *, namespaced: bool, generations: bool = False) -> WritePath:
+    """A kind without rules of its own. `generations`: metadata.generation counts its changes outside metadata and status."""
+    return WritePath(
+        kind,
+        lambda tx, new, old, who: objects.put(tx, kind, new, old, who.user, generations=generations),
+        lambda tx, old, who: objects.remove(tx, kind, old, who.user, generations=generations),
+        namespaced,
+    )
+
+
+_ALL = (
+    WritePath(
+        MANAGED_CLUSTERS,
+        lambda tx, new, old, who: clusters.put(tx, new, old, who.user),
+        lambda tx, old, who: clusters.remove(tx, old, who.user),
+        namespaced=False,
+    ),
+    WritePath(
+        ADDONS,
+        lambda tx, new, old, who: addons.put(tx, new, old, who.user),
+        lambda tx, old, who: addons.remove(tx, old, who.user),
+        namespaced=True,
+    ),
+    WritePath(REQUESTS, requests.put, lambda tx, old, who: requests.remove(tx, old, who.user), namespaced=False),
+    WritePath(
+        LEASES,
+        lambda tx, new, old, who: leases.put(tx, new, old, who.user),
+        lambda tx, old, who: leases.remove(tx, old, who.user),
+        namespaced=True,
+    ),
+    plain(CONFIG_MAPS, namespaced=True),
+    plain(SERVICE_ACCOUNTS, namespaced=True),
+)
+
+WRITE_PATHS: Mapping[Kind, WritePath] = {path.kind: path for path in _ALL}
