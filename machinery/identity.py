@@ -5,6 +5,7 @@ is read strictly: exactly the expected parts, never a prefix (OCM's CVE-2026-474
 """
 
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import NewType
 
@@ -23,6 +24,10 @@ BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
 RECOVERY_USER_PREFIX = "system:recovery:"
 BOOTSTRAP_GROUP = "system:bootstrappers:managedcluster"
 OPERATOR_GROUP = "system:masters"
+AUTHENTICATED_GROUP = "system:authenticated"
+UNAUTHENTICATED_GROUP = "system:unauthenticated"
+SERVICE_ACCOUNT_PREFIX = "system:serviceaccount:"
+SERVICE_ACCOUNTS_GROUP = "system:serviceaccounts"
 AGENT_ID_ALPHABET = "bcdfghjklmnpqrstvwxz2456789"
 AGENT_ID_LENGTH = 5
 
@@ -100,3 +105,17 @@ def parse_agent_user(user: str) -> tuple[ClusterName, AgentId] | None:
         return cluster_name(cluster), agent_id(agent)
     except InvalidError:
         return None
+
+
+def service_account_user(namespace: str, name: str) -> str:
+    return f"{SERVICE_ACCOUNT_PREFIX}{namespace}:{name}"
+
+
+def service_account_groups(namespace: str) -> tuple[str, ...]:
+    return SERVICE_ACCOUNTS_GROUP, f"{SERVICE_ACCOUNTS_GROUP}:{namespace}"
+
+
+def is_reserved(user: str, groups: Iterable[str]) -> bool:
+    """Whether any of these names belongs to agents, add-ons or bootstrap credentials: only the hub's own records give them."""
+    prefixes = (SUBJECT_PREFIX, BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX, BOOTSTRAP_GROUP)
+    return any(name.startswith(prefixes) for name in (user, *groups))

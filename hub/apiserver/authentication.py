@@ -10,7 +10,7 @@ from hub.domain.certificate import CertificateRecord, Purpose
 from machinery.apiserver.access import ANONYMOUS, Authenticator, peer_certificate
 from machinery.apiserver.storage import Actor
 from machinery.errors import UnauthorizedError
-from machinery.identity import OPERATOR_GROUP, SerialNumber
+from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, SerialNumber, is_reserved
 
 MAX_KEPT = 10_000
 Identify = Callable[[bytes], Awaitable[CertificateRecord]]
@@ -39,7 +39,7 @@ class CertificateAuthenticator(Authenticator):
         if certificate is not None:
             record = await self._identify(certificate)
             self._remember(record.serial, request.transport)
-            return Actor(record.user, (*_groups(record), "system:authenticated"))
+            return Actor(record.user, (*_groups(record), AUTHENTICATED_GROUP))
         if request.headers.get("Authorization"):
             raise UnauthorizedError("Unauthorized")
         return ANONYMOUS
@@ -59,3 +59,8 @@ class CertificateAuthenticator(Authenticator):
 def _groups(record: CertificateRecord) -> tuple[str, ...]:
     """An add-on's registration may name any group; the operators' one counts in an operator's certificate alone."""
     return tuple(group for group in record.groups if group != OPERATOR_GROUP or record.purpose is Purpose.OPERATOR)
+
+
+def takes_no_part(actor: Actor) -> bool:
+    """In impersonation: agents, add-ons and bootstrap credentials are who the hub's records say, and nobody else is."""
+    return is_reserved(actor.user, actor.groups)

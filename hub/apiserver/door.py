@@ -1,11 +1,11 @@
 """The HTTPS door, put together: the hub's API groups on the generic API server."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from aiohttp import web
 
-from hub.apiserver.authentication import CertificateAuthenticator, Identify, Listen
+from hub.apiserver.authentication import CertificateAuthenticator, Identify, Listen, takes_no_part
 from hub.apiserver.authorization import StaticAuthorizer
 from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.feed import ChangeFeed
@@ -18,6 +18,7 @@ from hub.domain.change import Key as StoreKey
 from hub.ports import Issuer, Store, Transaction
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
 from machinery.clock import Clock
 from machinery.product import GROUP_SUFFIX, NAME, version
@@ -63,17 +64,18 @@ def build_door(
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
+    authorizer = StaticAuthorizer(group_suffix)
     server = ApiServer(
         groups_of(store, group_suffix, credentials, LeaseStorage(store, feed, objects, clock)),
         objects,
         authenticator=CertificateAuthenticator(identify, revocations),
-        authorizer=StaticAuthorizer(group_suffix),
+        authorizer=authorizer,
         clock=clock,
         version=version_document(),
         checks=checks,
         namespaces=namespaces_of(store),
         limits=limits,
-        filters=filters,
+        filters=replace(filters or Filters(), impersonation=(Impersonation(authorizer, takes_no_part),)),
     )
     return Door(server, feed)
 

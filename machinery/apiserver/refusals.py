@@ -6,13 +6,16 @@ from datetime import timedelta
 from math import ceil
 from typing import Any
 
+from machinery.apiserver.access import Attributes
 from machinery.apiserver.resource import Resource
+from machinery.apiserver.storage import Actor
 from machinery.errors import (
     AlreadyExistsError,
     BadRequestError,
     Cause,
     ConflictError,
     DeadlineError,
+    ForbiddenError,
     InvalidError,
     MusterError,
     NotFoundError,
@@ -80,6 +83,23 @@ def too_long(field: str, limit: int) -> Cause:
 
 def duplicate(field: str, value: Any) -> Cause:
     return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
+
+
+def forbidden_request(actor: Actor, asked: Attributes, reason: str) -> ForbiddenError:
+    """What the asker of a request that authorization refused is told."""
+    why = f": {reason}" if reason else ""
+    if not asked.resource:
+        text = f'forbidden: User "{actor.user}" cannot {asked.verb} path "{asked.path}"{why}'
+        return ForbiddenError(text, subject=Subject())
+    qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
+    named = f' "{asked.name}"' if asked.name else ""
+    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
+    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
+    return ForbiddenError(
+        f'{qualified}{named} is forbidden: User "{actor.user}" cannot {asked.verb} resource "{resource}" '
+        f'in API group "{asked.group}" {scope}{why}',
+        subject=Subject(name=asked.name, group=asked.group, kind=asked.resource),
+    )
 
 
 def causes_text(causes: Sequence[Cause]) -> str:

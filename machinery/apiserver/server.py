@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from machinery.apiserver.access import Attributes, Authenticator, Authorizer
+from machinery.apiserver.access import Authenticator, Authorizer
 from machinery.apiserver.answers import error_answer
 from machinery.apiserver.filters import Filters, Incoming, Inner, chained
 from machinery.apiserver.health import HealthCheck
@@ -23,10 +23,10 @@ from machinery.apiserver.negotiation import Form, negotiate
 from machinery.apiserver.objects import ObjectRoutes
 from machinery.apiserver.options import request_timeout
 from machinery.apiserver.paths import attributes
-from machinery.apiserver.refusals import InternalError
+from machinery.apiserver.refusals import InternalError, forbidden_request
 from machinery.apiserver.resource import Group
 from machinery.apiserver.site import Site
-from machinery.apiserver.storage import Actor, Key, Storage
+from machinery.apiserver.storage import Key, Storage
 from machinery.apiserver.watches import Watches
 from machinery.clock import Clock
 from machinery.errors import DeadlineError, ForbiddenError, MusterError, NotAcceptableError, NotFoundError, Subject
@@ -158,7 +158,7 @@ class ApiServer:
         decision = await self._authorizer.authorize(incoming.actor, incoming.attributes)
         incoming.decision = decision
         if not decision.allowed:
-            raise _forbidden(incoming.actor, incoming.attributes, decision.reason)
+            raise forbidden_request(incoming.actor, incoming.attributes, decision.reason)
         return await inner(incoming)
 
     async def _answered(self, incoming: Incoming) -> web.StreamResponse:
@@ -203,19 +203,3 @@ def _error_form(request: web.Request) -> Form:
 async def _common_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.setdefault("Cache-Control", "no-cache, private")
     response.headers["Audit-Id"] = request.get(AUDIT_ID) or str(uuid.uuid4())
-
-
-def _forbidden(actor: Actor, asked: Attributes, reason: str) -> ForbiddenError:
-    why = f": {reason}" if reason else ""
-    if not asked.resource:
-        text = f'forbidden: User "{actor.user}" cannot {asked.verb} path "{asked.path}"{why}'
-        return ForbiddenError(text, subject=Subject())
-    qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
-    named = f' "{asked.name}"' if asked.name else ""
-    resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
-    scope = f'in the namespace "{asked.namespace}"' if asked.namespace else "at the cluster scope"
-    return ForbiddenError(
-        f'{qualified}{named} is forbidden: User "{actor.user}" cannot {asked.verb} resource "{resource}" '
-        f'in API group "{asked.group}" {scope}{why}',
-        subject=Subject(name=asked.name, group=asked.group, kind=asked.resource),
-    )

@@ -43,6 +43,8 @@ class Actor:
     user: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    """What else the authenticator knows, by key: `authentication.kubernetes.io/credential-id`, ..."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,9 @@ from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile
 from hub.ports import Issuer
 from machinery.apiserver.access import Authenticator
+from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.server import ApiServer, NamespaceLookup
@@ -87,6 +89,7 @@ class HubWorld(World):
             objects,
             authenticator=self._authenticator,
             authorizer=OnlyAdmins(),
+            filters=Filters(impersonation=(Impersonation(OnlyAdmins()),)),
             clock=self._clock,
             version=VERSION,
             checks=(HealthCheck("etcd", store.check),),

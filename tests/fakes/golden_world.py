@@ -13,7 +13,9 @@ from cryptography.hazmat.primitives.asymmetric import ec
 from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
+from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, CERTIFICATES
 from machinery.apiserver.kinds.coordination import COORDINATION
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, NODE, SERVICE_ACCOUNT
@@ -110,6 +112,7 @@ class MemoryWorld(World):
             self.storage,
             authenticator=self._authenticator,
             authorizer=OnlyAdmins(),
+            filters=Filters(impersonation=(Impersonation(OnlyAdmins()),)),
             clock=self._clock,
             version=VERSION,
             checks=checks,

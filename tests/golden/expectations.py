@@ -47,7 +47,7 @@ DELIBERATE = (
 APPLY = "server-side apply"
 REVIEWS = "access reviews"
 TOKENS = "bearer tokens and their review"
-RBAC = "RBAC and impersonation"
+RBAC = "RBAC"
 
 OWED: Mapping[str, str] = {
     "strategic merge on a custom resource": APPLY,
@@ -60,12 +60,10 @@ OWED: Mapping[str, str] = {
     "self subject review": REVIEWS,
     "token review": TOKENS,
     "token review, bad": TOKENS,
-    "impersonation": RBAC,
     "clusterrole create": RBAC,
     "clusterrole invalid": RBAC,
     "binding create": RBAC,
     "bob may get": RBAC,
-    "bob may not list": RBAC,
     "binding roleRef is immutable": RBAC,
     "binding delete": RBAC,
     "role delete": RBAC,

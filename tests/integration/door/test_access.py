@@ -216,3 +216,29 @@ async def test_a_watch_resumes_across_a_restart_without_loss_or_double(hub: HubU
     await hub.join("edge5")
     await watch(place, until=5)
     assert told == [f"ADDED edge{number}" for number in (1, 2, 3, 4, 5)]
+
+
+async def test_an_operator_acts_as_another_and_is_answered_as_that_one(hub: HubUnderTest) -> None:
+    admin = holder(hub, await hub.admin())
+    status, answer = await admin.ask("GET", CLUSTERS, **{"Impersonate-User": "bob", "Impersonate-Group": "dev"})
+    assert (status, answer["reason"]) == (403, "Forbidden")
+    assert 'User "bob" cannot list resource "managedclusters"' in answer["message"]
+    as_operators = {"Impersonate-User": "carol", "Impersonate-Group": "system:masters"}
+    assert (await admin.ask("GET", CLUSTERS, **as_operators))[0] == 200
+
+
+async def test_an_agent_neither_acts_as_another_nor_is_acted_as(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    agent, admin = holder(hub, await hub.agent("edge1")), holder(hub, await hub.admin())
+    status, answer = await agent.ask("GET", f"{CLUSTERS}/edge1", **{"Impersonate-User": "bob"})
+    assert (status, "takes no part" in answer["message"]) == (403, True)
+    name = "system:open-cluster-management:edge1:bcdfg"
+    assert (await admin.ask("GET", f"{CLUSTERS}/edge1", **{"Impersonate-User": name}))[0] == 403
+
+
+@pytest.mark.kubectl
+async def test_kubectl_as_another_user(hub: HubUnderTest) -> None:
+    ended = await hub.kubectl("get", "managedclusters", "--as=bob", "--as-group=dev", "--as-uid=u-1")
+    assert ended.code == 1
+    assert 'User "bob" cannot list resource "managedclusters"' in ended.err
+    assert (await hub.kubectl("get", "managedclusters", "--as=bob", "--as-group=system:masters")).code == 0
