@@ -4,10 +4,11 @@ The store is split by subject so that a use case names what it touches. Everythi
 a pool thread; `Store` is the asynchronous edge around it.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mapping, Sequence
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
+from hub.domain.audit import AuditQuery, Head, Link
 from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
 from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.credential import CredentialRecord
@@ -128,6 +129,31 @@ class Facts(Protocol):
     def set(self, name: str, value: str) -> None: ...
 
 
+class AuditLog(Protocol):
+    """Records of requests, a chain per replica. Links are added at an end and removed, by age, at a beginning; none changes."""
+
+    def add(self, links: Sequence[Link]) -> None:
+        """All of one chain, in one statement."""
+
+    def head(self, replica: str) -> Head:
+        """The last link; of a chain whose links were all removed the last one removed."""
+
+    def anchors(self) -> Mapping[str, Head]:
+        """By replica, the last link that was removed."""
+
+    def replicas(self) -> Sequence[str]:
+        """All that have links or an anchor."""
+
+    def links(self, replica: str, *, after: int, limit: int) -> Sequence[Link]:
+        """In the order of the chain, whatever they say."""
+
+    def find(self, query: AuditQuery) -> Sequence[Link]:
+        """In the order of time. One more than the query's limit, where there are more."""
+
+    def trim(self, before: datetime, limit: int) -> int:
+        """Removes what is older from the beginning of each chain, at most `limit` links, and keeps an anchor; how many went."""
+
+
 class Transaction(Protocol):
     """One unit of work. Nothing here is visible to others before it commits."""
 
@@ -152,6 +178,9 @@ class Transaction(Protocol):
 
     @property
     def facts(self) -> Facts: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
 
 
 class Store(Protocol):

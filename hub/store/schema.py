@@ -140,3 +140,28 @@ facts = Table(
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
 )
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("replica", Text, primary_key=True),
+    Column("sequence", Counter, primary_key=True, autoincrement=False),
+    Column("previous", Text, nullable=False),
+    Column("hash", Text, nullable=False),
+    Column("at", Counter, nullable=False),
+    Column("user", Text, nullable=False),
+    Column("verb", Text, nullable=False),
+    Column("resource", Text, nullable=False),
+    Column("namespace", Text, nullable=False),
+    Column("name", Text, nullable=False),
+    Column("document", LargeBinary, nullable=False),
+    Index(None, "at", "replica", "sequence"),
+)
+
+audit_anchors = Table(
+    "audit_anchors",
+    metadata,
+    Column("replica", Text, primary_key=True),
+    Column("sequence", Counter, nullable=False),
+    Column("hash", Text, nullable=False),
+)

@@ -7,6 +7,7 @@ from sqlalchemy import Connection
 
 from hub.domain.change import Change
 from hub.ports import Transaction
+from hub.store.audit import SqlAuditLog
 from hub.store.certificates import SqlCertificates
 from hub.store.changes import SqlChanges
 from hub.store.credentials import SqlCredentials
@@ -26,6 +27,7 @@ class SqlTransaction(Transaction):
         self._credentials = SqlCredentials(connection, writable=writable)
         self._heartbeats = SqlHeartbeats(connection, now, writable=writable)
         self._facts = SqlFacts(connection)
+        self._audit = SqlAuditLog(connection)
 
     @property
     def now(self) -> datetime:
@@ -54,6 +56,10 @@ class SqlTransaction(Transaction):
     @property
     def facts(self) -> SqlFacts:
         return self._facts
+
+    @property
+    def audit(self) -> SqlAuditLog:
+        return self._audit
 
     def flush(self) -> Sequence[Change]:
         """The last step before the commit: revisions and rows of everything that was put or deleted."""

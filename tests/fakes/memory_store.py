@@ -13,7 +13,15 @@ from hub.ports import Changes, Objects, Store, Transaction, Written
 from hub.store.encoding import encode
 from machinery.clock import Clock, SystemClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
-from tests.fakes.memory_tables import MemoryCertificates, MemoryCredentials, MemoryFacts, MemoryHeartbeats, Place, State
+from tests.fakes.memory_tables import (
+    MemoryAuditLog,
+    MemoryCertificates,
+    MemoryCredentials,
+    MemoryFacts,
+    MemoryHeartbeats,
+    Place,
+    State,
+)
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -46,6 +54,7 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self._credentials = MemoryCredentials(state)
         self._heartbeats = MemoryHeartbeats(state, now)
         self._facts = MemoryFacts(state)
+        self._audit = MemoryAuditLog(state)
 
     @property
     def now(self) -> datetime:
@@ -74,6 +83,10 @@ class MemoryTransaction(Transaction, Objects, Changes):
     @property
     def facts(self) -> "MemoryFacts":
         return self._facts
+
+    @property
+    def audit(self) -> "MemoryAuditLog":
+        return self._audit
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         return self.state.objects.get((kind, key))

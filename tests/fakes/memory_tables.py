@@ -1,15 +1,16 @@
 """What the store in memory holds, and the parts of a transaction that are plain tables."""
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
+from hub.domain.audit import AuditQuery, Head, Link, selects
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import Change, Key, Kind, StoredObject
 from hub.domain.credential import CredentialRecord
 from hub.domain.heartbeat import Beat, LastBeat
-from hub.ports import Certificates, Credentials, Facts, Heartbeats
+from hub.ports import AuditLog, Certificates, Credentials, Facts, Heartbeats
 from machinery.errors import ConflictError
 from machinery.identity import ClusterName, CredentialId, SerialNumber
 
@@ -29,6 +30,8 @@ class State:
     admissions: dict[CredentialId, frozenset[ClusterName]] = field(default_factory=dict)
     beats: dict[ClusterName, LastBeat] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
+    links: dict[tuple[str, int], Link] = field(default_factory=dict)
+    anchors: dict[str, Head] = field(default_factory=dict)
 
     def copied(self) -> "State":
         copies: dict[str, Any] = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)}
@@ -139,3 +142,52 @@ class MemoryFacts(Facts):
 
     def set(self, name: str, value: str) -> None:
         self._facts[name] = value
+
+
+class MemoryAuditLog(AuditLog):
+    def __init__(self, state: State) -> None:
+        self._links = state.links
+        self._anchors = state.anchors
+
+    def add(self, links: Sequence[Link]) -> None:
+        for link in links:
+            if (link.replica, link.sequence) in self._links:
+                raise ConflictError("the link is there already")
+            self._links[link.replica, link.sequence] = link
+
+    def head(self, replica: str) -> Head:
+        chain = self._chain(replica)
+        return chain[-1].head if chain else self._anchors.get(replica, Head())
+
+    def anchors(self) -> Mapping[str, Head]:
+        return self._anchors
+
+    def replicas(self) -> Sequence[str]:
+        return sorted({replica for replica, _ in self._links} | set(self._anchors))
+
+    def links(self, replica: str, *, after: int, limit: int) -> Sequence[Link]:
+        return [link for link in self._chain(replica) if link.sequence > after][:limit]
+
+    def find(self, query: AuditQuery) -> Sequence[Link]:
+        after = None if query.after is None else (query.after.at, query.after.replica, query.after.sequence)
+        ordered = sorted(self._links.values(), key=_place)
+        found = [link for link in ordered if selects(query, link) and (after is None or _place(link) > after)]
+        return found if query.limit is None else found[: query.limit + 1]
+
+    def trim(self, before: datetime, limit: int) -> int:
+        gone = 0
+        for replica in self.replicas():
+            for link in self._chain(replica)[:limit]:
+                if link.at >= before:
+                    break
+                self._anchors[replica] = link.head
+                del self._links[replica, link.sequence]
+                gone += 1
+        return gone
+
+    def _chain(self, replica: str) -> list[Link]:
+        return [self._links[place] for place in sorted(self._links) if place[0] == replica]
+
+
+def _place(link: Link) -> tuple[datetime, str, int]:
+    return link.at, link.replica, link.sequence
