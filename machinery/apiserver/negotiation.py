@@ -38,8 +38,12 @@ class Clause:
 
 def clauses(accept: str) -> Iterator[Clause]:
     """The entries of the header, the most wanted first; an empty header accepts everything."""
-    found = [_clause(part) for part in accept.split(",") if part.strip()] or [Clause("*/*")]
+    found = _entries(accept) or [Clause("*/*")]
     yield from sorted((clause for clause in found if clause.quality > 0), key=lambda clause: -clause.quality)
+
+
+def _entries(header: str) -> list[Clause]:
+    return [_clause(part) for part in header.split(",") if part.strip()]
 
 
 def _clause(text: str) -> Clause:
@@ -78,3 +82,15 @@ def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> Form
         if shapes and known:
             return Form(media, Shape(wanted), version, pretty)
     raise NotAcceptableError(f"only the following media types are accepted: {ACCEPTED}")
+
+
+def takes_gzip(accept_encoding: str) -> bool:
+    """Whether a client wants gzip: named, or meant by `*`, and not with quality 0."""
+    wanted = {part.media: part.quality for part in _entries(accept_encoding)}
+    return wanted.get("gzip", wanted.get("*", 0)) > 0
+
+
+def etag_matches(if_none_match: str, etag: str) -> bool:
+    """Whether the client has what `etag` names: one of the entries, weak or strong, or `*`."""
+    known = [entry.strip().removeprefix("W/") for entry in if_none_match.split(",")]
+    return etag in known or "*" in known

@@ -14,6 +14,7 @@ from machinery.apiserver.openapi import OpenApi
 from machinery.apiserver.resource import Group
 from machinery.clock import Clock
 from machinery.errors import MethodNotAllowedError
+from machinery.product import TITLE
 
 
 def no_such_page() -> web.Response:
@@ -29,7 +30,7 @@ class Site:
         self, groups: Sequence[Group], *, version: Mapping[str, Any], checks: Iterable[HealthCheck], clock: Clock
     ) -> None:
         self._discovery = discovery.Discovery(groups)
-        self._openapi = OpenApi(groups, str(version.get("gitVersion", "")))
+        self._openapi = OpenApi(groups, TITLE, str(version.get("gitVersion", "")))
         self._health = HealthEndpoints(checks)
         self._version = dict(version)
         self._clock = clock
@@ -41,8 +42,8 @@ class Site:
             return await self._health.answer(request, parts[0], "/".join(parts[1:]))
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowedError("the server does not allow this method on the requested resource")
-        if parts[:2] == ["openapi", "v3"] and len(parts) > 2:  # noqa: PLR2004 - openapi, v3, path
-            return self._openapi.answer(request, "/".join(parts[2:]), self._clock.now()) or no_such_page()
+        if parts[:1] == ["openapi"]:
+            return await self._openapi.answer(request, parts[1:], self._clock.now()) or no_such_page()
         aggregated = discovery.aggregated_version(request.headers.get("Accept", ""))
         if aggregated is not None and parts in (["api"], ["apis"]):
             return await self._aggregated(request, aggregated, core=parts == ["api"])
@@ -59,7 +60,6 @@ class Site:
             ("version",): lambda: self._version,
             ("api",): self._discovery.core_versions,
             ("apis",): self._discovery.group_list,
-            ("openapi", "v3"): self._openapi.index,
         }
         page = pages.get(tuple(parts))
         return page() if page is not None else self._group_page(parts)
@@ -84,7 +84,7 @@ class Site:
     def _paths(self) -> Iterable[str]:
         yield from self._discovery.paths()
         yield from (f"/{endpoint}" for endpoint in ENDPOINTS)
-        yield from ("/openapi/v3", "/version")
+        yield from (*self._openapi.paths(), "/version")
 
     async def _aggregated(self, request: web.Request, version: str, *, core: bool) -> web.Response:
         body = msgspec.json.encode(self._discovery.aggregated(version, core=core))

@@ -1,0 +1,191 @@
+"""A version 2 document as protobuf: the message `openapi.v2.Document` that kubectl, helm and other Go clients ask for.
+
+Only writing is needed, of a few messages: so there are tables of their fields (numbers from gnostic's `OpenAPIv2.proto`) and no
+generated code. Maps are lists of named values, unions are messages of their own, and whatever has no fixed form is YAML.
+"""
+
+import struct
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import msgspec
+
+Encode = Callable[[int, Any], bytes]
+"""A field of a number, tag included, for a JSON value."""
+Table = Mapping[str, tuple[int, Encode]]
+_VARINT, _FIXED64, _BYTES = 0, 1, 2
+_EXTENSION = "x-"
+
+
+def encode(document: Mapping[str, Any]) -> bytes:
+    """The message for a version 2 document."""
+    return _fields(_DOCUMENT, document)
+
+
+def _varint(value: int) -> bytes:
+    out = bytearray()
+    while value > 0x7F:  # noqa: PLR2004 - seven bits at a time
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _tag(number: int, wire: int) -> bytes:
+    return _varint(number << 3 | wire)
+
+
+def _block(number: int, content: bytes) -> bytes:
+    return _tag(number, _BYTES) + _varint(len(content)) + content
+
+
+def _text(number: int, value: Any) -> bytes:
+    return _block(number, str(value).encode()) if value else b""
+
+
+def _texts(number: int, value: Any) -> bytes:
+    return b"".join(_block(number, each.encode()) for each in value)
+
+
+def _flag(number: int, value: Any) -> bytes:
+    return _tag(number, _VARINT) + b"\x01" if value else b""
+
+
+def _whole(number: int, value: Any) -> bytes:
+    return _tag(number, _VARINT) + _varint(int(value)) if value else b""
+
+
+def _real(number: int, value: Any) -> bytes:
+    return _tag(number, _FIXED64) + struct.pack("<d", float(value)) if value else b""
+
+
+def _yaml(number: int, value: Any) -> bytes:
+    """`Any`: JSON is YAML."""
+    return _block(number, _block(2, msgspec.json.encode(value) + b"\n"))
+
+
+def _yamls(number: int, value: Any) -> bytes:
+    return b"".join(_yaml(number, each) for each in value)
+
+
+def _fields(table: Table, value: Mapping[str, Any]) -> bytes:
+    """The fields that the table knows; `x-` stands for the extensions, whatever their names."""
+    out = bytearray()
+    for name, part in value.items():
+        if name.startswith(_EXTENSION):
+            number, _ = table[_EXTENSION]
+            out += _block(number, _text(1, name) + _yaml(2, part))
+        else:
+            number, write = table[name]
+            out += write(number, part)
+    return bytes(out)
+
+
+def _message(table: Callable[[], Table], *wrappers: int) -> Encode:
+    """A message within as many others as there are wrappers, each of which holds the next in the field of that number."""
+
+    def write(number: int, value: Any) -> bytes:
+        content = _fields(table(), value)
+        for wrapper in wrappers:
+            content = _block(wrapper, content)
+        return _block(number, content)
+
+    return write
+
+
+def _each(write: Encode) -> Encode:
+    return lambda number, values: b"".join(write(number, value) for value in values)
+
+
+def _named(write: Encode, field: int = 1) -> Encode:
+    """A map: entries of name and value in a repeated field of a message."""
+
+    def entries(number: int, values: Any) -> bytes:
+        return _block(number, b"".join(_block(field, _text(1, name) + write(2, value)) for name, value in values.items()))
+
+    return entries
+
+
+def _additional(number: int, value: Any) -> bytes:
+    """`additionalProperties`: a schema, or whether there may be any."""
+    if isinstance(value, Mapping):
+        return _block(number, _of_schema(1, value))
+    return _block(number, _tag(2, _VARINT) + (b"\x01" if value else b"\x00"))
+
+
+def _parameter(number: int, value: Mapping[str, Any]) -> bytes:
+    """ParametersItem > Parameter > body, or NonBodyParameter > query or path."""
+    if value["in"] == "body":
+        content = _block(1, _fields(_BODY, value))
+    else:
+        place, table = (3, _QUERY) if value["in"] == "query" else (4, _PATH)
+        content = _block(2, _block(place, _fields(table, value)))
+    return _block(number, _block(1, content))
+
+
+_of_schema = _message(lambda: _SCHEMA)
+_of_operation = _message(lambda: _OPERATION)
+_SCHEMA: Table = {
+    "$ref": (1, _text),
+    "format": (2, _text),
+    "title": (3, _text),
+    "description": (4, _text),
+    "default": (5, _yaml),
+    "multipleOf": (6, _real),
+    "maximum": (7, _real),
+    "exclusiveMaximum": (8, _flag),
+    "minimum": (9, _real),
+    "exclusiveMinimum": (10, _flag),
+    "maxLength": (11, _whole),
+    "minLength": (12, _whole),
+    "pattern": (13, _text),
+    "maxItems": (14, _whole),
+    "minItems": (15, _whole),
+    "uniqueItems": (16, _flag),
+    "maxProperties": (17, _whole),
+    "minProperties": (18, _whole),
+    "required": (19, _texts),
+    "enum": (20, _yamls),
+    "additionalProperties": (21, _additional),
+    "type": (22, lambda number, value: _block(number, _text(1, value))),
+    "items": (23, _message(lambda: _SCHEMA, 1)),
+    "properties": (25, _named(_of_schema)),
+    _EXTENSION: (31, _yaml),
+}
+_QUERY: Table = {
+    "required": (1, _flag),
+    "in": (2, _text),
+    "description": (3, _text),
+    "name": (4, _text),
+    "type": (6, _text),
+    "uniqueItems": (20, _flag),
+    "enum": (21, _yamls),
+}
+_PATH: Table = {**_QUERY, "type": (5, _text), "uniqueItems": (19, _flag)}
+_BODY: Table = {"name": (2, _text), "in": (3, _text), "required": (4, _flag), "schema": (5, _of_schema)}
+_RESPONSE: Table = {"description": (1, _text), "schema": (2, _message(lambda: _SCHEMA, 1))}
+_OPERATION: Table = {
+    "tags": (1, _texts),
+    "description": (3, _text),
+    "operationId": (5, _text),
+    "produces": (6, _texts),
+    "consumes": (7, _texts),
+    "parameters": (8, _each(_parameter)),
+    "responses": (9, _named(_message(lambda: _RESPONSE, 1))),
+    _EXTENSION: (13, _yaml),
+}
+_PATH_ITEM: Table = {
+    "get": (2, _of_operation),
+    "put": (3, _of_operation),
+    "post": (4, _of_operation),
+    "delete": (5, _of_operation),
+    "patch": (8, _of_operation),
+    "parameters": (9, _each(_parameter)),
+}
+_INFO: Table = {"title": (1, _text), "version": (2, _text)}
+_DOCUMENT: Table = {
+    "swagger": (1, _text),
+    "info": (2, _message(lambda: _INFO)),
+    "paths": (8, _named(_message(lambda: _PATH_ITEM), 2)),
+    "definitions": (9, _named(_of_schema)),
+}

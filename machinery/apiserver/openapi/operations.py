@@ -1,0 +1,178 @@
+"""Paths and their operations: per verb of a resource its parameters, its body, and every answer that the server gives."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from machinery.apiserver.messages import MESSAGES
+from machinery.apiserver.negotiation import JSON, PROTOBUF, YAML
+from machinery.apiserver.openapi import parameters
+from machinery.apiserver.openapi.metaschemas import meta, reference
+from machinery.apiserver.openapi.schemas import group_version_kind, kind_reference, list_reference
+from machinery.apiserver.patches import APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH
+from machinery.apiserver.resource import Resource, Subresource
+
+_METHODS = {"get": "get", "update": "put", "create": "post", "patch": "patch", "delete": "delete"}
+_COLLECTION_METHODS = {"list": "get", "create": "post", "deletecollection": "delete"}
+_ACTIONS = {"create": "post", "update": "put"}
+_WORDS = {"get": "read", "update": "replace", "deletecollection": "delete collection of"}
+_REASONS = {
+    "400": "Bad Request",
+    "401": "Unauthorized",
+    "403": "Forbidden",
+    "404": "Not Found",
+    "405": "Method Not Allowed",
+    "406": "Not Acceptable",
+    "409": "Conflict",
+    "410": "Gone",
+    "413": "Request Entity Too Large",
+    "415": "Unsupported Media Type",
+    "422": "Unprocessable Entity",
+    "429": "Too Many Requests",
+    "500": "Internal Server Error",
+    "503": "Service Unavailable",
+    "504": "Gateway Timeout",
+}
+ALWAYS = ("400", "401", "403", "404", "405", "406", "429", "500", "503", "504")
+_WRITTEN = ("409", "413", "415", "422")
+_REFUSALS = {
+    "get": (),
+    "list": ("410", "422"),
+    "create": _WRITTEN,
+    "update": _WRITTEN,
+    "patch": _WRITTEN,
+    "delete": _WRITTEN,
+    "deletecollection": ("410", *_WRITTEN),
+}
+ANSWERED = (JSON, YAML)
+
+
+def content(schema: Any, *media: str) -> dict[str, Any]:
+    return {each: {"schema": schema} for each in media or ANSWERED}
+
+
+def refusals(*codes: str) -> dict[str, Any]:
+    """Answers with a Status, by code."""
+    status = content(reference(meta("Status")))
+    return {code: {"description": _REASONS[code], "content": status} for code in sorted(codes)}
+
+
+def paths_of(resource: Resource, version: str, prefix: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Every path of a resource in a version; `prefix` is that of the group and version."""
+    scope = f"{prefix}/namespaces/{{namespace}}" if resource.namespaced else prefix
+    verbs = resource.verbs
+    collection = {method: _operation(resource, version, verb) for verb, method in _COLLECTION_METHODS.items() if verb in verbs}
+    yield f"{scope}/{resource.name}", _item(resource, collection)
+    if resource.namespaced and "list" in verbs:
+        everywhere = _operation(resource, version, "list", suffix="ForAllNamespaces")
+        yield f"{prefix}/{resource.name}", _item(resource, {"get": everywhere}, namespaced=False)
+    named = {
+        method: _operation(resource, version, verb) for verb, method in _METHODS.items() if verb in verbs and verb != "create"
+    }
+    if named:
+        yield f"{scope}/{resource.name}/{{name}}", _item(resource, named, named=True)
+    for part in resource.subresources:
+        yield f"{scope}/{resource.name}/{{name}}/{part.name}", _item(resource, _of_part(resource, version, part), named=True)
+
+
+def _of_part(resource: Resource, version: str, part: Subresource) -> dict[str, Any]:
+    suffix = "".join(word.capitalize() for word in part.name.split("-"))
+    if part.question is not None:
+        asked = part.question
+        return {"post": _operation(asked, asked.version, "create", suffix=suffix, of=resource)}
+    return {
+        method: _operation(resource, version, verb, suffix=suffix) for verb, method in _METHODS.items() if verb in part.verbs
+    }
+
+
+def _item(
+    resource: Resource, operations: dict[str, Any], *, named: bool = False, namespaced: bool | None = None
+) -> dict[str, Any]:
+    scoped = resource.namespaced if namespaced is None else namespaced
+    return {**operations, "parameters": parameters.of_path(resource.kind, named=named, namespaced=scoped)}
+
+
+def _operation(resource: Resource, version: str, verb: str, *, suffix: str = "", of: Resource | None = None) -> dict[str, Any]:
+    """`of`: the resource on whose subresource another kind is posted."""
+    place = of or resource
+    operation: dict[str, Any] = {
+        "tags": [_tag(place.group, version)],
+        "description": f"{_WORDS.get(verb, verb)} {_counted(resource, verb)}",
+        "operationId": operation_id(place, version, verb) + suffix,
+        "parameters": parameters.of_verb(verb),
+    }
+    if body := _body(resource, version, verb):
+        operation["requestBody"] = body
+    return {
+        **operation,
+        "responses": {**_successes(resource, version, verb), **refusals(*ALWAYS, *_REFUSALS[verb])},
+        "x-kubernetes-action": _ACTIONS.get(verb, verb),
+        "x-kubernetes-group-version-kind": group_version_kind(resource, version),
+    }
+
+
+def _counted(resource: Resource, verb: str) -> str:
+    if verb == "list":
+        return f"or watch objects of kind {resource.kind}"
+    return (
+        resource.kind if verb == "deletecollection" else f"the specified {resource.kind}" if verb != "create" else resource.kind
+    )
+
+
+def operation_id(resource: Resource, version: str, verb: str) -> str:
+    """`listClusterOpenClusterManagementIoV1ManagedCluster`, as Kubernetes names operations: unique in all documents."""
+    place = _camel(resource.group or "core") + version.capitalize()
+    scope = "Namespaced" if resource.namespaced else ""
+    word = {"deletecollection": "delete", "get": "read", "update": "replace"}.get(verb, verb)
+    collection = "Collection" if verb == "deletecollection" else ""
+    return f"{word}{place}{collection}{scope}{resource.kind}"
+
+
+def _tag(group: str, version: str) -> str:
+    camel = _camel(group or "core")
+    return f"{camel[:1].lower()}{camel[1:]}_{version}"
+
+
+def _camel(group: str) -> str:
+    words = group.removesuffix(".k8s.io").replace("-", ".").split(".")
+    return "".join(word.capitalize() for word in words)
+
+
+def _body(resource: Resource, version: str, verb: str) -> dict[str, Any] | None:
+    if verb in ("create", "update"):
+        media = _understood(resource, version)
+        return {"content": content(kind_reference(resource, version), *media), "required": True}
+    if verb == "patch":
+        return {"content": content(reference(meta("Patch")), *_patches(resource)), "required": True}
+    if verb in ("delete", "deletecollection"):
+        return {"content": content(reference(meta("DeleteOptions")))}
+    return None
+
+
+def _understood(resource: Resource, version: str) -> Sequence[str]:
+    protobuf = (resource.api_version(version), resource.kind) in MESSAGES
+    return (*ANSWERED, PROTOBUF) if protobuf else ANSWERED
+
+
+def _patches(resource: Resource) -> Sequence[str]:
+    return (
+        (APPLY_PATCH, JSON_PATCH, MERGE_PATCH) if resource.custom else (APPLY_PATCH, JSON_PATCH, MERGE_PATCH, STRATEGIC_PATCH)
+    )
+
+
+def _successes(resource: Resource, version: str, verb: str) -> dict[str, Any]:
+    kind = kind_reference(resource, version)
+    match verb:
+        case "list" | "deletecollection":
+            return {"200": {"description": "OK", "content": content(list_reference(resource, version))}}
+        case "create":
+            return {"201": {"description": "Created", "content": content(kind)}}
+        case "patch":
+            return {
+                "200": {"description": "OK", "content": content(kind)},
+                "201": {"description": "Created", "content": content(kind)},
+            }
+        case "delete":
+            either = {"anyOf": [reference(meta("Status")), kind]}
+            words = "OK: a Status when the object is gone, the object itself while something holds it"
+            return {"200": {"description": words, "content": content(either)}}
+    return {"200": {"description": "OK", "content": content(kind)}}

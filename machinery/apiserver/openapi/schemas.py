@@ -1,0 +1,76 @@
+"""Schemas of kinds as they are published: with their envelope, their list, and what strategic merges need to know."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+from machinery.apiserver.openapi.metaschemas import API_VERSION, KIND, described, meta, reference
+from machinery.apiserver.resource import Resource, Schema
+
+_FORMATS = {"micro-time": "date-time"}
+"""Formats that only this server tells apart."""
+
+
+def schema_name(resource: Resource, version: str) -> str:
+    """`io.open-cluster-management.cluster.v1.ManagedCluster`, `io.k8s.api.coordination.v1.Lease`."""
+    if resource.custom:
+        return ".".join((*reversed(resource.group.split(".")), version, resource.kind))
+    return f"io.k8s.api.{resource.group.split('.')[0] or 'core'}.{version}.{resource.kind}"
+
+
+def kind_reference(resource: Resource, version: str) -> dict[str, str]:
+    return reference(schema_name(resource, version))
+
+
+def list_reference(resource: Resource, version: str) -> dict[str, str]:
+    return reference(f"{schema_name(resource, version)}List")
+
+
+def group_version_kind(resource: Resource, version: str) -> dict[str, str]:
+    return {"group": resource.group, "version": version, "kind": resource.kind}
+
+
+def kind_schemas(resource: Resource, version: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    """The kind, its list where it is listed, and the kinds that are asked on its subresources."""
+    name, kind = schema_name(resource, version), group_version_kind(resource, version)
+    schema = next((other.schema for other in resource.versions if other.name == version), resource.schema)
+    content = _published(schema, "", resource.merge_keys)
+    metadata = described(meta("ObjectMeta"), "Standard object's metadata.")
+    properties = {"apiVersion": API_VERSION, "kind": KIND, "metadata": metadata, **content.get("properties", {})}
+    yield name, {**content, "type": "object", "properties": properties, "x-kubernetes-group-version-kind": [kind]}
+    if "list" in resource.verbs:
+        yield f"{name}List", _list_schema(resource, name, kind)
+    for part in resource.subresources:
+        if part.question is not None:
+            yield from kind_schemas(part.question, part.question.version)
+
+
+def _list_schema(resource: Resource, name: str, kind: Mapping[str, str]) -> dict[str, Any]:
+    return {
+        "description": f"{resource.list_kind} is a list of {resource.kind}",
+        "type": "object",
+        "required": ["items"],
+        "properties": {
+            "apiVersion": API_VERSION,
+            "kind": KIND,
+            "metadata": described(meta("ListMeta"), "Standard list metadata."),
+            "items": {"description": "The objects.", "type": "array", "items": reference(name)},
+        },
+        "x-kubernetes-group-version-kind": [{**kind, "kind": resource.list_kind}],
+    }
+
+
+def _published(schema: Schema, path: str, merge_keys: Mapping[str, str]) -> dict[str, Any]:
+    """The schema with the merge keys of its lists, and without formats that only this server knows."""
+    shown = dict(schema)
+    if shown.get("format") in _FORMATS:
+        shown["format"] = _FORMATS[shown["format"]]
+    if path in merge_keys:
+        shown |= {"x-kubernetes-patch-merge-key": merge_keys[path], "x-kubernetes-patch-strategy": "merge"}
+    if "properties" in shown:
+        shown["properties"] = {
+            name: _published(part, f"{path}.{name}" if path else name, merge_keys) for name, part in shown["properties"].items()
+        }
+    for inner in ("items", "additionalProperties"):
+        if isinstance(shown.get(inner), Mapping):
+            shown[inner] = _published(shown[inner], f"{path}[]", merge_keys)
+    return shown

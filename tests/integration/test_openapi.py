@@ -1,0 +1,233 @@
+"""The published documents: complete, true to discovery, chosen by Accept, kept by hash."""
+
+import json
+from collections.abc import AsyncIterator, Iterator
+from typing import Any
+
+import aiohttp
+import pytest
+
+from machinery.apiserver.access import EveryoneIsAdmin
+from machinery.apiserver.openapi.published import OLD_PROTO, PROTO
+from tests.fakes.golden_world import MemoryWorld
+
+METHODS = ("get", "put", "post", "patch", "delete")
+VERBS = {"create": "post", "update": "put", "deletecollection": "delete", "list": "get", "watch": "get"}
+
+
+@pytest.fixture(scope="module")
+async def url() -> AsyncIterator[str]:
+    world = MemoryWorld(EveryoneIsAdmin())
+    await world.start()
+    yield world.url
+    await world.close()
+
+
+@pytest.fixture
+async def session() -> AsyncIterator[aiohttp.ClientSession]:
+    async with aiohttp.ClientSession() as session:
+        yield session
+
+
+async def documents(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
+    """The version 3 documents by their path."""
+    async with session.get(f"{url}/openapi/v3") as answer:
+        index = (await answer.json())["paths"]
+    found = {}
+    for path, entry in index.items():
+        async with session.get(url + entry["serverRelativeURL"]) as answer:
+            assert answer.headers["Cache-Control"] == "public, immutable"
+            found[path] = await answer.json()
+    return found
+
+
+async def version_two(session: aiohttp.ClientSession, url: str) -> Any:
+    async with session.get(f"{url}/openapi/v2") as answer:
+        return await answer.json()
+
+
+def references(value: Any) -> Iterator[str]:
+    if isinstance(value, dict):
+        if isinstance(value.get("$ref"), str):
+            yield value["$ref"]
+        for part in value.values():
+            yield from references(part)
+    elif isinstance(value, list):
+        for part in value:
+            yield from references(part)
+
+
+def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
+    for path, item in document["paths"].items():
+        for method in METHODS:
+            if method in item:
+                yield path, method, item[method]
+
+
+async def test_every_verb_of_discovery_has_its_operation(session: aiohttp.ClientSession, url: str) -> None:
+    found = await documents(session, url)
+    missing = []
+    for path, document in found.items():
+        if not path.startswith(("api/v", "apis/")) or path.count("/") == 1 != path.startswith("api/"):
+            continue
+        documented = {(route, method) for route, method, _ in operations(document)}
+        async with session.get(f"{url}/{path}") as answer:
+            listed = (await answer.json())["resources"]
+        for resource in listed:
+            name, _, part = resource["name"].partition("/")
+            scope = f"/{path}/namespaces/{{namespace}}" if resource["namespaced"] else f"/{path}"
+            for verb in resource["verbs"]:
+                whole = not part and verb in ("list", "create", "deletecollection", "watch")
+                route = f"{scope}/{name}" if whole else f"{scope}/{name}/{{name}}" + (f"/{part}" if part else "")
+                if (route, VERBS.get(verb, verb)) not in documented:
+                    missing.append((verb, route))
+    assert missing == []
+
+
+async def test_references_lead_somewhere_and_operations_have_names_of_their_own(
+    session: aiohttp.ClientSession, url: str
+) -> None:
+    found = await documents(session, url)
+    for document in found.values():
+        known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+        assert set(references(document)) <= known
+    two = await version_two(session, url)
+    assert set(references(two)) <= {f"#/definitions/{name}" for name in two["definitions"]}
+    names = [operation["operationId"] for document in found.values() for _, _, operation in operations(document)]
+    assert sorted(set(names)) == sorted(names)
+    assert sorted(operation["operationId"] for _, _, operation in operations(two)) == sorted(names)
+
+
+async def test_kubectl_finds_the_parameters_that_it_looks_for(session: aiohttp.ClientSession, url: str) -> None:
+    """It follows no references there."""
+    for document in (await documents(session, url)).values():
+        for path, method, operation in operations(document):
+            if method == "patch":
+                assert {"dryRun", "fieldManager", "fieldValidation", "force"} <= {
+                    each["name"] for each in operation["parameters"]
+                }, path
+
+
+async def test_strategic_merges_know_the_keys_of_lists(session: aiohttp.ClientSession, url: str) -> None:
+    found = await documents(session, url)
+    schemas = found["apis/certificates.k8s.io/v1"]["components"]["schemas"]
+    conditions = schemas["io.k8s.api.certificates.v1.CertificateSigningRequest"]["properties"]["status"]["properties"]
+    patch = found["apis/certificates.k8s.io/v1"]["paths"]["/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}"][
+        "patch"
+    ]
+
+    assert conditions["conditions"]["x-kubernetes-patch-merge-key"] == "type"
+    assert "application/strategic-merge-patch+json" in patch["requestBody"]["content"]
+    custom = found["apis/cluster.open-cluster-management.io/v1"]["paths"]
+    accepted = custom["/apis/cluster.open-cluster-management.io/v1/managedclusters/{name}"]["patch"]["requestBody"]["content"]
+    assert "application/strategic-merge-patch+json" not in accepted
+
+
+async def test_the_documents_by_hash(session: aiohttp.ClientSession, url: str) -> None:
+    path = f"{url}/openapi/v3/api/v1"
+    async with session.get(path) as answer:
+        tag = answer.headers["ETag"]
+        assert answer.headers["Cache-Control"] == "no-cache, private"
+    async with session.get(path, params={"hash": "0"}, allow_redirects=False) as answer:
+        assert (answer.status, answer.headers["Location"]) == (301, f"/openapi/v3/api/v1?hash={tag.strip(chr(34))}")
+    async with session.get(path, headers={"If-None-Match": f'"x", W/{tag}'}) as answer:
+        assert (answer.status, await answer.read()) == (304, b"")
+    async with session.get(f"{url}/openapi/v3/api/v9") as answer:
+        assert answer.status == 404
+    async with session.get(f"{url}/openapi/v3") as answer:
+        index = answer.headers["ETag"]
+    async with session.get(f"{url}/openapi/v3", headers={"If-None-Match": index}) as answer:
+        assert answer.status == 304
+
+
+@pytest.mark.parametrize(
+    ("accept", "status", "media"),
+    [
+        ("", 200, "application/json"),
+        ("*/*", 200, "application/json"),
+        ("application/json", 200, "application/json"),
+        (f"{PROTO};q=0.5, application/json", 200, "application/json"),
+        (PROTO, 200, PROTO),
+        (OLD_PROTO, 200, PROTO),
+        (f"text/html, {OLD_PROTO}", 200, PROTO),
+        ("text/html", 406, None),
+    ],
+)
+async def test_version_two_is_chosen_by_accept(
+    session: aiohttp.ClientSession, url: str, accept: str, status: int, media: str | None
+) -> None:
+    async with session.get(f"{url}/openapi/v2", headers={"Accept": accept}) as answer:
+        assert answer.status == status
+        assert answer.headers["Vary"] == "Accept, Accept-Encoding"
+        assert media is None or answer.headers["Content-Type"] == media
+
+
+async def test_both_encodings_of_version_two_have_one_etag_and_come_compressed(
+    session: aiohttp.ClientSession, url: str
+) -> None:
+    tags, sizes = [], []
+    for accept in ("application/json", PROTO):
+        for encoding in ("gzip", "identity"):
+            async with session.get(f"{url}/openapi/v2", headers={"Accept": accept, "Accept-Encoding": encoding}) as answer:
+                body = await answer.read()
+                tags.append(answer.headers["ETag"])
+                sizes.append(len(body))
+                assert answer.headers.get("Content-Encoding") == ("gzip" if encoding == "gzip" else None)
+    assert len(set(tags)) == 1
+    assert sizes[0] == sizes[1] != sizes[2] == sizes[3]
+    async with session.get(f"{url}/openapi/v2", headers={"Accept": PROTO, "If-None-Match": tags[0]}) as answer:
+        assert answer.status == 304
+
+
+async def test_the_protobuf_of_version_two_names_what_the_json_names(session: aiohttp.ClientSession, url: str) -> None:
+    two = await version_two(session, url)
+    async with session.get(f"{url}/openapi/v2", headers={"Accept": PROTO}) as answer:
+        message = await answer.read()
+
+    document = fields(message)
+    paths = [fields(entry) for entry in fields(document[8][0])[2]]
+    definitions = {text(fields(entry)[1]): fields(fields(entry)[2][0]) for entry in fields(document[9][0])[1]}
+
+    assert text(document[1]) == "2.0"
+    assert [text(path[1]) for path in paths] == list(two["paths"])
+    assert list(definitions) == list(two["definitions"])
+    for name, schema in definitions.items():
+        properties = [text(fields(entry)[1]) for entry in fields(schema[25][0]).get(1, [])] if 25 in schema else []
+        assert properties == list(two["definitions"][name].get("properties", {}))
+        extensions = {text(fields(entry)[1]): fields(fields(entry)[2][0])[2][0] for entry in schema.get(31, [])}
+        shown = {key: json.loads(value) for key, value in extensions.items()}
+        assert shown == {key: value for key, value in two["definitions"][name].items() if key.startswith("x-")}
+
+
+def text(values: list[bytes]) -> str:
+    return values[0].decode()
+
+
+def fields(message: bytes) -> dict[int, list[bytes]]:
+    """The length-delimited fields of a message by their number; the others are passed over."""
+    found: dict[int, list[bytes]] = {}
+    at = 0
+    while at < len(message):
+        tag, at = varint(message, at)
+        number, wire = tag >> 3, tag & 7
+        if wire == 0:
+            _, at = varint(message, at)
+        elif wire == 1:
+            at += 8
+        else:
+            assert wire == 2
+            length, at = varint(message, at)
+            found.setdefault(number, []).append(message[at : at + length])
+            at += length
+    assert at == len(message)
+    return found
+
+
+def varint(message: bytes, at: int) -> tuple[int, int]:
+    value = shift = 0
+    while True:
+        byte = message[at]
+        value |= (byte & 0x7F) << shift
+        at, shift = at + 1, shift + 7
+        if byte < 0x80:
+            return value, at
