@@ -1,9 +1,15 @@
-"""Discovery: which groups, versions and resources there are, in the classic and in the aggregated form."""
+"""Discovery: which groups, versions and resources there are, in the classic and in the aggregated form.
+
+Groups stand in the order of their priority, then of their names: the order in which clients try them
+when a short name fits several.
+"""
 
 import base64
 import hashlib
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
+
+import msgspec
 
 from machinery.apiserver.negotiation import JSON, clauses
 from machinery.apiserver.resource import Group, Resource, Subresource
@@ -38,8 +44,11 @@ class Discovery:
     """The discovery documents of a list of groups."""
 
     def __init__(self, groups: Sequence[Group]) -> None:
+        """Raises ValueError for names that no client could use."""
+        _check(groups)
         self._core = [group for group in groups if not group.name]
-        self._named = [group for group in groups if group.name]
+        self._named = sorted((group for group in groups if group.name), key=lambda group: (-group.priority, group.name))
+        self._pages: dict[tuple[str, bool], tuple[bytes, str]] = {}
 
     def group(self, name: str) -> Group | None:
         return next((group for group in (*self._core, *self._named) if group.name == name), None)
@@ -64,11 +73,14 @@ class Discovery:
         envelope = {"kind": "APIResourceList", **({"apiVersion": "v1"} if group.name else {}), "groupVersion": name}
         return {**envelope, "resources": listed}
 
-    def aggregated(self, version: str, *, core: bool) -> dict[str, Any]:
-        """`/api` or `/apis` in the aggregated form."""
-        groups = self._core if core else self._named
-        items = [_aggregated_group(group) for group in groups]
-        return {"kind": AGGREGATED_KIND, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}, "items": items}
+    def aggregated(self, version: str, *, core: bool) -> tuple[bytes, str]:
+        """`/api` or `/apis` in the aggregated form, with its ETag; made once."""
+        if (version, core) not in self._pages:
+            items = [_aggregated_group(group) for group in (self._core if core else self._named)]
+            envelope = {"kind": AGGREGATED_KIND, "apiVersion": f"apidiscovery.k8s.io/{version}", "metadata": {}}
+            body = msgspec.json.encode({**envelope, "items": items})
+            self._pages[version, core] = (body, etag(body))
+        return self._pages[version, core]
 
     def paths(self) -> Iterator[str]:
         """What `/` lists of the API."""
@@ -77,6 +89,18 @@ class Discovery:
         yield from ("/apis", "/apis/")
         for group in self._named:
             yield from (f"/apis/{group.name}", *(f"/apis/{group.name}/{version}" for version in group.versions))
+
+
+def _check(groups: Sequence[Group]) -> None:
+    names = [group.name for group in groups]
+    if len(names) != len(set(names)):
+        raise ValueError(f"a group is there twice: {sorted(name for name in names if names.count(name) > 1)}")
+    for group in groups:
+        if not group.resources:
+            raise ValueError(f'the group "{group.name}" has no resources')
+        for resource in group.resources:
+            if resource.group != group.name or not resource.version or resource.name != resource.name.lower():
+                raise ValueError(f'"{resource.name}" cannot be served in the group "{group.name}"')
 
 
 def served(group: Group, version: str) -> Iterator[Resource]:

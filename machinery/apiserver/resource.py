@@ -5,6 +5,7 @@ rule of the kind stands here as a pure function over documents. Documents are ne
 returns another.
 """
 
+import re
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -52,6 +53,7 @@ class Question:
 Answers = Callable[[Question], Awaitable[Document]]
 """The document of the answer; `apiVersion` and `kind` are put in. Raises a MusterError to refuse."""
 
+CUSTOM_PRIORITY, BUILTIN_PRIORITY = 1000, 17_000
 DEFAULT_VERBS = ("create", "delete", "deletecollection", "get", "list", "patch", "update", "watch")
 SUBRESOURCE_VERBS = ("get", "patch", "update")
 
@@ -190,11 +192,30 @@ class Group:
     resources: tuple[Resource, ...]
 
     @property
+    def priority(self) -> int:
+        """Where the group stands in discovery, higher first: Kubernetes' own groups come before custom ones."""
+        return CUSTOM_PRIORITY if any(resource.custom for resource in self.resources) else BUILTIN_PRIORITY
+
+    @property
     def versions(self) -> tuple[str, ...]:
-        """All versions that any resource is served in, the preferred one first."""
-        stored = [resource.version for resource in self.resources]
-        others = [version.name for resource in self.resources for version in resource.versions]
-        return tuple(dict.fromkeys(stored + others))
+        """All versions that any resource is served in: those that are stored first, then Kubernetes' order."""
+        stored = dict.fromkeys(resource.version for resource in self.resources)
+        others = {version.name for resource in self.resources for version in resource.versions} - set(stored)
+        return (*stored, *sorted(others, key=version_order))
+
+
+_VERSION = re.compile(r"v(\d+)(?:(alpha|beta)(\d+))?")
+_STABLE = 3
+
+
+def version_order(name: str) -> tuple[Any, ...]:
+    """A key that sorts versions as Kubernetes does: v2, v1, v1beta2, v1beta1, v1alpha1, then other names."""
+    found = _VERSION.fullmatch(name)
+    if found is None:
+        return (1, name)
+    major, stage, minor = found.groups()
+    maturity = {"alpha": 1, "beta": 2}.get(stage, _STABLE)
+    return (0, -maturity, -int(major), -int(minor or 0))
 
 
 def selectable_fields(groups: Iterable[Group]) -> dict[GroupResource, FieldExtractor]:

@@ -3,13 +3,12 @@
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
-import msgspec
 from aiohttp import web
 
 from machinery.apiserver import discovery
 from machinery.apiserver.answers import body_answer, value_answer
 from machinery.apiserver.health import ENDPOINTS, NOT_FOUND, HealthCheck, HealthEndpoints
-from machinery.apiserver.negotiation import negotiate
+from machinery.apiserver.negotiation import etag_matches, negotiate
 from machinery.apiserver.openapi import OpenApi
 from machinery.apiserver.resource import Group
 from machinery.clock import Clock
@@ -87,10 +86,9 @@ class Site:
         yield from (*self._openapi.paths(), "/version")
 
     async def _aggregated(self, request: web.Request, version: str, *, core: bool) -> web.Response:
-        body = msgspec.json.encode(self._discovery.aggregated(version, core=core))
-        tag = discovery.etag(body)
+        body, tag = self._discovery.aggregated(version, core=core)
         headers = {"ETag": tag, "Vary": "Accept", "Cache-Control": "public"}
-        if request.headers.get("If-None-Match") == tag:
+        if etag_matches(request.headers.get("If-None-Match", ""), tag):
             return web.Response(status=304, headers=headers)
         response = await body_answer(request, body, discovery.aggregated_media(version))
         response.headers.update(headers)
