@@ -9,7 +9,7 @@ import msgspec
 import yaml
 from aiohttp import web
 
-from machinery.apiserver.negotiation import JSON, YAML, Form
+from machinery.apiserver.negotiation import JSON, YAML, Form, takes_gzip
 from machinery.apiserver.refusals import status_document
 from machinery.apiserver.storage import Document, Stored
 from machinery.errors import MusterError
@@ -44,7 +44,7 @@ def spliced_list(envelope: Mapping[str, Any], items: Sequence[bytes]) -> bytes:
 async def body_answer(request: web.Request, body: bytes, media: str, status: int = 200) -> web.Response:
     """A response, compressed when it is big and the client takes gzip."""
     headers = {}
-    if len(body) >= GZIP_FROM and "gzip" in request.headers.get("Accept-Encoding", ""):
+    if len(body) >= GZIP_FROM and takes_gzip(request.headers.get("Accept-Encoding", "")):
         big = len(body) >= _ON_A_THREAD_FROM
         body = await asyncio.to_thread(gzip.compress, body, 1) if big else gzip.compress(body, 1)
         headers = {"Content-Encoding": "gzip", "Vary": "Accept-Encoding"}
@@ -55,11 +55,13 @@ async def json_answer(request: web.Request, body: bytes, form: Form, status: int
     """JSON bytes, spliced as they are when the form allows it."""
     if form.media == JSON and not form.pretty:
         return await body_answer(request, body, JSON, status)
-    return await body_answer(request, encode(msgspec.Raw(body), form), form.media, status)
+    return await value_answer(request, msgspec.Raw(body), form, status)
 
 
 async def value_answer(request: web.Request, value: Any, form: Form, status: int = 200) -> web.Response:
-    return await body_answer(request, encode(value, form), form.media, status)
+    """A JSON value in the form. YAML is slow to write, so that happens on a thread."""
+    body = await asyncio.to_thread(encode, value, form) if form.media == YAML else encode(value, form)
+    return await body_answer(request, body, form.media, status)
 
 
 def error_answer(error: MusterError, form: Form) -> web.Response:

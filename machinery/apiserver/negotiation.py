@@ -84,6 +84,17 @@ def negotiate(accept: str, *, pretty: bool = False, shapes: bool = True) -> Form
     raise NotAcceptableError(f"only the following media types are accepted: {ACCEPTED}")
 
 
+_FOR_PEOPLE = ("curl", "Wget", "Mozilla/5.0")
+_FALSE = ("0", "f", "F", "false", "False", "FALSE")
+
+
+def is_pretty(asked: str | None, user_agent: str) -> bool:
+    """Whether to print for people: as `?pretty=` says, and if it says nothing, to browsers, curl and wget."""
+    if asked:
+        return asked not in _FALSE
+    return asked == "" or user_agent.startswith(_FOR_PEOPLE)
+
+
 def takes_gzip(accept_encoding: str) -> bool:
     """Whether a client wants gzip: named, or meant by `*`, and not with quality 0."""
     wanted = {part.media: part.quality for part in _entries(accept_encoding)}

@@ -8,8 +8,7 @@ from aiohttp import web
 from machinery.apiserver import questions, reads
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.mutations import NO_NAME, Mutations
-from machinery.apiserver.negotiation import negotiate
-from machinery.apiserver.paths import is_true
+from machinery.apiserver.negotiation import is_pretty, negotiate
 from machinery.apiserver.reads import Call
 from machinery.apiserver.resource import Group, Resource, Subresource, Version
 from machinery.apiserver.site import no_such_page
@@ -50,7 +49,7 @@ class ObjectRoutes:
             return self._unknown(asked)
         if not resource.namespaced and asked.namespace and asked.resource != "namespaces":
             return no_such_page()
-        form = negotiate(request.headers.get("Accept", ""), pretty=is_true(request.query.get("pretty", "")))
+        form = negotiate(request.headers.get("Accept", ""), pretty=_pretty(request))
         storage = resource.storage or self._storage
         call = Call(request, asked, resource, storage, self._clock, form, _versions(resource)[asked.version], self._patience)
         if asked.subresource:
@@ -95,6 +94,10 @@ class ObjectRoutes:
         if builtin:
             raise NotFoundError(NO_SUCH_RESOURCE)
         return no_such_page()
+
+
+def _pretty(request: web.Request) -> bool:
+    return is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
 
 
 def _versions(resource: Resource) -> dict[str, Version | None]:

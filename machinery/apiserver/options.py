@@ -16,6 +16,8 @@ from machinery.selectors import FieldSelector, Operator, Requirement, parse_fiel
 
 Query = Mapping[str, str]
 METADATA_FIELDS = ("metadata.name", "metadata.namespace")
+LATEST = -1
+"""In a token: the rest of the list as it is now, after the past that it began in is gone."""
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 MAX_NUMBER = 2**31 - 1
 MAX_DIGITS = 19
@@ -141,8 +143,9 @@ def list_options(resource: Resource, namespace: str, query: Query) -> ListOption
             raise BadRequestError("specifying resource version is not allowed when using continue")
         after, at = read_continue(token)
         return ListOptions(chosen, limited, after, at)
-    exact = query.get("resourceVersionMatch") == EXACT
-    return ListOptions(chosen, limited, at=known if exact else None, revision=known)
+    match = query.get("resourceVersionMatch")
+    exact = match == EXACT or (not match and limited is not None)  # a page of a revision is always of that revision
+    return ListOptions(chosen, limited, at=known if exact and known else None, revision=known)
 
 
 def watch_options(resource: Resource, namespace: str, name: str, query: Query) -> WatchOptions:
@@ -189,11 +192,11 @@ def write_continue(after: Key, at: int) -> str:
     return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
 
 
-def read_continue(token: str) -> tuple[Key, int]:
-    """What `write_continue` wrote. Raises BadRequestError."""
+def read_continue(token: str) -> tuple[Key, int | None]:
+    """What `write_continue` wrote; None: as of now. Raises BadRequestError."""
     try:
         told = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         namespace, _, name = told["start"].rpartition("/")
-        return Key(namespace, name), revision(str(told["rv"])) or 0
+        return Key(namespace, name), None if told["rv"] == LATEST else revision(str(told["rv"])) or 0
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequestError):
         raise BadRequestError("invalid continue token: continue key is not valid") from None

@@ -29,7 +29,7 @@ def _resource(method: str, path: str, query: Mapping[str, str], group_version: t
         if len(rest) > 2 and rest[2] not in _NAMESPACE_PARTS:  # noqa: PLR2004 - namespaces, name, resource
             rest = rest[2:]
     resource, name, subresource = (*rest, "", "")[:3]
-    watched = watched or (method in ("GET", "HEAD") and is_true(query.get("watch", "")))
+    watched = method == "GET" and (watched or is_true(query.get("watch", "")))  # HEAD of a stream would never end
     return Attributes(
         verb=_verb(method, name, watched=watched),
         path=path,

@@ -11,8 +11,8 @@ from aiohttp import web
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.answers import Convert, encode, item_bytes, json_answer, spliced_list, value_answer
 from machinery.apiserver.negotiation import JSON, Form, Shape
-from machinery.apiserver.options import ListOptions, list_options, revision, write_continue
-from machinery.apiserver.refusals import in_its_words, too_new
+from machinery.apiserver.options import LATEST, ListOptions, list_options, revision, write_continue
+from machinery.apiserver.refusals import PageExpiredError, in_its_words, too_new
 from machinery.apiserver.resource import Resource, Version
 from machinery.apiserver.storage import Key, Page, Storage
 from machinery.apiserver.tables import TableWriter, partial
@@ -55,7 +55,8 @@ class Call:
         return lambda document: {**version.from_stored(document), "apiVersion": api_version}
 
     def tables(self) -> TableWriter:
-        return TableWriter(self.resource, self.clock, self.form, self.request.query.get("includeObject", ""))
+        """Raises BadRequestError for an includeObject that it does not know."""
+        return TableWriter(self.resource, self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
 
 
 async def fresh(call: Call, wanted: int | None) -> None:
@@ -110,8 +111,7 @@ async def list_page(call: Call, options: ListOptions) -> Page:
         )
     except ExpiredError as error:
         if options.after is not None:
-            why = "The provided continue parameter is too old to display a consistent list result. Start a new list without it."
-            raise ExpiredError(why) from error
+            raise PageExpiredError(write_continue(options.after, LATEST)) from error
         raise ExpiredError("The resourceVersion for the provided list is too old.") from error
 
 

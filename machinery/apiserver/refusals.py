@@ -15,6 +15,7 @@ from machinery.errors import (
     Cause,
     ConflictError,
     DeadlineError,
+    ExpiredError,
     ForbiddenError,
     InvalidError,
     MusterError,
@@ -50,6 +51,19 @@ class InternalError(MusterError):
 
     def __init__(self) -> None:
         super().__init__("an internal error occurred; the server's log says more")
+
+
+class PageExpiredError(ExpiredError):
+    """The past that a list began in is gone; `token` continues it as things are now."""
+
+    def __init__(self, token: str) -> None:
+        super().__init__(
+            "The provided continue parameter is too old to display a consistent list result. You can start a new list without "
+            "the continue parameter, or use the continue token in this response to retrieve the remainder of the results. "
+            "Continuing with the provided token results in an inconsistent list - objects that were created, modified, or "
+            "deleted between the time the first chunk was returned and now may show up in the list."
+        )
+        self.token = token
 
 
 def _shown(value: Any) -> str:
@@ -199,7 +213,7 @@ def status_document(error: MusterError) -> dict[str, Any]:
     return {
         "kind": "Status",
         "apiVersion": "v1",
-        "metadata": {},
+        "metadata": {"continue": error.token} if isinstance(error, PageExpiredError) else {},
         "status": "Failure",
         "message": error.message,
         "reason": error.reason,

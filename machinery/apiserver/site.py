@@ -8,7 +8,7 @@ from aiohttp import web
 from machinery.apiserver import discovery
 from machinery.apiserver.answers import body_answer, value_answer
 from machinery.apiserver.health import ENDPOINTS, NOT_FOUND, HealthCheck, HealthEndpoints
-from machinery.apiserver.negotiation import etag_matches, negotiate
+from machinery.apiserver.negotiation import etag_matches, is_pretty, negotiate
 from machinery.apiserver.openapi import OpenApi
 from machinery.apiserver.resource import Group
 from machinery.clock import Clock
@@ -49,7 +49,8 @@ class Site:
         found = self._page(parts)
         if found is None:
             return no_such_page()
-        form = negotiate(request.headers.get("Accept", ""), pretty="pretty" in request.query, shapes=False)
+        pretty = is_pretty(request.query.get("pretty"), request.headers.get("User-Agent", ""))
+        form = negotiate(request.headers.get("Accept", ""), pretty=pretty, shapes=False)
         return await value_answer(request, found, form)
 
     def _page(self, parts: list[str]) -> dict[str, Any] | None:

@@ -6,10 +6,12 @@ from typing import Any
 
 import msgspec
 
+from machinery.apiserver.answers import Convert, item_bytes
 from machinery.apiserver.negotiation import Form
 from machinery.apiserver.resource import Column, Resource, Row
 from machinery.apiserver.storage import Document, Stored
 from machinery.clock import Clock
+from machinery.errors import BadRequestError
 from machinery.timestamps import parse_time
 
 NAME_DESCRIPTION = (
@@ -71,10 +73,16 @@ def partial(document: Document, version: str) -> dict[str, Any]:
     return {"kind": kind, "apiVersion": api_version, "metadata": document["metadata"]}
 
 
+INCLUDED = ("", "Metadata", "Object", "None")
+
+
 class TableWriter:
     """Tables of one resource. `include` is the request's includeObject: Metadata, Object or None."""
 
-    def __init__(self, resource: Resource, clock: Clock, form: Form, include: str = "") -> None:
+    def __init__(self, resource: Resource, clock: Clock, form: Form, include: str = "", convert: Convert | None = None) -> None:
+        if include not in INCLUDED:
+            raise BadRequestError(f'unrecognized includeObject value: "{include[:40]}"')
+        self._convert = convert
         self._resource = resource
         self._clock = clock
         self._form = form
@@ -115,7 +123,7 @@ class TableWriter:
         cells = [item.key.name, *(column.cell(row) for column in self._columns)]
         shown: dict[str, Any] = {"cells": cells}
         if self._include == "Object":
-            shown["object"] = msgspec.Raw(item.document)
+            shown["object"] = msgspec.Raw(item_bytes(item, self._convert))
         elif self._include == "Metadata":
             shown["object"] = partial(document, self._form.version)
         else:

@@ -1,0 +1,338 @@
+"""Lists and watches as Kubernetes documents them: what resourceVersion and its match mean, pages, streaming lists, forms."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from machinery.apiserver.access import EveryoneIsAdmin
+from tests.fakes.golden_world import MemoryWorld
+
+MAPS = "/api/v1/namespaces/default/configmaps"
+TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
+PARTIAL = "application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io"
+PARTIAL_LIST = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io"
+END = "k8s.io/initial-events-end"
+
+
+@dataclass(frozen=True, slots=True)
+class Said:
+    status: int
+    headers: Mapping[str, str]
+    body: bytes
+
+    @property
+    def document(self) -> Any:
+        return json.loads(self.body)
+
+    @property
+    def names(self) -> list[str]:
+        return [item["metadata"]["name"] for item in self.document["items"]]
+
+    @property
+    def events(self) -> list[tuple[str, str]]:
+        lines = [json.loads(line) for line in self.body.splitlines()]
+        return [(line["type"], line["object"].get("metadata", {}).get("name", "")) for line in lines]
+
+
+class Server:
+    """A server in memory, spoken to with raw requests."""
+
+    def __init__(self, world: MemoryWorld, session: aiohttp.ClientSession) -> None:
+        self.world = world
+        self._session = session
+
+    async def ask(self, path: str = MAPS, *, method: str = "GET", accept: str = "", body: Any = None, **query: Any) -> Said:
+        headers = {"Accept": accept} if accept else {}
+        url = self.world.url + path
+        async with self._session.request(method, url, params=query, headers=headers, json=body) as answer:
+            return Said(answer.status, answer.headers, await answer.read())
+
+    async def make(self, name: str) -> int:
+        """The revision of a new config map."""
+        made = await self.ask(method="POST", body={"metadata": {"name": name}, "data": {"a": "1"}})
+        assert made.status == 201
+        return int(made.document["metadata"]["resourceVersion"])
+
+    def forget(self, revision: int) -> None:
+        self.world.storage.compact(revision)
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    world = MemoryWorld(EveryoneIsAdmin())
+    await world.start()
+    async with aiohttp.ClientSession() as session:
+        yield Server(world, session)
+    await world.close()
+
+
+@pytest.fixture
+async def revisions(server: Server) -> list[int]:
+    """Of the config maps a, b and c, made one after the other."""
+    return [await server.make(name) for name in "abc"]
+
+
+LISTS = [
+    (None, "", 0, "abc", "newest"),
+    (None, "", 2, "ab", "newest"),
+    ("0", "", 0, "abc", "newest"),
+    ("0", "", 2, "ab", "newest"),
+    ("0", "NotOlderThan", 0, "abc", "newest"),
+    ("b", "", 0, "abc", "newest"),
+    ("b", "NotOlderThan", 0, "abc", "newest"),
+    ("b", "NotOlderThan", 2, "ab", "newest"),
+    ("b", "", 1, "a", "asked"),
+    ("b", "", 9, "ab", "asked"),
+    ("b", "Exact", 0, "ab", "asked"),
+    ("b", "Exact", 1, "a", "asked"),
+]
+"""resourceVersion, its match, limit; what is listed, and as of which revision."""
+
+
+@pytest.mark.parametrize("case", LISTS, ids=str)
+async def test_what_a_list_is_of(server: Server, revisions: list[int], case: tuple[Any, ...]) -> None:
+    version, match, limit, names, of = case
+    query: dict[str, Any] = {"resourceVersionMatch": match} if match else {}
+    if limit:
+        query["limit"] = limit
+    if version is not None:
+        query["resourceVersion"] = revisions[1] if version == "b" else version
+
+    said = await server.ask(**query)
+
+    assert said.names == list(names)
+    assert said.document["metadata"]["resourceVersion"] == str(revisions[1] if of == "asked" else revisions[2])
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "reason"),
+    [
+        ({"resourceVersion": "x"}, 400, "BadRequest"),
+        ({"resourceVersionMatch": "Exact"}, 422, "Invalid"),
+        ({"resourceVersionMatch": "Never", "resourceVersion": "1"}, 422, "Invalid"),
+        ({"resourceVersionMatch": "Exact", "resourceVersion": "0"}, 422, "Invalid"),
+        ({"resourceVersionMatch": "NotOlderThan", "resourceVersion": "5", "continue": "x"}, 422, "Invalid"),
+        ({"sendInitialEvents": "true"}, 422, "Invalid"),
+        ({"resourceVersion": "99999999", "timeout": "1s"}, 504, "Timeout"),
+        ({"continue": "nonsense"}, 400, "BadRequest"),
+        ({"limit": "many"}, 400, "BadRequest"),
+        ({"timeoutSeconds": "long", "watch": "true"}, 400, "BadRequest"),
+        ({"fieldSelector": "spec.nothing=1"}, 400, "BadRequest"),
+        ({"watch": "true", "resourceVersionMatch": "NotOlderThan"}, 422, "Invalid"),
+        ({"watch": "true", "sendInitialEvents": "true"}, 422, "Invalid"),
+        ({"watch": "true", "sendInitialEvents": "true", "resourceVersionMatch": "Exact"}, 422, "Invalid"),
+    ],
+)
+async def test_options_that_do_not_fit_are_refused(server: Server, query: dict[str, str], status: int, reason: str) -> None:
+    said = await server.ask(**query)
+
+    assert (said.status, said.document["kind"], said.document["reason"]) == (status, "Status", reason)
+
+
+async def test_pages_are_of_one_revision_whatever_is_written_meanwhile(server: Server, revisions: list[int]) -> None:
+    first = await server.ask(limit=1)
+    await server.make("aa")
+    second = await server.ask(limit=5, **{"continue": first.document["metadata"]["continue"]})
+
+    assert (first.names, second.names) == (["a"], ["b", "c"])
+    assert second.document["metadata"]["resourceVersion"] == str(revisions[2])
+    assert first.document["metadata"]["remainingItemCount"] == 2
+
+
+async def test_an_expired_page_says_how_to_go_on_without_consistency(server: Server, revisions: list[int]) -> None:
+    first = await server.ask(limit=1)
+    newest = await server.make("d")
+    server.forget(newest)
+
+    expired = await server.ask(limit=1, **{"continue": first.document["metadata"]["continue"]})
+    rest = await server.ask(**{"continue": expired.document["metadata"]["continue"]})
+
+    assert (expired.status, expired.document["reason"]) == (410, "Expired")
+    assert rest.names == ["b", "c", "d"]
+    assert revisions
+
+
+async def test_a_forgotten_revision_is_gone(server: Server, revisions: list[int]) -> None:
+    await server.make("d")
+    server.forget(revisions[2])
+
+    exact = await server.ask(resourceVersion=revisions[0], resourceVersionMatch="Exact")
+    watch = await server.ask(watch="1", resourceVersion=revisions[0], timeoutSeconds=1)
+
+    assert (exact.status, exact.document["reason"]) == (410, "Expired")
+    line = json.loads(watch.body)
+    assert (watch.status, line["type"], line["object"]["code"]) == (200, "ERROR", 410)
+
+
+ADDED = [("ADDED", "a"), ("ADDED", "b"), ("ADDED", "c")]
+
+
+WATCHES = [
+    (None, None, ADDED),
+    ("0", None, ADDED),
+    ("b", None, [("ADDED", "c")]),
+    ("c", None, []),
+    (None, "true", [*ADDED, ("BOOKMARK", "")]),
+    ("0", "true", [*ADDED, ("BOOKMARK", "")]),
+    ("b", "true", [*ADDED, ("BOOKMARK", "")]),
+    (None, "false", []),
+    ("b", "false", [("ADDED", "c")]),
+]
+"""resourceVersion, sendInitialEvents, and the events of a second."""
+
+
+async def test_what_a_watch_begins_with(server: Server, revisions: list[int]) -> None:
+    async def events(version: str | None, initial: str | None) -> list[tuple[str, str]]:
+        query: dict[str, Any] = {"watch": "true", "timeoutSeconds": 1, "allowWatchBookmarks": "true"}
+        if initial is not None:
+            query |= {"sendInitialEvents": initial, "resourceVersionMatch": "NotOlderThan"}
+        if version is not None:
+            query["resourceVersion"] = {"0": 0, "b": revisions[1], "c": revisions[2]}[version]
+        return (await server.ask(**query)).events
+
+    said = await asyncio.gather(*(events(version, initial) for version, initial, _ in WATCHES))
+
+    for case, told in zip(WATCHES, said, strict=True):
+        assert told == case[2], case
+
+
+STREAMED: dict[str, Any] = {
+    "watch": "1",
+    "sendInitialEvents": "true",
+    "resourceVersionMatch": "NotOlderThan",
+    "timeoutSeconds": 1,
+}
+
+
+async def test_the_bookmark_after_the_initial_events_says_so_and_where_to_go_on(server: Server, revisions: list[int]) -> None:
+    said = await server.ask(**STREAMED, allowWatchBookmarks="true")
+    mark = json.loads(said.body.splitlines()[-1])["object"]
+
+    assert mark["metadata"] == {"resourceVersion": str(revisions[2]), "annotations": {END: "true"}}
+    assert (mark["kind"], mark["apiVersion"]) == ("ConfigMap", "v1")
+
+
+async def test_without_bookmarks_there_is_none(server: Server, revisions: list[int]) -> None:
+    assert (await server.ask(**STREAMED)).events == ADDED
+    assert revisions
+
+
+FORMS = {
+    TABLE: "Table",
+    PARTIAL: "PartialObjectMetadata",
+    f"text/html, {TABLE};q=0.2, {PARTIAL};q=0.9": "PartialObjectMetadata",
+    "application/json;stream=watch": "ConfigMap",
+    "application/vnd.kubernetes.protobuf;stream=watch,application/json;stream=watch": "ConfigMap",
+    "application/cbor-seq,application/json": "ConfigMap",
+}
+
+
+async def test_streaming_lists_come_in_every_form(server: Server, revisions: list[int]) -> None:
+    said = await asyncio.gather(*(server.ask(accept=accept, allowWatchBookmarks="true", **STREAMED) for accept in FORMS))
+
+    for accept, answer in zip(FORMS, said, strict=True):
+        objects = [json.loads(line)["object"] for line in answer.body.splitlines()]
+        assert [each["kind"] for each in objects] == [FORMS[accept]] * 4, accept
+        assert END in json.dumps(objects[-1])
+        assert json.dumps(str(revisions[2])) in json.dumps(objects[-1])
+
+
+async def test_a_watched_table_defines_its_columns_once(server: Server, revisions: list[int]) -> None:
+    said = await server.ask(accept=TABLE, watch="1", timeoutSeconds=1, includeObject="Object")
+    tables = [json.loads(line)["object"] for line in said.body.splitlines()]
+
+    assert [bool(table["columnDefinitions"]) for table in tables] == [True, False, False]
+    assert tables[0]["rows"][0]["object"]["data"] == {"a": "1"}
+    assert revisions
+
+
+@pytest.mark.parametrize("accept", ["application/yaml", "application/cbor", "application/vnd.kubernetes.protobuf", "text/html"])
+async def test_a_watch_in_another_media_type_is_not_acceptable(server: Server, accept: str) -> None:
+    said = await server.ask(accept=accept, watch="1", timeoutSeconds=1)
+
+    assert (said.status, yaml.safe_load(said.body)["reason"]) == (406, "NotAcceptable")
+
+
+CHOSEN = [
+    ("", 200, "application/json", "ConfigMapList"),
+    ("application/cbor;q=1, application/json;q=0.5", 200, "application/json", "ConfigMapList"),
+    ("application/json;q=0.5, application/yaml;q=0.7", 200, "application/yaml", "ConfigMapList"),
+    ("application/json;q=0, */*;q=0.1", 200, "application/json", "ConfigMapList"),
+    ("application/cbor", 406, "application/json", "Status"),
+    (f"{TABLE}, application/json", 200, "application/json", "Table"),
+    ("application/json;as=Table;v=v9;g=meta.k8s.io", 406, "application/json", "Status"),
+    ("application/yaml;as=Table;v=v1;g=meta.k8s.io", 200, "application/yaml", "Table"),
+    (PARTIAL_LIST, 200, "application/json", "PartialObjectMetadataList"),
+]
+
+
+@pytest.mark.parametrize("case", CHOSEN, ids=str)
+async def test_the_form_of_a_list_is_chosen_by_accept(server: Server, case: tuple[Any, ...]) -> None:
+    said = await server.ask(accept=case[0])
+
+    assert (said.status, said.headers["Content-Type"], yaml.safe_load(said.body)["kind"]) == case[1:]
+
+
+@pytest.mark.parametrize("include", ["None", "Metadata", "Object", "Everything"])
+async def test_rows_of_a_table_carry_what_is_asked(server: Server, revisions: list[int], include: str) -> None:
+    said = await server.ask(accept=TABLE, includeObject=include)
+    if include == "Everything":
+        assert (said.status, said.document["reason"]) == (400, "BadRequest")
+        return
+    carried = said.document["rows"][0]["object"]
+    assert (carried or {}).get("kind") == {"None": None, "Metadata": "PartialObjectMetadata", "Object": "ConfigMap"}[include]
+    assert revisions
+
+
+async def test_methods_that_kubernetes_does_not_know(server: Server, revisions: list[int]) -> None:
+    head = await server.ask(method="HEAD")
+    watched = await asyncio.wait_for(server.ask(method="HEAD", watch="true"), 5)
+    for method in ("OPTIONS", "TRACE", "PROPFIND"):
+        said = await server.ask(method=method)
+        assert (said.status, said.document["reason"]) == (405, "MethodNotAllowed")
+
+    assert (head.status, head.body, int(head.headers["Content-Length"]) > 100) == (200, b"", True)
+    assert (watched.status, watched.body) == (200, b"")
+    assert revisions
+
+
+async def test_a_body_in_cbor_is_an_unsupported_media_type(server: Server) -> None:
+    async with aiohttp.ClientSession() as session:
+        headers = {"Content-Type": "application/cbor"}
+        async with session.post(server.world.url + MAPS, data=b"\xd9\xd9\xf7\xa0", headers=headers) as answer:
+            assert (answer.status, (await answer.json())["reason"]) == (415, "UnsupportedMediaType")
+
+
+async def test_people_and_their_tools_get_it_printed(server: Server, revisions: list[int]) -> None:
+    async def size(agent: str, **query: str) -> int:
+        async with (
+            aiohttp.ClientSession(headers={"User-Agent": agent}) as session,
+            session.get(server.world.url + MAPS, params=query) as answer,
+        ):
+            return (await answer.text()).count("\n")
+
+    assert await size("client") == 0
+    assert await size("client", pretty="true") > 10
+    assert await size("curl/8.1") > 10
+    assert await size("curl/8.1", pretty="false") == 0
+    assert revisions
+
+
+async def test_big_answers_are_compressed_for_whom_takes_it(server: Server) -> None:
+    big = {"metadata": {"name": "big"}, "data": {"a": "x" * 140_000}}
+    assert (await server.ask(method="POST", body=big)).status == 201
+    async with aiohttp.ClientSession(auto_decompress=False) as session:
+        for name, taken, encoding in (("big", "gzip", "gzip"), ("big", "gzip;q=0", None), ("", "deflate", None)):
+            url = f"{server.world.url}{MAPS}/{name}".rstrip("/")
+            async with session.get(url, headers={"Accept-Encoding": taken}) as answer:
+                assert answer.headers.get("Content-Encoding") == encoding
+                assert (len(await answer.read()) < 140_000) == (encoding is not None)
+        small = f"{server.world.url}/api/v1/namespaces/default"
+        async with session.get(small, headers={"Accept-Encoding": "gzip"}) as answer:
+            assert "Content-Encoding" not in answer.headers
