@@ -102,6 +102,9 @@ class Credentials(Protocol):
 
     def revoke(self, credential: CredentialId, at: datetime) -> None: ...
 
+    def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
+        """Credentials whose revocation was written at `moment` or later."""
+
     def all(self) -> Sequence[CredentialRecord]: ...
 
 

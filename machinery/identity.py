@@ -91,9 +91,19 @@ def addon_subject(cluster: ClusterName, addon: AddOnName, agent: str) -> Subject
     return Subject(common_name=f"{group}:agent:{agent}", organizations=frozenset((group,)))
 
 
+def bootstrap_user(credential: CredentialId) -> str:
+    return BOOTSTRAP_USER_PREFIX + credential
+
+
+def parse_bootstrap_user(user: str) -> CredentialId | None:
+    """The bootstrap credential that a user is; None: another kind of user."""
+    credential = user.removeprefix(BOOTSTRAP_USER_PREFIX)
+    return CredentialId(credential) if credential != user else None
+
+
 def bootstrap_subject(credential: CredentialId) -> Subject:
     """The subject of a bootstrap credential's certificate."""
-    return Subject(common_name=BOOTSTRAP_USER_PREFIX + credential, organizations=frozenset((BOOTSTRAP_GROUP,)))
+    return Subject(common_name=bootstrap_user(credential), organizations=frozenset((BOOTSTRAP_GROUP,)))
 
 
 def parse_agent_user(user: str) -> tuple[ClusterName, AgentId] | None:

@@ -135,6 +135,11 @@ def write_kubeconfig(
     return _write(cluster, user=user, auth=auth, context=context or cluster.name, namespace=namespace)
 
 
+def write_token_kubeconfig(cluster: ClusterEntry, token: str, *, user: str) -> bytes:
+    """A bootstrap kubeconfig with a bearer token, for agents that speak the Kubernetes API. It is a secret: write it 0600."""
+    return _write(cluster, user=user, auth={"token": token}, context=cluster.name, namespace=None)
+
+
 def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
     """The hub kubeconfig that lies beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It holds no key."""
     auth = {"client-certificate": HUB_KUBECONFIG_CERTIFICATE, "client-key": HUB_KUBECONFIG_KEY}

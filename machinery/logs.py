@@ -20,12 +20,13 @@ _SECRET_FIELD = re.compile(r"(?i)(private_?key|client_?key|password|passwd|secre
 _SECRET_TEXT = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)"
     r"|LS0tLS1CRUdJTi[A-Za-z0-9+/]*(?:UFJJVkFURSBLRV|BSSVZBVEUgS0VZ|QUklWQVRFIEtFW)[A-Za-z0-9+/=]*"
+    r"|\b[0-9a-f]{16}\.[a-z0-9]{32}\b"
     r"|\beyJ[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]{8,}\.[A-Za-z0-9_-]*"
     r"|(?<=://)[^/\s:@]+:[^/\s@]+(?=@)"
     r"|(?i:(?<=bearer )[A-Za-z0-9._~+/=-]{8,})",
     re.DOTALL,
 )
-"""A PEM private key, as it is or in base64; a JSON web token; a password in a URL; what follows the word Bearer."""
+"""A PEM private key, as it is or in base64; a bootstrap token; a JSON web token; a password in a URL; what follows "Bearer"."""
 _NOISY = {
     "apscheduler": logging.WARNING,
     "aiohttp.access": logging.WARNING,

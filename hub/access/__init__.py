@@ -2,5 +2,6 @@
 
 from hub.access.peers import Peers
 from hub.access.rules import check_operator, check_registration, check_request_view, session_holder
+from hub.access.tokens import BootstrapTokens
 
-__all__ = ["Peers", "check_operator", "check_registration", "check_request_view", "session_holder"]
+__all__ = ["BootstrapTokens", "Peers", "check_operator", "check_registration", "check_request_view", "session_holder"]

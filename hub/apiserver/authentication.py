@@ -1,59 +1,81 @@
-"""Who asks, by the client certificate of the connection and the hub's record of its serial."""
+"""Who asks, in the hub's own records: the client certificate of the connection, the bootstrap token of a request."""
 
-import asyncio
-from collections.abc import Awaitable, Callable
-from weakref import WeakSet
+from collections.abc import Awaitable, Callable, Sequence
+from hashlib import sha256
 
 from aiohttp import web
 
 from hub.domain.certificate import CertificateRecord, Purpose
-from machinery.apiserver.access import ANONYMOUS, Authenticator, peer_certificate
+from hub.domain.credential import CredentialRecord
+from machinery.apiserver.access import peer_certificate
+from machinery.apiserver.authentication import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.storage import Actor
-from machinery.errors import UnauthorizedError
-from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, SerialNumber, is_reserved
+from machinery.identity import BOOTSTRAP_GROUP, OPERATOR_GROUP, CredentialId, SerialNumber, bootstrap_user, is_reserved
 
-MAX_KEPT = 10_000
 Identify = Callable[[bytes], Awaitable[CertificateRecord]]
 """The record behind a certificate (DER). Raises UnauthorizedError when there is none, or it is revoked or not valid now."""
 
+IdentifyToken = Callable[[str], Awaitable[CredentialRecord | None]]
+"""The bootstrap credential of a token; None: it is no bootstrap token. Raises UnauthorizedError when it is not good."""
 
-Listener = Callable[[SerialNumber | None], None]
-Listen = Callable[[Listener], object]
+Listen = Callable[[Callable[[SerialNumber | None], None]], object]
 """Has a listener called with each serial found revoked; None: revocations cannot be read, so nobody is known any more."""
 
+ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
+"""Has a listener called with each bootstrap credential found revoked."""
 
-class CertificateAuthenticator(Authenticator):
-    """The names in the record are the asker's. No certificate: anonymous. A bearer token: refused, none is known yet.
 
-    A connection ends when its certificate is revoked, and the watches on it with it.
-    """
+class CertificateAuthenticator(RequestAuthenticator):
+    """The names in the record are the asker's."""
 
-    def __init__(self, identify: Identify, listen: Listen | None = None) -> None:
+    def __init__(self, identify: Identify) -> None:
         self._identify = identify
-        self._connections: dict[SerialNumber, WeakSet[asyncio.Transport]] = {}
-        if listen is not None:
-            listen(self._end)
 
-    async def authenticate(self, request: web.Request) -> Actor:
+    async def identify(self, request: web.Request) -> Identity | None:
         certificate = peer_certificate(request)
-        if certificate is not None:
-            record = await self._identify(certificate)
-            self._remember(record.serial, request.transport)
-            return Actor(record.user, (*_groups(record), AUTHENTICATED_GROUP))
-        if request.headers.get("Authorization"):
-            raise UnauthorizedError("Unauthorized")
-        return ANONYMOUS
+        if certificate is None:
+            return None
+        record = await self._identify(certificate)
+        extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
+        return Identity(Actor(record.user, _groups(record), extra=extra), mark_of_serial(record.serial), record.not_after)
 
-    def _remember(self, serial: SerialNumber, transport: asyncio.Transport | None) -> None:
-        if len(self._connections) > MAX_KEPT:
-            self._connections = {known: open_ones for known, open_ones in self._connections.items() if open_ones}
-        if transport is not None:
-            self._connections.setdefault(serial, WeakSet()).add(transport)
 
-    def _end(self, serial: SerialNumber | None) -> None:
-        for each in tuple(self._connections) if serial is None else (serial,):
-            for transport in tuple(self._connections.pop(each, ())):
-                transport.abort()
+class BootstrapTokenAuthenticator(TokenAuthenticator):
+    """A bootstrap credential by its token is who it would be by its certificate."""
+
+    def __init__(self, identify: IdentifyToken) -> None:
+        self._identify = identify
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        record = await self._identify(token)
+        if record is None:
+            return None
+        extra = {CREDENTIAL_ID: (f"BOOTSTRAP={record.id}",)}
+        actor = Actor(bootstrap_user(record.id), (BOOTSTRAP_GROUP,), extra=extra)
+        return Identity(actor, mark_of_credential(record.id), record.expires_at, tuple(audiences))
+
+
+def end_with_revocations(presence: Presence, serials: Listen | None, credentials: ListenToCredentials | None) -> None:
+    """Has `presence` end what revoked certificates and bootstrap credentials have open."""
+
+    def end_serial(serial: SerialNumber | None) -> None:
+        if serial is None:
+            presence.end_all()
+        else:
+            presence.end(mark_of_serial(serial))
+
+    if serials is not None:
+        serials(end_serial)
+    if credentials is not None:
+        credentials(lambda credential: presence.end(mark_of_credential(credential)))
+
+
+def mark_of_serial(serial: SerialNumber) -> str:
+    return f"certificate/{serial:x}"
+
+
+def mark_of_credential(credential: CredentialId) -> str:
+    return f"bootstrap/{credential}"
 
 
 def _groups(record: CertificateRecord) -> tuple[str, ...]:

@@ -1,11 +1,12 @@
-"""BootstrapCredentials on the HTTPS door: created by a certificate request, shown ever after without the certificate.
+"""BootstrapCredentials on the HTTPS door: certificates or bearer tokens, told at their creation and never again.
 
-The private key stays with the creator: what arrives is a CSR, what leaves is the certificate over its key, once.
+A certificate is made over a certificate request, so that the private key stays with the creator. A token is made by the hub,
+for clients that know no other bootstrap credential; the hub keeps a hash of it.
 """
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -18,6 +19,7 @@ from hub.domain.certificate import Lifetimes
 from hub.domain.credential import CredentialRecord
 from hub.ports import Issuer, Store, Transaction
 from hub.services import credentials
+from hub.services.credentials import Terms
 from machinery import pki
 from machinery.apiserver.storage import (
     Actor,
@@ -130,6 +132,8 @@ class CredentialStorage(Storage):
             spec["clusterName"] = record.cluster
         if record.uses is not None:
             spec["uses"] = record.uses
+        if record.token_hash is not None:
+            spec["token"] = True
         return {
             "apiVersion": self._api_version,
             "kind": KIND,
@@ -149,7 +153,7 @@ class CredentialStorage(Storage):
                 "server": self._address.server,
                 "grpcServer": self._address.grpc_server,
                 "certificateAuthority": self._issuer.trust_bundle.decode("ascii"),
-                **({"certificate": sight.certificate} if sight.certificate else {}),
+                **sight.told,
             },
         }
 
@@ -158,20 +162,21 @@ class CredentialStorage(Storage):
 class _Asked:
     """What a creator asks for, read strictly."""
 
-    public_key: bytes
+    public_key: bytes | None
+    """None: a token is asked for."""
     spec: Mapping[str, Any]
     document: Document
 
 
 @dataclass(frozen=True, slots=True)
 class _Sight:
-    """A credential as it stands; the certificate only in the answer to its creation."""
+    """A credential as it stands. `told`: what of the status is told once, in the answer to the creation."""
 
     record: CredentialRecord
     admitted: tuple[str, ...]
     now: datetime
     revision: int
-    certificate: str = ""
+    told: Mapping[str, str] = field(default_factory=dict, repr=False)
 
     @property
     def phase(self) -> str:
@@ -187,13 +192,17 @@ def _asked(resource: GroupResource, key: Key, document: Document) -> _Asked:
         cause = Cause("FieldValueForbidden", "Forbidden: the hub names credentials: use generateName", "metadata.name")
         raise _invalid(resource, key, cause)
     spec = doc.mapping(document, "spec")
-    facts = pki.check_request(str(spec.get("request") or "").encode())
+    wants_token = bool(spec.get("token"))
+    if wants_token and spec.get("request"):
+        cause = Cause("FieldValueForbidden", "Forbidden: a credential is a certificate or a token", "spec.request")
+        raise _invalid(resource, key, cause)
+    public_key = None if wants_token else pki.check_request(str(spec.get("request") or "").encode()).public_key
     if name := spec.get("clusterName"):
         try:
             cluster_name(str(name))
         except InvalidError as error:
             raise _invalid(resource, key, Cause("FieldValueInvalid", error.message, "spec.clusterName")) from None
-    return _Asked(facts.public_key, spec, document)
+    return _Asked(public_key, spec, document)
 
 
 def _invalid(resource: GroupResource, key: Key, cause: Cause) -> InvalidError:
@@ -204,19 +213,26 @@ def _invalid(resource: GroupResource, key: Key, cause: Cause) -> InvalidError:
 
 def _create(tx: Transaction, asked: _Asked, issuer: Issuer, lifetimes: Lifetimes, actor: Actor, *, dry_run: bool) -> _Sight:
     name, seconds = asked.spec.get("clusterName"), asked.spec.get("expirationSeconds")
-    record, issued = credentials.create(
-        tx,
-        cluster=cluster_name(name) if name else None,
-        uses=asked.spec.get("uses"),
-        lifetime=timedelta(seconds=seconds) if seconds is not None else None,
-        public_key=asked.public_key,
-        issuer=issuer,
-        lifetimes=lifetimes,
-        actor=actor.user,
-    )
+    cluster = cluster_name(name) if name else None
+    lifetime = timedelta(seconds=seconds) if seconds is not None else lifetimes.bootstrap
+    if asked.public_key is None:
+        record, token = credentials.create_token(tx, Terms(cluster, asked.spec.get("uses"), lifetime), actor.user)
+        told = {"token": token}
+    else:
+        record, issued = credentials.create(
+            tx,
+            cluster=cluster,
+            uses=asked.spec.get("uses"),
+            lifetime=lifetime,
+            public_key=asked.public_key,
+            issuer=issuer,
+            lifetimes=lifetimes,
+            actor=actor.user,
+        )
+        told = {"certificate": issued.chain.decode("ascii")}
     if dry_run:
         raise DryRun(asked.document)
-    return _Sight(record, (), tx.now, tx.changes.newest(), issued.chain.decode("ascii"))
+    return _Sight(record, (), tx.now, tx.changes.newest(), told)
 
 
 def _look(tx: Transaction, resource: GroupResource, key: Key) -> _Sight:

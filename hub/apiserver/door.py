@@ -1,13 +1,15 @@
 """The HTTPS door, put together: the hub's API groups on the generic API server."""
 
+import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
 
 from aiohttp import web
 
-from hub.apiserver.authentication import CertificateAuthenticator, Identify, Listen, takes_no_part
+from hub.apiserver.authentication import Identify, Listen, takes_no_part
 from hub.apiserver.authorization import StaticAuthorizer
 from hub.apiserver.credentials import CredentialStorage, HubAddress
+from hub.apiserver.entrance import Entrance
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of
 from hub.apiserver.leases import LeaseStorage
@@ -30,17 +32,20 @@ STANDING_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The parts of the door that `app` runs: `feed.run` while it serves, `server.stop_watches` before it closes."""
+    """The parts of the door that `app` runs: `run` while it serves, `server.stop_watches` before it closes."""
 
     server: ApiServer
     feed: ChangeFeed
+    entrance: Entrance
 
     def application(self) -> web.Application:
         return self.server.application()
 
     async def run(self) -> None:
-        """Follows the change log for the watchers; runs as long as the door serves."""
-        await self.feed.run()
+        """Follows the change log for the watchers, and the credentials that end; runs as long as the door serves."""
+        async with asyncio.TaskGroup() as tasks:
+            tasks.create_task(self.feed.run(), name="watches")
+            tasks.create_task(self.entrance.run(), name="entrance")
 
     def stop_watches(self) -> None:
         self.server.stop_watches()
@@ -65,19 +70,26 @@ def build_door(
     objects = ServiceStorage(store, feed, group_suffix)
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
     authorizer = StaticAuthorizer(group_suffix)
+    entrance = Entrance(store, clock, identify, revocations)
     server = ApiServer(
         groups_of(store, group_suffix, credentials, LeaseStorage(store, feed, objects, clock)),
         objects,
-        authenticator=CertificateAuthenticator(identify, revocations),
+        authenticator=entrance.authenticator,
         authorizer=authorizer,
         clock=clock,
         version=version_document(),
         checks=checks,
         namespaces=namespaces_of(store),
         limits=limits,
-        filters=replace(filters or Filters(), impersonation=(Impersonation(authorizer, takes_no_part),)),
+        filters=replace(
+            filters or Filters(),
+            impersonation=(
+                entrance.presence,
+                Impersonation(authorizer, takes_no_part),
+            ),
+        ),
     )
-    return Door(server, feed)
+    return Door(server, feed, entrance)
 
 
 def namespaces_of(store: Store) -> NamespaceLookup:

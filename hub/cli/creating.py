@@ -1,9 +1,9 @@
-"""hubctl create bootstrap-kubeconfig: the key is made here and stays here; the hub signs a request over it."""
+"""hubctl create bootstrap-kubeconfig: the key is made here and stays here, the hub signs it; or the hub makes a token."""
 
 import os
 import tempfile
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any, Self
@@ -34,6 +34,7 @@ def create() -> None:
     Examples:
       hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
       hubctl create bootstrap-kubeconfig --cluster edge1 --expires 15m -o edge1.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster edge1 --token -o edge1.kubeconfig
     """
 
 
@@ -44,12 +45,16 @@ def create() -> None:
 @click.option("--grpc-server", metavar="HOST:PORT", help="The hub's gRPC address as the cluster reaches it, likewise.")
 @click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="How long it can be used.")
 @click.option("--uses", default=1, show_default=True, type=click.IntRange(1), help="How many cluster names it may admit.")
+@click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate: for the agent of OCM.")
 @click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
 @connected
 def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen: Any) -> None:
     """Make a kubeconfig with which a cluster can join: give it to `spoke run --bootstrap-kubeconfig`.
 
     The private key is made here and stays in the file, whose mode is 0600; the hub sees a certificate request.
+
+    With --token the file holds a bearer token for the HTTPS address and nothing of the gRPC address: for an unmodified agent
+    of Open Cluster Management (driver csr). The hub makes the token, keeps a hash of it, and shows it this once.
 
     \b
     Examples:
@@ -63,7 +68,10 @@ def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen:
         content, until = create_kubeconfig(client, wish)
         file.write(content)
     click.echo(f'{output} lets cluster "{cluster}" join until {until}')
-    click.echo(f"on the cluster: spoke run --bootstrap-kubeconfig {output}")
+    if wish.token:
+        click.echo("on the cluster: make it the key kubeconfig of the agent's secret bootstrap-hub-kubeconfig")
+    else:
+        click.echo(f"on the cluster: spoke run --bootstrap-kubeconfig {output}")
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +83,7 @@ class Wish:
     lifetime: timedelta
     uses: int
     allow_loopback: bool
+    token: bool = False
 
     def check(self, endpoints: Endpoints) -> None:
         """Raises CommandError unless another machine reaches them, or that does not matter."""
@@ -87,13 +96,14 @@ def create_kubeconfig(client: HubClient, wish: Wish) -> tuple[bytes, str]:
     from machinery import pki  # noqa: PLC0415 - slow to import, and only needed here
     from machinery.identity import Subject  # noqa: PLC0415 - the same
 
-    key = pki.generate_key()
-    request = pki.build_request(Subject(common_name=f"bootstrap:{wish.cluster}"), key).decode("ascii")
-    made = client.request("POST", CREDENTIALS.path, _document(wish, request))
+    key = b"" if wish.token else pki.generate_key()
+    subject = Subject(common_name=f"bootstrap:{wish.cluster}")
+    asked = {"token": True} if wish.token else {"request": pki.build_request(subject, key).decode("ascii")}
+    made = client.request("POST", CREDENTIALS.path, _document(wish, asked))
     status = made["status"]
     endpoints = Endpoints(wish.endpoints.server or status["server"], wish.endpoints.grpc_server or status["grpcServer"])
     try:
-        wish.check(endpoints)
+        wish.check(replace(endpoints, grpc_server="") if wish.token else endpoints)
     except CommandError:
         with suppress(CommandError):
             client.request("DELETE", CREDENTIALS.of(made["metadata"]["name"]))
@@ -118,13 +128,13 @@ def check_endpoints(endpoints: Endpoints) -> None:
             )
 
 
-def _document(wish: Wish, request: str) -> dict[str, Any]:
+def _document(wish: Wish, asked: dict[str, Any]) -> dict[str, Any]:
     return {
         "apiVersion": CREDENTIALS.group_version,
         "kind": CREDENTIALS.kind,
         "metadata": {"generateName": "bootstrap-"},
         "spec": {
-            "request": request,
+            **asked,
             "clusterName": wish.cluster,
             "uses": wish.uses,
             "expirationSeconds": round(wish.lifetime.total_seconds()),
@@ -137,14 +147,17 @@ def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, cluste
     from machinery.identity import HubId  # noqa: PLC0415 - the same
     from machinery.product import NAME  # noqa: PLC0415 - the same
 
+    user, token = f"bootstrap-{cluster}", status.get("token")
     entry = kubeconfig.ClusterEntry(
         name=NAME,
         server=endpoints.server,
         certificate_authority=status["certificateAuthority"].encode("ascii"),
-        endpoint=kubeconfig.HubEndpoint(endpoints.grpc_server, HubId(status["hubID"]), cluster_name=cluster),
+        endpoint=None if token else kubeconfig.HubEndpoint(endpoints.grpc_server, HubId(status["hubID"]), cluster_name=cluster),
     )
+    if token:
+        return kubeconfig.write_token_kubeconfig(entry, token, user=user)
     credential = kubeconfig.Credential(chain=status["certificate"].encode("ascii"), key=key)
-    return kubeconfig.write_kubeconfig(entry, credential, user=f"bootstrap-{cluster}")
+    return kubeconfig.write_kubeconfig(entry, credential, user=user)
 
 
 class PrivateFile:
@@ -187,7 +200,7 @@ def _cluster(name: str) -> str:
 
 def _terms(chosen: dict[str, Any]) -> dict[str, Any]:
     lifetime = _lifetime(chosen["expires"])
-    return {"lifetime": lifetime, "uses": chosen["uses"], "allow_loopback": chosen["allow_loopback"]}
+    return {"lifetime": lifetime, "uses": chosen["uses"], "allow_loopback": chosen["allow_loopback"], "token": chosen["token"]}
 
 
 def _https(server: str | None) -> str:

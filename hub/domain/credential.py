@@ -1,7 +1,13 @@
-"""Bootstrap credentials: who may join, as what, until when, how often."""
+"""Bootstrap credentials: who may join, as what, until when, how often.
 
+A credential is a client certificate, or a bearer token `<id>.<secret>` of which only a hash is kept: the secret is random and
+long, so that a hash without salt tells nothing.
+"""
+
+import re
 from dataclasses import dataclass
 from datetime import datetime
+from hashlib import sha256
 
 from machinery.errors import ForbiddenError
 from machinery.identity import ClusterName, CredentialId
@@ -22,6 +28,28 @@ class CredentialRecord:
     expires_at: datetime
     created_by: str
     revoked_at: datetime | None = None
+    token_hash: str | None = None
+    """Of a credential that is a token; None: it is a certificate."""
+
+
+TOKEN_ALPHABET = "abcdefghijklmnopqrstuvwxyz0123456789"  # noqa: S105 - letters, not a secret
+TOKEN_SECRET_LENGTH = 32
+_TOKEN = re.compile(rf"([0-9a-f]{{16}})\.[a-z0-9]{{{TOKEN_SECRET_LENGTH}}}")
+
+
+def token_of(credential: CredentialId, secret: str) -> str:
+    return f"{credential}.{secret}"
+
+
+def token_id(token: str) -> CredentialId | None:
+    """The credential that a token claims to be; None: it is no bootstrap token."""
+    found = _TOKEN.fullmatch(token)
+    return None if found is None else CredentialId(found[1])
+
+
+def token_hash(token: str) -> str:
+    """Hex SHA-256."""
+    return sha256(token.encode()).hexdigest()
 
 
 def check(record: CredentialRecord, cluster: ClusterName, now: datetime, *, used_up: bool) -> None:

@@ -1,5 +1,7 @@
 """Use cases about bootstrap credentials: made once, spent once per cluster name."""
 
+import secrets
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from uuid import uuid4
 
@@ -27,24 +29,46 @@ def create(
 
     Raises InvalidError when uses or lifetime are not positive, or the key is known already.
     """
-    duration = lifetime if lifetime is not None else lifetimes.bootstrap
-    if duration <= timedelta() or (uses is not None and uses < 1):
-        raise InvalidError("a bootstrap credential needs a lifetime above zero and at least one use")
+    record = _new(tx, Terms(cluster, uses, lifetime if lifetime is not None else lifetimes.bootstrap), actor)
     if tx.certificates.of_key(certificates.key_hash(public_key)):
         raise InvalidError("the key of the certificate request is already in use: make a new key for this credential")
-    record = CredentialRecord(
-        id=CredentialId(uuid4().hex[:16]),
-        cluster=cluster,
-        uses=uses,
-        created_at=tx.now,
-        expires_at=tx.now + duration,
-        created_by=actor,
-    )
     tx.credentials.add(record)
     profile = Profile(
         Purpose.BOOTSTRAP, bootstrap_subject(record.id), public_key, tx.now - lifetimes.backdate, record.expires_at
     )
     return record, certificates.sign(tx, issuer, profile, Holder(cluster=cluster, credential=record.id))
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a credential is good for; see `CredentialRecord`."""
+
+    cluster: ClusterName | None
+    uses: int | None
+    lifetime: timedelta
+
+
+def create_token(tx: Transaction, terms: Terms, actor: str) -> tuple[CredentialRecord, str]:
+    """Records a credential and returns its bearer token, which nobody can tell again. Raises InvalidError."""
+    record = _new(tx, terms, actor)
+    secret = "".join(secrets.choice(rules.TOKEN_ALPHABET) for _ in range(rules.TOKEN_SECRET_LENGTH))
+    token = rules.token_of(record.id, secret)
+    record = replace(record, token_hash=rules.token_hash(token))
+    tx.credentials.add(record)
+    return record, token
+
+
+def _new(tx: Transaction, terms: Terms, actor: str) -> CredentialRecord:
+    if terms.lifetime <= timedelta() or (terms.uses is not None and terms.uses < 1):
+        raise InvalidError("a bootstrap credential needs a lifetime above zero and at least one use")
+    return CredentialRecord(
+        id=CredentialId(uuid4().hex[:16]),
+        cluster=terms.cluster,
+        uses=terms.uses,
+        created_at=tx.now,
+        expires_at=tx.now + terms.lifetime,
+        created_by=actor,
+    )
 
 
 def check(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> CredentialRecord:

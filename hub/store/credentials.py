@@ -42,6 +42,7 @@ class SqlCredentials(Credentials):
             "expires_at": to_micros(record.expires_at),
             "created_by": record.created_by,
             "revoked_at": optional_micros(record.revoked_at),
+            "token_hash": record.token_hash,
         }
         self._connection.execute(insert(schema.credentials), values)
 
@@ -66,6 +67,10 @@ class SqlCredentials(Credentials):
         chosen = (_column.id == credential, _column.revoked_at.is_(None))
         self._connection.execute(update(schema.credentials).where(*chosen).values(revoked_at=to_micros(at)))
 
+    def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
+        statement = select(_column.id).where(_column.revoked_at >= to_micros(moment))
+        return [CredentialId(found) for found in self._connection.scalars(statement)]
+
     def all(self) -> Sequence[CredentialRecord]:
         statement = select(schema.credentials).order_by(_column.created_at, _column.id)
         return [_record(tuple(row)) for row in self._connection.execute(statement)]
@@ -81,4 +86,5 @@ def _record(values: tuple[Any, ...]) -> CredentialRecord:
         expires_at=from_micros(row["expires_at"]),
         created_by=row["created_by"],
         revoked_at=optional_instant(row["revoked_at"]),
+        token_hash=row["token_hash"],
     )

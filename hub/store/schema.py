@@ -114,6 +114,7 @@ credentials = Table(
     Column("expires_at", Counter, nullable=False),
     Column("created_by", Text, nullable=False),
     Column("revoked_at", Counter),
+    Column("token_hash", Text),
 )
 
 admissions = Table(

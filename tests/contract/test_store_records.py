@@ -8,10 +8,11 @@ import pytest
 
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import REQUESTS, Key
-from hub.domain.credential import CredentialRecord
+from hub.domain.credential import CredentialRecord, token_hash
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.ports import Store, Transaction
 from hub.services import credentials, requests
+from hub.services.credentials import Terms
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
@@ -101,6 +102,25 @@ async def test_credential_remembers_whom_it_admitted(store: Store, credential: C
     assert await store.read(lambda tx: list(tx.credentials.all())) == [credential, other]
     await store.run(lambda tx: tx.credentials.revoke(other.id, clock.now()))
     assert await store.read(lambda tx: tx.credentials.by_id(other.id)) == replace(other, revoked_at=clock.now())
+
+
+async def test_a_credentials_token_is_known_by_its_hash(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
+    record, token = await store.run(credentials.create_token, Terms(EDGE, 3, timedelta(hours=1)), "ann")
+    assert await store.read(lambda tx: tx.credentials.by_id(record.id)) == record
+    assert record == replace(credential, id=record.id, created_at=clock.now(), token_hash=token_hash(token))
+
+
+async def test_revoked_credentials_are_told_by_the_time_of_their_revocation(
+    store: Store, credential: CredentialRecord, clock: ManualClock
+) -> None:
+    began = clock.now()
+    await store.run(lambda tx: tx.credentials.add(credential))
+    clock.advance(timedelta(seconds=9))
+    assert await store.read(lambda tx: list(tx.credentials.revoked_since(began))) == []
+    await store.run(credentials.revoke, credential.id)
+    assert await store.read(lambda tx: list(tx.credentials.revoked_since(clock.now()))) == [credential.id]
+    late = clock.now() + timedelta(microseconds=1)
+    assert await store.read(lambda tx: list(tx.credentials.revoked_since(late))) == []
 
 
 async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: CredentialRecord) -> None:

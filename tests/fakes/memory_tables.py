@@ -99,6 +99,10 @@ class MemoryCredentials(Credentials):
         record = self._state.credentials[credential]
         self._state.credentials[credential] = replace(record, revoked_at=record.revoked_at or at)
 
+    def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
+        records = self._state.credentials.values()
+        return [record.id for record in records if record.revoked_at is not None and record.revoked_at >= moment]
+
     def all(self) -> Sequence[CredentialRecord]:
         return list(self._state.credentials.values())
 

@@ -7,6 +7,7 @@ from pathlib import Path
 from threading import Barrier, Thread
 
 import pytest
+from alembic import command
 from alembic.autogenerate import compare_metadata
 from alembic.config import Config
 from alembic.runtime.migration import MigrationContext
@@ -14,10 +15,12 @@ from alembic.script import ScriptDirectory
 from sqlalchemy import Engine, text
 
 from hub.store import SqlStore
+from hub.store.credentials import SqlCredentials
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import HEAD, SCRIPTS, upgrade
 from hub.store.schema import metadata
 from machinery.errors import InvalidError
+from machinery.identity import CredentialId
 
 ROOT = Path(__file__).parents[2]
 
@@ -49,6 +52,23 @@ def test_database_that_is_up_to_date_needs_no_alembic(engine: Engine) -> None:
     )
     again = subprocess.run([sys.executable, "-c", program, f"sqlite:///{engine.url.database}"], cwd=ROOT, check=False)
     assert again.returncode == 0
+    engine.dispose()
+
+
+def test_credentials_of_the_first_schema_are_certificates(engine: Engine) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    with engine.begin() as connection:
+        config.attributes["connection"] = connection
+        command.upgrade(config, "0001")
+        connection.execute(
+            text("INSERT INTO credentials (id, created_at, expires_at, created_by) VALUES ('0123456789abcdef', 1, 2, 'ann')")
+        )
+    upgrade(engine)
+    with engine.connect() as connection:
+        record = SqlCredentials(connection, writable=False).by_id(CredentialId("0123456789abcdef"))
+    assert record is not None
+    assert (record.created_by, record.token_hash) == ("ann", None)
     engine.dispose()
 
 

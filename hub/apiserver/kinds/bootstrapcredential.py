@@ -1,4 +1,4 @@
-"""BootstrapCredential, ours: a short-lived right to join, made over a key that its creator keeps."""
+"""BootstrapCredential, ours: a short-lived right to join, as a certificate over a key that its creator keeps, or as a token."""
 
 from typing import Any
 
@@ -14,7 +14,8 @@ A_YEAR = 365 * 24 * 3600
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "description": "BootstrapCredential lets a cluster join. The private key never leaves its creator: "
-    "create one with a certificate request, and the answer's status holds the certificate.",
+    "create one with a certificate request, and the answer's status holds the certificate. With `token` the hub makes a bearer "
+    "token instead, for agents that speak the Kubernetes API.",
     "required": ["spec"],
     "properties": {
         "spec": {
@@ -23,8 +24,9 @@ SCHEMA: dict[str, Any] = {
                 "request": {
                     **TEXT,
                     "description": "A certificate signing request in PEM over the creator's key; its subject does not count. "
-                    "Needed at creation, not kept.",
+                    "Needed at creation unless a token is asked for, not kept.",
                 },
+                "token": {"type": "boolean", "description": "Whether the credential is a bearer token for the HTTPS door."},
                 "clusterName": {**TEXT, "description": "The only cluster name that may be admitted; absent: any name."},
                 "uses": {**POSITIVE, "description": "How many cluster names may be admitted; absent: as many as come."},
                 "expirationSeconds": {
@@ -42,6 +44,7 @@ SCHEMA: dict[str, Any] = {
                 "expirationTimestamp": MOMENT,
                 "admittedClusters": {"type": "array", "items": TEXT},
                 "certificate": {**TEXT, "description": "The certificate in PEM, only in the answer to the creation."},
+                "token": {**TEXT, "description": "The bearer token, only in the answer to the creation."},
                 "certificateAuthority": {**TEXT, "description": "The hub's CA in PEM."},
                 "hubID": TEXT,
                 "server": {**TEXT, "description": "How this door is reached from outside."},

@@ -75,8 +75,9 @@ def test_context_of_a_request_stands_on_each_of_its_lines(stream: io.StringIO) -
         "postgresql://muster:canary@db/hub",
         "Authorization: Bearer canarycanarycanary",
         "eyJhbGciOiJSUzI1NiJ9.canarycanarycanary.canary",
+        "the token 0123456789abcdef.canarycanarycanarycanarycanaryca is",
     ],
-    ids=["pem", "bytes", "base64", "nested", "error", "url", "bearer", "jwt"],
+    ids=["pem", "bytes", "base64", "nested", "error", "url", "bearer", "jwt", "bootstrap token"],
 )
 def test_no_field_shows_a_secret(stream: io.StringIO, value: object) -> None:
     structlog.get_logger("hub").info("event", field=value)

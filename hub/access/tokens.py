@@ -1,0 +1,84 @@
+"""Bootstrap tokens: from what a peer shows to the credential, and word of revocations within half a second.
+
+The hub keeps hashes only, and compares them in constant time. Every use is checked against the database: what was revoked a
+moment ago opens nothing. Whether a use is left is asked where one is spent, at the admission of a cluster's name.
+"""
+
+import asyncio
+import hmac
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from hub.domain import credential as rules
+from hub.domain.credential import CredentialRecord
+from hub.ports import Store, Transaction
+from machinery.errors import MusterError, UnauthorizedError
+from machinery.identity import CredentialId
+from machinery.timestamps import format_time
+
+POLL = timedelta(milliseconds=500)
+OVERLAP = timedelta(seconds=5)
+"""Transactions that began before the last poll may commit after it; this much is read again."""
+WRONG = "invalid bearer token"
+
+log = structlog.get_logger(__name__)
+
+
+class BootstrapTokens:
+    """Credentials by their tokens. One per process."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._since: datetime | None = None
+        self._seen: set[CredentialId] = set()
+        self._listeners: set[Callable[[CredentialId], None]] = set()
+
+    async def identify(self, token: str) -> CredentialRecord | None:
+        """The credential; None: this is no bootstrap token. Raises UnauthorizedError without the token, UnavailableError."""
+        credential = rules.token_id(token)
+        if credential is None:
+            return None
+        record, now = await self._store.read(_find, credential)
+        known = record.token_hash if record is not None else None
+        fits = hmac.compare_digest(known or "", rules.token_hash(token))
+        if record is None or not fits:
+            raise UnauthorizedError(WRONG)
+        if record.revoked_at is not None:
+            raise UnauthorizedError(f"the bootstrap credential {record.id} is revoked")
+        if now >= record.expires_at:
+            raise UnauthorizedError(f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}")
+        return record
+
+    def listen(self, listener: Callable[[CredentialId], None]) -> Callable[[], None]:
+        """Calls `listener` with each credential found revoked. Returns what ends that."""
+        self._listeners.add(listener)
+        return lambda: self._listeners.discard(listener)
+
+    async def run(self) -> None:
+        """Polls for ever."""
+        while True:
+            try:
+                await self.poll()
+            except MusterError as error:
+                log.warning("revoked bootstrap credentials cannot be read", error=error.message)
+            await asyncio.sleep(POLL.total_seconds())
+
+    async def poll(self) -> None:
+        """One look at what was revoked since the look before. Raises UnavailableError."""
+        now, revoked = await self._store.read(_revoked_since, self._since)
+        self._since = now - OVERLAP
+        new = [credential for credential in revoked if credential not in self._seen]
+        self._seen = set(revoked)
+        for credential in new:
+            for listener in tuple(self._listeners):
+                listener(credential)
+
+
+def _find(tx: Transaction, credential: CredentialId) -> tuple[CredentialRecord | None, datetime]:
+    return tx.credentials.by_id(credential), tx.now
+
+
+def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, tuple[CredentialId, ...]]:
+    return tx.now, () if since is None else tuple(tx.credentials.revoked_since(since))
