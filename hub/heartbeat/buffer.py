@@ -27,9 +27,13 @@ log = structlog.get_logger(__name__)
 
 
 class Sink(Protocol):
-    """Where a beat came from. `acknowledge` returns at once, never raises, and may be told of a session that has ended."""
+    """Where a beat came from."""
 
-    def acknowledge(self, sequence: int) -> None: ...
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        """The beat is stored. Returns at once, never raises, and may be told of a session that has ended.
+
+        `ended_silence`: it was held as one that ends a silence, and was stored as such.
+        """
 
 
 @dataclass(slots=True)
@@ -101,7 +105,7 @@ class BeatBuffer:
             return
         self._stored(now)
         for held in taken.values():
-            held.sink.acknowledge(held.sequence)
+            held.sink.acknowledge(held.sequence, ended_silence=False)
 
     async def _revive(self) -> None:
         self._urgent.clear()
@@ -117,7 +121,7 @@ class BeatBuffer:
         except MusterError as error:
             self._keep({cluster: held}, error)
             return
-        held.sink.acknowledge(held.sequence)
+        held.sink.acknowledge(held.sequence, ended_silence=True)
 
     def _beats(self, held: Iterable[tuple[ClusterName, _Held]]) -> Sequence[Beat]:
         now = self._clock.monotonic()

@@ -20,6 +20,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 
 HOSTING_CLUSTER = f"addon.{GROUP_SUFFIX}/hosting-cluster-name"
 DEFAULT_HEALTH_CHECK = "Lease"
+_VERDICTS: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,7 +104,7 @@ def _registrations(addon: Mapping[str, Any], cluster: ClusterName, name: AddOnNa
 
 def available_of(verdict: int) -> bool | None:
     """The agent's verdict; None: not told, or one that this version does not know."""
-    return {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}.get(wire.Verdict.ValueType(verdict))
+    return _VERDICTS.get(verdict)
 
 
 def report_of(message: wire.StatusReport) -> StatusReport:

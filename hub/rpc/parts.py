@@ -1,12 +1,13 @@
 """What the servicers of this door share."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import timedelta
 
 from hub.access import Peers
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import BeatBuffer
 from hub.ports import Store
+from hub.rpc.acknowledging import Deferred
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.messages import ClusterView
@@ -42,6 +43,7 @@ class Parts:
     gate: Gate
     beat_interval: timedelta
     default_lease_duration: timedelta
+    deferred: Deferred = field(default_factory=Deferred)
 
     async def identify(self, context: Context) -> CertificateRecord:
         """The record of the peer's certificate. Raises UnauthorizedError, UnavailableError."""

@@ -11,6 +11,7 @@ from collections import deque
 from collections.abc import Coroutine
 from contextlib import suppress
 from datetime import timedelta
+from math import inf
 from typing import Any
 from uuid import uuid4
 
@@ -19,6 +20,7 @@ from grpc import aio
 
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import Sink
+from hub.rpc.acknowledging import spacing
 from hub.rpc.messages import ClusterView, available_of, conditions_of, read_view, report_of
 from hub.rpc.parts import Parts
 from hub.rpc.status import Context
@@ -64,9 +66,13 @@ class Session(Sink):
         self._ending: MusterError | None = None
         self._unsent: deque[bytes] = deque()
         self._acknowledged = self._told = 0
+        self._told_at = -inf
+        self._spacing = 0.0
+        self._deferred = False
         self._writer: asyncio.Task[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
         self._stale = False
+        self._loop = asyncio.get_running_loop()
 
     @property
     def serial(self) -> SerialNumber:
@@ -76,9 +82,8 @@ class Session(Sink):
         """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
         self._handler = asyncio.current_task()
         self.agent_version = hello.agent_version
-        loop = asyncio.get_running_loop()
         left = self._record.not_after - self._parts.clock.now()
-        expiry = loop.call_later(
+        expiry = self._loop.call_later(
             left.total_seconds(), self.end, UnauthorizedError("the certificate of this session has expired")
         )
         try:
@@ -107,15 +112,28 @@ class Session(Sink):
         message.reconnect_after.FromTimedelta(reconnect_after)
         self._send(wire.HubMessage(drain=message).SerializeToString())
 
-    def acknowledge(self, sequence: int) -> None:
-        self._silent = False
-        if sequence > self._acknowledged:
-            self._acknowledged = sequence
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        if ended_silence:
+            self._silent = False
+        if sequence <= self._acknowledged:
+            return
+        self._acknowledged = sequence
+        due = self._told_at + self._spacing
+        if ended_silence or self._loop.time() >= due:
+            self._write_soon()
+        elif not self._deferred:
+            self._deferred = True
+            self._parts.deferred.call_at(due, self._tell)
+
+    def _tell(self) -> None:
+        self._deferred = False
+        if self._told < self._acknowledged:
             self._write_soon()
 
     def _apply(self, view: ClusterView, hello: wire.Hello | None = None) -> None:
         """Takes a view of the cluster, and tells the agent what is new in it."""
         before, self._view, self._silent = self._view, view, view.silent
+        self._spacing = spacing(view.lease_duration)
         interval = min(self._parts.beat_interval, view.lease_duration)
         if hello is not None:
             self._parts.check_uid(view, hello.cluster_uid)
@@ -239,7 +257,7 @@ class Session(Sink):
                 if self._unsent:
                     raw = self._unsent.popleft()
                 elif self._told < self._acknowledged:
-                    raw, self._told = _ack(self._acknowledged), self._acknowledged
+                    raw, self._told, self._told_at = _ack(self._acknowledged), self._acknowledged, self._loop.time()
                 else:
                     break
                 await self._context.write(raw)
@@ -249,6 +267,7 @@ class Session(Sink):
         """Lets what is unsent go out, for a moment, and ends what still works for this session."""
         if self._refresher is not None:
             self._refresher.cancel()
+        self._tell()
         if self._writer is not None:
             await asyncio.wait({self._writer}, timeout=LAST_WORDS.total_seconds())
         if self._writer is not None:

@@ -1,6 +1,7 @@
 """The lease: a beat every interval, for as long as the hub accepts this cluster.
 
-A beat that is not acknowledged in time means that the hub is silent, whatever TCP and keepalive say: the session is lost.
+Beats do not wait for one another: a hub may acknowledge several at once. One that is not acknowledged in time means that the
+hub is silent, whatever TCP and keepalive say: the session is lost.
 """
 
 import asyncio
@@ -45,6 +46,7 @@ class LeaseController:
         if accepted and not self._accepted.is_set():
             log.info("lease.started")
             self._accepted.set()
+            self.hurry()
         elif not accepted and self._accepted.is_set():
             log.info("lease.stopped", why="the hub does not accept this cluster")
             self._accepted.clear()
@@ -55,11 +57,15 @@ class LeaseController:
 
     async def run(self) -> None:
         """Beats until cancelled. Raises HubLostError when the hub is silent or gone."""
-        while True:
-            await self._accepted.wait()
-            self._soon.clear()
-            await self._beat()
-            await self._pause()
+        try:
+            async with asyncio.TaskGroup() as under_way:
+                while True:
+                    await self._accepted.wait()
+                    self._soon.clear()
+                    under_way.create_task(self._beat(), name="beat")
+                    await self._pause()
+        except* HubLostError as lost:
+            raise _first(lost) from None
 
     async def _beat(self) -> None:
         try:
@@ -79,3 +85,9 @@ class LeaseController:
                 await self._soon.wait()
         except TimeoutError:
             return
+
+
+def _first(group: BaseExceptionGroup[HubLostError]) -> HubLostError:
+    """The oldest beat's loss; when a session ends, all that are under way fail alike."""
+    error = group.exceptions[0]
+    return error if isinstance(error, HubLostError) else _first(error)

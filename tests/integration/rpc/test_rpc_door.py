@@ -111,7 +111,8 @@ class Acks(Sink):
     def __init__(self) -> None:
         self.seen: list[int] = []
 
-    def acknowledge(self, sequence: int) -> None:
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        del ended_silence
         self.seen.append(sequence)
 
 

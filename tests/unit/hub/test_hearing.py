@@ -38,7 +38,7 @@ def world() -> World:
 
 
 class Deaf:
-    def acknowledge(self, sequence: int) -> None:
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         """Nobody waits for it."""
 
 

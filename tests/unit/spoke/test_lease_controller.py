@@ -29,14 +29,19 @@ def session() -> MemorySession:
 
 
 def controller(
-    on: MemorySession, *, verdict: Callable[[], bool | None] = lambda: True, told: list[float] | None = None, random: float = 0
+    on: MemorySession,
+    *,
+    verdict: Callable[[], bool | None] = lambda: True,
+    told: list[float] | None = None,
+    random: float = 0,
+    silence: timedelta = timedelta(milliseconds=60),
 ) -> LeaseController:
     class Drawn(Random):
         def random(self) -> float:
             return random
 
     acknowledged = (lambda: told.append(asyncio.get_running_loop().time())) if told is not None else lambda: None
-    return LeaseController(on, verdict=verdict, acknowledged=acknowledged, silence=timedelta(milliseconds=60), random=Drawn())
+    return LeaseController(on, verdict=verdict, acknowledged=acknowledged, silence=silence, random=Drawn())
 
 
 @asynccontextmanager
@@ -89,6 +94,56 @@ async def test_a_new_verdict_is_beaten_at_once() -> None:
         await until(lambda: len(on.beats) == 1)
         lease.hurry()
         await until(lambda: len(on.beats) == 2)
+
+
+class Thrifty(MemorySession):
+    """Acknowledges nothing by itself: `acknowledge` speaks for all beats so far."""
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self._heard = asyncio.Event()
+
+    async def beat(self, *, available: bool | None) -> None:
+        await super().beat(available=available)
+        await self._heard.wait()
+
+    def acknowledge(self) -> None:
+        self._heard.set()
+        self._heard = asyncio.Event()
+
+
+def thrifty() -> Thrifty:
+    plain = session()
+    plain.hub.beat_interval = timedelta(milliseconds=10)
+    return Thrifty(plain.hub, plain.cluster, plain.identity)
+
+
+async def test_beats_keep_their_interval_while_acknowledgements_come_together() -> None:
+    on, told = thrifty(), list[float]()
+    lease = controller(on, told=told, silence=timedelta(seconds=5))
+    lease.accept(accepted=True)
+    async with running(lease) as task:
+        await until(lambda: len(on.beats) == 4)
+        assert told == []
+        on.acknowledge()
+        await until(lambda: len(told) == 4)
+        await until(lambda: len(on.beats) == 8)
+        assert not task.done()
+
+
+async def test_the_oldest_beat_that_waits_is_the_one_that_tells_of_silence() -> None:
+    on, loop = thrifty(), asyncio.get_running_loop()
+    lease = controller(on, silence=timedelta(milliseconds=200))
+    lease.accept(accepted=True)
+    run = asyncio.create_task(lease.run())
+    await until(lambda: len(on.beats) == 4)
+    on.acknowledge()
+    began = loop.time()
+    with pytest.raises(HubLostError) as lost:
+        await run
+    assert lost.value.loss is Loss.SILENT
+    assert 0.19 <= loop.time() - began < 0.4
+    assert len(on.beats) > 8
 
 
 async def test_a_hub_that_does_not_acknowledge_is_lost_as_silent() -> None:

@@ -1,0 +1,42 @@
+"""How often a session is told which of its beats are durable.
+
+An acknowledgement names the newest stored beat and speaks for all before it, and writing it is most of what a beat costs (ADR
+0011). So a session that beats faster than `spacing` hears of several beats at once. A beat that comes after a longer pause, the
+first one of a session and one that ends a silence are acknowledged as soon as they are stored.
+"""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from math import ceil
+
+LONGEST = timedelta(seconds=2)
+"""With the flush window, well below the five seconds after which an agent calls its hub silent."""
+PER_LEASE = 4
+"""An agent is ready while a beat was acknowledged within its lease: it hears often enough to stay so."""
+TICK = 0.25
+
+
+def spacing(lease_duration: timedelta) -> float:
+    """Seconds from one acknowledgement to the next."""
+    return min(LONGEST, lease_duration / PER_LEASE).total_seconds()
+
+
+class Deferred:
+    """What is to be called a little later. Calls that fall into one tick share a timer: there are thousands of them."""
+
+    def __init__(self) -> None:
+        self._due: dict[int, list[Callable[[], None]]] = {}
+
+    def call_at(self, when: float, tell: Callable[[], None]) -> None:
+        """Calls `tell` at `when` by the event loop's clock, or up to a tick later."""
+        tick = ceil(when / TICK)
+        waiting = self._due.get(tick)
+        if waiting is None:
+            waiting = self._due[tick] = []
+            asyncio.get_running_loop().call_at(tick * TICK, self._sweep, tick)
+        waiting.append(tell)
+
+    def _sweep(self, tick: int) -> None:
+        for tell in self._due.pop(tick):
+            tell()

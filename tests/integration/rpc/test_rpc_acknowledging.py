@@ -1,0 +1,121 @@
+"""Acknowledgements name the newest stored beat: a session that beats fast hears of several at once, and of each in time."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hub.ports import Transaction
+from hub.rpc.acknowledging import LONGEST, TICK, spacing
+from hub.services import clusters
+from machinery import conditions
+from machinery.errors import ConflictError
+from machinery.identity import cluster_name
+from machinery.wire.session.v1 import session_pb2 as wire
+from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, rpc_stage
+
+EDGE = cluster_name("edge1")
+UNKNOWN = conditions.Condition(conditions.AVAILABLE, conditions.UNKNOWN, "ManagedClusterLeaseUpdateStopped", "")
+
+
+async def next_ack(stream: Stream) -> tuple[int, float]:
+    """The sequence it names, and when it came."""
+    sequence = (await stream.expect("beat_ack")).sequence
+    return sequence, asyncio.get_running_loop().time()
+
+
+async def until_stored(stage: RpcStage, *, available: bool) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            last = await stage.store.read(lambda tx: tx.heartbeats.of(EDGE))
+            if last is not None and last.available is available:
+                return
+            await asyncio.sleep(0.01)
+
+
+async def set_lease(stage: RpcStage, seconds: int) -> None:
+    def change(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        spec = {**stored.document["spec"], "leaseDurationSeconds": seconds}
+        clusters.put(tx, {**stored.document, "spec": spec}, stored, ADMIN)
+
+    await stage.store.run(change)
+
+
+async def test_the_first_beat_is_acknowledged_at_once_and_those_that_follow_fast_together(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.send(beat=wire.Beat(sequence=1))
+    first, at = await next_ack(stream)
+    for sequence in range(2, 8):
+        await stream.send(beat=wire.Beat(sequence=sequence, verdict=wire.VERDICT_AVAILABLE))
+        await asyncio.sleep(0.1)  # two flush windows: each beat is stored by a flush of its own
+    second, then = await next_ack(stream)
+    assert (first, second) == (1, 7)
+    assert LONGEST.total_seconds() * 0.9 <= then - at <= LONGEST.total_seconds() + 2 * TICK
+    await stream.close()
+
+
+async def test_a_beat_after_a_pause_is_acknowledged_as_soon_as_it_is_stored(stage: RpcStage) -> None:
+    credential = await stage.enrol("edge1")
+    await set_lease(stage, 1)
+    stream = await Stream.open(stage, credential)
+    for sequence in (1, 2):
+        await stream.send(beat=wire.Beat(sequence=sequence))
+        sent = asyncio.get_running_loop().time()
+        told, at = await next_ack(stream)
+        assert told == sequence
+        assert at - sent < spacing(timedelta(seconds=1))
+        await asyncio.sleep(spacing(timedelta(seconds=1)) + TICK)
+    await stream.close()
+
+
+async def test_the_first_beat_of_every_session_is_acknowledged_at_once(stage: RpcStage) -> None:
+    credential = await stage.enrol("edge1")
+    for _ in range(2):
+        stream = await Stream.open(stage, credential)
+        sent = asyncio.get_running_loop().time()
+        await stream.send(beat=wire.Beat(sequence=1))
+        assert (await next_ack(stream))[1] - sent < LONGEST.total_seconds() / 2
+        await stream.close()
+
+
+async def test_a_session_that_ends_is_told_what_is_stored(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.send(beat=wire.Beat(sequence=1))
+    await next_ack(stream)
+    await stream.send(beat=wire.Beat(sequence=2, verdict=wire.VERDICT_UNAVAILABLE))
+    await until_stored(stage, available=False)
+    for session in stage.parts.sessions.all():
+        session.end(ConflictError("superseded"))
+    assert (await next_ack(stream))[0] == 2
+    await stream.close()
+
+
+@pytest.fixture
+async def slow(tmp_path: Path) -> AsyncIterator[RpcStage]:
+    """A door that lets beats lie for a second."""
+    async with rpc_stage(tmp_path, window=timedelta(seconds=1)) as stage:
+        yield stage
+
+
+async def test_a_silence_that_is_noticed_while_a_beat_lies_in_the_buffer_ends_with_the_next_beat(slow: RpcStage) -> None:
+    stream = await Stream.open(slow, await slow.enrol("edge1"))
+    await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_UNAVAILABLE))
+    await next_ack(stream)
+    await stream.send(beat=wire.Beat(sequence=2, verdict=wire.VERDICT_AVAILABLE))
+    await slow.store.run(clusters.set_condition, EDGE, UNKNOWN, ADMIN)
+    await until_stored(slow, available=True)
+    await stream.send(beat=wire.Beat(sequence=3, verdict=wire.VERDICT_AVAILABLE))
+    async with asyncio.timeout(5):
+        while True:
+            if await availability(slow) == conditions.TRUE:
+                break
+            await asyncio.sleep(0.02)
+    await stream.close()
+
+
+async def availability(stage: RpcStage) -> str:
+    found = conditions.find((await stage.cluster("edge1"))["status"]["conditions"], conditions.AVAILABLE)
+    return found.status if found else ""
