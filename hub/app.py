@@ -16,7 +16,7 @@ from hub.apiserver.door import build_door
 from hub.apiserver.listener import HttpsDoor
 from hub.domain.certificate import Lifetimes
 from hub.heartbeat import BeatBuffer, Hearing
-from hub.installation import Addresses, entry, keep_admin_kubeconfig, keep_authority, settle
+from hub.installation import Addresses, entry, find_seal, keep_admin_kubeconfig, keep_authority, keep_seal, settle
 from hub.issuer import ServingNames
 from hub.ports import Transaction
 from hub.roster import Controllers
@@ -25,7 +25,7 @@ from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
 from hub.rpc.sessions import Sessions
-from hub.services import heartbeats
+from hub.services import heartbeats, namespaces
 from hub.settings import Settings
 from hub.store import SqlStore
 from machinery import logs, loop
@@ -87,13 +87,17 @@ async def run(settings: Settings) -> None:
         # all its files, and the proof that no other hub uses them
         directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
         # the only truth
-        store = SqlStore(database_url(settings))
+        seal, is_new = find_seal(directory, settings.secrets_key_file)
+        store = SqlStore(database_url(settings), seal)
         stack.push_async_callback(store.close)
         await store.open()
         # who this hub is
         hub_id = await store.run(settle)
         # what it signs with
         issuer = await keep_authority(directory, store, lifetimes, clock.now())
+        await keep_seal(directory, store, seal, is_new=is_new)
+        # where objects that belong to no cluster lie
+        await store.run(namespaces.ensure_standing)
         # nobody is connected yet, and nobody is silent
         started = await store.run(_begin)
 

@@ -25,8 +25,10 @@ from machinery.errors import InvalidError
 from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint
 from machinery.product import GROUP_SUFFIX, NAME
+from machinery.sealing import Seal, shown
 
-HUB_ID, SUFFIX, AUTHORITY = "hub-id", "group-suffix", "ca-sha256"
+HUB_ID, SUFFIX, AUTHORITY, SEAL_KEY = "hub-id", "group-suffix", "ca-sha256", "secrets-key"
+SEAL_FILE = "secrets.key"
 ADMIN_FILE = "admin.kubeconfig"
 ADMIN = "admin"
 RENEW_AT = 1 / 3
@@ -90,6 +92,35 @@ def settle(tx: Transaction) -> HubId:
         known = str(uuid4())
         tx.facts.set(HUB_ID, known)
     return HubId(known)
+
+
+def find_seal(directory: DataDirectory, file: Path | None) -> tuple[Seal, bool]:
+    """What Secrets are sealed with, and whether it was made just now. Raises InvalidError, UnavailableError."""
+    if file is not None:
+        try:
+            return Seal.parse(file.read_bytes()), False
+        except OSError as error:
+            raise InvalidError(f"the key file for Secrets, {file}, cannot be read: {error.strerror or error}") from error
+    kept = directory.read(SEAL_FILE)
+    return (Seal.generate(), True) if kept is None else (Seal.parse(kept), False)
+
+
+async def keep_seal(directory: DataDirectory, store: Store, seal: Seal, *, is_new: bool) -> None:
+    """The seal is the one that the database's hub uses, and the data directory has it when it is new. Raises InvalidError."""
+    await store.run(_settle_seal, seal)
+    if is_new:
+        directory.write(SEAL_FILE, seal.written())
+
+
+def _settle_seal(tx: Transaction, seal: Seal) -> None:
+    known = tx.facts.get(SEAL_KEY)
+    if known is not None and not seal.knows(bytes.fromhex(known)):
+        raise InvalidError(
+            f"the database's hub seals Secrets with the key {shown(bytes.fromhex(known))}, which is not here: "
+            f"restore {SEAL_FILE} into the data directory, or give all replicas the same file with --secrets-key-file"
+        )
+    if known != seal.header.hex():
+        tx.facts.set(SEAL_KEY, seal.header.hex())
 
 
 async def keep_authority(directory: DataDirectory, store: Store, lifetimes: Lifetimes, now: datetime) -> LocalIssuer:

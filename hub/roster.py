@@ -6,7 +6,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance
+from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance, namespaces
 from hub.controllers import serving as serving_certificate
 from hub.controllers.acceptance import Acceptance
 from hub.controllers.approval import Approval
@@ -17,9 +17,10 @@ from hub.controllers.cleanup import RequestCleanup
 from hub.controllers.compaction import Compaction
 from hub.controllers.feed import Feed, Route
 from hub.controllers.issuance import Issuance
+from hub.controllers.namespaces import Namespaces
 from hub.controllers.serving import ServingCertificate
 from hub.domain.certificate import Lifetimes
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Document, Key, Kind
+from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Document, Key, Kind
 from hub.ports import Issuer, Store
 from hub.settings import Settings
 from machinery.controller import Controller
@@ -32,6 +33,8 @@ PERIODIC = "all"
 PERIOD = timedelta(minutes=5)
 JUDGES = 16
 """Silences that end together share a commit."""
+HOUSES = 4
+"""Namespaces that are looked after at the same time: one that is emptied holds up no other."""
 SYNCED_WITHIN = timedelta(seconds=60)
 
 
@@ -61,6 +64,9 @@ class Controllers:
         # silence -> Unknown, when a grace ends; as many at once as share a commit
         judging = Availability(store, window=settings.flush_window, since=since)
         self._availability = Controller(availability.NAME, judging, workers=JUDGES)
+        # an accepted cluster's namespace; a deleted one is emptied
+        housing = Namespaces(store)
+        self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
         # what is over goes
         self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests))
         self._compaction = Controller(compaction.NAME, Compaction(store, settings.watch_window))
@@ -70,6 +76,9 @@ class Controllers:
         self._feed = Feed(
             store,
             (
+                # first, so that clusters that have a namespace are known to have one
+                Route(NAMESPACES, self._house, housing.wanted),
+                Route(MANAGED_CLUSTERS, self._house, housing.wanted_of),
                 _together(MANAGED_CLUSTERS, accepting, self._acceptance, accepting.wanted),
                 _together(REQUESTS, approving, self._approval, approval.wanted),
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
@@ -78,6 +87,9 @@ class Controllers:
             # what the operator reads in the log
             Chronicle(),
         )
+
+    def _house(self, key: Key) -> None:
+        self._namespaces.enqueue(key.name)
 
     def wake(self, timetable: Timetable) -> None:
         """Puts what is done periodically on the timetable."""
@@ -93,6 +105,7 @@ class Controllers:
             self._approval,
             self._issuance,
             self._availability,
+            self._namespaces,
             self._cleanup,
             self._compaction,
             self._serving,

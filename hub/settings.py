@@ -109,6 +109,11 @@ class Settings(BaseSettings):
         description="How operators and tools reach --https-listen: host[:port]. Written into every kubeconfig and into the "
         "serving certificate. Without it: the listening address.",
     )
+    secrets_key_file: Path | None = Field(
+        None,
+        description="Keys that encrypt Secrets in the database, 32 bytes in base64 on each line: the first encrypts, all "
+        "decrypt. Replicas share one file. Without it: secrets.key in the data directory, made at the first start.",
+    )
     serving_names: Words = Field((), description="More host names and addresses for the serving certificate.")
     auto_approve: Words = Field(
         (),

@@ -15,9 +15,8 @@ from hub.apiserver.groups import groups_of
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
-from hub.domain.change import MANAGED_CLUSTERS
-from hub.domain.change import Key as StoreKey
-from hub.ports import Issuer, Store, Transaction
+from hub.ports import Issuer, Store
+from hub.services import namespaces
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
@@ -27,7 +26,6 @@ from machinery.product import GROUP_SUFFIX, NAME, version
 
 KUBERNETES = ("1", "36")
 """The version of Kubernetes whose answers this door gives."""
-STANDING_NAMESPACES = frozenset(("default", "kube-system", "kube-public", "kube-node-lease"))
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,16 +91,12 @@ def build_door(
 
 
 def namespaces_of(store: Store) -> NamespaceLookup:
-    """A cluster's namespace exists while its ManagedCluster does. TODO(#3): Namespaces as objects."""
+    """Asked before a new object is looked at; whether the namespace is terminating is for the transaction that writes."""
 
     async def exists(name: str) -> bool:
-        return name in STANDING_NAMESPACES or await store.read(_is_cluster, name)
+        return await store.read(namespaces.get, name) is not None
 
     return exists
-
-
-def _is_cluster(tx: Transaction, name: str) -> bool:
-    return tx.objects.get(MANAGED_CLUSTERS, StoreKey("", name)) is not None
 
 
 def version_document() -> dict[str, str]:

@@ -10,7 +10,8 @@ from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.ports import Store
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.coordination import LEASE
-from machinery.apiserver.kinds.core import CONFIG_MAP, SERVICE_ACCOUNT
+from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
+from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import Group, Resource
 from machinery.apiserver.storage import Storage
 
@@ -20,6 +21,8 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
     return grouped(
         (
             CONFIG_MAP,
+            NAMESPACE,
+            SECRET,
             SERVICE_ACCOUNT,
             CERTIFICATE_SIGNING_REQUEST,
             replace(LEASE, storage=leases),

@@ -17,6 +17,7 @@ from hub.domain import document as doc
 from hub.domain.change import Key as StoreKey
 from hub.domain.change import ObjectPage, Query, StoredObject
 from hub.ports import Store, Transaction, Written
+from hub.services import namespaces
 from machinery.apiserver.storage import (
     Actor,
     Change,
@@ -162,8 +163,11 @@ def _find(tx: Transaction, path: WritePath, query: Query) -> ObjectPage:
 
 
 def _create(tx: Transaction, path: WritePath, key: Key, document: Document, actor: Actor, *, dry_run: bool) -> Written:
-    if tx.objects.get(path.kind, StoreKey(key.namespace, key.name)) is not None:
-        already_exists(path.resource, key)
+    place, resource = StoreKey(key.namespace, key.name), path.resource
+    if tx.objects.get(path.kind, place) is not None:
+        already_exists(resource, key)
+    if key.namespace:
+        namespaces.check_open(tx, resource.resource, place, group=resource.group)
     written = path.put(tx, _placed(document, key), None, actor)
     if dry_run:
         _show(tx, path, key, None)

@@ -22,6 +22,11 @@ REQUESTS = Kind("certificatesigningrequests.certificates.k8s.io")
 LEASES = Kind("leases.coordination.k8s.io")
 CONFIG_MAPS = Kind("configmaps")
 SERVICE_ACCOUNTS = Kind("serviceaccounts")
+SECRETS = Kind("secrets")
+NAMESPACES = Kind("namespaces")
+
+SEALED = frozenset((SECRETS,))
+"""Kinds whose documents are encrypted wherever the store keeps them. Their names, labels and selectable fields are not."""
 
 
 @dataclass(frozen=True, slots=True, order=True)

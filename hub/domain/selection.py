@@ -3,11 +3,13 @@
 from collections.abc import Mapping
 
 from hub.domain import document as doc
-from hub.domain.change import REQUESTS, SELECTABLE, Document, Key, Kind, Query
+from hub.domain.change import NAMESPACES, REQUESTS, SECRETS, SELECTABLE, Document, Key, Kind, Query
 from hub.domain.request import selectable as selectable_of_request
 from machinery.selectors import Operator
 
 SELECTABLE[REQUESTS] = selectable_of_request
+SELECTABLE[NAMESPACES] = lambda document: {"status.phase": str(doc.mapping(document, "status").get("phase") or "")}
+SELECTABLE[SECRETS] = lambda document: {"type": str(document.get("type") or "")}
 
 
 def fields_of(kind: Kind, document: Document) -> dict[str, str]:

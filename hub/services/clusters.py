@@ -12,7 +12,7 @@ from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.ports import Transaction, Written
-from hub.services import certificates, credentials
+from hub.services import certificates, credentials, namespaces
 from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
 from machinery.identity import ClusterName, cluster_name
@@ -27,6 +27,8 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     document = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         return remove(tx, old, actor)
+    if rules.is_accepted(document) and not (before and rules.is_accepted(before)):
+        namespaces.ensure_of_cluster(tx, doc.name(document), actor)
     return tx.objects.put(MANAGED_CLUSTERS, document, old, actor)
 
 

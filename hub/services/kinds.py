@@ -13,14 +13,16 @@ from hub.domain.change import (
     CONFIG_MAPS,
     LEASES,
     MANAGED_CLUSTERS,
+    NAMESPACES,
     REQUESTS,
+    SECRETS,
     SERVICE_ACCOUNTS,
     Kind,
     StoredObject,
 )
 from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import addons, clusters, leases, objects, requests
+from hub.services import addons, clusters, leases, namespaces, objects, requests
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 """Creates (no old object) or updates, on behalf of whoever asks. Raises InvalidError, AlreadyExistsError, ConflictError, ..."""
@@ -67,7 +69,14 @@ _ALL = (
         lambda tx, old, who: leases.remove(tx, old, who.user),
         namespaced=True,
     ),
+    WritePath(
+        NAMESPACES,
+        lambda tx, new, old, who: namespaces.put(tx, new, old, who.user),
+        lambda tx, old, who: namespaces.remove(tx, old, who.user),
+        namespaced=False,
+    ),
     plain(CONFIG_MAPS, namespaced=True),
+    plain(SECRETS, namespaced=True),
     plain(SERVICE_ACCOUNTS, namespaced=True),
 )
 

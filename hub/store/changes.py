@@ -13,6 +13,7 @@ from hub.ports import Changes
 from hub.store import schema
 from hub.store.encoding import decode, decode_values, encode_values
 from hub.store.instants import from_micros, to_micros
+from hub.store.sealing import Sealing
 from hub.store.statement import Statement
 from machinery.errors import ExpiredError
 
@@ -26,8 +27,9 @@ _LOG = Statement(insert(schema.changes))
 
 
 class SqlChanges(Changes):
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, sealing: Sealing) -> None:
         self._connection = connection
+        self._sealing = sealing
         self._newest: int | None = None
 
     def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
@@ -35,7 +37,7 @@ class SqlChanges(Changes):
         statement = select(schema.changes).where(_row.revision > revision).order_by(_row.revision).limit(limit)
         if kinds is not None:
             statement = statement.where(_row.kind.in_(kinds))
-        return [_change(row) for row in self._connection.execute(statement)]
+        return [_change(row, self._sealing) for row in self._connection.execute(statement)]
 
     def _check_kept(self, revision: int) -> None:
         oldest = self.oldest()
@@ -76,7 +78,7 @@ class SqlChanges(Changes):
         self._connection.execute(_VALUE.with_for_update())
 
     def log(self, changes: Sequence[Change]) -> None:
-        _LOG.run_many(self._connection, [_values(change) for change in changes])
+        _LOG.run_many(self._connection, [_values(change, self._sealing) for change in changes])
 
     def list_at(self, kind: Kind, query: Query, at: int) -> ObjectPage:
         """The objects as they were when `at` was the newest revision. Raises ExpiredError."""
@@ -85,7 +87,9 @@ class SqlChanges(Changes):
             select(func.max(_row.revision)).where(_row.kind == kind, _row.revision <= at).group_by(_row.namespace, _row.name)
         )
         statement = select(schema.changes).where(_row.revision.in_(newest), _row.type != ChangeType.DELETED.value)
-        past = sorted((_change(row) for row in self._connection.execute(statement)), key=lambda change: change.key)
+        past = sorted(
+            (_change(row, self._sealing) for row in self._connection.execute(statement)), key=lambda change: change.key
+        )
         return _page(kind, query, past, at)
 
 
@@ -113,7 +117,7 @@ def _as_stored(change: Change) -> StoredObject:
     return StoredObject(change.kind, change.key, uid, change.revision, change.encoded)
 
 
-def _values(change: Change) -> dict[str, Any]:
+def _values(change: Change, sealing: Sealing) -> dict[str, Any]:
     return {
         "revision": change.revision,
         "at": to_micros(change.at),
@@ -122,21 +126,22 @@ def _values(change: Change) -> dict[str, Any]:
         "namespace": change.key.namespace,
         "name": change.key.name,
         "type": change.type.value,
-        "document": change.encoded,
+        "document": sealing.row(change.kind, change.key, change.encoded),
         "labels_before": encode_values(change.labels_before),
         "fields_before": encode_values(change.fields_before),
     }
 
 
-def _change(row: Row[Any]) -> Change:
+def _change(row: Row[Any], sealing: Sealing) -> Change:
+    kind, key = Kind(row.kind), Key(row.namespace, row.name)
     return Change(
         revision=row.revision,
         at=from_micros(row.at),
         actor=row.actor,
-        kind=Kind(row.kind),
-        key=Key(row.namespace, row.name),
+        kind=kind,
+        key=key,
         type=ChangeType(row.type),
-        encoded=row.document,
+        encoded=sealing.document(kind, key, row.document),
         labels_before=decode_values(row.labels_before),
         fields_before=decode_values(row.fields_before),
     )

@@ -19,6 +19,7 @@ from hub.ports import Objects, Written
 from hub.store import queries, rows, schema
 from hub.store.changes import SqlChanges
 from hub.store.encoding import encode
+from hub.store.sealing import Sealing
 from machinery.errors import AlreadyExistsError, ConflictError, Subject
 
 PENDING = 0
@@ -47,9 +48,10 @@ class PendingWrite(Written):
 
 
 class SqlObjects(Objects):
-    def __init__(self, connection: Connection, changes: SqlChanges, now: datetime, *, writable: bool) -> None:
+    def __init__(self, connection: Connection, changes: SqlChanges, now: datetime, *, sealing: Sealing, writable: bool) -> None:
         self._connection = connection
         self._changes = changes
+        self._sealing = sealing
         self._now = now
         self._writable = writable
         self._pending: list[PendingWrite] = []
@@ -62,7 +64,7 @@ class SqlObjects(Objects):
         if (kind, key) in self._read:
             return self._read[kind, key]
         row = queries.ONE.row(self._connection, {"kind": kind, "namespace": key.namespace, "name": key.name})
-        stored = None if row is None else rows.stored(kind, row)
+        stored = None if row is None else rows.stored(kind, row, self._sealing)
         self._read[kind, key] = stored
         return stored
 
@@ -74,7 +76,7 @@ class SqlObjects(Objects):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
         found = self._connection.execute(*queries.many(kind, query, wanted)).all()
-        items = tuple(rows.stored(kind, tuple(row)) for row in found[: query.limit])
+        items = tuple(rows.stored(kind, tuple(row), self._sealing) for row in found[: query.limit])
         more = len(found) > len(items)
         return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
 
@@ -85,7 +87,7 @@ class SqlObjects(Objects):
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
         read = self._connection.execute(*queries.many(kind, query, None)).all()
-        found = {stored.key: stored for stored in (rows.stored(kind, tuple(row)) for row in read)}
+        found = {stored.key: stored for stored in (rows.stored(kind, tuple(row), self._sealing) for row in read)}
         for (changed, key), write in self._latest.items():
             if changed != kind:
                 continue
@@ -151,7 +153,8 @@ class SqlObjects(Objects):
     def _store(self, write: PendingWrite, revision: int, guard: int | None) -> Change:
         encoded = encode(write.document, revision)
         stored = StoredObject(write.kind, write.seen.key, write.seen.uid, revision, encoded)
-        rows.store(self._connection, write.type, stored, guard or (write.before.revision if write.before else 0), self._now)
+        held = replace(stored, encoded=self._sealing.row(stored.kind, stored.key, encoded))
+        rows.store(self._connection, write.type, held, guard or (write.before.revision if write.before else 0), self._now)
         before: Document = write.before.document if write.before else {}
         labels_before, fields_before = doc.labels(before), fields_of(write.kind, before) if before else {}
         if write.type is not ChangeType.DELETED:

@@ -10,6 +10,7 @@ from hub.domain.change import ChangeType, Key, Kind, StoredObject
 from hub.store import schema
 from hub.store.engine import INSERTS
 from hub.store.instants import to_micros
+from hub.store.sealing import Sealing
 from hub.store.statement import Statement
 
 
@@ -42,8 +43,9 @@ _UNINDEX = {
 }
 
 
-def stored(kind: Kind, row: Sequence[Any]) -> StoredObject:
-    return StoredObject(kind, Key(row[0], row[1]), row[2], row[3], row[4])
+def stored(kind: Kind, row: Sequence[Any], sealing: Sealing) -> StoredObject:
+    key = Key(row[0], row[1])
+    return StoredObject(kind, key, row[2], row[3], sealing.document(kind, key, row[4]))
 
 
 def store(connection: Connection, change: ChangeType, new: StoredObject, guard: int, now: datetime) -> None:

@@ -15,11 +15,13 @@ from hub.ports import Store, Transaction
 from hub.store.engine import BUSY_TIMEOUT_MS, READERS, parse_url, reading_engine, writing_engine
 from hub.store.failures import translated
 from hub.store.migrate import upgrade
+from hub.store.sealing import Sealing
 from hub.store.tail import Tail
 from hub.store.transaction import SqlTransaction
 from hub.store.work import CLOSED, Writer
 from machinery.clock import Clock, SystemClock
 from machinery.errors import ExpiredError, UnavailableError
+from machinery.sealing import Seal
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -33,14 +35,22 @@ SHARED_ON_POSTGRES = 16
 class SqlStore(Store):
     """A database at a URL. `open` migrates and connects; one store belongs to one event loop.
 
-    `clock` stands in for the database's time; None: PostgreSQL's own, and for SQLite the machine's.
+    `seal` keeps Secrets; without one there are none. `clock` stands in for the database's time; None: PostgreSQL's own, and for
+    SQLite the machine's.
     """
 
     def __init__(
-        self, url: str, *, clock: Clock | None = None, poll: timedelta = POLL, busy_timeout_ms: int = BUSY_TIMEOUT_MS
+        self,
+        url: str,
+        seal: Seal | None = None,
+        *,
+        clock: Clock | None = None,
+        poll: timedelta = POLL,
+        busy_timeout_ms: int = BUSY_TIMEOUT_MS,
     ) -> None:
         """Raises InvalidError when the URL is not one."""
         self._url = parse_url(url)
+        self._sealing = Sealing(seal)
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
         self._clock = clock if clock is not None or not self._is_sqlite else SystemClock()
         self._poll = poll
@@ -54,7 +64,10 @@ class SqlStore(Store):
         self._closed = False
 
     async def open(self) -> None:
-        """Brings the schema up to date and begins to serve. Raises UnavailableError, InvalidError (a newer schema)."""
+        """Brings the schema up to date and begins to serve.
+
+        Raises UnavailableError, InvalidError (a newer schema, or Secrets that were sealed with a key that is not here).
+        """
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._checker, self._migrate)
         newest = await self._on(self._readers, self._query, _newest)
@@ -68,6 +81,8 @@ class SqlStore(Store):
     def _migrate(self) -> None:
         try:
             upgrade(self._writing)
+            with self._writing.begin() as connection:
+                self._sealing.renew(connection)
         except Exception as error:
             raise translated(error) from error
 
@@ -76,7 +91,7 @@ class SqlStore(Store):
             loop.call_soon_threadsafe(tail.offer, changes)
 
     def _begun(self, connection: Connection) -> SqlTransaction:
-        return SqlTransaction(connection, self._now(connection), writable=True)
+        return SqlTransaction(connection, self._now(connection), sealing=self._sealing, writable=True)
 
     def _now(self, connection: Connection) -> datetime:
         if self._clock is not None:
@@ -102,7 +117,7 @@ class SqlStore(Store):
     def _query(self, work: Callable[[SqlTransaction], T]) -> T:
         try:
             with self._reading.connect() as connection, connection.begin():
-                return work(SqlTransaction(connection, self._now(connection), writable=False))
+                return work(SqlTransaction(connection, self._now(connection), sealing=self._sealing, writable=False))
         except Exception as error:
             raise translated(error) from error
 

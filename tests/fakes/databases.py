@@ -12,9 +12,11 @@ from hub.store import SqlStore
 from hub.store.engine import parse_url, writing_engine
 from hub.store.schema import metadata
 from machinery.clock import Clock
+from machinery.sealing import Seal
 from tests.fakes.memory_store import MemoryStore
 
 POLL = timedelta(milliseconds=50)
+SEAL = Seal([b"tests seal Secrets with this key"])
 
 
 class MemoryDatabase:
@@ -41,7 +43,7 @@ class SqlDatabase:
 
     @asynccontextmanager
     async def opened(self, clock: Clock | None) -> AsyncIterator[SqlStore]:
-        store = SqlStore(self.url, clock=clock, poll=POLL)
+        store = SqlStore(self.url, SEAL, clock=clock, poll=POLL)
         try:
             await store.open()
             yield store

@@ -15,15 +15,18 @@ from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
+from hub.domain import namespace as rules
 from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile
 from hub.ports import Issuer
+from hub.services import namespaces
 from machinery.apiserver.access import Authenticator
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
+from machinery.apiserver.kinds.core import NAMESPACE
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.server import ApiServer, NamespaceLookup
+from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Document, Key, Selection
 from machinery.clock import SystemClock
@@ -36,14 +39,15 @@ from tests.fakes.golden_world import (
     LIST_OF_CLUSTERS,
     LIST_OF_REQUESTS,
     MADE_BY_REPLAY,
+    TABLE_OF_NAMESPACES,
     VERSION,
     BearerTokens,
     OnlyAdmins,
     TinySigner,
 )
-from tests.golden.replay import World, recorded_objects
+from tests.golden.replay import World, exchanges, recorded_objects
 
-RECORDED_NAMESPACE = "gold-ns"
+MADE_BY_NAMESPACE_CASE = "gold-ns"
 ADDRESS = HubAddress(HubId("golden"), "https://hub.example.org:6443", "hub.example.org:8443")
 
 
@@ -81,6 +85,7 @@ class HubWorld(World):
         following = asyncio.create_task(feed.run(), name="feed")
         self._stack.callback(following.cancel)
         self._storage = objects = ServiceStorage(store, feed, GROUP_SUFFIX)
+        await store.run(namespaces.ensure_standing)
         await self._seed(objects)
         await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
         credentials = CredentialStorage(store, NoIssuer(), ADDRESS, Lifetimes(), f"hub.{GROUP_SUFFIX}/v1alpha1")
@@ -93,7 +98,7 @@ class HubWorld(World):
             clock=self._clock,
             version=VERSION,
             checks=(HealthCheck("etcd", store.check),),
-            namespaces=_with_recorded(namespaces_of(store)),
+            namespaces=namespaces_of(store),
         )
         self._listening = await serve(server.application(), "127.0.0.1", 0)
         self._stack.push_async_callback(self._listening.close)
@@ -109,6 +114,8 @@ class HubWorld(World):
             await self._storage.update(resource, stored.key, lambda old: self._signer.issued(old, self._clock.now()), ADMIN)
 
     async def _seed(self, storage: ServiceStorage) -> None:
+        for row in exchanges()[TABLE_OF_NAMESPACES].response["body"]["rows"]:
+            await _seed_namespace(storage, row["object"]["metadata"])
         for cluster in recorded_objects(LIST_OF_CLUSTERS):
             if not cluster["metadata"]["name"].startswith(MADE_BY_REPLAY):
                 await _seed_cluster(storage, _complete(CLUSTERS, cluster))
@@ -117,13 +124,11 @@ class HubWorld(World):
                 await _seed_request(storage, request)
 
 
-def _with_recorded(exists: NamespaceLookup) -> NamespaceLookup:
-    """The namespace that the replay makes for its leases: the hub does not serve namespaces yet."""
-
-    async def known(name: str) -> bool:
-        return name == RECORDED_NAMESPACE or await exists(name)
-
-    return known
+async def _seed_namespace(storage: ServiceStorage, metadata: Mapping[str, Any]) -> None:
+    name = metadata["name"]
+    document = rules.namespace(name, metadata.get("labels"))
+    if name not in (*rules.STANDING, MADE_BY_NAMESPACE_CASE):
+        await storage.create(NAMESPACE.key, Key("", name), document, ADMIN)
 
 
 async def _seed_cluster(storage: ServiceStorage, document: dict[str, Any]) -> None:

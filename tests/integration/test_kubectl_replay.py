@@ -1,6 +1,6 @@
 """A real kubectl runs the recorded commands against our servers, and says what it said to the original.
 
-The servers: the generic API server in memory, and the hub's own objects on SQLite, which lack some kinds so far.
+The servers: the generic API server in memory, and the hub's own objects on SQLite.
 """
 
 import json
@@ -49,9 +49,6 @@ LEFT_OUT = {
 }
 """Recorded commands that are not run, by their place in the file."""
 
-NOT_OF_THE_HUB = dict.fromkeys((80, 83, 84), OTHER_KINDS)
-"""Recorded commands about kinds that the hub does not serve yet."""
-
 TABLES = {"STATUS", "AVAILABLE", "CONDITION"}
 
 
@@ -93,13 +90,10 @@ def _is_table(lines: list[str]) -> bool:
 @pytest.mark.parametrize(
     "number", [number for number in range(97) if number not in LEFT_OUT], ids=lambda number: recording()[number]["command"]
 )
-def test_kubectl_says_what_it_said_to_the_original(number: int, said: dict[int, Said], request: pytest.FixtureRequest) -> None:
+def test_kubectl_says_what_it_said_to_the_original(number: int, said: dict[int, Said]) -> None:
     recorded, ours = recording()[number], said[number]
     expected, lines = shown(recorded["output"]).splitlines(), ours.lines
 
-    if number in NOT_OF_THE_HUB and "hub" in request.node.callspec.params.values():
-        assert ours.exit != recorded["exit"], f"this passes now: it no longer waits for {NOT_OF_THE_HUB[number]}"
-        return
     assert ours.exit == recorded["exit"], ours.output
     if _is_table(expected):
         assert lines[0] == expected[0]

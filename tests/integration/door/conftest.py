@@ -22,7 +22,7 @@ from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile
 from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, Requester
 from hub.issuer import LocalIssuer, ServingNames
 from hub.ports import Issuer, Transaction
-from hub.services import certificates, clusters, operators, requests
+from hub.services import certificates, clusters, namespaces, operators, requests
 from hub.store import SqlStore
 from machinery import kubeconfig, pki
 from machinery.apiserver.serving import serve
@@ -31,6 +31,7 @@ from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
 from machinery.tls import Serving
+from tests.fakes.databases import SEAL
 
 LIFETIMES = Lifetimes()
 HUB_ID = HubId("3f9f6a3e-58a6-4b6c-9a0e-1f5c3c2b7d11")
@@ -44,8 +45,9 @@ def url(tmp_path: Path) -> str:
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[SqlStore]:
-    opened = SqlStore(url)
+    opened = SqlStore(url, SEAL)
     await opened.open()
+    await opened.run(namespaces.ensure_standing)
     yield opened
     await opened.close()
 
@@ -89,9 +91,10 @@ class HubUnderTest:
     async def start(self) -> None:
         async with AsyncExitStack() as stack:
             now, clock = datetime.now(UTC), SystemClock()
-            self.store = SqlStore(f"sqlite:///{self.folder / 'hub.db'}")
+            self.store = SqlStore(f"sqlite:///{self.folder / 'hub.db'}", SEAL)
             stack.push_async_callback(self.store.close)
             await self.store.open()
+            await self.store.run(namespaces.ensure_standing)
             self.issuer = LocalIssuer.open(self.folder, LIFETIMES, now)
             names = ServingNames(("localhost", "hub.example.org"), ("127.0.0.1",))
             serving = Serving(self.issuer.serving(self.folder, names, LIFETIMES, now))

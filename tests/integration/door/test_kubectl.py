@@ -66,6 +66,8 @@ async def test_a_broken_rule_of_the_hub_is_told_by_field(hub: HubUnderTest) -> N
 async def test_an_add_on_lives_in_its_clusters_namespace_only(hub: HubUnderTest) -> None:
     await create(hub, "addon.yaml", ADD_ON, said='namespaces "edge1" not found')
     await create(hub, "edge1.yaml", CLUSTER)
+    await create(hub, "early.yaml", ADD_ON, said='namespaces "edge1" not found')
+    await hub.kubectl("patch", "mcl", "edge1", "--type=merge", "-p", '{"spec":{"hubAcceptsClient":true}}')
     await create(hub, "addon.yaml", ADD_ON)
     listed = (await hub.kubectl("get", "managedclusteraddons", "-A")).out.splitlines()
     assert listed[0].split() == ["NAMESPACE", "NAME", "AVAILABLE", "DEGRADED", "PROGRESSING"]

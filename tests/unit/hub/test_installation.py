@@ -6,7 +6,17 @@ from pathlib import Path
 import pytest
 
 from hub.domain.certificate import Lifetimes, Purpose
-from hub.installation import ADMIN_FILE, SUFFIX, entry, keep_admin_kubeconfig, keep_authority, settle
+from hub.installation import (
+    ADMIN_FILE,
+    SEAL_FILE,
+    SUFFIX,
+    entry,
+    find_seal,
+    keep_admin_kubeconfig,
+    keep_authority,
+    keep_seal,
+    settle,
+)
 from hub.installation import Addresses as At
 from hub.issuer import LocalIssuer
 from hub.services import certificates
@@ -17,6 +27,7 @@ from machinery.directory import DataDirectory
 from machinery.errors import InvalidError
 from machinery.identity import OPERATOR_GROUP, HubId
 from machinery.kubeconfig import ClusterEntry, read_kubeconfig
+from machinery.sealing import Seal
 from tests.fakes.memory_store import MemoryStore
 
 HUB = HubId("0d6c4a04-2f7c-4c5e-9d1c-0b6a4e6f2a11")
@@ -151,3 +162,41 @@ async def test_half_a_ca_of_a_hub_that_has_served_is_not_made_again(world: World
     (world.directory.path / "ca.key").unlink()
     with pytest.raises(InvalidError, match="restore it from a backup"):
         await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
+
+
+async def kept_seal(world: World, file: Path | None = None) -> Seal:
+    seal, is_new = find_seal(world.directory, file)
+    await keep_seal(world.directory, world.store, seal, is_new=is_new)
+    return seal
+
+
+async def test_the_key_for_secrets_is_made_once_and_is_the_owners_alone(world: World) -> None:
+    first = await kept_seal(world)
+    assert (world.directory.path / SEAL_FILE).stat().st_mode & 0o777 == 0o600
+    assert (await kept_seal(world)).header == first.header
+
+
+async def test_a_lost_key_for_secrets_is_told_and_no_other_is_made(world: World) -> None:
+    await kept_seal(world)
+    (world.directory.path / SEAL_FILE).unlink()
+    with pytest.raises(InvalidError, match=r"restore secrets\.key into the data directory"):
+        await kept_seal(world)
+    assert not (world.directory.path / SEAL_FILE).exists()
+
+
+async def test_a_key_file_is_used_in_place_of_the_data_directory(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    old, new = Seal.generate(), Seal.generate()
+    file.write_bytes(old.written())
+    assert (await kept_seal(world, file)).header == old.header
+    assert not (world.directory.path / SEAL_FILE).exists()
+    file.write_bytes(new.written() + old.written())
+    assert (await kept_seal(world, file)).header == new.header
+    file.write_bytes(old.written())
+    with pytest.raises(InvalidError, match="is not here"):
+        await kept_seal(world, file)
+
+
+def test_a_key_file_that_cannot_be_read_is_named(world: World, tmp_path: Path) -> None:
+    with pytest.raises(InvalidError, match="absent, cannot be read: No such file"):
+        find_seal(world.directory, tmp_path / "absent")

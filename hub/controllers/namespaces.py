@@ -1,0 +1,68 @@
+"""Owns Namespaces: an accepted cluster has one, and one that is deleted is emptied and then goes.
+
+Sources: OCM's ManagedCluster controller (the namespace comes with the acceptance, comes again when somebody deleted it, and
+outlives the ManagedCluster), Kubernetes' namespace controller.
+"""
+
+from datetime import timedelta
+
+import structlog
+
+from hub.controllers import ACTOR
+from hub.domain import cluster as clusters
+from hub.domain import document as doc
+from hub.domain.change import MANAGED_CLUSTERS, Document, Key
+from hub.ports import Store, Transaction
+from hub.services import namespaces, termination
+from hub.services.termination import Progress
+from machinery.controller import Reconciler
+
+NAME = "namespaces"
+LOOK_AGAIN = timedelta(seconds=5)
+"""When finalizers hold a namespace's content: nobody tells when they are taken away."""
+
+log = structlog.get_logger(__name__)
+
+
+class Namespaces(Reconciler[str]):
+    """Knows which namespaces there are, so that changes of clusters that have theirs cost nothing."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self._present: set[str] = set()
+
+    def wanted(self, namespace: Document) -> bool:
+        """Whether this Namespace needs a step. To be asked of all of them before clusters are."""
+        name = doc.name(namespace)
+        if doc.is_deleting(namespace):
+            self._present.discard(name)
+            return True
+        self._present.add(name)
+        return False
+
+    def wanted_of(self, cluster: Document) -> bool:
+        """Whether this ManagedCluster's namespace may be missing."""
+        return _needs_one(cluster) and doc.name(cluster) not in self._present
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        progress, gone = await self._store.run(_step, key)
+        if progress.removed:
+            log.info("namespace is being emptied", namespace=key, removed=progress.removed)
+        if progress.held:
+            return LOOK_AGAIN
+        return timedelta() if progress.removed or gone else None
+
+
+def _step(tx: Transaction, name: str) -> tuple[Progress, bool]:
+    """One step, and whether it was the namespace's last: a cluster may need another then."""
+    if namespaces.get(tx, name) is not None:
+        progress = termination.proceed(tx, name, f"{ACTOR}:{NAME}")
+        return progress, namespaces.get(tx, name) is None
+    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if cluster is not None and _needs_one(cluster.document):
+        namespaces.ensure_of_cluster(tx, name, f"{ACTOR}:{NAME}")
+    return Progress(), False
+
+
+def _needs_one(cluster: Document) -> bool:
+    return clusters.is_accepted(cluster) and not doc.is_deleting(cluster)

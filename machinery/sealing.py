@@ -1,0 +1,87 @@
+"""Documents that must not be read from a stolen database: AES-256-GCM, with keys that can be replaced one after the other.
+
+A sealed document is `version (1 byte) | key id (4) | nonce (12) | ciphertext and tag`. Its place (kind, namespace, name) is
+authenticated with it, so that what was sealed for one object does not open as another. The first key seals, all of them open.
+"""
+
+import binascii
+import os
+from base64 import b64decode, b64encode
+from collections.abc import Sequence
+from hashlib import sha256
+from typing import Self
+
+from cryptography.exceptions import InvalidTag
+from cryptography.hazmat.primitives.ciphers.aead import AESGCM
+
+from machinery.errors import InvalidError, UnavailableError
+
+VERSION = b"\x01"
+KEY_LENGTH, ID_LENGTH, NONCE_LENGTH = 32, 4, 12
+HEADER = len(VERSION) + ID_LENGTH
+"""How many bytes say which key a document is sealed with."""
+
+
+class Seal:
+    """Seals with the first of its keys and opens with any. Keys are never shown; their ids may be."""
+
+    def __init__(self, keys: Sequence[bytes]) -> None:
+        """Raises InvalidError when there is no key, or one has not 32 bytes."""
+        if not keys or any(len(key) != KEY_LENGTH for key in keys):
+            raise InvalidError(f"each key for Secrets must have {KEY_LENGTH} bytes, and there must be one at least")
+        self._keys = tuple(keys)
+        self._ciphers = {header_of(key): AESGCM(key) for key in keys}
+        self._first = header_of(keys[0])
+
+    @classmethod
+    def parse(cls, text: bytes) -> Self:
+        """From a file: a key in base64 on each line, the one that seals first; `#` begins a comment. Raises InvalidError."""
+        lines = [line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith(b"#")]
+        try:
+            return cls([b64decode(line, validate=True) for line in lines])
+        except (binascii.Error, ValueError):
+            raise InvalidError("a key for Secrets is not base64: make one with `openssl rand -base64 32`") from None
+
+    @classmethod
+    def generate(cls) -> Self:
+        return cls([os.urandom(KEY_LENGTH)])
+
+    def written(self) -> bytes:
+        """What `parse` reads."""
+        told = b"# Keys for Secrets in the database: the first seals, all open. Without them the Secrets are lost."
+        return b"\n".join((told, *map(b64encode, self._keys), b""))
+
+    @property
+    def header(self) -> bytes:
+        """How everything begins that is sealed now."""
+        return self._first
+
+    def knows(self, header: bytes) -> bool:
+        """Whether what begins so can be opened."""
+        return header in self._ciphers
+
+    def closed(self, plain: bytes, place: str) -> bytes:
+        """`plain`, sealed for `place`."""
+        nonce = os.urandom(NONCE_LENGTH)
+        return self._first + nonce + self._ciphers[self._first].encrypt(nonce, plain, place.encode())
+
+    def opened(self, sealed: bytes, place: str) -> bytes:
+        """What was sealed for `place`. UnavailableError: its key is missing, or it was changed or moved."""
+        cipher = self._ciphers.get(sealed[:HEADER])
+        if cipher is None:
+            raise UnavailableError(f"{place} is sealed with the key {shown(sealed[:HEADER])}, which this hub does not have")
+        nonce, rest = sealed[HEADER : HEADER + NONCE_LENGTH], sealed[HEADER + NONCE_LENGTH :]
+        try:
+            return cipher.decrypt(nonce, rest, place.encode())
+        except InvalidTag:
+            raise UnavailableError(f"{place} cannot be opened: it was changed in the database, or moved there") from None
+
+
+def header_of(key: bytes) -> bytes:
+    """How everything begins that `key` sealed."""
+    return VERSION + sha256(b"key id" + key).digest()[:ID_LENGTH]
+
+
+def shown(header: bytes) -> str:
+    """A key's id for people."""
+    return header[len(VERSION) :].hex()

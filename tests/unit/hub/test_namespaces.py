@@ -1,0 +1,165 @@
+"""Namespaces: which there are, what may be put into them, and how they end."""
+
+from typing import Any
+
+import pytest
+
+from hub.domain import document as doc
+from hub.domain import namespace as rules
+from hub.domain.change import CONFIG_MAPS, NAMESPACES, Key, Query, StoredObject
+from hub.ports import Transaction
+from hub.services import clusters, namespaces, objects, termination
+from hub.services.termination import PORTION, Progress
+from machinery.errors import ForbiddenError, NotFoundError
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.registration import Newcomer
+
+HELD = "example.com/wait"
+
+
+def make(store: MemoryStore, name: str = "east") -> None:
+    store.transact(lambda tx: namespaces.put(tx, rules.namespace(name), None, "admin"))
+
+
+def found(store: MemoryStore, name: str = "east") -> StoredObject | None:
+    return store.transact(namespaces.get, name)
+
+
+def delete(store: MemoryStore, name: str = "east") -> None:
+    def use_case(tx: Transaction) -> None:
+        stored = namespaces.get(tx, name)
+        assert stored is not None
+        namespaces.remove(tx, stored, "admin")
+
+    store.transact(use_case)
+
+
+def fill(store: MemoryStore, count: int, *finalizers: str) -> None:
+    def use_case(tx: Transaction) -> None:
+        for number in range(count):
+            metadata: dict[str, Any] = {"name": f"c{number:04}", "namespace": "east", "finalizers": list(finalizers)}
+            objects.put(tx, CONFIG_MAPS, {"metadata": metadata}, None, "admin")
+
+    store.transact(use_case)
+
+
+def finalized(tx: Transaction, name: str) -> None:
+    stored = namespaces.get(tx, "east")
+    assert stored is not None
+    namespaces.put(tx, doc.with_metadata(stored.document, finalizers=[name]), stored, "admin")
+
+
+def proceed(store: MemoryStore) -> Progress:
+    return store.transact(termination.proceed, "east", "controller")
+
+
+def content(store: MemoryStore) -> tuple[StoredObject, ...]:
+    return store.transact(lambda tx: tx.objects.find(CONFIG_MAPS, Query(namespace="east"))).items
+
+
+def test_the_standing_ones_are_made_once(store: MemoryStore) -> None:
+    store.transact(namespaces.ensure_standing)
+    revision = store.state.revision
+    names = [stored.key.name for stored in store.transact(lambda tx: tx.objects.find(NAMESPACES, Query())).items]
+    assert names == ["default", "kube-node-lease", "kube-public", "kube-system", "open-cluster-management-hub"]
+    store.transact(namespaces.ensure_standing)
+    assert store.state.revision == revision
+
+
+@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
+def test_what_kubernetes_never_deletes_is_not_deleted(store: MemoryStore, name: str) -> None:
+    store.transact(namespaces.ensure_standing)
+    with pytest.raises(ForbiddenError, match="may not be deleted"):
+        delete(store, name)
+    document = {**rules.namespace(name), "metadata": {"name": name, "deletionTimestamp": "2026-01-01T00:00:00Z"}}
+    with pytest.raises(ForbiddenError, match="may not be deleted"):
+        store.transact(lambda tx: namespaces.put(tx, document, namespaces.get(tx, name), "admin"))
+
+
+def test_an_accepted_cluster_has_a_namespace_with_ocms_label(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    assert found(store, newcomer.cluster) is None
+    newcomer.accept()
+    stored = found(store, newcomer.cluster)
+    assert stored is not None
+    assert doc.labels(stored.document)["open-cluster-management.io/cluster-name"] == newcomer.cluster
+    assert stored.document["spec"] == {"finalizers": ["kubernetes"]}
+
+
+def test_a_namespace_outlives_its_cluster_and_a_denial(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    newcomer.accept()
+    newcomer.accept(accepted=False)
+    newcomer.accept()
+    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, newcomer.cluster), "admin"))
+    assert found(store, newcomer.cluster) is not None
+
+
+def test_a_cluster_is_not_accepted_into_a_terminating_namespace(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    make(store, newcomer.cluster)
+    delete(store, newcomer.cluster)
+    with pytest.raises(ForbiddenError, match="is terminating"):
+        newcomer.accept()
+
+
+def test_objects_need_a_namespace_that_is_there_and_stays(store: MemoryStore) -> None:
+    key = Key("east", "settings")
+    with pytest.raises(NotFoundError, match='namespaces "east" not found'):
+        store.transact(namespaces.check_open, "configmaps", key)
+    make(store)
+    store.transact(namespaces.check_open, "configmaps", key)
+    delete(store)
+    with pytest.raises(ForbiddenError, match='configmaps "settings" is forbidden: unable to create new content') as refused:
+        store.transact(namespaces.check_open, "configmaps", key)
+    assert [cause.reason for cause in refused.value.causes] == ["NamespaceTerminating"]
+
+
+def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: MemoryStore) -> None:
+    make(store)
+    fill(store, PORTION + 1)
+    delete(store)
+    stored = found(store)
+    assert stored is not None
+    assert stored.document["status"]["phase"] == "Terminating"
+    assert [proceed(store).removed, proceed(store).removed] == [PORTION, 1]
+    assert (content(store), found(store) is None) == ((), False)
+    assert proceed(store) == Progress()
+    assert found(store) is None
+
+
+def test_a_namespace_that_is_not_deleted_keeps_its_content(store: MemoryStore) -> None:
+    make(store)
+    fill(store, 3)
+    assert proceed(store) == Progress()
+    assert len(content(store)) == 3
+
+
+def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: MemoryStore) -> None:
+    make(store)
+    fill(store, 2, HELD)
+    delete(store)
+    assert [proceed(store), proceed(store)] == [Progress(removed=2), Progress(held=2)]
+    stored = found(store)
+    assert stored is not None
+    told = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
+    assert told["NamespaceContentRemaining"] == (
+        "True",
+        "Some resources are remaining: configmaps has 2 resource instances",
+    )
+    assert HELD in told["NamespaceFinalizersRemaining"][1]
+    revision = store.state.revision
+    assert proceed(store) == Progress(held=2)
+    assert store.state.revision == revision, "nothing new is written twice"
+
+
+def test_a_namespaces_own_finalizer_holds_it_after_its_content_is_gone(store: MemoryStore) -> None:
+    make(store)
+    store.transact(finalized, HELD)
+    delete(store)
+    assert proceed(store) == Progress()
+    stored = found(store)
+    assert stored is not None
+    freed = doc.with_metadata(stored.document, finalizers=None)
+    store.transact(lambda tx: namespaces.put(tx, freed, stored, "admin"))
+    assert found(store) is None
