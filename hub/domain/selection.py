@@ -3,10 +3,24 @@
 from collections.abc import Mapping
 
 from hub.domain import document as doc
-from hub.domain.change import NAMESPACES, REQUESTS, SECRETS, SELECTABLE, Document, Key, Kind, Query
+from hub.domain.change import (
+    ADDONS,
+    MANAGED_CLUSTERS,
+    NAMESPACES,
+    REQUESTS,
+    SECRETS,
+    SELECTABLE,
+    Document,
+    Key,
+    Kind,
+    Query,
+)
 from hub.domain.request import selectable as selectable_of_request
+from hub.domain.selectable import of_cluster, of_conditions
 from machinery.selectors import Operator
 
+SELECTABLE[ADDONS] = of_conditions
+SELECTABLE[MANAGED_CLUSTERS] = of_cluster
 SELECTABLE[REQUESTS] = selectable_of_request
 SELECTABLE[NAMESPACES] = lambda document: {"status.phase": str(doc.mapping(document, "status").get("phase") or "")}
 SELECTABLE[SECRETS] = lambda document: {"type": str(document.get("type") or "")}

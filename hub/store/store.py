@@ -15,6 +15,7 @@ from hub.ports import Store, Transaction
 from hub.store.engine import BUSY_TIMEOUT_MS, READERS, parse_url, reading_engine, writing_engine
 from hub.store.failures import translated
 from hub.store.migrate import upgrade
+from hub.store.reindex import reindex
 from hub.store.sealing import Sealing
 from hub.store.tail import Tail
 from hub.store.transaction import SqlTransaction
@@ -83,6 +84,7 @@ class SqlStore(Store):
             upgrade(self._writing)
             with self._writing.begin() as connection:
                 self._sealing.renew(connection)
+            reindex(self._writing)
         except Exception as error:
             raise translated(error) from error
 

@@ -4,7 +4,7 @@ import base64
 import json
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from machinery.apiserver.paths import is_true
@@ -94,13 +94,20 @@ def revision(text: str) -> int | None:
 
 def selection(resource: Resource, namespace: str, query: Query, name: str = "") -> Selection:
     """The selectors of the query, within a namespace ("": all), or only the object `name`."""
-    fields = parse_field_selector(query.get("fieldSelector", ""))
-    for requirement in fields.requirements:
-        if requirement.name not in (*METADATA_FIELDS, *resource.selectable_names):
-            raise BadRequestError(f"field label not supported: {requirement.name}")
+    asked = parse_field_selector(query.get("fieldSelector", ""))
+    fields = FieldSelector(tuple(_known_field(resource, requirement) for requirement in asked.requirements))
     if name:
         fields = FieldSelector((*fields.requirements, Requirement("metadata.name", Operator.EQUALS, (name,))))
     return Selection(namespace or None, parse_label_selector(query.get("labelSelector", "")), fields)
+
+
+def _known_field(resource: Resource, requirement: Requirement) -> Requirement:
+    if requirement.name in METADATA_FIELDS:
+        return requirement
+    name = resource.selectable_name(requirement.name)
+    if name is None:
+        raise BadRequestError(f"field label not supported: {requirement.name}")
+    return replace(requirement, name=name)
 
 
 def _check_match(query: Query, *, initial: str | None = None) -> None:

@@ -142,6 +142,9 @@ class Resource:
     """Beside Name; None: Name and Age."""
     selectable: FieldExtractor | None = None
     selectable_names: tuple[str, ...] = ()
+    """Names that a field selector may hold; one that ends in `.*` stands for all that begin so."""
+    field_aliases: Mapping[str, str] = field(default_factory=dict)
+    """Short names of selectable fields, and what they stand for."""
     extras: Extras | None = None
     counts_generations: bool = False
     """Whether metadata.generation counts the changes outside metadata and status."""
@@ -159,6 +162,12 @@ class Resource:
     @property
     def key(self) -> GroupResource:
         return GroupResource(self.group, self.name)
+
+    def selectable_name(self, asked: str) -> str | None:
+        """By what name the field is known that a selector asks for; None: it cannot be selected by."""
+        known = self.field_aliases.get(asked, asked)
+        fits = any(known == name or (name.endswith(".*") and known.startswith(name[:-1])) for name in self.selectable_names)
+        return known if fits else None
 
     @property
     def singular_name(self) -> str:

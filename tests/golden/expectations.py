@@ -40,6 +40,11 @@ DELIBERATE = (
         "a time-out is a complete Status of type application/json",
     ),
     Difference("list ?timeout=1ms", ("status", "Content-Type", "object"), "what is ready in time is answered", certain=False),
+    Difference(
+        "list ?fieldSelector=spec.hubAcceptsClient%3Dtrue",
+        ("status", "kind", "apiVersion", "reason", "code", "message"),
+        "the hub selects clusters by their spec, conditions, version and claims too",
+    ),
     Difference("watch bad version", ("status", "reason", "code", "message"), HONEST),
     Difference("update, wrong uid", ("message",), "the message has no path into etcd"),
     Difference("json patch, test fails", ("message",), "the message also says which operation does not fit"),

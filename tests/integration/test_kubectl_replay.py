@@ -34,6 +34,7 @@ LEFT_OUT = {
     17: "wide columns are ours",
     **dict.fromkeys((19, 18, 35, 45, 46, 47, 50, 51, 52, 53, 54, 56, 57, 59, 60, 61, 62, 63), "checked by the HTTP replay"),
     9: OTHER_WORLD,
+    28: "clusters can be selected by more fields than the original's custom resources",
     42: APPLY,
     **dict.fromkeys((65, 66, 67, 68), REVIEWS),
     **dict.fromkeys((69, 70, 71, 72, 73, 74, 94, 95), RBAC),

@@ -3,6 +3,7 @@
 from typing import Any
 
 from hub.domain import document as doc
+from hub.domain.selectable import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
 from machinery.apiserver.resource import STATUS, Column, Resource, Row
 from machinery.apiserver.storage import Document
 
@@ -97,4 +98,7 @@ def managed_cluster_add_on(group_suffix: str) -> Resource:
         subresources=(STATUS,),
         columns=(_condition("Available"), _condition("Degraded"), _condition("Progressing")),
         counts_generations=True,
+        selectable=of_conditions,
+        selectable_names=ADD_ON_FIELDS,
+        field_aliases=ADD_ON_ALIASES,
     )

@@ -5,6 +5,7 @@ from typing import Any
 from hub.domain import admission
 from hub.domain.cluster import NODES
 from hub.domain.lease import DEFAULT_LEASE_DURATION
+from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, of_cluster
 from machinery import conditions
 from machinery.apiserver.resource import STATUS, Column, Extras, Resource, Row
 from machinery.apiserver.tables import age_of, human_duration
@@ -218,4 +219,7 @@ def managed_cluster(group_suffix: str = GROUP_SUFFIX, extras: Extras | None = No
         counts_generations=True,
         columns=_COLUMNS,
         extras=extras,
+        selectable=of_cluster,
+        selectable_names=CLUSTER_FIELDS,
+        field_aliases=CLUSTER_ALIASES,
     )

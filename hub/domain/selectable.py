@@ -1,0 +1,42 @@
+"""By which fields beside name and namespace objects can be selected: `--field-selector status.available=Unknown`.
+
+A field that an object lacks is the empty string: `status.available=` selects the clusters that were never heard of, and
+`status.available!=True` all that are not known to be well. One row per field stands beside the stored document.
+"""
+
+from collections.abc import Mapping
+
+from hub.domain import document as doc
+from hub.domain.change import Document
+from machinery import conditions
+
+CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
+HUB_ACCEPTS, VERSION = "spec.hubAcceptsClient", "status.version.kubernetes"
+CLUSTER_FIELDS = (HUB_ACCEPTS, VERSION, f"{CONDITIONS}*", f"{CLAIMS}*")
+"""Names that may stand in a selector; `*` is the type of a condition, or the name of a claim."""
+CLUSTER_ALIASES: Mapping[str, str] = {
+    "status.accepted": f"{CONDITIONS}{conditions.HUB_ACCEPTED}",
+    "status.available": f"{CONDITIONS}{conditions.AVAILABLE}",
+    "status.clockSynced": f"{CONDITIONS}{conditions.CLOCK_SYNCED}",
+    "status.joined": f"{CONDITIONS}{conditions.JOINED}",
+}
+"""Short names of conditions."""
+ADD_ON_FIELDS = (f"{CONDITIONS}*",)
+ADD_ON_ALIASES: Mapping[str, str] = {"status.available": f"{CONDITIONS}{conditions.ADDON_AVAILABLE}"}
+
+
+def of_cluster(cluster: Document) -> dict[str, str]:
+    """The selectable fields of a ManagedCluster."""
+    accepts = doc.mapping(cluster, "spec").get("hubAcceptsClient")
+    claims = (claim for claim in doc.sequence(cluster, "status", "clusterClaims") if isinstance(claim, Mapping))
+    return {
+        HUB_ACCEPTS: "true" if accepts else "false",
+        VERSION: str(doc.mapping(cluster, "status", "version").get("kubernetes") or ""),
+        **of_conditions(cluster),
+        **{f"{CLAIMS}{claim.get('name')}": str(claim.get("value") or "") for claim in claims},
+    }
+
+
+def of_conditions(document: Document) -> dict[str, str]:
+    """The statuses of an object's conditions."""
+    return {f"{CONDITIONS}{entry.get('type')}": str(entry.get("status") or "") for entry in doc.conditions(document)}

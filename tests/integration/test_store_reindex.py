@@ -1,0 +1,73 @@
+"""Selectable fields of objects that an earlier release stored: found after the first start, and not looked for again."""
+
+from collections.abc import AsyncIterator, Sequence
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from hub.domain.change import MANAGED_CLUSTERS, Query
+from hub.ports import Transaction
+from hub.services import clusters
+from hub.store.engine import parse_url, writing_engine
+from machinery.selectors import parse_field_selector
+from tests.fakes.databases import SqlDatabase, sqlite_database
+
+CONDITION = {"reason": "R", "message": "", "lastTransitionTime": "2026-11-21T00:00:00Z"}
+
+
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlDatabase]:
+    if request.param == "sqlite":
+        yield sqlite_database(tmp_path)
+        return
+    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
+
+    with postgres_server() as url:
+        yield SqlDatabase(url)
+
+
+def make_clusters(tx: Transaction) -> None:
+    for number in range(7):
+        status = "Unknown" if number % 2 else "True"
+        conditions = [{"type": "ManagedClusterConditionAvailable", "status": status, **CONDITION}]
+        document = {"metadata": {"name": f"c{number}"}, "spec": {}, "status": {"conditions": conditions}}
+        clusters.put(tx, document, None, "test")
+
+
+def chosen(tx: Transaction, selector: str) -> Sequence[str]:
+    query = Query(fields=parse_field_selector(selector).requirements)
+    return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, query).items]
+
+
+def changed_by_hand(database: SqlDatabase, *commands: str) -> None:
+    engine = writing_engine(parse_url(database.url))
+    with engine.begin() as connection:
+        for command in commands:
+            connection.execute(text(command))
+    engine.dispose()
+
+
+AVAILABLE = "status.conditions.ManagedClusterConditionAvailable"
+
+
+async def test_objects_of_an_earlier_release_are_found_by_their_fields(
+    database: SqlDatabase, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub.store.reindex.BATCH", 3)
+    async with database.opened(None) as store:
+        await store.run(make_clusters)
+    stale = "UPDATE fields SET value = 'False' WHERE name LIKE 'status.conditions.%'"
+    changed_by_hand(database, stale, "DELETE FROM fields WHERE name = 'spec.hubAcceptsClient'", "DELETE FROM facts")
+
+    async with database.opened(None) as store:
+        assert await store.read(chosen, f"{AVAILABLE}=Unknown") == ["c1", "c3", "c5"]
+        assert len(await store.read(chosen, "spec.hubAcceptsClient=false")) == 7
+
+    changed_by_hand(database, "DELETE FROM fields")
+    async with database.opened(None) as store:
+        assert await store.read(chosen, f"{AVAILABLE}=Unknown") == [], "what this release has done is not done again"
+
+    changed_by_hand(database, "UPDATE facts SET value = '1 0.0.9' WHERE name = 'indexed-fields'")
+    async with database.opened(None) as store:
+        assert await store.read(chosen, f"{AVAILABLE}=True") == ["c0", "c2", "c4", "c6"]
