@@ -119,7 +119,7 @@ class Mutations:
         return await json_answer(call.request, spliced_list(envelope, items), call.form)
 
     async def body(self, call: Call) -> dict[str, Any]:
-        """The request's body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
+        """The body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
         media = bodies.media_type(call.request)
         return await bodies.decode(await bodies.read(call.request, self._limit), media, call.resource.kind)
 

@@ -17,7 +17,7 @@ from machinery.errors import MethodNotAllowedError
 
 
 async def answer(call: Call, actor: Actor, kind: Resource, mutations: Mutations) -> web.Response:
-    """The answer to the question of this kind in the request's body. Raises BadRequestError, InvalidError, and what it refuses."""
+    """The answer to the question in the request's body. Raises BadRequestError, InvalidError, and what it refuses."""
     if kind.answers is None:
         raise MethodNotAllowedError(f"{kind.name} cannot be asked")
     call = replace(call, resource=kind)
