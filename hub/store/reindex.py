@@ -11,7 +11,6 @@ from sqlalchemy import Connection, Engine, delete, insert, select, text
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.domain.selection import fields_of
 from hub.store import schema
-from hub.store.changes import SqlChanges
 from hub.store.encoding import decode
 from hub.store.facts import SqlFacts
 from machinery.product import version
@@ -32,7 +31,7 @@ def reindex(engine: Engine) -> None:
             return
         if connection.dialect.name == "postgresql":
             connection.execute(text("SET LOCAL statement_timeout = '0'"))
-        SqlChanges(connection).lock()  # nobody writes objects until the commit
+        connection.execute(select(schema.revision.c.value).with_for_update())  # nobody writes objects until the commit
         for kind in KINDS:
             _reindex_kind(connection, kind)
         SqlFacts(connection).set(FACT, current)
