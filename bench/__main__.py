@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = {"join": "bench.join", "heartbeats": "bench.heartbeats", "issuance": "bench.issuance", "hubctl": "bench.hubctl"}
+COMMANDS = {name: f"bench.{name}" for name in ("join", "heartbeats", "issuance", "hubctl", "door")}
 
 
 class Figures(click.Group):

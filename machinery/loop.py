@@ -1,11 +1,13 @@
 """An event loop for servers of many small messages: it takes what comes thick and fast together.
 
 Waking up costs more than what a heartbeat asks for: a system call to wait, one to read, and a round of the loop, for each of
-thousands a second. So when wakes come more often than `BUSY` says, the loop pauses a few milliseconds between two of them, as
-network cards do with interrupts. A quiet loop never pauses, and nobody waits longer than `PAUSE`.
+thousands a second. So when gRPC wakes the loop more often than `BUSY` says, it is not looked at for a few milliseconds after
+each time, as network cards do with interrupts. A quiet loop looks at once, nobody waits longer than `PAUSE`, and nothing else
+waits at all: requests of the HTTPS door, timers and threads are served meanwhile.
 
 gRPC announces each finished operation with one byte on a socket and takes only one of them per wake, so pauses would pile
-bytes up. Its reader is recognised and given all but one of them at once; where it is not, the loop does not pause.
+bytes up. Its reader is recognised and given all but one of them at once; where it is not, or where the system has no epoll, the
+loop does not pause.
 """
 
 import asyncio
@@ -18,20 +20,23 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PAUSE = 0.005
+PAUSE = 0.010
 WINDOW = 0.1
-BUSY, CALM = 50, 12
-"""Wakes per window from which on pauses begin, and below which they end; with pauses there can be 20 at most."""
+BUSY, CALM = 50, 6
+"""Wakes per window from which on pauses begin, and below which they end; with pauses there can be 10 at most."""
 GRPC_READER = "_handle_events"
 MANY = 4096
+OUT_OF_SIGHT = 0
+"""No event: the file stays registered and wakes nobody."""
 
 
 class PausingSelector(selectors.DefaultSelector):
-    """Waits a moment before it looks, while it is busy and `pausing` is set."""
+    """Looks at the file that is `pace`d at most once per PAUSE while that is busy, at all others always."""
 
     def __init__(self) -> None:
         super().__init__()
-        self.pausing = False
+        self._paced: int | None = None
+        self._looking = True
         self._busy = False
         self._woken = 0
         self._window_ends = 0.0
@@ -39,22 +44,42 @@ class PausingSelector(selectors.DefaultSelector):
 
     @property
     def busy(self) -> bool:
-        return self._busy
+        return self._busy and time.monotonic() < self._window_ends + WINDOW
+
+    def pace(self, file: socket.socket) -> None:
+        """From now on. There is one such file per loop."""
+        if hasattr(selectors, "EpollSelector"):
+            self._paced, self._looking = file.fileno(), True
+
+    def unregister(self, fileobj: Any) -> selectors.SelectorKey:
+        key = super().unregister(fileobj)
+        if key.fd == self._paced:
+            self._paced = None
+        return key
 
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
-        if not self.pausing or (timeout is not None and timeout <= 0):
+        if self._paced is None:
             return super().select(timeout)
-        now = time.monotonic()
-        self._count(now)
-        left = self._last + PAUSE - now
-        if self._busy and left > 0:
-            time.sleep(left if timeout is None else min(left, timeout))
-            timeout = None if timeout is None else max(0.0, timeout - left)
+        left = self._last + PAUSE - time.monotonic() if self._busy else 0.0
+        if left > 0:
+            self._look(self._paced, yes=False)
+            found = super().select(left if timeout is None else min(left, timeout))
+            if found or (timeout is not None and timeout <= left):
+                return found
+            timeout = None if timeout is None else timeout - left
+        self._look(self._paced, yes=True)
         found = super().select(timeout)
-        self._last = time.monotonic()
+        if any(key.fd == self._paced for key, _ in found):
+            self._count(time.monotonic())
         return found
 
+    def _look(self, paced: int, *, yes: bool) -> None:
+        if yes is not self._looking:
+            self._looking = yes
+            self.modify(paced, selectors.EVENT_READ if yes else OUT_OF_SIGHT, self.get_key(paced).data)
+
     def _count(self, now: float) -> None:
+        self._last = now
         self._woken += 1
         if now >= self._window_ends:
             self._busy = now < self._window_ends + WINDOW and self._woken >= (CALM if self._busy else BUSY)
@@ -70,10 +95,12 @@ class PausingLoop(asyncio.SelectorEventLoop):
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         reader = callback.func if isinstance(callback, functools.partial) else callback
-        if isinstance(fd, socket.socket) and getattr(reader, "__name__", "") == GRPC_READER:
-            self._pausing.pausing = True
+        paced = isinstance(fd, socket.socket) and getattr(reader, "__name__", "") == GRPC_READER
+        if paced:
             callback = functools.partial(_read_but_one, fd, callback)
         super().add_reader(fd, callback, *args)
+        if paced:
+            self._pausing.pace(fd)
 
 
 def _read_but_one(announced: socket.socket, callback: Callable[..., Any], *args: Any) -> None:

@@ -6,7 +6,7 @@ visible in order.
 """
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -83,7 +83,7 @@ class SqlObjects(Objects):
     def _remaining(self, kind: Kind, query: Query, last: Key) -> int | None:
         if query.labels or query.fields:
             return None
-        return int(self._connection.execute(*queries.count(kind, replace(query, after=last))).scalar_one())
+        return int(self._connection.execute(*queries.count_after(kind, query.namespace, last)).scalar_one())
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
         read = self._connection.execute(*queries.many(kind, query, None)).all()

@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import BindParameter, ColumnElement, FromClause, Select, Table, and_, bindparam, exists, func, select, tuple_
 
-from hub.domain.change import Kind, Query
+from hub.domain.change import Key, Kind, Query
 from hub.store import schema
 from hub.store.statement import Statement
 from machinery.selectors import Operator, Requirement
@@ -23,6 +23,17 @@ ONE = Statement(
     select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
 )
 """With kind, namespace and name."""
+
+
+def _count(*terms: ColumnElement[bool]) -> Any:
+    return select(func.count()).select_from(objects).where(_OF_KIND, *terms)
+
+
+# Two ranges of the primary key: comparing pairs costs twice as much.
+_HERE = _count(objects.c.namespace == bindparam("of"), objects.c.name > bindparam("name"))
+_BEYOND = _count(objects.c.namespace > bindparam("of"))
+_FOLLOWING_HERE: Select[Any] = _HERE
+_FOLLOWING: Select[Any] = select(_HERE.scalar_subquery() + _BEYOND.scalar_subquery())
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,18 +60,15 @@ def many(kind: Kind, query: Query, limit: int | None) -> tuple[Select[Any], dict
     return (statement, values) if limit is None else (statement.limit(limit), values)
 
 
-def count(kind: Kind, query: Query) -> tuple[Select[Any], dict[str, Any]]:
-    return _count(_shape(query)), _values(kind, query)
+def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[Any], dict[str, Any]]:
+    """How many objects follow `last`, within `namespace` or (None) over all."""
+    values = {"kind": kind, "of": last.namespace, "name": last.name}
+    return (_FOLLOWING if namespace is None else _FOLLOWING_HERE), values
 
 
 @lru_cache(maxsize=256)
 def _many(shape: _Shape) -> Select[Any]:
     return select(*ROW).select_from(_source(shape)).where(_selected(shape)).order_by(objects.c.namespace, objects.c.name)
-
-
-@lru_cache(maxsize=64)
-def _count(shape: _Shape) -> Select[Any]:
-    return select(func.count()).select_from(_source(shape)).where(_selected(shape))
 
 
 def _shape(query: Query) -> _Shape:

@@ -62,30 +62,65 @@ def test_a_quiet_loop_answers_at_once() -> None:
     assert loop.run(scenario()) < 10 * PAUSE
 
 
-def test_many_timers_make_it_busy_and_calm_ends_that() -> None:
-    async def scenario() -> tuple[bool, bool]:
+async def made_busy(queue: Announcements) -> None:
+    running = asyncio.get_running_loop()
+    assert isinstance(running, PausingLoop)
+    async with asyncio.timeout(2):
+        while not running._pausing.busy:
+            queue.announce()
+            await asyncio.sleep(0.0005)
+
+
+def test_many_announcements_make_it_busy_and_calm_ends_that() -> None:
+    async def scenario() -> bool:
         running = asyncio.get_running_loop()
         assert isinstance(running, PausingLoop)
         queue = Announcements(running)
-        until = time.monotonic() + 0.5
-        while time.monotonic() < until and not running._pausing.busy:  # noqa: ASYNC110 - its turns are what makes it busy
-            await asyncio.sleep(0.0005)
-        was = running._pausing.busy
-        for _ in range(6):
+        await made_busy(queue)
+        for _ in range(3):
             await asyncio.sleep(0.12)
+            queue.announce()
+        await asyncio.sleep(0.02)
         queue.close(running)
-        return was, running._pausing.busy
+        return running._pausing._busy
 
     assert BUSY > 0
-    assert loop.run(scenario()) == (True, False)
+    assert loop.run(scenario()) is False
+
+
+def test_a_busy_loop_takes_announcements_together_and_serves_others_meanwhile() -> None:
+    async def scenario() -> tuple[int, float]:
+        running = asyncio.get_running_loop()
+        queue = Announcements(running)
+        theirs, ours = socket.socketpair()
+        waits: list[float] = []
+        running.add_reader(ours, lambda: waits.append(time.monotonic() - float(ours.recv(100))))
+        await made_busy(queue)
+        wakes, until = queue.wakes, running.time() + 10 * PAUSE
+        while running.time() < until:
+            queue.announce()
+            theirs.send(str(time.monotonic()).encode())
+            await asyncio.sleep(0.001)
+        wakes = queue.wakes - wakes
+        queue.close(running)
+        running.remove_reader(ours)
+        ours.close()
+        theirs.close()
+        return wakes, sorted(waits)[len(waits) // 2]
+
+    wakes, wait = loop.run(scenario())
+    assert wakes <= 12
+    assert wait < PAUSE / 5
 
 
 def test_without_grpc_a_loop_never_pauses() -> None:
     async def scenario() -> bool:
         running = asyncio.get_running_loop()
         assert isinstance(running, PausingLoop)
+        queue = Announcements(running)
         for _ in range(200):
             await asyncio.sleep(0.0005)
+        queue.close(running)
         return running._pausing.busy
 
     assert loop.run(scenario()) is False

@@ -1,0 +1,215 @@
+"""What the HTTPS door costs with many clusters: lists, selections, pages, memory, and a change seen by many watchers.
+
+    python -m bench door [--clusters 5000] [--watchers 1000] [--database postgresql://...]
+
+A real `hub serve` over a database that was filled before with ManagedClusters of 3.3 kB, and one client on one TLS connection
+that takes no gzip. Processor time is the hub's, user and system. Watchers have a connection each; a change is seen when its
+bytes are there, so that the time is the hub's and not that of a thousand clients in one process.
+"""
+
+import asyncio
+import json
+import selectors
+import socket
+import ssl
+import statistics
+import time
+from base64 import b64decode
+from http.client import HTTPSConnection
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+
+from bench.stage import CLUSTERS, Stage, cpu_seconds, memory_mib, staged
+from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.ports import Transaction
+from hub.store import SqlStore
+
+REGIONS = 60
+BYTES = 3_300
+AT_ONCE = 100
+
+
+@click.command()
+@click.option("--clusters", default=5_000, show_default=True)
+@click.option("--watchers", default=1_000, show_default=True)
+@click.option("--rounds", default=20, show_default=True)
+@click.option("--database", default="", help="An empty PostgreSQL database; without it SQLite.")
+def door(clusters: int, watchers: int, rounds: int, database: str) -> None:
+    """Lists, pages and watches over the HTTPS door."""
+    click.echo(json.dumps(asyncio.run(measure(clusters, watchers, rounds, database)), indent=2))
+
+
+def document(number: int) -> dict[str, Any]:
+    """A ManagedCluster as agents and operators make it, of about BYTES."""
+    name = f"cluster-{number:05}"
+    conditions = [
+        {
+            "type": kind,
+            "status": "True",
+            "reason": reason,
+            "message": f"{reason} as observed by the hub or told by the agent of {name}",
+            "lastTransitionTime": "2026-11-21T10:00:00Z",
+        }
+        for kind, reason in (
+            ("HubAcceptedManagedCluster", "HubClusterAdminAccepted"),
+            ("ManagedClusterJoined", "ManagedClusterJoined"),
+            ("ManagedClusterConditionAvailable", "ManagedClusterAvailable"),
+        )
+    ]
+    made = {
+        "apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster",
+        "metadata": {
+            "name": name,
+            "uid": f"00000000-0000-4000-8000-{number:012}",
+            "creationTimestamp": "2026-11-21T10:00:00Z",
+            "generation": 1,
+            "labels": {"region": f"region-{number % REGIONS:02}", "cloud": "bench", "vendor": "Kubernetes"},
+        },
+        "spec": {"hubAcceptsClient": True, "leaseDurationSeconds": 60},
+        "status": {
+            "conditions": conditions,
+            "capacity": {"cpu": "96", "memory": "395908Ki", "nodes": "12", "pods": "1320"},
+            "allocatable": {"cpu": "95", "memory": "393860Ki", "nodes": "12", "pods": "1320"},
+            "version": {"kubernetes": "v1.34.2"},
+            "clusterClaims": [],
+        },
+    }
+    claims: list[dict[str, str]] = made["status"]["clusterClaims"]  # type: ignore[index]
+    while len(json.dumps(made, separators=(",", ":"))) < BYTES - 80:
+        claims.append({"name": f"claim-{len(claims):02}.example.com", "value": f"the value of a claim of {name}"})
+    return made
+
+
+def _fill(tx: Transaction, numbers: range) -> None:
+    for number in numbers:
+        made = document(number)
+        if tx.objects.get(MANAGED_CLUSTERS, Key("", made["metadata"]["name"])) is None:
+            tx.objects.put(MANAGED_CLUSTERS, made, None, "bench")
+
+
+async def fill(url: str, clusters: int) -> None:
+    """Writes the clusters as the hub's own store would, in few transactions."""
+    store = SqlStore(url)
+    await store.open()
+    for first in range(0, clusters, AT_ONCE):
+        await store.run(_fill, range(first, min(first + AT_ONCE, clusters)))
+    await store.close()
+
+
+class Client:
+    """One connection with the administrator's certificate."""
+
+    def __init__(self, kubeconfig: Path, port: int) -> None:
+        user = yaml.safe_load(kubeconfig.read_text())["users"][0]["user"]
+        file = kubeconfig.parent / "bench.pem"
+        file.write_bytes(b64decode(user["client-certificate-data"]) + b64decode(user["client-key-data"]))
+        self.context = ssl.create_default_context()
+        self.context.check_hostname, self.context.verify_mode = False, ssl.CERT_NONE
+        self.context.load_cert_chain(file)
+        self.port = port
+        self._connection = HTTPSConnection("127.0.0.1", port, context=self.context, timeout=60)
+        self._connection.connect()
+
+    def get(self, path: str) -> bytes:
+        self._connection.request("GET", path, headers={"Accept": "application/json"})
+        answer = self._connection.getresponse()
+        body = answer.read()
+        if answer.status != 200:
+            raise RuntimeError(f"{path}: {answer.status} {body[:300]!r}")
+        return body
+
+    def label(self, cluster: str, value: str) -> None:
+        patch = json.dumps({"metadata": {"labels": {"bench": value}}})
+        headers = {"Content-Type": "application/merge-patch+json"}
+        self._connection.request("PATCH", f"{CLUSTERS}/{cluster}", patch, headers)
+        answer = self._connection.getresponse()
+        if answer.read() and answer.status != 200:
+            raise RuntimeError(f"patch: {answer.status}")
+
+    def watch(self, revision: str) -> ssl.SSLSocket:
+        """A watch whose headers have come; what follows can be read undecoded."""
+        opened = self.context.wrap_socket(socket.create_connection(("127.0.0.1", self.port)))
+        opened.sendall(f"GET {CLUSTERS}?watch=1&resourceVersion={revision} HTTP/1.1\r\nHost: bench\r\n\r\n".encode())
+        head = b""
+        while b"\r\n\r\n" not in head:
+            head += opened.recv(4096)
+        if b" 200 " not in head:
+            raise RuntimeError(f"watch: {head!r}")
+        opened.setblocking(False)  # noqa: FBT003 - the library's signature
+        return opened
+
+
+def repeated(hub: int, rounds: int, client: Client, path: str) -> dict[str, float]:
+    """Median wall time and mean processor time of the hub, in milliseconds."""
+    for _ in range(3):
+        client.get(path)
+    walls, cpu = [], cpu_seconds(hub)
+    for _ in range(rounds):
+        began = time.perf_counter()
+        size = len(client.get(path))
+        walls.append(time.perf_counter() - began)
+    spent = (cpu_seconds(hub) - cpu) / rounds
+    wall = statistics.median(walls)
+    return {
+        "wall_ms": round(wall * 1e3, 1),
+        "worst_ms": round(max(walls) * 1e3, 1),
+        "hub_cpu_ms": round(spent * 1e3, 1),
+        "kb": size // 1000,
+    }
+
+
+def fan_out(client: Client, watchers: int, changes: int) -> dict[str, float]:
+    """From before a PATCH is sent to its bytes at each watcher."""
+    revision = json.loads(client.get(f"{CLUSTERS}?limit=1"))["metadata"]["resourceVersion"]
+    streams = [client.watch(revision) for _ in range(watchers)]
+    ready = selectors.DefaultSelector()
+    for stream in streams:
+        ready.register(stream, selectors.EVENT_READ, stream)
+    took: list[float] = []
+    for change in range(changes):
+        waiting = set(streams)
+        began = time.perf_counter()
+        client.label("cluster-00000", f"v{time.time_ns()}-{change}")
+        while waiting:
+            for key, _ in ready.select(10):
+                stream = key.data
+                now = time.perf_counter()
+                socket.socket.recv(stream, 1 << 16)
+                if stream in waiting:
+                    waiting.discard(stream)
+                    took.append(now - began)
+        time.sleep(0.2)
+    for stream in streams:
+        stream.close()
+    took.sort()
+    return {
+        "p50_ms": round(took[len(took) // 2] * 1e3, 1),
+        "p99_ms": round(took[int(len(took) * 0.99)] * 1e3, 1),
+        "worst_ms": round(took[-1] * 1e3, 1),
+    }
+
+
+def ask(stage: Stage, hub: int, watchers: int, rounds: int) -> dict[str, Any]:
+    found: dict[str, Any] = {"hub_rss_mib_at_rest": round(memory_mib(hub)[1], 1)}
+    client = Client(stage.admin, stage.https_port)
+    found["page"] = repeated(hub, rounds * 5, client, f"{CLUSTERS}?limit=100")
+    found["selector"] = repeated(hub, rounds * 5, client, f"{CLUSTERS}?labelSelector=region%3Dregion-07")
+    found["list"] = repeated(hub, rounds, client, CLUSTERS)
+    time.sleep(1)
+    found["hub_rss_mib_after_lists"] = round(memory_mib(hub)[1], 1)
+    found["watch"] = fan_out(client, watchers, rounds)
+    return found
+
+
+async def measure(clusters: int, watchers: int, rounds: int, database: str) -> dict[str, Any]:
+    async with staged() as stage:
+        folder = stage.folder / "hub"
+        folder.mkdir(mode=0o700)
+        await fill(database or f"sqlite:///{folder / 'hub.db'}", clusters)
+        flags = [f"--database-url={database}"] if database else []
+        hub = await stage.start_hub(*flags)
+        return await asyncio.to_thread(ask, stage, hub.pid, watchers, rounds)
