@@ -4,8 +4,9 @@ import asyncio
 import gc
 import os
 import sys
+from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import datetime
+from datetime import datetime, timedelta
 from functools import partial
 
 import structlog
@@ -16,6 +17,7 @@ from hub.apiserver.door import build_door
 from hub.apiserver.listener import HttpsDoor
 from hub.domain.certificate import Lifetimes
 from hub.heartbeat import BeatBuffer, Hearing
+from hub.inspection import add_checks, add_sections, checks_of, keep_log
 from hub.installation import Addresses, entry, find_seal, keep_admin_kubeconfig, keep_authority, keep_seal, settle
 from hub.issuer import ServingNames
 from hub.ports import Transaction
@@ -29,13 +31,18 @@ from hub.services import heartbeats, namespaces
 from hub.settings import Settings
 from hub.store import SqlStore
 from machinery import logs, loop
-from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.draining import Draining
+from machinery.apiserver.filters import Filters
+from machinery.apiserver.loopback import Loopback, LoopbackClient
+from machinery.apiserver.notyet import not_yet
 from machinery.clock import Clock, SystemClock
 from machinery.directory import DataDirectory
 from machinery.errors import MusterError
-from machinery.lifecycle.health import READINESS, HealthChecks
-from machinery.lifecycle.process import StopSignals
+from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
+from machinery.lifecycle.hooks import HookError
+from machinery.lifecycle.process import LastResort, StopSignals
 from machinery.lifecycle.server import Server, StartError, StopTimes
+from machinery.lifecycle.starting import in_time
 from machinery.product import version
 from machinery.scheduler import Scheduler
 from machinery.tasks import GuardedTasks, TaskEndedError
@@ -44,12 +51,18 @@ from machinery.tls import Serving
 log = structlog.get_logger(__name__)
 
 STARTED, FAILED = 0, 1
+CLOSED_WITHIN = timedelta(seconds=10)
+"""For what was opened to be let go of, after the doors are closed."""
 COLLECT_AFTER = (20_000, 20, 50)
 PRIVATE = 0o077
 """The umask: what a hub writes, the database included, is its user's alone."""
 
 
-def main(settings: Settings) -> int:
+Extend = Callable[[Server, LoopbackClient], None]
+"""Lets more take part in the hub's life: hooks, checks, doors. The client is the hub's own, for its API."""
+
+
+def main(settings: Settings, extend: Extend | None = None) -> int:
     """Runs a hub until it is told to stop; the exit code. What keeps it from starting is said in one sentence."""
     os.umask(PRIVATE)
     logs.configure(settings.log_level, settings.log_format)
@@ -60,8 +73,8 @@ def main(settings: Settings) -> int:
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     try:
-        loop.run(run(settings))
-    except (StartError, MusterError, TaskEndedError) as error:
+        loop.run(run(settings, LastResort(), extend))
+    except (StartError, HookError, MusterError, TaskEndedError) as error:
         log.critical("hub failed", error=str(error))
         sys.stderr.write(f"hub: {error}\n")
         return FAILED
@@ -73,101 +86,148 @@ def main(settings: Settings) -> int:
     return STARTED
 
 
-async def run(settings: Settings) -> None:
-    """A whole hub, from its data directory to its doors. Raises StartError, MusterError, TaskEndedError."""
+async def run(settings: Settings, resort: LastResort, extend: Extend | None = None) -> None:
+    """A whole hub, from its data directory to its doors. Raises StartError, HookError, MusterError, TaskEndedError.
+
+    Whatever happens, everything that was opened is closed once, and `resort` ends a process that cannot do that in time.
+    """
+    async with AsyncExitStack() as stack:
+        stack.callback(log.info, "hub closed")
+        try:
+            await _serve(settings, stack, extend)
+        finally:
+            resort.arm(CLOSED_WITHIN)
+    log.info("hub stopped")
+
+
+async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | None) -> None:  # noqa: PLR0915 - the parts in one list
     clock: Clock = SystemClock()
     lifetimes = lifetimes_of(settings)
     addresses = Addresses.of(settings)
-    server = Server(clock, StopTimes(delay=settings.shutdown_delay))
-    async with AsyncExitStack() as stack:
-        # who may ask it to stop, from the first moment on
-        stop = stack.enter_context(StopSignals())
-        ending = Ending(stop.requested)
+    server = Server(clock, stop_times_of(settings), livez_grace=settings.livez_grace)
 
-        # all its files, and the proof that no other hub uses them
-        directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
-        # the only truth
-        seal, is_new = find_seal(directory, settings.secrets_key_file)
-        store = SqlStore(database_url(settings), seal)
-        stack.push_async_callback(store.close)
-        await store.open()
-        # who this hub is
-        hub_id = await store.run(settle)
-        # what it signs with
-        issuer = await keep_authority(directory, store, lifetimes, clock.now())
-        await keep_seal(directory, store, seal, is_new=is_new)
-        # where objects that belong to no cluster lie
-        await store.run(namespaces.ensure_standing)
-        # nobody is connected yet, and nobody is silent
-        started = await store.run(_begin)
+    # who may ask it to stop, from the first moment on
+    stop = stack.enter_context(StopSignals())
+    ending = Ending(stop.requested)
+    # who may ask what it does, from the first moment on, and also when it hangs
+    inspection = _inspected(settings, stack)
 
-        # what both doors show to who connects
-        names = ServingNames(addresses.dns_names, addresses.ip_addresses)
-        serving = Serving(issuer.serving(directory.path, names, lifetimes, clock.now()))
-        # the operator's way in
-        cluster = entry(hub_id, addresses, issuer.trust_bundle)
-        admin = await keep_admin_kubeconfig(directory, store, issuer, cluster, lifetimes=lifetimes, now=clock.now())
+    # all its files, and the proof that no other hub uses them
+    directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
+    # the only truth
+    seal, is_new = find_seal(directory, settings.secrets_key_file)
+    store = await _opened(SqlStore(database_url(settings), seal), settings, stack)
+    # who this hub is
+    hub_id = await store.run(settle)
+    # what it signs with
+    issuer = await keep_authority(directory, store, lifetimes, clock.now())
+    await keep_seal(directory, store, seal, is_new=is_new)
+    # where objects that belong to no cluster lie
+    await store.run(namespaces.ensure_standing)
+    # nobody is connected yet, and nobody is silent
+    started = await store.run(_begin)
 
-        # who connects, by certificate: one memory for both doors
-        peers = Peers(store, clock)
-        # beats on their way to the database
-        beats = BeatBuffer(store, clock, settings.flush_window)
-        # which silence is the agents', and which is ours
-        hearing = Hearing(clock, beats, started)
-        # the door for agents
-        agents = Parts(
-            hub=Hub(hub_id, version(), issuer.trust_bundle),
-            store=store,
-            clock=clock,
-            peers=peers,
-            beats=beats,
-            feed=StreamFeed(store),
-            sessions=Sessions(store),
-            gate=Gate(clock),
-            beat_interval=settings.beat_interval,
-            default_lease_duration=settings.default_lease_duration,
-        )
-        door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)
-        server.add_door(door)
+    # what both doors show to who connects
+    names = ServingNames(addresses.dns_names, addresses.ip_addresses)
+    serving = Serving(issuer.serving(directory.path, names, lifetimes, clock.now()))
+    # the operator's way in
+    cluster = entry(hub_id, addresses, issuer.trust_bundle)
+    admin = await keep_admin_kubeconfig(directory, store, issuer, cluster, lifetimes=lifetimes, now=clock.now())
 
-        # what the hub does by itself, in a group of its own that ends before the doors do
-        def renew() -> None:
-            serving.replace(issuer.serving(directory.path, names, lifetimes, clock.now()))
+    # who connects, by certificate: one memory for both doors
+    peers = Peers(store, clock)
+    # beats on their way to the database
+    beats = BeatBuffer(store, clock, settings.flush_window)
+    # which silence is the agents', and which is ours
+    hearing = Hearing(clock, beats, started)
+    # the door for agents
+    agents = Parts(
+        hub=Hub(hub_id, version(), issuer.trust_bundle),
+        store=store,
+        clock=clock,
+        peers=peers,
+        beats=beats,
+        feed=StreamFeed(store),
+        sessions=Sessions(store),
+        gate=Gate(clock),
+        beat_interval=settings.beat_interval,
+        default_lease_duration=settings.default_lease_duration,
+    )
+    door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)
+    server.add_door(door)
 
-        controllers = Controllers(store, issuer, settings, lifetimes, since=hearing.since, renew=renew)
-        working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
-        server.post_start.add("controllers", partial(controllers.start, working))
-        server.pre_shutdown.add("controllers", working.stop)
-        server.pre_shutdown.add("grpc-health", door.fall)  # the last one added is the first to run
-        # wakes what is done periodically
-        controllers.wake(await stack.enter_async_context(Scheduler()))
+    # what the hub does by itself, in a group of its own that ends before the doors do
+    def renew() -> None:
+        serving.replace(issuer.serving(directory.path, names, lifetimes, clock.now()))
 
-        # the door for operators and tools; last, because it answers for the health of all the others
-        server.health.add("database", store.check, endpoints=READINESS)
-        operators = build_door(
-            store,
-            issuer,
-            peers.identify,
-            HubAddress(hub_id, cluster.server, str(addresses.grpc)),
-            clock=clock,
-            lifetimes=lifetimes,
-            checks=checks_of(server.health),
-            revocations=peers.listen,
-        )
-        server.add_door(HttpsDoor(operators, settings.https_listen.host, settings.https_listen.port, serving.context))
+    controllers = Controllers(store, issuer, settings, lifetimes, since=hearing.since, renew=renew)
+    working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
+    server.post_start.add("controllers", partial(controllers.start, working))
+    server.pre_shutdown.add("controllers", working.stop)
+    # wakes what is done periodically
+    controllers.wake(await stack.enter_async_context(Scheduler()))
 
-        # what runs beside the doors for as long as they serve; one that falls ends the hub, in order
-        tasks = await stack.enter_async_context(GuardedTasks("hub", on_end=ending.failed))
-        tasks.start("revocations", peers.run())
-        tasks.start("heartbeats", beats.run())
-        tasks.start("hearing", hearing.run())
-        tasks.start("streams", agents.feed.run())
-        tasks.start("sessions", agents.sessions.run())
-        tasks.start("watches", operators.run())
+    # the hub as a client of its own API
+    loopback = Loopback.fresh(clock.now())
+    loopback.shown_by(serving.context)
+    itself = await stack.enter_async_context(LoopbackClient(loopback, settings.https_listen.host, settings.https_listen.port))
+    if extend is not None:
+        extend(server, itself)
 
-        log.info("hub is set up", hub=hub_id, data=str(directory.path), admin_kubeconfig=str(admin), server=cluster.server)
-        await server.prepare().run(ending.wait)
-    log.info("hub stopped")
+    # the door for operators and tools; last, because it answers for the health of all the others
+    log_progress = add_checks(server.health, store, loopback, clock)
+    installed = server.paths.expect("api groups")
+    draining = Draining()
+    operators = build_door(
+        store,
+        issuer,
+        peers.identify,
+        HubAddress(hub_id, cluster.server, str(addresses.grpc)),
+        clock=clock,
+        lifetimes=lifetimes,
+        checks=checks_of(server.health),
+        revocations=peers.listen,
+        filters=Filters(
+            paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),
+            gate=(draining.gate,),
+            in_flight=(draining.counted,),
+        ),
+        loopback=loopback,
+    )
+    installed()
+    server.add_door(HttpsDoor(operators, draining, settings.https_listen.host, settings.https_listen.port, serving.context))
+    add_sections(inspection, agents, operators, draining, controllers)
+    # what is buffered goes into the database before the doors close
+    server.flush.add("heartbeats", beats.flush)
+
+    # what runs beside the doors for as long as they serve; one that falls ends the hub, in order
+    tasks = await stack.enter_async_context(GuardedTasks("hub", on_end=ending.failed))
+    tasks.start("revocations", peers.run())
+    tasks.start("heartbeats", beats.run())
+    tasks.start("hearing", hearing.run())
+    tasks.start("streams", agents.feed.run())
+    tasks.start("sessions", agents.sessions.run())
+    tasks.start("watches", operators.run())
+    tasks.start("log", keep_log(log_progress))
+
+    log.info("hub is set up", hub=hub_id, data=str(directory.path), admin_kubeconfig=str(admin), server=cluster.server)
+    await server.prepare().run(ending.wait)
+
+
+def _inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
+    inspection = Inspection(asyncio.get_running_loop())
+    stack.enter_context(DebugSignal(inspection))
+    if settings.debug_socket is not None:
+        stack.enter_context(DebugSocket(settings.debug_socket, inspection))
+    return inspection
+
+
+async def _opened(store: SqlStore, settings: Settings, stack: AsyncExitStack) -> SqlStore:
+    stack.push_async_callback(store.close)
+    opening = "opening the database and bringing its schema up to date"
+    then = "is the database there and not overloaded? (--start-timeout)"
+    await in_time(opening, store.open(), settings.start_timeout, then=then)
+    return store
 
 
 class Ending:
@@ -202,16 +262,15 @@ def lifetimes_of(settings: Settings) -> Lifetimes:
     )
 
 
+def stop_times_of(settings: Settings) -> StopTimes:
+    return StopTimes(
+        delay=settings.shutdown_delay,
+        send_retry_after=settings.shutdown_send_retry_after,
+        streams=settings.shutdown_grace,
+    )
+
+
 def database_url(settings: Settings) -> str:
     if settings.database_url is not None:
         return settings.database_url.get_secret_value()
     return f"sqlite:///{settings.data_dir / 'hub.db'}"
-
-
-def checks_of(health: HealthChecks) -> list[HealthCheck]:
-    """The hub's health checks, as its HTTPS door answers for them."""
-    return [
-        HealthCheck(name, probe, tuple(endpoint.value for endpoint in endpoints))
-        for name, probe, endpoints in health.probes()
-        if name != "ping"
-    ]

@@ -1,7 +1,6 @@
 """The controllers of a hub, each with what feeds it: the change log, the timetable, and nothing else."""
 
-import asyncio
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -25,6 +24,7 @@ from hub.ports import Issuer, Store
 from hub.settings import Settings
 from machinery.controller import Controller
 from machinery.identity import ClusterName
+from machinery.lifecycle.starting import in_time
 from machinery.scheduler import Timetable
 from machinery.tasks import GuardedTasks
 
@@ -99,8 +99,20 @@ class Controllers:
         timetable.every(serving_certificate.PERIOD, renewal, name=self._serving.name, jitter=0.25)
 
     async def start(self, tasks: GuardedTasks) -> None:
-        """Returns when every object there is was looked at once. Raises TimeoutError when that cannot be done in time."""
-        everyone: Sequence[Controller[Any]] = (
+        """Returns when every object there is was looked at once. Raises StartError when that cannot be done in time."""
+        for controller in self._everyone:
+            tasks.start(controller.name, controller.run())
+        tasks.start("feed", self._feed.run())
+        then = "is the database overloaded?"
+        await in_time("the controllers' first look at every object", self._feed.synced.wait(), SYNCED_WITHIN, then=then)
+
+    def waiting(self) -> Mapping[str, int]:
+        """How many keys wait in each controller's queue."""
+        return {controller.name: len(controller.queue) for controller in self._everyone}
+
+    @property
+    def _everyone(self) -> Sequence[Controller[Any]]:
+        return (
             self._acceptance,
             self._approval,
             self._issuance,
@@ -110,11 +122,6 @@ class Controllers:
             self._compaction,
             self._serving,
         )
-        for controller in everyone:
-            tasks.start(controller.name, controller.run())
-        tasks.start("feed", self._feed.run())
-        async with asyncio.timeout(SYNCED_WITHIN.total_seconds()):
-            await self._feed.synced.wait()
 
 
 def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> Route:

@@ -76,7 +76,15 @@ def _positive(duration: timedelta) -> timedelta:
     return duration
 
 
+def _not_negative(duration: timedelta) -> timedelta:
+    if duration < timedelta():
+        raise ValueError("must not be negative")
+    return duration
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
+NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
+"""May be 0s: none."""
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 ListenAddress = Annotated[Address, BeforeValidator(_address)]
 
@@ -136,8 +144,27 @@ class Settings(BaseSettings):
     ca_lifetime: Duration = Field(timedelta(days=3650), description="Validity of the hub's CA.")
     watch_window: Duration = Field(timedelta(hours=1), description="A watch can resume from changes as old as this.")
     finished_requests: Duration = Field(timedelta(hours=1), description="Decided certificate requests are kept this long.")
-    shutdown_delay: Annotated[timedelta, BeforeValidator(_duration)] = Field(
+    start_timeout: Duration = Field(
+        timedelta(seconds=60), description="Opening the database and migrating its schema may take this long at a start."
+    )
+    livez_grace: NoDuration = Field(
+        timedelta(), description="For this long after a start /livez passes over what has not finished starting."
+    )
+    shutdown_delay: NoDuration = Field(
         timedelta(), description="After SIGTERM everything is served this long while /readyz already fails."
+    )
+    shutdown_send_retry_after: bool = Field(
+        True,  # noqa: FBT003 - a field's default
+        description="true: once the delay is over new requests are told to try again (429, UNAVAILABLE) until the others are "
+        "done; false: the listeners close at once.",
+    )
+    shutdown_grace: Duration = Field(
+        timedelta(seconds=10), description="Watches and agents' sessions are ended evenly within this time at a stop."
+    )
+    debug_socket: Path | None = Field(
+        None,
+        description="Unix socket that tells what the hub does right now (stacks, queues, sessions), to its user alone. "
+        "Without it: only SIGUSR1 tells, in the log.",
     )
     log_level: Literal["debug", "info", "warning", "error"] = Field("info", description="The least that is logged.")
     log_format: LogFormat = Field(LogFormat.JSON, description="json: a line per event for machines; console: for people.")

@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Iterable
 from dataclasses import dataclass, replace
+from datetime import timedelta
 
 from aiohttp import web
 
@@ -20,6 +21,7 @@ from hub.services import namespaces
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
+from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
 from machinery.clock import Clock
 from machinery.product import GROUP_SUFFIX, NAME, version
@@ -30,7 +32,7 @@ KUBERNETES = ("1", "36")
 
 @dataclass(frozen=True, slots=True)
 class Door:
-    """The parts of the door that `app` runs: `run` while it serves, `server.stop_watches` before it closes."""
+    """The parts of the door that `app` runs: `run` while it serves, `end_watches` before it closes."""
 
     server: ApiServer
     feed: ChangeFeed
@@ -45,8 +47,8 @@ class Door:
             tasks.create_task(self.feed.run(), name="watches")
             tasks.create_task(self.entrance.run(), name="entrance")
 
-    def stop_watches(self) -> None:
-        self.server.stop_watches()
+    async def end_watches(self, grace: timedelta) -> None:
+        await self.server.watches.drain(grace)
 
 
 def build_door(
@@ -62,8 +64,12 @@ def build_door(
     limits: Limits | None = None,
     revocations: Listen | None = None,
     filters: Filters | None = None,
+    loopback: Loopback | None = None,
 ) -> Door:
-    """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended."""
+    """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
+
+    `loopback`: the identity by which the hub's own hooks use this door.
+    """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
@@ -72,7 +78,7 @@ def build_door(
     server = ApiServer(
         groups_of(store, group_suffix, credentials, LeaseStorage(store, feed, objects, clock)),
         objects,
-        authenticator=entrance.authenticator,
+        authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,
         clock=clock,
         version=version_document(),

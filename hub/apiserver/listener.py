@@ -5,53 +5,78 @@ import ssl
 from datetime import timedelta
 from typing import Protocol
 
+import structlog
 from aiohttp import web
 
-from machinery.apiserver.serving import Listening, serve
+from machinery.apiserver.connections import Bounds
+from machinery.apiserver.draining import Draining
+from machinery.apiserver.serving import DEFAULT_BOUNDS, Listening, serve
 from machinery.lifecycle.listening import listening_failed
 from machinery.lifecycle.server import Door
 
+log = structlog.get_logger(__name__)
 
-class Serving(Protocol):
-    """What is served: a new application per call, whose watches can be ended."""
+
+class Served(Protocol):
+    """What is served: a new application per call, and its watches."""
 
     def application(self) -> web.Application: ...
 
-    def stop_watches(self) -> None: ...
+    async def end_watches(self, grace: timedelta) -> None: ...
 
 
 class HttpsDoor(Door):
-    """Once it refuses, its listener is closed: who connects then goes to another replica, or comes again."""
+    """While it refuses, who asks is told to try again; health and metrics are answered until it closes."""
 
-    def __init__(self, server: Serving, host: str, port: int, context: ssl.SSLContext) -> None:
-        self._server = server
+    name = "https"
+
+    def __init__(
+        self,
+        served: Served,
+        draining: Draining,
+        host: str,
+        port: int,
+        context: ssl.SSLContext,
+        *,
+        bounds: Bounds = DEFAULT_BOUNDS,
+    ) -> None:
+        """`draining`: whose filters stand in what is served."""
+        self._served = served
+        self._draining = draining
         self._host = host
         self._port = port
         self._context = context
+        self._bounds = bounds
         self._listening: Listening | None = None
-
-    @property
-    def name(self) -> str:
-        return "https"
 
     async def start(self) -> None:
         """Raises StartError: the address is taken, or not this machine's."""
         try:
             self._listening = await serve(
-                self._server.application(), self._host, self._port, self._context, shutdown_timeout=timedelta(seconds=2)
+                self._served.application(), self._host, self._port, self._context, bounds=self._bounds
             )
         except OSError as error:
             raise listening_failed("https_listen", self._host, self._port, error) from error
+        log.info("HTTPS door open", address=_shown(self._host, self._port))
+
+    async def tell_ready(self, *, ready: bool) -> None:
+        """Whoever asks this door asks /readyz, which looks for itself."""
 
     async def refuse(self) -> None:
+        self._draining.refuse()
+
+    async def stop_listening(self) -> None:
         if self._listening is not None:
             await self._listening.stop_listening()
+            self._listening.connections.leave()
 
-    async def drain(self) -> None:
-        self._server.stop_watches()
-        await asyncio.sleep(0)
+    async def drain(self, grace: timedelta) -> None:
+        await asyncio.gather(self._draining.drained(), self._served.end_watches(grace))
 
-    async def close(self) -> None:
-        """Requests in flight have two seconds to finish."""
+    async def close(self, grace: timedelta) -> None:
         if self._listening is not None:
-            await self._listening.close()
+            await self._listening.close(grace)
+
+
+def _shown(host: str, port: int) -> str:
+    return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

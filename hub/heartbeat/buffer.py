@@ -68,6 +68,10 @@ class BeatBuffer:
         """Whether beats can be stored now: False from the first failure until they were stored again."""
         return not self._failing
 
+    def __len__(self) -> int:
+        """Beats that are not stored yet."""
+        return len(self._held)
+
     def hold(
         self, cluster: ClusterName, sequence: int, sink: Sink, *, available: bool | None, ends_silence: bool = False
     ) -> None:

@@ -24,6 +24,7 @@ class Connecting:
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._waiting: set[asyncio.Timeout] = set()
         parts.peers.listen(self._revoked)
 
     def service(self) -> grpc.GenericRpcHandler:
@@ -41,18 +42,32 @@ class Connecting:
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
             await abort(context, error)
 
+    def stop_waiting(self) -> None:
+        """Streams that have said nothing yet end now, with UNAVAILABLE; the gate must be closed."""
+        for waiting in tuple(self._waiting):
+            if not waiting.expired():
+                waiting.reschedule(asyncio.get_running_loop().time())
+
     async def _hello(self, context: Context) -> wire.Hello:
         try:
-            async with asyncio.timeout(HELLO_WITHIN.total_seconds()):
-                raw = await context.read()
+            raw = await self._first(context)
             message = wire.AgentMessage.FromString(raw) if isinstance(raw, bytes) else wire.AgentMessage()
         except TimeoutError:
+            self._parts.gate.check()
             raise DeadlineError("no Hello came") from None
         except DecodeError:
             raise BadRequestError("the first message cannot be decoded") from None
         if message.WhichOneof("message") != "hello":
             raise BadRequestError("the first message of a session must be Hello")
         return message.hello
+
+    async def _first(self, context: Context) -> object:
+        async with asyncio.timeout(HELLO_WITHIN.total_seconds()) as waiting:
+            self._waiting.add(waiting)
+            try:
+                return await context.read()
+            finally:
+                self._waiting.discard(waiting)
 
     def _revoked(self, serial: SerialNumber | None) -> None:
         for session in self._parts.sessions.all():

@@ -17,14 +17,15 @@ from hub.rpc.registration import Registration
 from machinery.errors import UnavailableError
 from machinery.lifecycle.listening import bind_error, listening_failed
 from machinery.lifecycle.server import Door
+from machinery.pacing import drain_rate, paced
 from machinery.tls import Material, Serving
 from machinery.wire.registration.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
 
 MAX_MESSAGE = 1024 * 1024
-GRACE = timedelta(seconds=1)
-DRAINED_WITHIN = timedelta(seconds=5)
-MIN_DRAIN_RATE = 200
-"""Sessions ended per second, at least: the other replicas, or this one after its restart, must take them all."""
+TO_LEAVE = timedelta(seconds=1)
+"""How long an agent that was told to leave may go on in its session, while it opens one elsewhere."""
+STILL_WITHIN = timedelta(seconds=1.5)
+LONGEST_CALL = timedelta(seconds=60)
 
 OPTIONS = (
     # On by default: a second hub on this port would bind in silence and steal half of the agents.
@@ -57,6 +58,7 @@ class RpcDoor(Door):
         self._connecting = Connecting(parts)
         self._health = Health()
         self._server: aio.Server | None = None
+        self._stopping: asyncio.Task[None] | None = None
 
     @property
     def port(self) -> int:
@@ -77,39 +79,51 @@ class RpcDoor(Door):
             ) from error
         await server.start()
         self._server = server
-        await self._health.set_serving(serving=True)
         log.info("gRPC door open", address=f"{self._host}:{self._port}")
 
-    async def fall(self) -> None:
-        """Says NOT_SERVING to who asks for its health, and serves on: who balances load shall notice in time."""
-        await self._health.set_serving(serving=False)
+    async def tell_ready(self, *, ready: bool) -> None:
+        await self._health.set_serving(serving=ready)
 
     async def refuse(self) -> None:
+        """New calls are UNAVAILABLE, with the time to try again; who watches the health is told and let go."""
         self._parts.gate.close()
+        self._connecting.stop_waiting()
         await self._health.stop()
-        for session in self._parts.sessions.all():
-            session.drain(timedelta())
 
-    async def drain(self) -> None:
-        """Ends sessions at a bounded rate, lets calls finish, and waits until nothing new comes."""
-        self._registration.stop_following()
-        sessions = self._parts.sessions.all()
-        rate = max(MIN_DRAIN_RATE, len(sessions) / DRAINED_WITHIN.total_seconds())
-        for count, session in enumerate(sessions, 1):
-            session.end(UnavailableError("this hub is shutting down", retry_after=timedelta(seconds=1)))
-            if count % (MIN_DRAIN_RATE // 10) == 0:
-                await asyncio.sleep(MIN_DRAIN_RATE / 10 / rate)
+    async def stop_listening(self) -> None:
+        """The server would answer CANCELLED to what it has received and not begun, so that is answered first."""
+        await self.refuse()
+        if self._server is not None and self._stopping is None:
+            await self._parts.gate.still(STILL_WITHIN)
+            self._stopping = asyncio.create_task(self._server.stop(LONGEST_CALL.total_seconds()), name="grpc stop")
+            await asyncio.sleep(0)
+
+    async def drain(self, grace: timedelta) -> None:
+        """Ends sessions and other streams at a bounded rate, lets calls finish, and waits until nothing new comes."""
+        sessions, following = self._parts.sessions.all(), self._registration.following()
+        rate = drain_rate(len(sessions) + len(following), grace - TO_LEAVE)
+        log.info("sessions are ended", count=len(sessions), within_seconds=grace.total_seconds())
+        loop = asyncio.get_running_loop()
+        async for session in paced(sessions, rate):
+            session.drain(TO_LEAVE / 2)
+            loop.call_later(TO_LEAVE.total_seconds(), session.end, _leaving())
+        async for end in paced(following, rate):
+            end()
         await self._parts.gate.quiet()
         await self._parts.sessions.write()
 
-    async def close(self) -> None:
+    async def close(self, grace: timedelta) -> None:
         if self._server is not None:
-            self._parts.gate.close()
+            await self.refuse()
             for session in self._parts.sessions.all():
-                session.end(UnavailableError("this hub is shutting down"))
-            await self._server.stop(GRACE.total_seconds())
+                session.end(_leaving())
+            for end in self._registration.following():
+                end()
+            await self._server.stop(grace.total_seconds())
             # The server forgets handlers that were aborted; what they still write needs the store open.
             await self._parts.gate.quiet()
+            if self._stopping is not None:
+                await self._stopping
             self._server = None
 
     def _credentials(self) -> grpc.ServerCredentials:
@@ -127,6 +141,10 @@ class RpcDoor(Door):
 
         fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", newest)  # None, "as before", is unknown to the stubs
         return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
+
+
+def _leaving() -> UnavailableError:
+    return UnavailableError("this hub is shutting down", retry_after=timedelta(seconds=1))
 
 
 def _configuration(material: Material) -> grpc.ServerCertificateConfiguration:

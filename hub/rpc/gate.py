@@ -22,7 +22,7 @@ class Gate:
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._in_flight = 0
-        self._last = clock.monotonic()
+        self._last = self._last_arrival = clock.monotonic()
         self._closed = False
 
     @property
@@ -36,9 +36,8 @@ class Gate:
     @contextmanager
     def entered(self) -> Iterator[None]:
         """A block around one call. Raises UnavailableError when the gate is closed."""
-        self._last = self._clock.monotonic()
-        if self._closed:
-            raise UnavailableError("this hub is shutting down: try again", retry_after=RETRY)
+        self._last = self._last_arrival = self._clock.monotonic()
+        self.check()
         self._in_flight += 1
         try:
             yield
@@ -46,9 +45,22 @@ class Gate:
             self._in_flight -= 1
             self._last = self._clock.monotonic()
 
+    def check(self) -> None:
+        """Raises UnavailableError when the gate is closed."""
+        if self._closed:
+            raise UnavailableError("this hub is shutting down: try again", retry_after=RETRY)
+
     def close(self) -> None:
-        self._closed = True
-        self._last = self._clock.monotonic()
+        """Idempotent."""
+        if not self._closed:
+            self._closed = True
+            self._last = self._last_arrival = self._clock.monotonic()
+
+    async def still(self, within: timedelta) -> None:
+        """Returns when nothing has come for a moment, or when `within` is over; what is in flight may go on."""
+        end = self._clock.monotonic() + within.total_seconds()
+        while (rest := min(self._last_arrival + QUIET.total_seconds(), end) - self._clock.monotonic()) > 0:  # noqa: ASYNC110 - time is the condition
+            await asyncio.sleep(rest)
 
     async def quiet(self) -> None:
         """Returns when nothing is in flight and nothing has come or gone for a moment."""

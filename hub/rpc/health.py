@@ -12,7 +12,7 @@ SERVICES = ("", "muster.registration.v1.Registration", "muster.session.v1.Sessio
 
 
 class Health(HealthServicer):
-    """Not serving until told so."""
+    """Not serving until told so, and never again once stopped."""
 
     def __init__(self) -> None:
         self._serving = False
@@ -21,7 +21,7 @@ class Health(HealthServicer):
 
     async def set_serving(self, *, serving: bool) -> None:
         async with self._changed:
-            self._serving = serving
+            self._serving = serving and not self._stopped
             self._changed.notify_all()
 
     async def stop(self) -> None:

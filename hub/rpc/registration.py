@@ -1,7 +1,7 @@
 """The Registration service: how a cluster becomes known and gets its certificates."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, timedelta
 from typing import Any, TypeVar
@@ -43,10 +43,9 @@ class Registration(RegistrationServicer):
         self._parts = parts
         self._following: set[asyncio.Event] = set()
 
-    def stop_following(self) -> None:
-        """Streams that wait end now, with UNAVAILABLE; the gate must be closed."""
-        for wake in self._following:
-            wake.set()
+    def following(self) -> Sequence[Callable[[], None]]:
+        """What ends each stream that waits, with UNAVAILABLE, once the gate is closed."""
+        return [wake.set for wake in self._following]
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
         return await self._answered(context, self._get_hub, request)

@@ -136,6 +136,7 @@ class Session(Sink):
         self._spacing = spacing(view.lease_duration)
         interval = min(self._parts.beat_interval, view.lease_duration)
         if hello is not None:
+            self._parts.gate.check()  # a drain that has begun would not know of this session
             self._parts.check_uid(view, hello.cluster_uid)
             self._parts.sessions.add(self)
             self._send(self._welcome(interval))

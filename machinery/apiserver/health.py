@@ -4,7 +4,8 @@ Root answers hide why a check failed (the log has it); the path of one check tel
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+import json
+from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -22,11 +23,15 @@ async def _ping() -> None:
 
 @dataclass(frozen=True, slots=True)
 class HealthCheck:
-    """`probe` raises when the part is not well. It belongs to the endpoints named."""
+    """`probe` raises when the part is not well. It belongs to the endpoints named.
+
+    Who excludes a `group` excludes all checks in it. A name may come twice, with other endpoints.
+    """
 
     name: str
     probe: Callable[[], Awaitable[None]]
     endpoints: tuple[str, ...] = ENDPOINTS
+    group: str = ""
 
 
 PING = HealthCheck("ping", _ping)
@@ -36,12 +41,14 @@ PING = HealthCheck("ping", _ping)
 class _Outcome:
     name: str
     failure: str | None = None
-    excluded: bool = False
+    excluded_by: str = ""
 
     @property
     def line(self) -> str:
-        if self.excluded:
+        if self.excluded_by == self.name:
             return f"[+]{self.name} excluded: ok"
+        if self.excluded_by:
+            return f"[+]{self.name} excluded with {self.excluded_by}: ok"
         return f"[+]{self.name} ok" if self.failure is None else f"[-]{self.name} failed: reason withheld"
 
 
@@ -66,25 +73,28 @@ class HealthEndpoints:
     """Answers the three endpoints over a sealed list of checks; `ping` is always first."""
 
     def __init__(self, checks: Iterable[HealthCheck] = ()) -> None:
-        named = {check.name: check for check in (PING, *checks)}
-        self._checks: dict[str, Sequence[HealthCheck]] = {
-            endpoint: [check for check in named.values() if endpoint in check.endpoints] for endpoint in ENDPOINTS
+        everything = (PING, *checks)
+        self._checks: dict[str, Mapping[str, HealthCheck]] = {
+            endpoint: {check.name: check for check in everything if endpoint in check.endpoints} for endpoint in ENDPOINTS
         }
+
+    def paths(self) -> Iterator[str]:
+        """Every path that is answered here."""
+        for endpoint, checks in self._checks.items():
+            yield f"/{endpoint}"
+            yield from (f"/{endpoint}/{name}" for name in checks)
 
     async def answer(self, request: web.Request, endpoint: str, check: str) -> web.Response:
         """The answer for `/<endpoint>` (empty `check`) or `/<endpoint>/<check>`."""
         if check:
             return await self._one(endpoint, check)
-        exclude = dict.fromkeys(request.query.getall("exclude", []))
-        outcomes = [
-            _Outcome(probe.name, excluded=True) if probe.name in exclude else await _outcome(probe, endpoint)
-            for probe in self._checks[endpoint]
-        ]
-        known = {outcome.name for outcome in outcomes}
-        unknown = ",".join(f'"{name}"' for name in exclude if name not in known)
+        exclude = set(request.query.getall("exclude", []))
+        outcomes = [await _outcome_unless(check, endpoint, exclude) for check in self._checks[endpoint].values()]
+        unknown = exclude - {outcome.excluded_by for outcome in outcomes}
         lines = [outcome.line for outcome in outcomes]
         if unknown:
-            lines.append(f"warn: some health checks cannot be excluded: no matches for {unknown}")
+            names = ",".join(json.dumps(name, ensure_ascii=False) for name in sorted(unknown))
+            lines.append(f"warn: some health checks cannot be excluded: no matches for {names}")
         if any(outcome.failure is not None for outcome in outcomes):
             return _plain("\n".join([*lines, f"{endpoint} check failed", ""]), 500)
         if "verbose" in request.query:
@@ -92,10 +102,18 @@ class HealthEndpoints:
         return _plain("ok")
 
     async def _one(self, endpoint: str, name: str) -> web.Response:
-        check = next((check for check in self._checks[endpoint] if check.name == name), None)
+        check = self._checks[endpoint].get(name)
         if check is None:
             return _plain(NOT_FOUND, 404)
         outcome = await _outcome(check, endpoint)
         if outcome.failure is not None:
             return _plain(f"internal server error: {outcome.failure}\n", 500)
         return web.Response(text="ok", content_type="text/plain", charset="utf-8")
+
+
+async def _outcome_unless(check: HealthCheck, endpoint: str, exclude: Collection[str]) -> _Outcome:
+    """What comes of a check, unless its name or its group is excluded."""
+    for name in (check.name, check.group):
+        if name in exclude:
+            return _Outcome(check.name, excluded_by=name)
+    return await _outcome(check, endpoint)

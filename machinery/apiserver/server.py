@@ -112,10 +112,6 @@ class ApiServer:
         app.on_response_prepare.append(_common_headers)
         return app
 
-    def stop_watches(self) -> None:
-        """Ends every open watch now, and later ones at once: for the drain before the clean-up."""
-        self._watches.stop()
-
     async def _stop(self, _app: web.Application) -> None:
         self._watches.stop()
 

@@ -1,21 +1,28 @@
 """A listening server whose listener stops apart from its clean-up, so that a drain can stand between the two."""
 
+import asyncio
 import ssl
 from datetime import timedelta
 
 from aiohttp import web
 
-LINE_LIMIT = 64 * 1024
-"""Of the request line, which may hold long selectors, and of each header."""
+from machinery.apiserver.connections import Bounds, Connections
+
+LINE_LIMIT = 1024 * 1024
+"""Of the request line, which may hold long selectors, and of each header; all together are bounded by `Bounds`."""
+TCP_BACKLOG = 1024
+DEFAULT_BOUNDS = Bounds()
 
 
 class Listening:
     """A server that listens. `stop_listening`, then `close`; both may be called twice."""
 
-    def __init__(self, runner: web.AppRunner, site: web.TCPSite) -> None:
+    def __init__(self, runner: web.AppRunner, server: asyncio.Server, connections: Connections, grace: timedelta) -> None:
         self._runner = runner
-        self._site: web.TCPSite | None = site
-        self._port = int(runner.addresses[0][1])
+        self._server = server
+        self._grace = grace
+        self._port = int(server.sockets[0].getsockname()[1])
+        self.connections = connections
 
     @property
     def port(self) -> int:
@@ -24,13 +31,15 @@ class Listening:
 
     async def stop_listening(self) -> None:
         """Takes no further connection; those open go on."""
-        if self._site is not None:
-            site, self._site = self._site, None
-            await site.stop()
+        self._server.close()
 
-    async def close(self) -> None:
-        """Ends watches, lets other requests finish within the shutdown time-out, closes every connection."""
+    async def close(self, grace: timedelta | None = None) -> None:
+        """Ends watches, lets other requests finish within `grace` (by default that of `serve`), closes every connection."""
         await self.stop_listening()
+        await self._runner.shutdown()
+        self.connections.leave()
+        await self.connections.gone(self._grace if grace is None else grace)
+        self.connections.abort()
         await self._runner.cleanup()
 
 
@@ -41,23 +50,34 @@ async def serve(
     ssl_context: ssl.SSLContext | None = None,
     *,
     shutdown_timeout: timedelta = timedelta(seconds=10),
+    bounds: Bounds = DEFAULT_BOUNDS,
 ) -> Listening:
     """Listens on `host`:`port` (0: any free port). Raises OSError when the port is in use: two servers never share one."""
     runner = web.AppRunner(
         app,
         handle_signals=False,
         access_log=None,
-        shutdown_timeout=shutdown_timeout.total_seconds(),
-        keepalive_timeout=90,
+        shutdown_timeout=1,
+        keepalive_timeout=bounds.idle.total_seconds(),
         max_line_size=LINE_LIMIT,
         max_field_size=LINE_LIMIT,
         handler_cancellation=True,  # an idle watch of a client that went away would stay to its time-out
     )
     await runner.setup()
-    site = web.TCPSite(runner, host, port, ssl_context=ssl_context, reuse_port=False)
+    protocols = runner.server
+    assert protocols is not None  # noqa: S101 - `setup` has made it
+    connections = Connections(bounds)
     try:
-        await site.start()
+        server = await asyncio.get_running_loop().create_server(
+            connections.guarded(protocols),
+            host,
+            port,
+            ssl=ssl_context,
+            backlog=TCP_BACKLOG,
+            reuse_port=False,
+            ssl_handshake_timeout=bounds.handshake.total_seconds() if ssl_context else None,
+        )
     except BaseException:
         await runner.cleanup()
         raise
-    return Listening(runner, site)
+    return Listening(runner, server, connections, shutdown_timeout)

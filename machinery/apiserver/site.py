@@ -15,11 +15,16 @@ from machinery.clock import Clock
 from machinery.errors import MethodNotAllowedError
 from machinery.product import TITLE
 
+NO_SUCH_PATH = web.ResponseKey("no_such_path", bool)
+"""On a response: nothing answers this path, which is another thing than an object that is not there."""
+
 
 def no_such_page() -> web.Response:
     """What an unknown path answers."""
     headers = {"X-Content-Type-Options": "nosniff"}
-    return web.Response(text=NOT_FOUND, status=404, content_type="text/plain", charset="utf-8", headers=headers)
+    response = web.Response(text=NOT_FOUND, status=404, content_type="text/plain", charset="utf-8", headers=headers)
+    response[NO_SUCH_PATH] = True
+    return response
 
 
 class Site:
@@ -83,7 +88,7 @@ class Site:
 
     def _paths(self) -> Iterable[str]:
         yield from self._discovery.paths()
-        yield from (f"/{endpoint}" for endpoint in ENDPOINTS)
+        yield from self._health.paths()
         yield from (*self._openapi.paths(), "/version")
 
     async def _aggregated(self, request: web.Request, version: str, *, core: bool) -> web.Response:

@@ -1,7 +1,8 @@
 """watch: a response without end, one JSON line per event, spliced from stored bytes.
 
-It ends at its time-out, when the client goes, when the storage says that the watcher is too slow, and at once when the server
-stops. The end of time is one `asyncio.timeout` per watch; stopping moves it to now.
+It ends at its time-out, when the client goes, when the storage says that the watcher is too slow, and when the server stops:
+then at a bounded rate, because each comes back at once somewhere else. The end of time is one `asyncio.timeout` per watch;
+ending moves it to now.
 """
 
 import asyncio
@@ -22,9 +23,13 @@ from machinery.apiserver.reads import Call, fresh
 from machinery.apiserver.refusals import InternalError, status_document
 from machinery.apiserver.storage import Event, EventType, Stored
 from machinery.apiserver.tables import TableWriter, partial
-from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError
+from machinery.errors import DeadlineError, ExpiredError, MusterError, NotAcceptableError, UnavailableError
+from machinery.pacing import drain_rate, paced
 
 INITIAL_END = "k8s.io/initial-events-end"
+PACED_SHARE = 0.8
+"""Of the time for a drain; the rest is for the last of them to write what they have."""
+RETRY = timedelta(seconds=1)
 
 log = structlog.get_logger(__name__)
 
@@ -44,26 +49,43 @@ class Watches:
         return len(self._ends)
 
     def stop(self) -> None:
-        """Ends all watches; those that come later end at once."""
+        """Ends all watches at once; those that come later are told to try again."""
         self._stopped = True
-        now = asyncio.get_running_loop().time()
-        for end in self._ends:
-            end.reschedule(now)
+        for end in tuple(self._ends):
+            self._end_now(end)
+
+    async def drain(self, grace: timedelta) -> None:
+        """Ends all watches within `grace`, at the least rate that does it; returns when the last is over."""
+        self._stopped = True
+        log.info("watches are ended", count=len(self._ends), within_seconds=grace.total_seconds())
+        try:
+            async with asyncio.timeout(grace.total_seconds()):
+                async for end in paced(tuple(self._ends), drain_rate(len(self._ends), grace * PACED_SHARE)):
+                    self._end_now(end)
+                await self._idle.wait()
+        except TimeoutError:
+            log.warning("watches did not end in time", count=len(self._ends))
 
     async def ended(self) -> None:
         """Returns when no watch is open."""
         await self._idle.wait()
 
+    def _end_now(self, end: asyncio.Timeout) -> None:
+        if end in self._ends and not end.expired():
+            end.reschedule(asyncio.get_running_loop().time())
+
     async def answer(self, call: Call, headers: dict[str, str]) -> web.StreamResponse:
         """Serves one watch to its end. Errors after the first byte are told as an ERROR event."""
         if call.form.media != JSON:
             raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
+        if self._stopped:
+            raise UnavailableError("the server is shutting down", retry_after=RETRY)
         options = watch_options(call.resource, call.namespace, call.attributes.name, call.request.query)
         response = web.StreamResponse(headers={"Content-Type": JSON, **headers})
         lines = _Lines(call, options, self._bookmark)
         seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
         try:
-            async with asyncio.timeout(0 if self._stopped else seconds) as end:
+            async with asyncio.timeout(seconds) as end:
                 self._ends.add(end)
                 self._idle.clear()
                 await _serve(call.request, response, lines)

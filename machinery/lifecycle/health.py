@@ -1,11 +1,11 @@
 """Named health checks behind /livez, /readyz and /healthz. How an answer looks is the door's business.
 
-A check is an async callable without arguments that raises when it fails. Checks run in the order of their registration. An
-endpoint is sealed when it is first served: a check that comes later would go unseen by who asked before.
+A check is an async callable without arguments that raises when it fails. Checks run in the order of their registration. The
+registry is sealed before it is first served: a check that came later would go unseen by who asked before.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Collection
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
@@ -28,32 +28,17 @@ class Endpoint(StrEnum):
 
 ALL = frozenset(Endpoint)
 READINESS = frozenset({Endpoint.READYZ})
+LIVENESS = frozenset({Endpoint.HEALTHZ, Endpoint.LIVEZ})
 
 
 @dataclass(frozen=True, slots=True)
-class Outcome:
-    """What came of one check. `reason` is for logs and for the check's own path; root answers withhold it."""
+class Probe:
+    """One check as a door serves it: bounded in time. A `group` can be excluded as a whole."""
 
     name: str
-    reason: str | None = None
-    excluded: bool = False
-
-    @property
-    def passed(self) -> bool:
-        return self.reason is None
-
-
-@dataclass(frozen=True, slots=True)
-class Verdict:
-    """What came of an endpoint's checks; `unknown_exclusions` named no check and do not fail it."""
-
-    endpoint: Endpoint
-    outcomes: tuple[Outcome, ...]
-    unknown_exclusions: tuple[str, ...] = ()
-
-    @property
-    def passed(self) -> bool:
-        return all(outcome.passed for outcome in self.outcomes)
+    ask: Check
+    endpoints: frozenset[Endpoint]
+    group: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,16 +46,24 @@ class _Registered:
     name: str
     check: Check
     endpoints: frozenset[Endpoint]
+    group: str
     timeout: timedelta
+    lenient_until: float | None
+    """On livez it passes up to this moment of monotonic time, and at it."""
 
 
 class HealthChecks:
-    """The registry. `ping` is always there and always passes."""
+    """The registry. `ping` is always there and always passes.
 
-    def __init__(self, *, first_ready: Callable[[], None] = lambda: None) -> None:
+    `livez_grace`: how long after its registration a check of the boot sequence counts as passed on livez, and there alone.
+    """
+
+    def __init__(self, clock: Clock, *, livez_grace: timedelta = timedelta()) -> None:
+        self._clock = clock
+        self._grace = livez_grace
         self._checks: dict[str, _Registered] = {}
-        self._sealed: set[Endpoint] = set()
-        self._first_ready = first_ready
+        self._sealed = False
+        self._told: dict[Endpoint, dict[str, str]] = {}
         self.add("ping", _ping)
 
     def add(
@@ -79,53 +72,58 @@ class HealthChecks:
         check: Check,
         *,
         endpoints: frozenset[Endpoint] = ALL,
+        group: str = "",
+        boots: bool = False,
         timeout: timedelta = timedelta(seconds=2),
     ) -> None:
-        """Raises ValueError when the name is taken, RuntimeError when one of the endpoints is sealed."""
+        """`boots`: part of the boot sequence. Raises ValueError when the name is taken, RuntimeError once sealed."""
         if name in self._checks:
             raise ValueError(f'a health check named "{name}" is registered already')
-        if late := self._sealed & endpoints:
-            raise RuntimeError(f'health check "{name}" comes too late for {", ".join(sorted(late))}')
-        self._checks[name] = _Registered(name, check, endpoints, timeout)
+        if self._sealed:
+            raise RuntimeError(f'health check "{name}" comes too late: {", ".join(sorted(endpoints))} are served already')
+        lenient = self._clock.monotonic() + self._grace.total_seconds() if boots and self._grace else None
+        self._checks[name] = _Registered(name, check, endpoints, group, timeout, lenient)
 
     def seal(self) -> None:
         """No check may be added from now on."""
-        self._sealed.update(Endpoint)
+        self._sealed = True
 
-    def probes(self) -> tuple[tuple[str, Check, frozenset[Endpoint]], ...]:
-        """Every check with its name and endpoints, bounded in time: for a door that answers in its own way."""
-        return tuple((entry.name, partial(self._probe, entry), entry.endpoints) for entry in self._checks.values())
+    def probes(self) -> tuple[Probe, ...]:
+        """Every check, in order. One that livez is lenient with comes twice, for livez and for the others."""
+        return tuple(probe for entry in self._checks.values() for probe in self._of(entry))
 
-    def names(self, endpoint: Endpoint) -> tuple[str, ...]:
-        return tuple(entry.name for entry in self._checks.values() if endpoint in entry.endpoints)
+    def _of(self, entry: _Registered) -> tuple[Probe, ...]:
+        strict = partial(self._ask, entry)
+        if entry.lenient_until is None or Endpoint.LIVEZ not in entry.endpoints:
+            return (Probe(entry.name, strict, entry.endpoints, entry.group),)
+        lenient = partial(self._ask_leniently, entry, entry.lenient_until)
+        return (
+            Probe(entry.name, strict, entry.endpoints - {Endpoint.LIVEZ}, entry.group),
+            Probe(entry.name, lenient, frozenset({Endpoint.LIVEZ}), entry.group),
+        )
 
-    async def verdict(self, endpoint: Endpoint, *, excluded: Collection[str] = ()) -> Verdict:
-        """Runs the endpoint's checks in order; a check's reason goes to the log here."""
-        entries = [entry for entry in self._checks.values() if endpoint in entry.endpoints]
-        outcomes = tuple([await self._outcome(entry, excluded=entry.name in excluded) for entry in entries])
-        unknown = tuple(name for name in excluded if name not in {entry.name for entry in entries})
-        verdict = Verdict(endpoint, outcomes, unknown)
-        if failed := {outcome.name: outcome.reason for outcome in outcomes if not outcome.passed}:
-            log.warning("health check failed", endpoint=endpoint.value, failed=failed)
-        elif endpoint is Endpoint.READYZ:
-            self._first_ready()
-        return verdict
+    async def failing(self, endpoint: Endpoint) -> dict[str, str]:
+        """The endpoint's checks that fail now, each with its reason. News is logged."""
+        failing: dict[str, str] = {}
+        for probe in self.probes():
+            if endpoint in probe.endpoints:
+                try:
+                    await probe.ask()
+                except Exception as error:  # noqa: BLE001 - whatever a check raises is its answer
+                    failing[probe.name] = str(error) or type(error).__name__
+        if failing != self._told.get(endpoint, {}):
+            log.warning("health has changed", endpoint=endpoint.value, failing=failing)
+            self._told[endpoint] = failing
+        return failing
 
-    async def single(self, endpoint: Endpoint, name: str) -> Outcome | None:
-        """Runs one check alone; None: the endpoint has no such check."""
-        entry = self._checks.get(name)
-        return await self._outcome(entry) if entry and endpoint in entry.endpoints else None
-
-    async def _outcome(self, entry: _Registered, *, excluded: bool = False) -> Outcome:
-        if excluded:
-            return Outcome(entry.name, excluded=True)
+    async def _ask_leniently(self, entry: _Registered, until: float) -> None:
         try:
-            await self._probe(entry)
-        except Exception as error:  # noqa: BLE001 - whatever a check raises is its answer
-            return Outcome(entry.name, str(error) or type(error).__name__)
-        return Outcome(entry.name)
+            await self._ask(entry)
+        except Exception:
+            if self._clock.monotonic() > until:
+                raise
 
-    async def _probe(self, entry: _Registered) -> None:
+    async def _ask(self, entry: _Registered) -> None:
         limit = entry.timeout.total_seconds()
         try:
             async with asyncio.timeout(limit):
@@ -136,6 +134,41 @@ class HealthChecks:
 
 async def _ping() -> None:
     return
+
+
+class SharedCheck:
+    """A check that costs something, asked at most once per `every` however many probes come; all share what came of it.
+
+    An answer that is still out is waited for, up to `timeout`, and no second question is asked meanwhile: what hangs is not
+    made worse by who looks at it.
+    """
+
+    def __init__(
+        self,
+        check: Check,
+        clock: Clock,
+        *,
+        every: timedelta = timedelta(seconds=1),
+        timeout: timedelta = timedelta(seconds=1.5),
+    ) -> None:
+        self._check = check
+        self._clock = clock
+        self._every = every.total_seconds()
+        self._timeout = timeout.total_seconds()
+        self._asking: asyncio.Future[None] | None = None
+        self._asked_at = 0.0
+
+    async def __call__(self) -> None:
+        now = self._clock.monotonic()
+        if self._asking is None or (self._asking.done() and now - self._asked_at >= self._every):
+            self._asking, self._asked_at = asyncio.ensure_future(self._ask()), now
+        await asyncio.wait({self._asking}, timeout=max(self._asked_at + self._timeout - now, 0))
+        if not self._asking.done():
+            raise RuntimeError(f"no answer for {self._clock.monotonic() - self._asked_at:.1f} s")
+        self._asking.result()
+
+    async def _ask(self) -> None:
+        await self._check()
 
 
 class LoopProgress:

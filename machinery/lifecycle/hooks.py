@@ -1,11 +1,14 @@
-"""What others do when the server has started, and before it stops. Each has a name of its own."""
+"""What others do when the server has started, before it stops, and once it is drained. Each has a name of its own."""
 
 import asyncio
+import sys
 from collections.abc import Awaitable, Callable
+from dataclasses import dataclass
+from datetime import timedelta
 
 import structlog
 
-from machinery.lifecycle.health import ALL, HealthChecks
+from machinery.lifecycle.health import HealthChecks
 
 log = structlog.get_logger(__name__)
 
@@ -16,8 +19,36 @@ class HookError(Exception):
     """Hooks failed; the message names each with its error."""
 
 
+@dataclass(frozen=True, slots=True)
+class _Registered:
+    hook: Hook
+    place: str
+
+
+class _Names:
+    """Hooks by name. Whoever takes a name twice is told where it was taken first."""
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._taken: dict[str, _Registered] = {}
+        self.closed = False
+
+    def add(self, name: str, hook: Hook) -> None:
+        place = _calling_place()
+        if not name:
+            raise ValueError(f"a {self._kind} needs a name")
+        if known := self._taken.get(name):
+            raise ValueError(f'a {self._kind} named "{name}" is registered already, at {known.place}; now again at {place}')
+        if self.closed:
+            raise RuntimeError(f'{self._kind} "{name}" comes too late: they have run')
+        self._taken[name] = _Registered(hook, place)
+
+    def items(self) -> list[tuple[str, Hook]]:
+        return [(name, registered.hook) for name, registered in self._taken.items()]
+
+
 class PostStartHooks:
-    """Run side by side once the server serves, in no order. A failing one ends the server.
+    """Run side by side once the server serves, in no order. A failing one ends the server at once.
 
     Each has a health check `poststarthook/<name>` that fails until the hook has returned. They may meet each other's and
     clients' traffic.
@@ -25,29 +56,25 @@ class PostStartHooks:
 
     def __init__(self, health: HealthChecks) -> None:
         self._health = health
-        self._hooks: dict[str, Hook] = {}
+        self._names = _Names("post-start hook")
         self._finished: set[str] = set()
-        self._launched = False
 
     def add(self, name: str, hook: Hook) -> None:
-        """Raises ValueError for a name without content or taken, RuntimeError after the launch."""
-        _check_name(name, self._hooks)
-        if self._launched:
-            raise RuntimeError(f'post-start hook "{name}" comes too late: the hooks were launched')
+        """Raises ValueError for a name without content or taken, RuntimeError after the launch or the sealing."""
+        self._names.add(name, hook)
 
         async def finished() -> None:
             if name not in self._finished:
                 raise RuntimeError("not finished")
 
-        self._health.add(f"poststarthook/{name}", finished, endpoints=ALL)
-        self._hooks[name] = hook
+        self._health.add(f"poststarthook/{name}", finished, boots=True)
 
     async def run(self) -> None:
         """Returns when all have; raises HookError with the first that failed, after the others were cancelled."""
-        self._launched = True
+        self._names.closed = True
         try:
             async with asyncio.TaskGroup() as group:
-                for name, hook in self._hooks.items():
+                for name, hook in self._names.items():
                     group.create_task(self._run(name, hook), name=f"poststarthook/{name}")
         except* HookError as failures:
             raise failures.exceptions[0] from failures.exceptions[0].__cause__
@@ -56,39 +83,52 @@ class PostStartHooks:
         try:
             await hook()
         except Exception as error:
-            raise HookError(f'post-start hook "{name}" failed: {error}') from error
+            log.critical("post-start hook failed", hook=name, exc_info=error)
+            raise HookError(f'post-start hook "{name}" failed: {error or type(error).__name__}') from error
         self._finished.add(name)
 
 
-class PreShutdownHooks:
-    """Run one after the other, last added first, while everything is still served. A failing one does not stop the rest."""
+class StoppingHooks:
+    """Run one after the other, last added first. A failing one, or one that hangs, stops none of the rest."""
 
-    def __init__(self) -> None:
-        self._hooks: dict[str, Hook] = {}
-        self._ran = False
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._names = _Names(kind)
 
     def add(self, name: str, hook: Hook) -> None:
         """Raises ValueError for a name without content or taken, RuntimeError after they ran."""
-        _check_name(name, self._hooks)
-        if self._ran:
-            raise RuntimeError(f'pre-shutdown hook "{name}" comes too late: the hooks have run')
-        self._hooks[name] = hook
+        self._names.add(name, hook)
 
-    async def run(self) -> list[Exception]:
-        """Runs each once; what failed is logged, and returned for the end."""
-        self._ran = True
+    async def run(self, limit: timedelta) -> list[Exception]:
+        """Runs each once, all of them within `limit`; what failed is logged, and returned for the end."""
+        self._names.closed = True
+        loop = asyncio.get_running_loop()
+        end = loop.time() + limit.total_seconds()
+        left = list(reversed(self._names.items()))
         failures: list[Exception] = []
-        for name, hook in reversed(self._hooks.items()):
-            try:
-                await hook()
-            except Exception as error:
-                log.exception("pre-shutdown hook failed", hook=name)
-                failures.append(HookError(f'pre-shutdown hook "{name}" failed: {error}'))
+        while left:
+            share = max(end - loop.time(), 0) / len(left)
+            name, hook = left.pop(0)
+            if failure := await self._run(name, hook, share):
+                failures.append(failure)
         return failures
 
+    async def _run(self, name: str, hook: Hook, seconds: float) -> Exception | None:
+        try:
+            async with asyncio.timeout(seconds) as bound:
+                await hook()
+        except Exception as error:
+            if bound.expired():
+                log.error("hook did not finish in time", kind=self._kind, hook=name, seconds=round(seconds, 3))  # noqa: TRY400 - no stack
+                return HookError(f'{self._kind} "{name}" did not finish within {seconds:g} s')
+            log.exception("hook failed", kind=self._kind, hook=name)
+            return HookError(f'{self._kind} "{name}" failed: {error or type(error).__name__}')
+        return None
 
-def _check_name(name: str, taken: dict[str, Hook]) -> None:
-    if not name:
-        raise ValueError("a hook needs a name")
-    if name in taken:
-        raise ValueError(f'a hook named "{name}" is registered already')
+
+def _calling_place() -> str:
+    """File and line of whoever registers a hook: the first caller outside of this file."""
+    frame = sys._getframe(1)  # noqa: SLF001 - documented, and the only way that does not read source files
+    while frame.f_back is not None and frame.f_code.co_filename == __file__:
+        frame = frame.f_back
+    return f"{frame.f_code.co_filename}:{frame.f_lineno}"

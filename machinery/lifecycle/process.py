@@ -1,15 +1,24 @@
-"""SIGTERM and SIGINT: the first asks for a graceful stop, the second ends the process at once with code 1."""
+"""What ends a process: SIGTERM and SIGINT, a request from inside, and a deadline for an end that hangs.
+
+The first signal asks for a graceful stop, the second ends the process at once with code 1.
+"""
 
 import asyncio
 import os
 import signal
+import threading
 from collections.abc import Callable
+from datetime import timedelta
 from types import FrameType, TracebackType
 from typing import Any, ClassVar, NoReturn, Self
+
+import structlog
 
 from machinery import logs
 
 STOP_SIGNALS = (signal.SIGTERM, signal.SIGINT)
+
+log = structlog.get_logger(__name__)
 
 
 def _exit_at_once() -> NoReturn:
@@ -23,7 +32,7 @@ class StopSignals:
     Plain signal functions, not the event loop's: the second signal must work when the loop hangs.
     """
 
-    _installed: ClassVar[bool] = False
+    _open: ClassVar["StopSignals | None"] = None
 
     def __init__(self, at_once: Callable[[], object] = _exit_at_once) -> None:
         self.requested = asyncio.Event()
@@ -33,20 +42,21 @@ class StopSignals:
         self._loop = asyncio.get_running_loop()
 
     def __enter__(self) -> Self:
-        if StopSignals._installed:
+        if StopSignals._open is not None:
             raise RuntimeError("the stop signals of this process are taken already")
-        StopSignals._installed = True
+        StopSignals._open = self
         self._before = {number: signal.signal(number, self._received) for number in STOP_SIGNALS}
         return self
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None) -> None:
         for number, before in self._before.items():
             signal.signal(number, before)
-        StopSignals._installed = False
+        StopSignals._open = None
 
     def request(self) -> None:
-        """Asks for a graceful stop without a signal."""
-        self.requested.set()
+        """Asks for a graceful stop without a signal. The next signal is then the second."""
+        self._seen = max(self._seen, 1)
+        self._loop.call_soon_threadsafe(self.requested.set)
 
     def _received(self, _number: int, _frame: FrameType | None) -> None:
         self._seen += 1
@@ -54,3 +64,35 @@ class StopSignals:
             self._at_once()
         else:
             self._loop.call_soon_threadsafe(self.requested.set)
+
+
+def request_shutdown() -> bool:
+    """Asks this process to stop gracefully, from any thread; False: nobody listens, so nothing will happen."""
+    taken = StopSignals._open  # noqa: SLF001 - the same module
+    if taken is None:
+        return False
+    taken.request()
+    return True
+
+
+class LastResort:
+    """Ends the process with code 1 when its end takes too long. On a thread of its own: it works while the loop hangs."""
+
+    def __init__(self, at_once: Callable[[], object] = _exit_at_once) -> None:
+        self._at_once = at_once
+        self._timer: threading.Timer | None = None
+
+    def arm(self, limit: timedelta) -> None:
+        """From now on the process has `limit` to end."""
+        self.disarm()
+        self._timer = threading.Timer(limit.total_seconds(), self._end, (limit,))
+        self._timer.daemon = True
+        self._timer.start()
+
+    def disarm(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+    def _end(self, limit: timedelta) -> None:
+        log.critical("what was opened cannot be closed: ending at once", limit_seconds=limit.total_seconds())
+        self._at_once()

@@ -1,12 +1,16 @@
 """The order in which a server starts and stops, one for all of its doors.
 
-    start:  doors listen -> post-start hooks -> ready
+    start:  doors listen -> post-start hooks (systemd is told) -> ready
     stop:   ShutdownInitiated (readiness falls, everything is still served)
             -> the delay, and beside it the pre-shutdown hooks -> NotAcceptingNewRequest (doors refuse)
-            -> InFlightRequestsDrained -> HTTPServerStoppedListening -> whoever opened the rest closes it
+            then, with `send_retry_after`, the doors answer "try again" until they are drained:
+                -> InFlightRequestsDrained -> what is buffered is flushed -> HTTPServerStoppedListening
+            without it they close their listeners first:
+                -> HTTPServerStoppedListening -> InFlightRequestsDrained -> what is buffered is flushed
+            -> whoever opened the rest closes it
 
-What fails while the server runs (a hook, a guarded task) asks for the same graceful stop and is raised at its end. What fails
-while it stops is logged, and cuts nothing short.
+A post-start hook that fails ends the server at once: it was never whole. A guarded task that fails asks for the graceful stop
+and is raised at its end. What fails while it stops is logged, cuts nothing short, and is raised at the end.
 """
 
 import asyncio
@@ -18,11 +22,18 @@ from typing import Protocol
 import structlog
 
 from machinery.clock import Clock
+from machinery.lifecycle import systemd
 from machinery.lifecycle.health import READINESS, Endpoint, HealthChecks
-from machinery.lifecycle.hooks import PostStartHooks, PreShutdownHooks
+from machinery.lifecycle.hooks import HookError, PostStartHooks, StoppingHooks
+from machinery.lifecycle.paths import PathsInstalled
 from machinery.lifecycle.signals import LifecycleSignals
 
+LOOK_EVERY = timedelta(seconds=1)
+AT_ONCE = timedelta(milliseconds=200)
+
 log = structlog.get_logger(__name__)
+
+Stop = Callable[[], Awaitable[BaseException | None]]
 
 
 class StartError(Exception):
@@ -30,7 +41,7 @@ class StartError(Exception):
 
 
 class Door(Protocol):
-    """Something that listens. Each step is taken once, in this order; `close` also after a start that failed."""
+    """Something that listens. Each step is taken once; `close` also after a start that failed, and then alone."""
 
     @property
     def name(self) -> str: ...
@@ -38,50 +49,79 @@ class Door(Protocol):
     async def start(self) -> None:
         """Listens and serves. Raises StartError."""
 
+    async def tell_ready(self, *, ready: bool) -> None:
+        """Tells who asks this door for health by its own protocol. Everything is served in either case."""
+
     async def refuse(self) -> None:
-        """Turns new work away from now on; health is still answered."""
+        """Tells who brings new work to try again; health is still answered. Only with `send_retry_after`."""
 
-    async def drain(self) -> None:
-        """Returns when the work in flight is done; long streams are told to end. The caller bounds it."""
+    async def stop_listening(self) -> None:
+        """Takes no more connections and lets go of idle ones; work in flight goes on, and no new work is begun."""
 
-    async def close(self) -> None:
-        """Stops listening and ends what is left."""
+    async def drain(self, grace: timedelta) -> None:
+        """Returns when the work in flight is done. Streams are told to end and are ended at a bounded rate, within `grace`."""
+
+    async def close(self, grace: timedelta) -> None:
+        """Stops listening, and ends what is left after `grace`."""
 
 
 @dataclass(frozen=True, slots=True)
 class StopTimes:
-    """How long the steps of a stop may take."""
+    """How a server stops, and how long the steps may take."""
 
     delay: timedelta = timedelta()
     """Everything is still served while readiness is down, for load balancers to notice."""
+    send_retry_after: bool = True
+    """Answer "try again" until drained (True), or close the listeners at once (False)."""
     hooks: timedelta = timedelta(seconds=20)
-    drain: timedelta = timedelta(seconds=10)
-    close: timedelta = timedelta(seconds=5)
+    requests: timedelta = timedelta(seconds=60)
+    """The longest that a request in flight may take: as long as a request may take at all."""
+    streams: timedelta = timedelta(seconds=10)
+    """The longest that watches and sessions stay."""
+    flush: timedelta = timedelta(seconds=10)
+    close: timedelta = timedelta(seconds=2)
+
+    @property
+    def longest(self) -> timedelta:
+        """What a stop may take altogether, without what the process lets go of afterwards."""
+        beside = max(self.delay, self.hooks)
+        return beside + max(self.requests, self.streams) + self.flush + 3 * self.close
 
 
 class Server:
     """The building stage: parts are added, nothing runs yet."""
 
-    def __init__(self, clock: Clock, times: StopTimes = StopTimes()) -> None:
+    def __init__(self, clock: Clock, times: StopTimes = StopTimes(), *, livez_grace: timedelta = timedelta()) -> None:
         self.signals = LifecycleSignals(clock)
-        self.health = HealthChecks(first_ready=self.signals.has_been_ready.signal)
-        self.post_start = PostStartHooks(self.health)
-        self.pre_shutdown = PreShutdownHooks()
+        self.paths = PathsInstalled(self.signals.mux_and_discovery_complete)
+        self.health = HealthChecks(clock, livez_grace=livez_grace)
         self.health.add("shutdown", self._not_stopping, endpoints=READINESS)
+        self.post_start = PostStartHooks(self.health)
+        self.pre_shutdown = StoppingHooks("pre-shutdown hook")
+        self.flush = StoppingHooks("flush")
+        """What is buffered: run when the work in flight is done, before the doors close."""
         self._times = times
         self._doors: list[Door] = []
+        self._prepared = False
 
     def add_door(self, door: Door) -> None:
+        """Raises RuntimeError once prepared."""
+        if self._prepared:
+            raise RuntimeError(f'the door "{door.name}" comes too late: the server is prepared')
         self._doors.append(door)
 
     def prepare(self) -> "PreparedServer":
         """Seals what was added. Only the prepared server can run."""
+        if self._prepared:
+            raise RuntimeError("a server is prepared once")
+        self._prepared = True
         self.health.seal()
+        self.paths.seal()
         return PreparedServer(self, tuple(self._doors), self._times)
 
     async def _not_stopping(self) -> None:
         if self.signals.shutdown_initiated.signaled:
-            raise RuntimeError("the process is shutting down")
+            raise RuntimeError("process is shutting down")
 
 
 class PreparedServer:
@@ -93,74 +133,111 @@ class PreparedServer:
         self._doors = doors
         self._times = times
 
-    async def run(self, stop: Callable[[], Awaitable[BaseException | None]]) -> None:
+    async def run(self, stop: Stop) -> None:
         """Serves until `stop` returns; an error that it returns is raised after the graceful stop.
 
-        Raises StartError at once when a door cannot open.
+        Raises StartError at once when a door cannot open, HookError soon when a post-start hook fails, and HookError at the end
+        when a hook failed while stopping.
         """
+        await self._open()
+        failure = await self._serve(stop)
+        if isinstance(failure, HookError):
+            await self._abandon()
+            raise failure
+        failures = await self._stop()
+        if failure is not None:
+            raise failure
+        if failures:
+            raise HookError("; ".join(str(each) for each in failures)) from failures[0]
+
+    async def _open(self) -> None:
         opened: list[Door] = []
         try:
             for door in self._doors:
                 opened.append(door)
                 await door.start()
-            self._signals.mux_and_discovery_complete.signal()
         except BaseException:
             for door in reversed(opened):
-                await self._bounded("close", door.close(), self._times.close, door.name)
+                await self._bounded("close", door.close(AT_ONCE), self._times.close, door.name)
             raise
-        failure = await self._serve(stop)
-        failures = await self._stop()
-        if failure is not None:
-            raise failure
-        if failures:
-            raise failures[0]
 
-    async def _serve(self, stop: Callable[[], Awaitable[BaseException | None]]) -> BaseException | None:
+    async def _serve(self, stop: Stop) -> BaseException | None:
         stopped = asyncio.ensure_future(stop())
         hooks = asyncio.create_task(self._server.post_start.run(), name="post-start hooks")
+        await asyncio.sleep(0)  # launched: from here on they run
+        systemd.notify_ready()
+        looking = asyncio.create_task(self._look(hooks), name="readiness")
         try:
             await asyncio.wait({stopped, hooks}, return_when=asyncio.FIRST_COMPLETED)
             if hooks.done() and hooks.exception() is None:
-                await self._server.health.verdict(Endpoint.READYZ)  # the first look is our own: the log tells when it was ready
-                await asyncio.wait({stopped})
+                await asyncio.wait({stopped, looking}, return_when=asyncio.FIRST_COMPLETED)
         finally:
-            hooks.cancel()
-            await asyncio.wait({hooks})
+            for task in (hooks, looking):
+                task.cancel()
+            await asyncio.wait({hooks, looking})
             if not stopped.done():
                 stopped.cancel()
-        if not hooks.cancelled() and (failure := hooks.exception()):
-            return failure
+        for task in (hooks, looking):
+            if not task.cancelled() and (failure := task.exception()):
+                return failure
         return stopped.result()
 
+    async def _look(self, hooks: asyncio.Task[None]) -> None:
+        """Keeps the doors told whether the server is ready. The first look is our own: the log tells when it was ready."""
+        await asyncio.wait({hooks})
+        told = False
+        while True:
+            ready = not await self._server.health.failing(Endpoint.READYZ)
+            if ready:
+                self._signals.has_been_ready.signal()
+            if ready != told:
+                await self._tell_ready(ready=ready)
+                told = ready
+            await asyncio.sleep(LOOK_EVERY.total_seconds())
+
+    async def _tell_ready(self, *, ready: bool) -> None:
+        await self._each("tell_ready", self._times.close, lambda door: door.tell_ready(ready=ready))
+
     async def _stop(self) -> list[Exception]:
-        signals = self._signals
+        signals, times = self._signals, self._times
         signals.shutdown_initiated.signal()
+        await self._tell_ready(ready=False)
         _, failures = await asyncio.gather(self._delay(), self._run_hooks())
         signals.not_accepting_new_request.signal()
-        await self._each("refuse", self._times.close)
-        await self._each("drain", self._times.drain)
+        if times.send_retry_after:
+            await self._each("refuse", times.close, lambda door: door.refuse())
+        else:
+            await self._stop_listening()
+        limit = max(times.requests, times.streams) + times.close
+        await self._each("drain", limit, lambda door: door.drain(times.streams))
         signals.in_flight_requests_drained.signal()
-        await self._each("close", self._times.close)
-        signals.http_server_stopped_listening.signal()
+        failures += await self._server.flush.run(times.flush)
+        if times.send_retry_after:
+            await self._stop_listening()
+        await self._each("close", 2 * times.close, lambda door: door.close(times.close))
         return failures
+
+    async def _stop_listening(self) -> None:
+        await self._each("stop listening", self._times.close, lambda door: door.stop_listening())
+        self._signals.http_server_stopped_listening.signal()
+
+    async def _abandon(self) -> None:
+        """A server that was never whole ends without ceremony; whoever is connected is cut off."""
+        self._signals.shutdown_initiated.signal()
+        await self._server.flush.run(AT_ONCE)
+        await self._each("close", self._times.close, lambda door: door.close(AT_ONCE))
 
     async def _delay(self) -> None:
         await asyncio.sleep(self._times.delay.total_seconds())
         self._signals.after_shutdown_delay.signal()
 
     async def _run_hooks(self) -> list[Exception]:
-        failures: list[Exception] = []
-        try:
-            async with asyncio.timeout(self._times.hooks.total_seconds()):
-                failures = await self._server.pre_shutdown.run()
-        except TimeoutError as error:
-            log.warning("pre-shutdown hooks did not finish in time", limit_seconds=self._times.hooks.total_seconds())
-            failures = [error]
+        failures = await self._server.pre_shutdown.run(self._times.hooks)
         self._signals.pre_shutdown_hooks_stopped.signal()
         return failures
 
-    async def _each(self, step: str, limit: timedelta) -> None:
-        await asyncio.gather(*(self._bounded(step, getattr(door, step)(), limit, door.name) for door in self._doors))
+    async def _each(self, step: str, limit: timedelta, work: Callable[[Door], Awaitable[None]]) -> None:
+        await asyncio.gather(*(self._bounded(step, work(door), limit, door.name) for door in self._doors))
 
     async def _bounded(self, step: str, work: Awaitable[None], limit: timedelta, door: str) -> None:
         try:

@@ -24,7 +24,7 @@ class LifecycleSignal:
         if self._at is not None:
             return
         self._at = self._clock.now()
-        log.info("lifecycle signal", signal=self.name)
+        log.info("lifecycle signal", signal=self.name, monotonic=round(self._clock.monotonic(), 6))
         self._latch.set()
 
     @property

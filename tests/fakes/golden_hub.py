@@ -97,7 +97,7 @@ class HubWorld(World):
             filters=Filters(impersonation=(Impersonation(OnlyAdmins()),)),
             clock=self._clock,
             version=VERSION,
-            checks=(HealthCheck("etcd", store.check),),
+            checks=(HealthCheck("etcd", store.check, ("healthz", "livez")),),
             namespaces=namespaces_of(store),
         )
         self._listening = await serve(server.application(), "127.0.0.1", 0)

@@ -106,7 +106,7 @@ class MemoryWorld(World):
 
     async def start(self) -> None:
         await self._seed()
-        checks = (HealthCheck("etcd", self._well),)
+        checks = (HealthCheck("etcd", self._well, ("healthz", "livez")),)
         server = ApiServer(
             GROUPS,
             self.storage,

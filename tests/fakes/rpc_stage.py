@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
@@ -126,8 +126,10 @@ class Stream:
 
     @classmethod
     async def open(cls, stage: RpcStage, credential: Credential, *, uid: str = "uid-1") -> "Stream":
+        """An opened stream that has said hello; one that the door refuses before it has read that tells so by its status."""
         stream = cls(stage.channel(credential))
-        await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid=uid))
+        with suppress(aio.AioRpcError, asyncio.InvalidStateError):
+            await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid=uid))
         return stream
 
     async def send(self, **member: Any) -> None:
@@ -196,6 +198,7 @@ async def rpc_stage(folder: Path, *, port: int = 0, window: timedelta = WINDOW) 
         tasks.start("beats", parts.beats.run())
         tasks.start("peers", parts.peers.run())
         door = RpcDoor("127.0.0.1", port, serving, parts)
-        stack.push_async_callback(door.close)
+        stack.push_async_callback(door.close, timedelta(seconds=1))
         await door.start()
+        await door.tell_ready(ready=True)
         yield RpcStage(folder, store, issuer, door, parts, lifetimes, serving)

@@ -327,10 +327,11 @@ async def test_watches_can_be_ended_before_the_listener_goes(client: Client) -> 
         await client.thing("a")
         await read()
 
-        client.server.stop_watches()
+        await client.server.watches.drain(timedelta(seconds=5))
 
         assert await read() == {}
     assert (await client("GET", "/version"))[0] == 200
+    assert (await client("GET", f"{THINGS}?watch=1"))[0] == 503, "a watch that comes now is told to try elsewhere"
 
 
 async def test_a_client_that_goes_leaves_no_watch_behind(client: Client) -> None:

@@ -34,7 +34,7 @@ async def test_a_port_that_is_taken_is_said_so_also_by_a_second_hub(stage: RpcSt
         with pytest.raises(StartError, match=f"{stage.door.port}.*in use.*--grpc-listen"):
             await second.start()
     finally:
-        await second.close()
+        await second.close(timedelta())
 
 
 async def test_a_peer_without_a_certificate_of_this_hub_is_not_let_in(stage: RpcStage) -> None:
@@ -84,8 +84,8 @@ async def test_calls_after_the_gate_closed_are_unavailable_and_never_cancelled(s
         await stub.GetHub(wire.GetHubRequest())
         calls = [stub.GetHub(wire.GetHubRequest()) for _ in range(200)]
         await stage.door.refuse()
-        await stage.door.drain()
-        await stage.door.close()
+        await stage.door.drain(timedelta(seconds=5))
+        await stage.door.close(timedelta(seconds=1))
         codes = {await call.code() for call in calls}
     assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
 

@@ -199,8 +199,9 @@ async def test_the_door_drains_sessions_before_it_closes(stage: RpcStage) -> Non
     stream = await Stream.open(stage, await stage.enrol("edge1"))
     await stream.expect("welcome")
     await stage.door.refuse()
-    assert await stream.expect("drain")
-    await asyncio.wait_for(stage.door.drain(), 5)
+    draining = asyncio.create_task(stage.door.drain(timedelta(seconds=5)))
+    assert (await stream.expect("drain")).reconnect_after.ToTimedelta() > timedelta()
+    await asyncio.wait_for(draining, 20)
     assert await stream.status() is grpc.StatusCode.UNAVAILABLE
     assert len(stage.parts.sessions) == 0
     last = await last_beat(stage, "edge1")

@@ -1,0 +1,64 @@
+"""What can be seen of a hub from outside while it runs: its health, and what its parts count."""
+
+import asyncio
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+
+from hub.apiserver.door import Door
+from hub.roster import Controllers
+from hub.rpc.parts import Parts
+from hub.store import SqlStore
+from machinery import logs
+from machinery.apiserver.draining import Draining
+from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.loopback import Loopback
+from machinery.clock import Clock
+from machinery.lifecycle.debug import Inspection
+from machinery.lifecycle.health import LIVENESS, READINESS, HealthChecks, LoopProgress, SharedCheck
+
+FLUSH_EVERY = timedelta(seconds=60)
+FLUSHED_WITHIN = timedelta(minutes=2)
+
+
+def add_checks(health: HealthChecks, store: SqlStore, loopback: Loopback, clock: Clock) -> LoopProgress:
+    """Registers what the hub itself is asked for; returns what `keep_log` beats.
+
+    A database that is away makes the hub unready and no more: to start the process anew does not bring it back.
+    """
+    log_progress = LoopProgress(clock, FLUSHED_WITHIN)
+    health.add("log", log_progress)
+    health.add("loopback-serving-certificate", loopback.check(clock), endpoints=LIVENESS)
+    health.add("database", SharedCheck(store.check, clock), endpoints=READINESS)
+    return log_progress
+
+
+async def keep_log(progress: LoopProgress) -> None:
+    """Flushes the log now and then, for ever, and tells that it could."""
+    while True:
+        await asyncio.to_thread(logs.flush)
+        progress.beat()
+        await asyncio.sleep(FLUSH_EVERY.total_seconds())
+
+
+def checks_of(health: HealthChecks) -> list[HealthCheck]:
+    """The hub's health checks, as its HTTPS door answers for them."""
+    return [
+        HealthCheck(probe.name, probe.ask, tuple(endpoint.value for endpoint in probe.endpoints), probe.group)
+        for probe in health.probes()
+        if probe.name != "ping"
+    ]
+
+
+def add_sections(inspection: Inspection, agents: Parts, operators: Door, draining: Draining, controllers: Controllers) -> None:
+    """What the debug report tells beside the stacks: numbers, and which clusters have a session."""
+    counted: Mapping[str, Callable[[], Mapping[str, object]]] = {
+        "sessions": lambda: (
+            {"open": len(agents.sessions), "calls in flight": agents.gate.in_flight}
+            | {f"{each.cluster} {each.agent}": each.id for each in agents.sessions.all()}
+        ),
+        "requests": lambda: {"in flight": draining.in_flight, "watches": len(operators.server.watches)},
+        "heartbeats": lambda: {"held": len(agents.beats), "storing": agents.beats.storing},
+        "controller queues": controllers.waiting,
+    }
+    for name, section in counted.items():
+        inspection.add(name, section)

@@ -1,0 +1,166 @@
+"""One connection of a listener, bounded: who sends its headers slowly, or too many, does not hold it for long.
+
+aiohttp closes a connection that is idle after a response; it has no deadline for headers and no bound for all of them together
+(measured in 3.14). So each of its protocols stands behind a guard here, which sees the same bytes. Bodies are bounded by the
+deadline of their request.
+"""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+
+import structlog
+from aiohttp.web import RequestHandler
+
+TOO_LARGE = (
+    b"HTTP/1.1 431 Request Header Fields Too Large\r\nContent-Type: text/plain; charset=utf-8\r\nConnection: close\r\n\r\n"
+    b"431 Request Header Fields Too Large"
+)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Bounds:
+    """What one connection may take."""
+
+    handshake: timedelta = timedelta(seconds=10)
+    """TLS."""
+    header: timedelta = timedelta(seconds=32)
+    """From the connection, or the first byte of a later request, to the end of its headers."""
+    idle: timedelta = timedelta(seconds=90)
+    """Between a response and the next request."""
+    header_bytes: int = 1024 * 1024
+    """Request line and headers together."""
+
+
+class Connections:
+    """The open connections of a listener."""
+
+    def __init__(self, bounds: Bounds) -> None:
+        self.bounds = bounds
+        self._open: set[Guard] = set()
+        self._changed = asyncio.Event()
+
+    def __len__(self) -> int:
+        return len(self._open)
+
+    def guarded(self, factory: Callable[[], RequestHandler]) -> Callable[[], asyncio.Protocol]:
+        """A factory of guarded protocols over a factory of protocols."""
+        return lambda: Guard(factory(), self)
+
+    def leave(self) -> None:
+        """Closes those that are idle now, and the others after their response."""
+        for guard in tuple(self._open):
+            guard.leave()
+
+    async def gone(self, within: timedelta) -> None:
+        """Returns when none is open, or when the time is over."""
+        try:
+            async with asyncio.timeout(within.total_seconds()):
+                while self._open:
+                    self._changed.clear()
+                    await self._changed.wait()
+        except TimeoutError:
+            return
+
+    def abort(self) -> None:
+        """Cuts off whoever is connected."""
+        for guard in tuple(self._open):
+            guard.abort()
+
+    def opened(self, guard: "Guard") -> None:
+        self._open.add(guard)
+
+    def closed(self, guard: "Guard") -> None:
+        self._open.discard(guard)
+        self._changed.set()
+
+
+class Guard(asyncio.Protocol):
+    """Hands everything on to aiohttp's protocol, and looks at the clock and at the size of headers."""
+
+    def __init__(self, inner: RequestHandler, connections: Connections) -> None:
+        self._inner = inner
+        self._connections = connections
+        self._transport: asyncio.Transport | None = None
+        self._deadline: asyncio.TimerHandle | None = None
+        self._header_bytes = 0
+
+    @property
+    def awaits_headers(self) -> bool:
+        """Whether no request is being answered, and none is complete."""
+        waiter = self._inner._waiter  # noqa: SLF001 - a test fails when aiohttp calls it otherwise
+        return waiter is not None and not waiter.done()
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream server makes no others
+        self._transport = transport
+        self._connections.opened(self)
+        self._arm()
+        self._inner.connection_made(transport)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._disarm()
+        self._connections.closed(self)
+        self._inner.connection_lost(exc)
+
+    def data_received(self, data: bytes) -> None:
+        first = self._deadline is not None  # nothing was answered yet: the handler's task may not even have begun to wait
+        self._inner.data_received(data)
+        if not self._in_headers(first=first):
+            self._disarm()
+            self._header_bytes = 0
+            return
+        self._header_bytes += len(data)
+        if self._header_bytes > self._connections.bounds.header_bytes:
+            self._refuse()
+        elif self._deadline is None:
+            self._arm()
+
+    def eof_received(self) -> None:
+        self._inner.eof_received()
+
+    def pause_writing(self) -> None:
+        self._inner.pause_writing()
+
+    def resume_writing(self) -> None:
+        self._inner.resume_writing()
+
+    def leave(self) -> None:
+        if self._transport is not None and self.awaits_headers:
+            self._transport.close()
+        else:
+            self._inner.close()
+
+    def abort(self) -> None:
+        if self._transport is not None:
+            self._transport.abort()
+
+    def _in_headers(self, *, first: bool) -> bool:
+        """Whether a request has begun and its headers are not complete."""
+        if self._inner._messages:  # noqa: SLF001 - as above
+            return False
+        return self.awaits_headers or (first and self._inner._waiter is None and not self._inner._request_in_progress)  # noqa: SLF001
+
+    def _refuse(self) -> None:
+        log.info("refused by the HTTP server", status=431)
+        if self._transport is not None:
+            self._transport.write(TOO_LARGE)
+            self._transport.close()
+
+    def _arm(self) -> None:
+        loop = asyncio.get_running_loop()
+        self._deadline = loop.call_later(self._connections.bounds.header.total_seconds(), self._expired)
+
+    def _disarm(self) -> None:
+        if self._deadline is not None:
+            self._deadline.cancel()
+            self._deadline = None
+
+    def _expired(self) -> None:
+        self._deadline = None
+        if self.awaits_headers:
+            log.info("a connection sent no complete request in time")
+            self.abort()

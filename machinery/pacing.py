@@ -1,0 +1,31 @@
+"""Many things at a bounded rate, evenly: what is ended at once comes back at once, somewhere else."""
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from datetime import timedelta
+from typing import TypeVar
+
+T = TypeVar("T")
+
+LEAST_RATE = 200
+SLACK = 0.005
+"""Seconds that may be made up for at once: waking up for each of thousands would cost more than they do."""
+
+
+def drain_rate(count: int, grace: timedelta) -> float:
+    """How many per second are ended: fast enough for `grace`, and never slower than Kubernetes ends watches."""
+    seconds = grace.total_seconds()
+    return max(LEAST_RATE, count / seconds) if seconds > 0 else float("inf")
+
+
+async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
+    """Yields them in order, `rate` per second and never more, also after a pause of who takes them."""
+    loop = asyncio.get_running_loop()
+    due = loop.time()
+    for thing in things:
+        now = loop.time()
+        due = max(due, now - SLACK)
+        if due - now > SLACK:
+            await asyncio.sleep(due - now)
+        yield thing
+        due += 1 / rate
