@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance, namespaces
+from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance, namespaces, recorder
 from hub.controllers import serving as serving_certificate
 from hub.controllers.acceptance import Acceptance
 from hub.controllers.approval import Approval
@@ -17,9 +17,11 @@ from hub.controllers.compaction import Compaction
 from hub.controllers.feed import Feed, Route
 from hub.controllers.issuance import Issuance
 from hub.controllers.namespaces import Namespaces
+from hub.controllers.recorder import Recorder
 from hub.controllers.serving import ServingCertificate
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Document, Key, Kind
+from hub.domain.event import Told
 from hub.ports import Issuer, Store
 from hub.settings import Settings
 from machinery.controller import Controller
@@ -69,9 +71,12 @@ class Controllers:
         self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
         # what is over goes
         self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests))
-        self._compaction = Controller(compaction.NAME, Compaction(store, settings.watch_window))
+        self._compaction = Controller(compaction.NAME, Compaction(store, settings.watch_window, settings.event_lifetime))
         # what the doors show is replaced before its end
         self._serving = Controller(serving_certificate.NAME, ServingCertificate(renew))
+        # what the hub tells becomes Events
+        recording = Recorder(store)
+        self._events = Controller(recorder.NAME, recording)
         # where keys come from
         self._feed = Feed(
             store,
@@ -85,11 +90,20 @@ class Controllers:
                 Route(MANAGED_CLUSTERS, lambda key: self._availability.enqueue(ClusterName(key.name))),
             ),
             # what the operator reads in the log
-            Chronicle(),
+            Chronicle(self._told(recording)),
         )
 
     def _house(self, key: Key) -> None:
         self._namespaces.enqueue(key.name)
+
+    def _told(self, recording: Recorder) -> Callable[[Told], None]:
+        """The news waits in the recorder; its queue holds one key for all."""
+
+        def tell(told: Told) -> None:
+            recording.wants(told)
+            self._events.enqueue(recorder.TOGETHER)
+
+        return tell
 
     def wake(self, timetable: Timetable) -> None:
         """Puts what is done periodically on the timetable."""
@@ -121,6 +135,7 @@ class Controllers:
             self._cleanup,
             self._compaction,
             self._serving,
+            self._events,
         )
 
 

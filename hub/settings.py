@@ -143,6 +143,7 @@ class Settings(BaseSettings):
     serving_lifetime: Duration = Field(timedelta(days=365), description="Validity of the doors' certificate.")
     ca_lifetime: Duration = Field(timedelta(days=3650), description="Validity of the hub's CA.")
     watch_window: Duration = Field(timedelta(hours=1), description="A watch can resume from changes as old as this.")
+    event_lifetime: Duration = Field(timedelta(hours=1), description="Events are kept this long after they were last seen.")
     finished_requests: Duration = Field(timedelta(hours=1), description="Decided certificate requests are kept this long.")
     start_timeout: Duration = Field(
         timedelta(seconds=60), description="Opening the database and migrating its schema may take this long at a start."

@@ -11,6 +11,7 @@ from hub.apiserver.authentication import Identify, Listen, takes_no_part
 from hub.apiserver.authorization import StaticAuthorizer
 from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.entrance import Entrance
+from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of
 from hub.apiserver.leases import LeaseStorage
@@ -76,7 +77,13 @@ def build_door(
     authorizer = StaticAuthorizer(group_suffix)
     entrance = Entrance(store, clock, identify, revocations)
     server = ApiServer(
-        groups_of(store, group_suffix, credentials, LeaseStorage(store, feed, objects, clock)),
+        groups_of(
+            store,
+            group_suffix,
+            credentials,
+            LeaseStorage(store, feed, objects, clock),
+            EventStorage(store, feed, group_suffix, clock),
+        ),
         objects,
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,

@@ -6,11 +6,12 @@ refused, with ExpiredError.
 """
 
 import asyncio
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import replace
 from datetime import timedelta
+from itertools import chain
 
 import msgspec
 import structlog
@@ -82,7 +83,7 @@ class _Watcher:
         self._wake = asyncio.Event()
 
     def offer(self, sight: Sight) -> None:
-        if self.behind or sight.change.kind != self.kind:
+        if self.behind:
             return
         self._sights.append(sight)
         if len(self._sights) > self._bound:
@@ -114,7 +115,7 @@ class ChangeFeed:
     def __init__(self, store: Store, *, queue: int = QUEUE) -> None:
         self._store = store
         self._queue = queue
-        self._watchers: set[_Watcher] = set()
+        self._watchers: defaultdict[Kind, set[_Watcher]] = defaultdict(set)
         self._position = 0
         self._following = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
@@ -137,7 +138,7 @@ class ChangeFeed:
     async def _follow(self) -> None:
         if not self._following.is_set():
             self._position = await self._store.read(_newest)
-            for watcher in self._watchers:
+            for watcher in chain.from_iterable(self._watchers.values()):
                 watcher.behind = True
                 watcher.wake()
             self._following.set()
@@ -148,7 +149,7 @@ class ChangeFeed:
     def _tell(self, batch: Sequence[Change]) -> None:
         for change in batch:
             sight = Sight(change)
-            for watcher in self._watchers:
+            for watcher in self._watchers[change.kind]:  # a storm of one kind costs the watchers of others nothing
                 watcher.offer(sight)
             self._position = change.revision
 
@@ -160,7 +161,7 @@ class ChangeFeed:
         await self._following.wait()
         watcher = _Watcher(kind, self._queue)
         watcher.behind = after < self._position
-        self._watchers.add(watcher)
+        self._watchers[kind].add(watcher)
         told = after
         if not watcher.behind:
             yield told
@@ -174,7 +175,7 @@ class ChangeFeed:
                         if event is not None:
                             yield event
         finally:
-            self._watchers.discard(watcher)
+            self._watchers[kind].discard(watcher)
 
     async def _behind(self, watcher: _Watcher, after: int) -> AsyncGenerator[Sight | int]:
         """What the log has above `after`; at the end the revision that was the newest then."""

@@ -8,22 +8,26 @@ from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.ports import Store
+from machinery.apiserver.converted import ConvertedStorage
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
+from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
 from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import Group, Resource
 from machinery.apiserver.storage import Storage
 
 
-def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage) -> list[Group]:
+def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Storage, events: Storage) -> list[Group]:
     """All that the hub serves. What has a storage of its own says so; the rest lives in the server's."""
     return grouped(
         (
             CONFIG_MAP,
+            replace(EVENT, storage=events),
             NAMESPACE,
             SECRET,
             SERVICE_ACCOUNT,
+            replace(EVENTS_V1, storage=ConvertedStorage(events, SPELLING)),
             CERTIFICATE_SIGNING_REQUEST,
             replace(LEASE, storage=leases),
             managed_cluster(group_suffix, heartbeat_extras(store)),

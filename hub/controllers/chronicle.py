@@ -1,9 +1,10 @@
-"""What happens to clusters and their certificate requests, told in the hub's log: who did it, to which, and what is next.
+"""What happens to clusters and their certificate requests, told in the hub's log and as Events: who did it, and what is next.
 
 It is told from the change log and so once for the whole hub, whichever door or controller it came through. Only transitions are
 told: neither heartbeats nor status reports are. What is there at the start is no news.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -13,6 +14,7 @@ from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
 from hub.domain import request as request_rules
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind
+from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.request import RequestPhase
 from machinery import conditions
 from machinery.conditions import TRUE, Condition
@@ -31,9 +33,10 @@ class _Cluster:
 
 
 class Chronicle:
-    """Remembers per object what was told of it last."""
+    """Remembers per object what was told of it last. `tell`: has an Event made; it must not wait."""
 
-    def __init__(self) -> None:
+    def __init__(self, tell: Callable[[Told], None] = lambda _told: None) -> None:
+        self._tell = tell
         self._clusters: dict[Key, _Cluster] = {}
         self._requests: dict[Key, RequestPhase] = {}
 
@@ -47,18 +50,19 @@ class Chronicle:
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
         """A change by `actor`; `document` is how it left the object."""
         if change is ChangeType.DELETED:
-            self._gone(kind, key, actor)
+            self._gone(kind, key, document, actor)
         elif kind == MANAGED_CLUSTERS:
             self._cluster(key, document, by=actor)
         elif kind == REQUESTS:
             self._request(key, document, by=actor)
 
-    def _gone(self, kind: Kind, key: Key, actor: str) -> None:
+    def _gone(self, kind: Kind, key: Key, document: Document, actor: str) -> None:
         if kind == REQUESTS:
             self._requests.pop(key, None)
         elif kind == MANAGED_CLUSTERS:
             self._clusters.pop(key, None)
             log.info("cluster deleted", cluster=key.name, by=actor)
+            self._tell(Told(key.name, document, "Deleted", f"deleted by {actor}"))
 
     def _cluster(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
         available, duplicated = cluster_rules.availability(document), _duplicated(document)
@@ -75,29 +79,41 @@ class Chronicle:
         if before is None:
             following = {} if now.accepted else {"next": f"hubctl accept {key.name}"}
             tell.info("cluster registered", accepted=now.accepted, **following)
+            wait = "" if now.accepted else f": it waits for `hubctl accept {key.name}`"
+            self._tell(Told(key.name, document, "Registered", f"registered{_with(by)}{wait}"))
             before = _Cluster(accepted=now.accepted)
         if now.accepted != before.accepted:
-            tell.info("cluster accepted" if now.accepted else "cluster denied")
+            verdict = "accepted" if now.accepted else "denied"
+            tell.info(f"cluster {verdict}")
+            self._tell(Told(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
         if now.deleting and not before.deleting:
             tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
         if available and now.available != before.available:
             _tell_availability(key.name, available)
+            self._tell(Told(key.name, document, available.reason, available.message, _type(available.status == TRUE)))
         if duplicated and duplicated != before.duplicated:
             tell.warning("cluster name is wanted by another cluster", detail=duplicated)
+            self._tell(Told(key.name, document, "Duplicated", duplicated, WARNING))
 
     def _request(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
         phase = request_rules.phase(document)
         before, self._requests[key] = self._requests.get(key), phase
         if told or phase is before:
             return
-        tell = log.bind(request=key.name, cluster=doc.labels(document).get(request_rules.CLUSTER_LABEL, ""), **_by(by))
+        cluster = doc.labels(document).get(request_rules.CLUSTER_LABEL, "")
+        tell = log.bind(request=key.name, cluster=cluster, **_by(by))
         if before is None:
             tell.info("certificate requested")
+            self._tell(Told(cluster, document, "CertificateRequested", f"certificate requested{_with(by)}"))
         if phase is not RequestPhase.PENDING:
             state = request_rules.state(document)
             said = {} if phase is RequestPhase.ISSUED else {"reason": state.reason, "detail": state.message}
             level = "warning" if phase is RequestPhase.FAILED else "info"
             getattr(tell, level)(f"certificate request {phase.lower()}", **said)
+            message = f"certificate request {phase.lower()}{_with(by)}" + (
+                f": {state.message}" if said and state.message else ""
+            )
+            self._tell(Told(cluster, document, f"Certificate{phase}", message, _type(phase is not RequestPhase.FAILED)))
 
 
 def _tell_availability(name: str, available: Condition) -> None:
@@ -109,6 +125,14 @@ def _tell_availability(name: str, available: Condition) -> None:
 def _duplicated(document: Document) -> str:
     condition = conditions.find(doc.conditions(document), cluster_rules.DUPLICATED)
     return condition.message if condition and condition.status == TRUE else ""
+
+
+def _with(actor: str) -> str:
+    return f" by {actor}" if actor else ""
+
+
+def _type(well: bool) -> str:  # noqa: FBT001 - the question
+    return NORMAL if well else WARNING
 
 
 def _by(actor: str) -> dict[str, Any]:

@@ -1,25 +1,35 @@
-"""Owns the length of the change log: what is older than the watch window is forgotten."""
+"""Owns what is kept for a time only: the change log for the watch window, Events for their lifetime."""
 
 from datetime import timedelta
 
 import structlog
 
+from hub.controllers import ACTOR
 from hub.ports import Store, Transaction
+from hub.services import events
 from machinery.controller import Reconciler
 
 NAME = "compaction"
+PORTION = 200
+"""Events that go in one transaction: others write meanwhile."""
 
 log = structlog.get_logger(__name__)
 
 
 class Compaction(Reconciler[str]):
-    """`window`: a watch can resume from a change that is at most this old."""
+    """`window`: a watch can resume from a change that is at most this old. `events`: how long an Event stays unwritten."""
 
-    def __init__(self, store: Store, window: timedelta) -> None:
+    def __init__(self, store: Store, window: timedelta, events: timedelta) -> None:
         self._store = store
         self._window = window
+        self._events = events
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        expired = await self._store.run(events.expire, self._events, f"{ACTOR}:{NAME}", limit=PORTION)
+        if expired:
+            log.info("events expired", count=expired)
+        if expired == PORTION:
+            return timedelta()
         gone = await self._store.run(_compact, self._window)
         if gone:
             log.info("change log compacted", rows=gone)

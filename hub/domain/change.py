@@ -24,6 +24,7 @@ CONFIG_MAPS = Kind("configmaps")
 SERVICE_ACCOUNTS = Kind("serviceaccounts")
 SECRETS = Kind("secrets")
 NAMESPACES = Kind("namespaces")
+EVENTS = Kind("events")
 
 SEALED = frozenset((SECRETS,))
 """Kinds whose documents are encrypted wherever the store keeps them. Their names, labels and selectable fields are not."""

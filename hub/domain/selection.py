@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from hub.domain import document as doc
 from hub.domain.change import (
     ADDONS,
+    EVENTS,
     MANAGED_CLUSTERS,
     NAMESPACES,
     REQUESTS,
@@ -15,6 +16,7 @@ from hub.domain.change import (
     Kind,
     Query,
 )
+from hub.domain.event import selectable as selectable_of_event
 from hub.domain.request import selectable as selectable_of_request
 from hub.domain.selectable import of_cluster, of_conditions
 from machinery.selectors import Operator
@@ -22,6 +24,7 @@ from machinery.selectors import Operator
 SELECTABLE[ADDONS] = of_conditions
 SELECTABLE[MANAGED_CLUSTERS] = of_cluster
 SELECTABLE[REQUESTS] = selectable_of_request
+SELECTABLE[EVENTS] = selectable_of_event
 SELECTABLE[NAMESPACES] = lambda document: {"status.phase": str(doc.mapping(document, "status").get("phase") or "")}
 SELECTABLE[SECRETS] = lambda document: {"type": str(document.get("type") or "")}
 

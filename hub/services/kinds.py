@@ -11,6 +11,7 @@ from typing import Any
 from hub.domain.change import (
     ADDONS,
     CONFIG_MAPS,
+    EVENTS,
     LEASES,
     MANAGED_CLUSTERS,
     NAMESPACES,
@@ -76,6 +77,7 @@ _ALL = (
         namespaced=False,
     ),
     plain(CONFIG_MAPS, namespaced=True),
+    plain(EVENTS, namespaced=True),
     plain(SECRETS, namespaced=True),
     plain(SERVICE_ACCOUNTS, namespaced=True),
 )

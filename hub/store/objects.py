@@ -19,6 +19,7 @@ from hub.ports import Objects, Written
 from hub.store import queries, rows, schema
 from hub.store.changes import SqlChanges
 from hub.store.encoding import encode
+from hub.store.instants import to_micros
 from hub.store.sealing import Sealing
 from machinery.errors import AlreadyExistsError, ConflictError, Subject
 
@@ -112,6 +113,11 @@ class SqlObjects(Objects):
     def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written:
         self._guard(kind, old.key, old)
         return self._buffer(PendingWrite(kind, ChangeType.DELETED, old.document, old, old, actor))
+
+    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
+        values = {"kind": kind, "moment": to_micros(moment), "limit": limit}
+        found = self._connection.execute(queries.WRITTEN_BEFORE, values)
+        return [rows.stored(kind, tuple(row), self._sealing) for row in found]
 
     def _buffer(self, write: PendingWrite) -> PendingWrite:
         self._pending.append(write)

@@ -7,7 +7,20 @@ from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
-from sqlalchemy import BindParameter, ColumnElement, FromClause, Select, Table, and_, bindparam, exists, func, select, tuple_
+from sqlalchemy import (
+    BindParameter,
+    ColumnElement,
+    FromClause,
+    Integer,
+    Select,
+    Table,
+    and_,
+    bindparam,
+    exists,
+    func,
+    select,
+    tuple_,
+)
 
 from hub.domain.change import Key, Kind, Query
 from hub.store import schema
@@ -23,6 +36,16 @@ ONE = Statement(
     select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
 )
 """With kind, namespace and name."""
+
+# The log keeps the last change of every object that is there, however old.
+WRITTEN_BEFORE = (
+    select(*ROW)
+    .join(schema.changes, schema.changes.c.revision == objects.c.revision)
+    .where(_OF_KIND, schema.changes.c.at < bindparam("moment"))
+    .order_by(objects.c.revision)
+    .limit(bindparam("limit", type_=Integer))
+)
+"""With kind, moment and limit."""
 
 
 def _count(*terms: ColumnElement[bool]) -> Any:

@@ -484,3 +484,21 @@ async def test_closed_store_says_so(database: Database, clock: ManualClock) -> N
         for asked in (store.check(), store.run(put, cluster("a")), store.read(find)):
             with pytest.raises(UnavailableError):
                 await asked
+
+
+async def test_what_was_not_written_for_long_is_found_in_the_order_of_its_writes(store: Store, clock: ManualClock) -> None:
+    for name in ("a", "b", "c"):
+        await store.run(put, cluster(name))
+        clock.advance(timedelta(minutes=10))
+    await store.run(put, cluster("a", leaseDurationSeconds=5))
+    clock.advance(timedelta(seconds=1))
+    await store.run(lambda tx: tx.changes.compact(tx.now))
+
+    async def found(age: timedelta, limit: int = 10) -> list[str]:
+        old = await store.read(lambda tx: tx.objects.written_before(MANAGED_CLUSTERS, tx.now - age, limit))
+        return [stored.key.name for stored in old]
+
+    assert await found(timedelta(minutes=5)) == ["b", "c"]
+    assert await found(timedelta(minutes=5), limit=1) == ["b"]
+    assert await found(timedelta(minutes=15)) == ["b"]
+    assert list(await store.read(lambda tx: tx.objects.written_before(ADDONS, tx.now, 10))) == []

@@ -11,6 +11,7 @@ import msgspec
 
 from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.door import namespaces_of
+from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of
 from hub.apiserver.leases import LeaseStorage
@@ -90,7 +91,13 @@ class HubWorld(World):
         await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
         credentials = CredentialStorage(store, NoIssuer(), ADDRESS, Lifetimes(), f"hub.{GROUP_SUFFIX}/v1alpha1")
         server = ApiServer(
-            groups_of(store, GROUP_SUFFIX, credentials, LeaseStorage(store, feed, objects, self._clock)),
+            groups_of(
+                store,
+                GROUP_SUFFIX,
+                credentials,
+                LeaseStorage(store, feed, objects, self._clock),
+                EventStorage(store, feed, GROUP_SUFFIX, self._clock),
+            ),
             objects,
             authenticator=self._authenticator,
             authorizer=OnlyAdmins(),

@@ -106,6 +106,12 @@ class MemoryTransaction(Transaction, Objects, Changes):
         counted = rest if rest and (past or not (query.labels or query.fields)) else None
         return ObjectPage(page, query.at if past and query.at else self.state.revision, rest > 0, counted)
 
+    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
+        at = {change.revision: change.at for change in self.state.log}
+        of_kind = [stored for (each, _), stored in self.state.objects.items() if each == kind]
+        old = [stored for stored in of_kind if stored.revision in at and at[stored.revision] < moment]
+        return sorted(old, key=lambda stored: stored.revision)[:limit]
+
     def _objects_at(self, revision: int) -> dict[Place, StoredObject]:
         self._check_kept(revision)
         objects: dict[Place, StoredObject] = {}

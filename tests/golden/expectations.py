@@ -86,16 +86,14 @@ OWN_GROUP = "the hub has an API group of its own"
 HUB_DELIBERATE = (
     *DELIBERATE,
     Difference("discovery /", ("paths",), OWN_GROUP),
+    Difference("discovery /apis", ("discovery",), OWN_GROUP),
+    Difference("discovery, yaml", ("discovery",), OWN_GROUP),
+    Difference("aggregated discovery /apis", ("discovery",), OWN_GROUP),
     Difference("openapi v3 index", ("index",), OWN_GROUP),
 )
 
-CORE = "namespaces and the other core kinds on the hub's door"
-
 HUB_OWED: Mapping[str, str] = {
     **OWED,
-    "discovery /apis": CORE,
-    "aggregated discovery /apis": CORE,
-    "discovery, yaml": CORE,
 }
 """What is owed on the hub's own objects: more than in memory, because the hub does not serve every kind yet."""
 

@@ -1,11 +1,15 @@
-"""Events, in the legacy core group and in events.k8s.io: the same objects in two spellings, stored apart."""
+"""Events, in the legacy core group and in events.k8s.io: the same objects in two spellings, the core one stored."""
 
+from collections.abc import Callable, Mapping
 from typing import Any
 
+from machinery.apiserver.converted import Spelling
 from machinery.apiserver.kinds.core import OPEN, TEXT
+from machinery.apiserver.refusals import invalid_value, not_supported, required, too_long
 from machinery.apiserver.resource import Column, Group, Resource, Row
 from machinery.apiserver.storage import Document
 from machinery.apiserver.tables import age_of
+from machinery.errors import Cause
 
 _TIME: dict[str, Any] = {"type": "string", "format": "date-time", "nullable": True}
 _MICRO_TIME: dict[str, Any] = {"type": "string", "format": "micro-time", "nullable": True}
@@ -83,6 +87,30 @@ _COLUMNS = (
     Column("Name", lambda row: row.document["metadata"]["name"], format="name", priority=1),
 )
 
+
+def _violations(new: Document, _old: Document | None) -> list[Cause]:
+    """An Event lies where its object lies; one about a cluster-scoped object may lie anywhere."""
+    about = (new.get("involvedObject") or {}).get("namespace")
+    if not about or about == new["metadata"].get("namespace"):
+        return []
+    return [invalid_value("involvedObject.namespace", about, "does not match event.namespace")]
+
+
+def _new_violations(new: Document, old: Document | None) -> list[Cause]:
+    """The stricter rules of events.k8s.io for Events that are new."""
+    if old is not None:
+        return []
+    needed = ("eventTime", "reportingController", "reportingInstance", "action", "reason")
+    causes = [required(name) for name in needed if not new.get(name)]
+    causes += [too_long(name, most) for name, most in _LONGEST if len(str(new.get(name) or "")) > most]
+    if new.get("type") not in _TYPES:
+        causes.append(not_supported("type", new.get("type", ""), _TYPES))
+    return causes
+
+
+_TYPES = ("Normal", "Warning")
+_LONGEST = (("reason", 128), ("action", 128), ("reportingInstance", 128), ("note", 1024))
+
 EVENT = Resource(
     group="",
     version="v1",
@@ -107,6 +135,7 @@ EVENT = Resource(
             "source": OPEN,
         },
     },
+    validate=_violations,
     selectable=_selectable,
     selectable_names=(*(f"involvedObject.{name}" for name in _ABOUT), "reason", "reportingComponent", "source", "type"),
     columns=_COLUMNS,
@@ -135,9 +164,40 @@ EVENTS_V1 = Resource(
             "reportingController": TEXT,
         },
     },
+    validate=_new_violations,
     selectable=_selectable,
     selectable_names=(*(f"regarding.{name}" for name in _ABOUT), "reason", "reportingController", "type"),
     columns=_COLUMNS,
 )
 
 EVENTS = Group("events.k8s.io", (EVENTS_V1,))
+
+_RENAMED = (
+    ("count", "deprecatedCount"),
+    ("firstTimestamp", "deprecatedFirstTimestamp"),
+    ("involvedObject", "regarding"),
+    ("lastTimestamp", "deprecatedLastTimestamp"),
+    ("message", "note"),
+    ("reportingComponent", "reportingController"),
+    ("source", "deprecatedSource"),
+)
+"""What core/v1 and events.k8s.io/v1 call the same field; all others have one name."""
+
+
+def _renamed(names: Mapping[str, str], api_version: str) -> Callable[[Document], Document]:
+    def convert(document: Document) -> Document:
+        return {**{names.get(name, name): value for name, value in document.items()}, "apiVersion": api_version}
+
+    return convert
+
+
+SPELLING = Spelling(
+    stored_as=EVENT.key,
+    shown=_renamed(dict(_RENAMED), EVENTS_V1.api_version()),
+    stored=_renamed({new: old for old, new in _RENAMED}, EVENT.api_version()),
+    fields={
+        "reportingController": "reportingComponent",
+        **{f"regarding.{name}": f"involvedObject.{name}" for name in _ABOUT},
+    },
+)
+"""events.k8s.io/v1 over stored core/v1 Events: nothing is lost either way."""

@@ -11,6 +11,7 @@ from hub.controllers.feed import Feed, Route
 from hub.domain import cluster as cluster_rules
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Kind
 from hub.domain.cluster import Joining, StatusReport
+from hub.domain.event import Told
 from hub.services import clusters
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import AGENT, Hub
@@ -23,7 +24,8 @@ class Reader:
 
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
-        self._chronicle = Chronicle()
+        self.told: list[Told] = []
+        self._chronicle = Chronicle(self.told.append)
         routes = [Route(kind, lambda _key: None) for kind in (MANAGED_CLUSTERS, REQUESTS)]
         self._feed = Feed(hub.store, routes, self._chronicle)
         self._revision = 0
@@ -125,3 +127,35 @@ def test_kinds_without_a_story_are_passed_over() -> None:
     with capture_logs() as lines:
         Chronicle().listed(Kind("leases.coordination.k8s.io"), Key("", "x"), {})
     assert lines == []
+
+
+async def test_the_log_and_the_events_tell_the_same_story(hub: Hub) -> None:
+    reader = Reader(hub)
+    await reader.start()
+    hub.join("c1")
+    hub.accept("c1")
+    hub.store.transact(clusters.report_status, C1, StatusReport(conditions=(cluster_rules.AVAILABLE,)), "agent")
+    await reader.read()
+    told = [(each.cluster, each.reason, each.type) for each in reader.told]
+    assert told == [
+        ("c1", "Registered", "Normal"),
+        ("c1", "Accepted", "Normal"),
+        ("c1", "ManagedClusterAvailable", "Normal"),
+    ]
+    assert [each.message for each in reader.told][:2] == [
+        "registered by agent: it waits for `hubctl accept c1`",
+        "accepted by admin",
+    ]
+
+
+async def test_what_becomes_of_a_request_is_an_event_of_its_cluster(hub: Hub) -> None:
+    reader = Reader(hub)
+    hub.join("c1")
+    await reader.start()
+    name = hub.submit("c1")
+    hub.approve(name)
+    await reader.read()
+    assert [(each.cluster, each.reason, each.about["kind"]) for each in reader.told] == [
+        ("c1", "CertificateRequested", "CertificateSigningRequest"),
+        ("c1", "CertificateApproved", "CertificateSigningRequest"),
+    ]

@@ -1,0 +1,51 @@
+"""The chronicle's news become Events."""
+
+import pytest
+
+from hub.controllers.recorder import AT_MOST, KEPT, TOGETHER, Recorder
+from hub.domain.change import EVENTS, Query
+from hub.domain.event import Told
+from machinery.errors import UnavailableError
+from tests.unit.hub.controllers.conftest import Hub
+
+EAST = {"kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
+
+
+def news(number: int) -> Told:
+    return Told("east", EAST, f"Reason{number}", "m")
+
+
+def reasons(hub: Hub) -> set[str]:
+    return {each.document["reason"] for each in hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items}
+
+
+async def test_news_go_together_and_the_rest_at_once_after(hub: Hub) -> None:
+    subject = Recorder(hub.store)
+    for number in range(AT_MOST + 1):
+        subject.wants(news(number))
+    assert await subject.reconcile(TOGETHER) is not None
+    assert len(reasons(hub)) == AT_MOST
+    assert await subject.reconcile(TOGETHER) is None
+    assert len(reasons(hub)) == AT_MOST + 1
+
+
+async def test_news_wait_for_a_database_that_is_away(hub: Hub) -> None:
+    subject = Recorder(hub.store)
+    subject.wants(news(1))
+    hub.store.failure = UnavailableError("away")
+    with pytest.raises(UnavailableError):
+        await subject.reconcile(TOGETHER)
+    hub.store.failure = None
+    subject.wants(news(2))
+    await subject.reconcile(TOGETHER)
+    assert reasons(hub) == {"Reason1", "Reason2"}
+
+
+async def test_the_oldest_news_are_lost_first_and_memory_stays_bounded(hub: Hub) -> None:
+    subject = Recorder(hub.store)
+    for number in range(KEPT + 2):
+        subject.wants(news(number))
+    while await subject.reconcile(TOGETHER) is not None:
+        pass
+    assert len(reasons(hub)) == KEPT
+    assert not {"Reason0", "Reason1"} & reasons(hub)
