@@ -1,6 +1,8 @@
 """Request bodies as documents: JSON, YAML and the protobuf of a few kinds, bounded in size and in what they may unfold to."""
 
 import asyncio
+import json
+from collections.abc import Iterator
 from typing import Any
 
 import msgspec
@@ -80,6 +82,57 @@ async def decode_yaml(body: bytes, expected: str) -> Any:
         mark = getattr(error, "problem_mark", None)
         where = f" in line {mark.line + 1}" if mark is not None else ""
         raise _unrecognized(expected, f"yaml parse error{where}") from None
+
+
+async def decode_configuration(body: bytes) -> tuple[dict[str, Any], list[str]]:
+    """An applied configuration, JSON or YAML, and the fields that it says twice. Raises BadRequestError."""
+    loads = _load_json if body.lstrip()[:1] == b"{" else _load_noting
+    try:
+        loaded, twice = await asyncio.to_thread(loads, body)
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        where = f" in line {mark.line + 1}" if mark is not None else ""
+        raise BadRequestError(f"error decoding patch: yaml parse error{where}") from None
+    except (RecursionError, ValueError, TypeError):
+        raise BadRequestError("error decoding patch: it is neither JSON nor YAML") from None
+    if not isinstance(loaded, dict):
+        raise BadRequestError("error decoding patch: a configuration is an object")
+    return loaded, twice
+
+
+def _load_json(body: bytes) -> tuple[Any, list[str]]:
+    twice: list[str] = []
+
+    def noting(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        found = dict(pairs)
+        if len(found) < len(pairs):
+            names = [name for name, _ in pairs]
+            twice.extend(f'duplicate field "{name}"' for name in found if names.count(name) > 1)
+        return found
+
+    return json.loads(body, object_pairs_hook=noting), twice
+
+
+def _load_noting(body: bytes) -> tuple[Any, list[str]]:
+    loaded = _load(body)
+    return loaded, sorted({f'line {line}: key "{name}" already set in map' for name, line in _repeated(body)})
+
+
+def _repeated(body: bytes) -> Iterator[tuple[str, int]]:
+    """Keys that a YAML mapping has twice, with their lines."""
+    waiting = [yaml.compose(body, Loader=_Loader)]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, yaml.SequenceNode):
+            waiting.extend(node.value)
+        elif isinstance(node, yaml.MappingNode):
+            seen: set[str] = set()
+            for key, value in node.value:
+                if isinstance(key, yaml.ScalarNode):
+                    if key.value in seen:
+                        yield key.value, key.start_mark.line + 1
+                    seen.add(key.value)
+                waiting.append(value)
 
 
 def _unrecognized(expected: str, why: str) -> BadRequestError:

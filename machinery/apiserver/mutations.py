@@ -1,22 +1,24 @@
 """create, update, patch, delete and deletecollection: decodes the request, lets `writes` say what becomes of the object."""
 
 from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import msgspec
 from aiohttp import web
 
 from machinery.apiserver import bodies, patches
+from machinery.apiserver.access import Attributes
 from machinery.apiserver.answers import Convert, item_bytes, json_answer, spliced_list, value_answer
 from machinery.apiserver.metadata import generated
 from machinery.apiserver.negotiation import Shape
-from machinery.apiserver.options import WriteOptions, apply_needs_owner, list_options, write_options
+from machinery.apiserver.options import WriteOptions, agent_manager, check_patch_options, list_options, write_options
 from machinery.apiserver.reads import Call, list_page
 from machinery.apiserver.refusals import in_its_words, success_document
 from machinery.apiserver.resource import Subresource
 from machinery.apiserver.storage import Actor, Document, Key, Stored
 from machinery.apiserver.tables import partial
-from machinery.apiserver.writes import Write, check_envelope
+from machinery.apiserver.writes import Write, check_configuration, check_envelope, other_name
 from machinery.errors import (
     AlreadyExistsError,
     BadRequestError,
@@ -26,18 +28,24 @@ from machinery.errors import (
     Subject,
     UnsupportedMediaTypeError,
 )
+from machinery.managedfields.holdings import Holdings
 
 TRIES = 8
 """How often a generated name is drawn anew."""
 NO_NAME = "name must be provided"
+Allowed = Callable[[Actor, Attributes], Awaitable[None]]
 
 
 class Mutations:
-    """Writes on behalf of one server. `namespaces` says whether objects may be created in a namespace."""
+    """Writes on behalf of one server.
 
-    def __init__(self, *, body_limit: int, namespaces: Callable[[str], Awaitable[bool]]) -> None:
+    `namespaces` says whether objects may be created in a namespace; `allowed` raises ForbiddenError when somebody may not.
+    """
+
+    def __init__(self, *, body_limit: int, namespaces: Callable[[str], Awaitable[bool]], allowed: Allowed) -> None:
         self._limit = body_limit
         self._namespaces = namespaces
+        self._allowed = allowed
 
     async def create(self, call: Call, actor: Actor) -> web.Response:
         options = _options(call, "CreateOptions")
@@ -47,10 +55,8 @@ class Mutations:
         if metadata.get("resourceVersion"):
             raise BadRequestError("resourceVersion should not be set on objects to be created")
         if call.attributes.name and metadata.get("name", "") != call.attributes.name:
-            raise _other_name(metadata.get("name", ""), call.attributes.name)
-        if call.namespace and not await self._namespaces(call.namespace):
-            subject = Subject(name=call.namespace, kind="namespaces")
-            raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
+            raise other_name(metadata.get("name", ""), call.attributes.name)
+        await self._check_namespace(call)
         stored = await _create(call, write, document, options)
         return await write_answer(call, write, stored, 201)
 
@@ -62,26 +68,66 @@ class Mutations:
         document = check_envelope(write, await self.body(call), call.namespace)
         name = document["metadata"].get("name") or call.attributes.name
         if name != call.attributes.name:
-            raise _other_name(name, call.attributes.name)
+            raise other_name(name, call.attributes.name)
         stored = await _change(call, actor, options, lambda old: write.changed(document, old))
         return await write_answer(call, write, stored)
 
     async def patch(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
         if not call.attributes.name:
             raise BadRequestError(NO_NAME)
+        applies = _patch_type(call) == patches.APPLY_PATCH
         options = _options(call, "PatchOptions")
+        check_patch_options(options, applies=applies)
         write = _write(call, actor, options, part)
+        if applies:
+            return await self._apply(call, write, options)
         patched = await self._patched(call)
 
         def change(old: Document) -> Document | None:
             shown = write.shown(old)
             document = check_envelope(write, patched(shown), call.namespace)
             if document["metadata"].get("name") != call.attributes.name:
-                raise _other_name(document["metadata"].get("name", ""), call.attributes.name)
+                raise other_name(document["metadata"].get("name", ""), call.attributes.name)
             return write.changed(document, old)
 
         stored = await _change(call, actor, options, change)
         return await write_answer(call, write, stored)
+
+    async def _apply(self, call: Call, write: Write, options: WriteOptions) -> web.Response:
+        """Server-side apply, which makes an object that is not there when the asker may create it."""
+        config, force = await self._configuration(call, write), bool(options.force)
+        for attempt in range(TRIES):
+            try:
+                stored = await _change(call, write.actor, options, lambda old: write.applied(config, old, force=force))
+                return await write_answer(call, write, stored)
+            except NotFoundError:
+                if write.part is not None or "create" not in call.resource.verbs:
+                    raise
+            try:
+                return await write_answer(call, write, await self._applied_anew(call, write, config, options), 201)
+            except AlreadyExistsError:  # somebody else was faster
+                if attempt == TRIES - 1:
+                    raise
+        raise AssertionError
+
+    async def _applied_anew(self, call: Call, write: Write, config: Mapping[str, Any], options: WriteOptions) -> Stored:
+        await self._allowed(write.actor, replace(call.attributes, verb="create"))
+        await self._check_namespace(call)
+        document, holdings = write.ownership.applied(config, None, force=False)
+        return await _create(call, write, document, options, holdings)
+
+    async def _configuration(self, call: Call, write: Write) -> dict[str, Any]:
+        body = await bodies.read(call.request, self._limit)
+        config, twice = await bodies.decode_configuration(body)
+        if twice and write.validation == "Strict":
+            raise BadRequestError(f"error strict decoding patch: {', '.join(twice)}")
+        write.noted = twice if write.validation == "Warn" else []
+        return check_configuration(write, config, call.key)
+
+    async def _check_namespace(self, call: Call) -> None:
+        if call.namespace and not await self._namespaces(call.namespace):
+            subject = Subject(name=call.namespace, kind="namespaces")
+            raise NotFoundError(f'namespaces "{call.namespace}" not found', subject=subject)
 
     async def delete(self, call: Call, actor: Actor) -> web.Response:
         asked = await self._delete_options(call)
@@ -129,16 +175,7 @@ class Mutations:
 
     async def _patched(self, call: Call) -> Callable[[Document], dict[str, Any]]:
         """The function that applies the request's patch."""
-        media = bodies.media_type(call.request)
-        accepted = [patches.JSON_PATCH, patches.MERGE_PATCH]
-        if not call.resource.custom:
-            accepted.append(patches.STRATEGIC_PATCH)
-        if media == patches.APPLY_PATCH:
-            apply_needs_owner(call.request.query)
-        if media not in accepted:
-            raise UnsupportedMediaTypeError(
-                "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
-            )
+        media = _patch_type(call)
         try:
             patch = bodies.decode_json(await bodies.read(call.request, self._limit), call.resource.kind)
         except BadRequestError as error:
@@ -148,6 +185,18 @@ class Mutations:
         if media == patches.MERGE_PATCH:
             return lambda old: patches.apply_merge_patch(old, patch)
         return lambda old: patches.apply_strategic_patch(old, patch, call.resource.merge_keys)
+
+
+def _patch_type(call: Call) -> str:
+    """The media type of a patch. Raises UnsupportedMediaTypeError when the kind cannot be patched so."""
+    strategic = () if call.resource.custom else (patches.STRATEGIC_PATCH,)
+    accepted = (patches.JSON_PATCH, patches.MERGE_PATCH, *strategic, patches.APPLY_PATCH)
+    media = bodies.media_type(call.request)
+    if media not in accepted:
+        raise UnsupportedMediaTypeError(
+            "the body of the request was in an unknown format - accepted media types include: " + ", ".join(accepted)
+        )
+    return media
 
 
 def _options(call: Call, kind: str) -> WriteOptions:
@@ -161,19 +210,18 @@ def _delete_write_options(call: Call, asked: Mapping[str, Any]) -> WriteOptions:
 
 
 def _write(call: Call, actor: Actor, options: WriteOptions, part: Subresource | None = None) -> Write:
-    return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part)
+    manager = options.manager or agent_manager(call.request.headers.get("User-Agent", ""))
+    return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part, manager)
 
 
-def _other_name(given: str, expected: str) -> BadRequestError:
-    return BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({expected})")
-
-
-async def _create(call: Call, write: Write, document: Mapping[str, Any], options: WriteOptions) -> Stored:
+async def _create(
+    call: Call, write: Write, document: Mapping[str, Any], options: WriteOptions, holdings: Holdings | None = None
+) -> Stored:
     metadata = document["metadata"]
     drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
     for attempt in range(TRIES):
         named = {**metadata, "name": generated(drawn)} if drawn else metadata
-        new = write.created({**document, "metadata": named})
+        new = write.created({**document, "metadata": named}, holdings)
         key = Key(call.namespace, str(new["metadata"]["name"]))
         try:
             return await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
@@ -226,7 +274,7 @@ async def write_answer(call: Call, write: Write, stored: Stored, status: int = 2
         else:
             shown = partial(msgspec.json.decode(body), call.form.version)
             response = await value_answer(call.request, shown, call.form, status)
-    for warning in write.warnings:
+    for warning in (*write.noted, *write.warnings):
         quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
         response.headers.add("Warning", f'299 - "{quoted}"')
     return response

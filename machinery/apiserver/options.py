@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from machinery.apiserver.paths import is_true
-from machinery.apiserver.refusals import forbidden, invalid_options, invalid_value, not_supported, required
+from machinery.apiserver.refusals import forbidden, invalid_options, invalid_value, not_supported, required, too_long
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.storage import Key, Selection
 from machinery.errors import BadRequestError
@@ -20,6 +20,8 @@ LATEST = -1
 """In a token: the rest of the list as it is now, after the past that it began in is gone."""
 EXACT, NOT_OLDER = "Exact", "NotOlderThan"
 MAX_NUMBER = 2**31 - 1
+LONGEST_MANAGER = 128
+"""Bytes of a field manager's name."""
 MAX_DIGITS = 19
 """Below this, a revision fits into the 64 bits of a database."""
 _DURATION = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
@@ -55,6 +57,10 @@ class WriteOptions:
 
     dry_run: bool
     validation: str
+    manager: str = ""
+    """In whose name fields are held; "" when the request does not say."""
+    force: bool | None = None
+    """Of an apply: whether conflicts are overridden; None when the request does not say."""
 
 
 def duration(text: str) -> timedelta:
@@ -181,16 +187,33 @@ def write_options(kind: str, query: Mapping[str, str], dry_runs: list[str]) -> W
     validation = query.get("fieldValidation", "") or "Warn"
     if validation not in ("Ignore", "Warn", "Strict"):
         raise invalid_options(kind, not_supported("fieldValidation", validation, ("", "Ignore", "Strict", "Warn")))
-    field_owner = query.get("fieldManager", "")
-    if len(field_owner) > 128:  # noqa: PLR2004 - Kubernetes' limit
-        raise invalid_options(kind, invalid_value("fieldManager", field_owner[:20], "may not be more than 128 bytes"))
-    return WriteOptions(bool(dry_run), validation)
+    manager = query.get("fieldManager", "")
+    if len(manager.encode()) > LONGEST_MANAGER:
+        raise invalid_options(kind, too_long("fieldManager", LONGEST_MANAGER))
+    at = next((index for index, letter in enumerate(manager) if not letter.isprintable()), None)
+    if at is not None:
+        why = f"should only contain printable characters (at position {at})"
+        raise invalid_options(kind, invalid_value("fieldManager", manager, why))
+    return WriteOptions(bool(dry_run), validation, manager, _force(query))
 
 
-def apply_needs_owner(query: Query) -> None:
-    """An apply patch must say in whose name."""
-    if not query.get("fieldManager"):
+def _force(query: Mapping[str, str]) -> bool | None:
+    text = query.get("force", "")
+    return is_true(text) if text else None
+
+
+def check_patch_options(options: WriteOptions, *, applies: bool) -> None:
+    """An apply patch must say in whose name; only an apply patch may be forced."""
+    if applies and not options.manager:
         raise invalid_options("PatchOptions", required("fieldManager", "is required for apply patch"))
+    if not applies and options.force is not None:
+        raise invalid_options("PatchOptions", forbidden("force", "may not be specified for non-apply patch"))
+
+
+def agent_manager(user_agent: str) -> str:
+    """The manager's name when a request tells none: what stands before the first `/` of its User-Agent."""
+    letters = "".join(letter for letter in user_agent.partition("/")[0] if letter.isprintable())
+    return letters.encode()[:LONGEST_MANAGER].decode(errors="ignore")
 
 
 def write_continue(after: Key, at: int) -> str:

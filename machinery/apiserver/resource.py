@@ -13,6 +13,7 @@ from typing import Any
 
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Storage
 from machinery.errors import Cause
+from machinery.managedfields.structure import Structure, structure
 
 Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ...; metadata is known."""
@@ -131,6 +132,10 @@ class Resource:
     validate: Validation | None = None
     name_rule: Callable[[str], str | None] | None = None
     """Why a name will not do, or None; by default a DNS subdomain."""
+    complete: Callable[[Document], Document] | None = None
+    """What decoding makes of an object beyond the schema's defaults: its writer holds that too."""
+    fixed: tuple[str, ...] = ()
+    """Top-level parts beside `status` that no update of the main resource changes: nobody holds them."""
     prepare_create: PrepareCreate | None = None
     prepare_update: PrepareUpdate | None = None
     prepare_delete: Callable[[Document, datetime], Document] | None = None
@@ -158,6 +163,13 @@ class Resource:
     """Where the objects live, when not in the server's storage."""
     answers: Answers | None = None
     """Computes the answer to a create of a kind that is never stored; its `verbs` are ("create",) alone."""
+    structures: Mapping[str, Structure] = field(init=False, repr=False, compare=False)
+    """By apiVersion of each served version: how its schema divides an object into fields that have owners."""
+
+    def __post_init__(self) -> None:
+        schemas = {self.version: self.schema, **{version.name: version.schema for version in self.versions}}
+        structures = {self.api_version(name): structure(schema) for name, schema in schemas.items()}
+        object.__setattr__(self, "structures", structures)
 
     @property
     def key(self) -> GroupResource:

@@ -14,7 +14,7 @@ import msgspec
 import structlog
 from aiohttp import web
 
-from machinery.apiserver.access import Authenticator, Authorizer
+from machinery.apiserver.access import Attributes, Authenticator, Authorizer
 from machinery.apiserver.answers import error_answer
 from machinery.apiserver.filters import Filters, Incoming, Inner, chained
 from machinery.apiserver.health import HealthCheck
@@ -26,7 +26,7 @@ from machinery.apiserver.paths import attributes
 from machinery.apiserver.refusals import InternalError, forbidden_request
 from machinery.apiserver.resource import Group
 from machinery.apiserver.site import Site
-from machinery.apiserver.storage import Key, Storage
+from machinery.apiserver.storage import Actor, Key, Storage
 from machinery.apiserver.watches import Watches
 from machinery.clock import Clock
 from machinery.errors import DeadlineError, ForbiddenError, MusterError, NotAcceptableError, NotFoundError, Subject
@@ -77,7 +77,8 @@ class ApiServer:
         self._authenticator = authenticator
         self._authorizer = authorizer
         self._watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
-        mutations = Mutations(body_limit=self._limits.body, namespaces=namespaces or _namespace_objects(groups, storage))
+        known = namespaces or _namespace_objects(groups, storage)
+        mutations = Mutations(body_limit=self._limits.body, namespaces=known, allowed=self._check_allowed)
         self._objects = ObjectRoutes(
             groups, storage, clock, mutations=mutations, watches=self._watches, patience=self._limits.fresh
         )
@@ -149,6 +150,12 @@ class ApiServer:
     async def _authenticated(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         incoming.actor = incoming.authenticated = await self._authenticator.authenticate(incoming.request)
         return await inner(incoming)
+
+    async def _check_allowed(self, actor: Actor, asked: Attributes) -> None:
+        """For what one request does beside what it says: an apply that creates."""
+        decision = await self._authorizer.authorize(actor, asked)
+        if not decision.allowed:
+            raise forbidden_request(actor, asked, decision.reason)
 
     async def _authorized(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         decision = await self._authorizer.authorize(incoming.actor, incoming.attributes)

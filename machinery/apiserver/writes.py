@@ -10,11 +10,13 @@ from datetime import datetime
 from typing import Any
 
 from machinery.apiserver import metadata as rules
+from machinery.apiserver.ownership import Ownership, with_holdings
 from machinery.apiserver.refusals import conflict, invalid, invalid_value, undecodable
 from machinery.apiserver.resource import Resource, Schema, Subresource, Validation, Version
 from machinery.apiserver.schema import defaulted, pruned, violations
-from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storage import Actor, Document, Key
 from machinery.errors import BadRequestError, Cause, InvalidError, Subject
+from machinery.managedfields.holdings import Holdings, is_same
 from machinery.timestamps import format_time
 
 
@@ -28,7 +30,11 @@ class Write:
     validation: str = "Warn"
     version: Version | None = None
     part: Subresource | None = None
+    manager: str = ""
+    """The name under which the writer holds fields."""
     warnings: list[str] = field(default_factory=list)
+    noted: list[str] = field(default_factory=list)
+    """Warnings about the body as it was sent."""
     removed: bool = False
     last: Document | None = None
     """What was written, when the write let a terminating object go."""
@@ -60,38 +66,58 @@ class Write:
             return stored
         return {**self.version.from_stored(stored), "apiVersion": self.resource.api_version(self.version.name)}
 
-    def created(self, document: Mapping[str, Any]) -> dict[str, Any]:
-        """The new object to store. Raises InvalidError, BadRequestError."""
+    @property
+    def ownership(self) -> Ownership:
+        part = self.part.name if self.part is not None else ""
+        version = self.resource.api_version(self.version_name)
+        return Ownership(self.resource, self.manager, version, part, format_time(self.now))
+
+    def created(self, document: Mapping[str, Any], holdings: Holdings | None = None) -> dict[str, Any]:
+        """The new object to store; `holdings`: of an apply. Raises InvalidError, BadRequestError."""
         new = self.known(document)
         new["metadata"] = rules.of_new(new.get("metadata") or {})
         if self.resource.has_status and self.resource.custom:
             new.pop("status", None)
-        new = defaulted(self.resource.schema, new)
+        new = self._completed(new)
         causes = self._misshapen(new, None)
+        sent = new
         if self.resource.prepare_create is not None:
             new = dict(self.resource.prepare_create(new, self.actor, self.now))
+        new = with_holdings(new, self.ownership.of_new(sent, new) if holdings is None else holdings)
         if self.resource.counts_generations:
             new["metadata"] = {**new["metadata"], "generation": 1}
         self._validate(new, None, causes)
         return new
 
-    def changed(self, document: Mapping[str, Any], old: Document) -> Document | None:
-        """What `old` becomes when `document` is written over it; None: it goes."""
+    def changed(self, document: Mapping[str, Any], old: Document, holdings: Holdings | None = None) -> Document | None:
+        """What `old` becomes when `document` is written over it; None: it goes. `holdings`: of an apply.
+
+        A write that changes nothing leaves `old` as it is, the times in its managedFields included.
+        """
         self._check_locks(document.get("metadata") or {}, old["metadata"])
         new = self.known(document)
         new["metadata"] = rules.of_changed(new.get("metadata") or {}, old["metadata"])
         if self.part is None and self.resource.has_status:
             new.pop("status", None)
             new.update({"status": old["status"]} if "status" in old else {})
-        new = defaulted(self.resource.schema, new)
+        new = self._completed(new)
         causes = self._misshapen(new, old)
+        sent = {**new, "metadata": {**new["metadata"], "managedFields": (document.get("metadata") or {}).get("managedFields")}}
         combined = self.part.combine(new, old, self.actor, self.now) if self.part is not None else None
         new = self._main_changed(new, old) if combined is None else dict(combined)
+        new = with_holdings(new, self.ownership.of_changed(sent, old, new) if holdings is None else holdings)
         self._validate(new, old, causes)
         terminating = "deletionTimestamp" in new["metadata"]
         self.removed = terminating and not new["metadata"].get("finalizers") and not self.resource.held(new)
         self.last = new if self.removed else None
-        return None if self.removed else new
+        if self.removed:
+            return None
+        return old if is_same(new, old) else new
+
+    def applied(self, config: Mapping[str, Any], old: Document, *, force: bool) -> Document | None:
+        """What `old` becomes when a configuration is applied to it. Raises ConflictError, BadRequestError, InvalidError."""
+        document, holdings = self.ownership.applied(config, old, force=force)
+        return self.changed(document, old, holdings)
 
     def deleted(self, old: Document) -> Document | None:
         """What `old` becomes when it is deleted: nothing, or a terminating object when something holds it."""
@@ -106,6 +132,10 @@ class Write:
             stamped["generation"] = metadata.get("generation", 0) + 1
         new = {**old, "metadata": stamped}
         return self.resource.prepare_delete(new, self.now) if self.resource.prepare_delete is not None else new
+
+    def _completed(self, new: dict[str, Any]) -> dict[str, Any]:
+        whole = defaulted(self.resource.schema, new)
+        return whole if self.resource.complete is None else dict(self.resource.complete(whole))
 
     def _main_changed(self, new: dict[str, Any], old: Document) -> dict[str, Any]:
         if self.resource.prepare_update is not None:
@@ -192,3 +222,26 @@ def check_envelope(write: Write, document: Mapping[str, Any], namespace: str) ->
     if namespace:
         metadata = {**metadata, "namespace": namespace}
     return {**document, "apiVersion": expected, "kind": resource.kind, "metadata": metadata}
+
+
+def check_configuration(write: Write, config: Mapping[str, Any], key: Key) -> dict[str, Any]:
+    """An applied configuration under the name and namespace of its URL. Raises BadRequestError when it is another object's."""
+    resource, expected = write.resource, write.resource.api_version(write.version_name)
+    version, kind = config.get("apiVersion") or "", config.get("kind") or ""
+    if (version, kind) != (expected, resource.kind):
+        raise BadRequestError(f"invalid object type: {version}, Kind={kind}, expected: {expected}, Kind={resource.kind}")
+    metadata = config.get("metadata")
+    if not isinstance(metadata, dict):
+        raise BadRequestError("error decoding patch: metadata must be an object")
+    if not metadata.get("name"):
+        raise BadRequestError(f"the name of the object ({key.name} based on URL) was undeterminable: name must be provided")
+    if metadata["name"] != key.name:
+        raise other_name(str(metadata["name"]), key.name)
+    if (metadata.get("namespace") or key.namespace) != key.namespace:
+        raise BadRequestError("the namespace of the provided object does not match the namespace sent on the request")
+    place = {"namespace": key.namespace} if key.namespace else {}
+    return {**config, "metadata": {**metadata, **place}}
+
+
+def other_name(given: str, expected: str) -> BadRequestError:
+    return BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({expected})")

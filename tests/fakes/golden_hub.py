@@ -16,6 +16,7 @@ from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
+from hub.domain import document as doc
 from hub.domain import namespace as rules
 from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile
 from hub.ports import Issuer
@@ -133,7 +134,7 @@ class HubWorld(World):
 
 async def _seed_namespace(storage: ServiceStorage, metadata: Mapping[str, Any]) -> None:
     name = metadata["name"]
-    document = rules.namespace(name, metadata.get("labels"))
+    document = doc.with_metadata(rules.namespace(name, metadata.get("labels")), managedFields=metadata["managedFields"])
     if name not in (*rules.STANDING, MADE_BY_NAMESPACE_CASE):
         await storage.create(NAMESPACE.key, Key("", name), document, ADMIN)
 
@@ -173,7 +174,6 @@ def _key(document: Mapping[str, Any]) -> Key:
 
 
 def _complete(resource: Resource, document: Mapping[str, Any]) -> dict[str, Any]:
-    metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
-    complete = {"apiVersion": resource.api_version(), "kind": resource.kind, **document, "metadata": metadata}
+    complete = {"apiVersion": resource.api_version(), "kind": resource.kind, **document}
     plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(complete))
     return plain

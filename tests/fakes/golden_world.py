@@ -138,10 +138,11 @@ class MemoryWorld(World):
         rows = exchanges()[TABLE_OF_NAMESPACES].response["body"]["rows"]
         for row in rows:
             name = row["cells"][0]
-            labels = row["object"]["metadata"]["labels"]
+            told = row["object"]["metadata"]
+            kept = {"labels": told["labels"], "managedFields": told["managedFields"]}
             active = {"spec": {"finalizers": ["kubernetes"]}, "status": {"phase": "Active"}}
             if name != "gold-ns":
-                await self._store(NAMESPACE, {"metadata": {"name": name, "labels": labels}, **active})
+                await self._store(NAMESPACE, {"metadata": {"name": name, **kept}, **active})
         for cluster in recorded_objects(LIST_OF_CLUSTERS):
             if not cluster["metadata"]["name"].startswith(MADE_BY_REPLAY):
                 await self._store(CLUSTERS, cluster)
@@ -151,7 +152,6 @@ class MemoryWorld(World):
         self.storage.compact(await self.storage.revision())
 
     async def _store(self, resource: Resource, document: dict[str, Any]) -> None:
-        metadata = {name: value for name, value in document["metadata"].items() if name != "managedFields"}
-        complete = {"apiVersion": resource.api_version(), "kind": resource.kind, **document, "metadata": metadata}
+        complete = {"apiVersion": resource.api_version(), "kind": resource.kind, **document}
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(complete))
-        await self.storage.create(resource.key, Key("", metadata["name"]), plain, ADMIN)
+        await self.storage.create(resource.key, Key("", plain["metadata"]["name"]), plain, ADMIN)

@@ -9,7 +9,7 @@ import yaml
 
 CHANCE = frozenset(
     (
-        *("uid", "resourceVersion", "creationTimestamp", "managedFields", "deletionTimestamp", "lastTransitionTime"),
+        *("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime"),
         *("lastUpdateTime", "continue", "certificate", "storageVersionHash", "serverAddressByClientCIDRs", "freshness"),
         *("description",),
     )
@@ -204,6 +204,8 @@ def _plain(value: Any) -> Any:
     """The value without chance: names that were generated, ages, times, uids."""
     if isinstance(value, dict):
         kept = {name: _plain(part) for name, part in value.items() if name not in CHANCE}
+        if "managedFields" in value:
+            kept["managedFields"] = _held(value["managedFields"])
         if "generateName" in kept:
             kept["name"] = "generated"
         return kept
@@ -214,6 +216,14 @@ def _plain(value: Any) -> Any:
     if isinstance(value, str) and re.fullmatch(r"g(en)?-[a-z0-9]{5}", value):
         return "generated"
     return value
+
+
+def _held(entries: Any) -> Any:
+    """Who holds which fields, by holder: times are chance, and with them the order."""
+    return {
+        " ".join((entry["operation"], entry["manager"], entry["apiVersion"], entry.get("subresource", ""))): entry["fieldsV1"]
+        for entry in entries
+    }
 
 
 def _object_differences(aspect: str, expected: Any, ours: Any, path: str = "") -> Iterator[str]:

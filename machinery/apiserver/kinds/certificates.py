@@ -254,6 +254,7 @@ CERTIFICATE_SIGNING_REQUEST = Resource(
     custom=False,
     unconditional_update=True,
     schema=_SCHEMA,
+    fixed=("spec",),
     prepare_create=_new_request,
     prepare_update=_changed_request,
     validate=_violations,

@@ -25,11 +25,14 @@ _MAX_KEY = 253
 _KEY_LETTERS = frozenset("-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
 
 
-def _new_namespace(new: Document, _actor: Actor, _now: datetime) -> Document:
+def _complete_namespace(new: Document) -> Document:
     metadata = new["metadata"]
-    labels = {**metadata.get("labels", {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
-    spec = {"finalizers": [NAMESPACE_FINALIZER]}
-    return {**new, "metadata": {**metadata, "labels": labels}, "spec": spec, "status": {"phase": "Active"}}
+    labels = {**(metadata.get("labels") or {}), "kubernetes.io/metadata.name": metadata.get("name", "")}
+    return {**new, "metadata": {**metadata, "labels": labels}}
+
+
+def _new_namespace(new: Document, _actor: Actor, _now: datetime) -> Document:
+    return {**new, "spec": {"finalizers": [NAMESPACE_FINALIZER]}, "status": {"phase": "Active"}}
 
 
 def _changed_namespace(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
@@ -60,6 +63,8 @@ NAMESPACE = Resource(
         },
     },
     subresources=(STATUS,),
+    complete=_complete_namespace,
+    fixed=("spec",),
     prepare_create=_new_namespace,
     prepare_update=_changed_namespace,
     prepare_delete=_terminating_namespace,

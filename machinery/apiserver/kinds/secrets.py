@@ -1,12 +1,11 @@
 """Secret: base64 data, `stringData` folded in, an immutable type."""
 
 import base64
-from datetime import datetime
 
 from machinery.apiserver.kinds.core import BYTES, LARGEST, TEXT, TEXTS, encoded_size, immutable_violations, key_violations
 from machinery.apiserver.refusals import invalid_value, too_long
 from machinery.apiserver.resource import Column, Resource
-from machinery.apiserver.storage import Actor, Document
+from machinery.apiserver.storage import Document
 from machinery.apiserver.tables import AGE
 from machinery.errors import Cause
 
@@ -23,14 +22,9 @@ def _folded(new: Document) -> Document:
     return {**kept, "data": {**(new.get("data") or {}), **data}}
 
 
-def _new_secret(new: Document, _actor: Actor, _now: datetime) -> Document:
+def _complete(new: Document) -> Document:
     folded = _folded(new)
     return {**folded, "type": folded.get("type") or OPAQUE}
-
-
-def _changed_secret(new: Document, old: Document, _actor: Actor, _now: datetime) -> Document:
-    folded = _folded(new)
-    return {**folded, "type": folded.get("type") or old.get("type", OPAQUE)}
 
 
 def _violations(new: Document, old: Document | None) -> list[Cause]:
@@ -55,8 +49,7 @@ SECRET = Resource(
         "type": "object",
         "properties": {"data": BYTES, "stringData": TEXTS, "type": TEXT, "immutable": {"type": "boolean"}},
     },
-    prepare_create=_new_secret,
-    prepare_update=_changed_secret,
+    complete=_complete,
     validate=_violations,
     selectable=lambda document: {"type": document.get("type", "")},
     selectable_names=("type",),

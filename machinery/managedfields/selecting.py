@@ -1,0 +1,92 @@
+"""The fields that a document has, and a document without some of them."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from machinery.managedfields import elements
+from machinery.managedfields.comparing import ABSENT, by_element
+from machinery.managedfields.fieldset import EMPTY, LEAF, FieldSet
+from machinery.managedfields.structure import OPEN, Form, Structure
+
+
+def fields_of(structure: Structure, document: Mapping[str, Any]) -> FieldSet:
+    """What somebody owns who applied this document. A declared map is not owned itself, only its content."""
+    return _fields(structure, document)
+
+
+def _fields(structure: Structure, value: Any) -> FieldSet:
+    if value is None:
+        return EMPTY
+    form = structure.divides(value)
+    if form is Form.LEAF:
+        return LEAF
+    if form is Form.MAP:
+        parts = {elements.field(name): _field(structure, name, part) for name, part in value.items()}
+    else:
+        parts = {name: _entry(structure, entries) for name, entries in by_element(structure, value).items()}
+    return FieldSet(children={element: part for element, part in parts.items() if part})
+
+
+def _field(structure: Structure, name: str, value: Any) -> FieldSet:
+    below = _fields(structure.of(name), value)
+    itself = value is None or value == {} or not structure.declares(name)
+    return FieldSet(below.member or itself, below.children)
+
+
+def _entry(structure: Structure, entries: list[Any]) -> FieldSet:
+    """Entries with the same keys are owned together, as a whole."""
+    below = _fields(structure.element or OPEN, entries[0]) if len(entries) == 1 else EMPTY
+    return FieldSet(member=True, children=below.children)
+
+
+def without(structure: Structure, document: Mapping[str, Any], fields: FieldSet) -> dict[str, Any]:
+    """The document without these fields, and without maps and lists that they leave empty."""
+    left = _without(structure, document, fields)
+    return left if isinstance(left, dict) else {}
+
+
+def _without(structure: Structure, value: Any, fields: FieldSet) -> Any:
+    form = Form.LEAF if value is None else structure.divides(value)
+    if form is Form.LEAF or not fields.children or not value:
+        return value
+    if form is Form.MAP:
+        kept = {
+            name: left
+            for name, part in value.items()
+            if (left := _rest(structure.of(name), part, fields.children.get(elements.field(name), EMPTY))) is not ABSENT
+        }
+        return kept or ABSENT
+    entries = (
+        _rest(structure.element or OPEN, entry, fields.children.get(str(structure.names(entry)), EMPTY)) for entry in value
+    )
+    return [entry for entry in entries if entry is not ABSENT] or ABSENT
+
+
+def _rest(structure: Structure, value: Any, fields: FieldSet) -> Any:
+    return ABSENT if fields.member else _without(structure, value, fields)
+
+
+def with_named(structure: Structure, fields: FieldSet) -> FieldSet:
+    """The set with every declared map and list itself that something below is in: goes the content, so goes the container."""
+    children = {}
+    for element, below in fields.children.items():
+        inner, declared = _below(structure, element)
+        deeper = with_named(inner, below)
+        children[element] = FieldSet(below.member or (declared and bool(below.children)), deeper.children)
+    return FieldSet(fields.member, children)
+
+
+def _below(structure: Structure, element: str) -> tuple[Structure, bool]:
+    """The structure at a path element, and whether it is a declared field."""
+    if element.startswith(elements.FIELD):
+        name = element.removeprefix(elements.FIELD)
+        return structure.of(name), structure.declares(name)
+    return structure.element or OPEN, False
+
+
+def reconciled(structure: Structure, fields: FieldSet) -> FieldSet:
+    """Fields as the structure has them now: who owned parts of what is a whole today owns the whole."""
+    if structure.form is Form.LEAF:
+        return LEAF if fields else EMPTY
+    children = {element: reconciled(_below(structure, element)[0], below) for element, below in fields.children.items()}
+    return FieldSet(fields.member, {element: child for element, child in children.items() if child})

@@ -1,0 +1,100 @@
+"""A kind with a field of every form, and writers that write it: what tests of field ownership stand on."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from machinery.managedfields import holdings as held
+from machinery.managedfields.applying import Application, Applied
+from machinery.managedfields.fieldset import encoded
+from machinery.managedfields.holdings import Holding, Holdings, Writer, applier, updater
+from machinery.managedfields.structure import structure
+from machinery.managedfields.updating import Comparisons, OneVersion, Versions, conflict_error, current, updated
+
+V1 = "example.com/v1"
+_TEXT: dict[str, Any] = {"type": "string"}
+_ENTRY: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "name": _TEXT,
+        "value": {"type": "integer"},
+        "protocol": {"type": "string", "default": "TCP"},
+        "tags": {"type": "array", "items": _TEXT, "x-kubernetes-list-type": "set"},
+    },
+}
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "number": {"type": "integer"},
+        "text": _TEXT,
+        "inner": {"type": "object", "properties": {"left": _TEXT, "right": _TEXT}},
+        "names": {"type": "object", "additionalProperties": _TEXT},
+        "selector": {"type": "object", "additionalProperties": _TEXT, "x-kubernetes-map-type": "atomic"},
+        "whole": {"type": "array", "items": _TEXT},
+        "set": {"type": "array", "items": _TEXT, "x-kubernetes-list-type": "set"},
+        "list": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name"],
+            "items": _ENTRY,
+        },
+        "ports": {
+            "type": "array",
+            "x-kubernetes-list-type": "map",
+            "x-kubernetes-list-map-keys": ["name", "protocol"],
+            "items": _ENTRY,
+        },
+        "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+    },
+}
+STRUCTURE = structure(SCHEMA)
+
+
+class World:
+    """One object and who holds what of it. `tick` is the time of the writes that follow."""
+
+    def __init__(self, versions: Versions | None = None) -> None:
+        self.versions = versions or OneVersion(STRUCTURE)
+        self.live: dict[str, Any] = {}
+        self.holdings: Holdings = {}
+        self.tick = 0
+
+    def update(self, manager: str, new: Mapping[str, Any], *, api_version: str = V1, subresource: str = "") -> None:
+        """A create or an update by which the object becomes `new`."""
+        self.tick += 1
+        document = {"apiVersion": api_version, **new}
+        comparisons = Comparisons(self.versions, self.live, document)
+        writer = updater(manager, api_version, subresource)
+        self.holdings = updated(comparisons, current(self.versions, self.holdings), writer, self._time)
+        self.live = document
+
+    def apply(self, manager: str, config: Mapping[str, Any], *, force: bool = False, api_version: str = V1) -> Applied:
+        """A server-side apply. Raises ConflictError."""
+        self.tick += 1
+        document = {"apiVersion": api_version, **config}
+        live = self.versions.converted(self.live, api_version) if self.live else {}
+        result = Application(self.versions, live, document, self.holdings, applier(manager), self._time).result()
+        if result.conflicts and not force:
+            raise conflict_error(result.conflicts)
+        self.live, self.holdings = dict(result.document), result.holdings
+        return result
+
+    @property
+    def content(self) -> dict[str, Any]:
+        """The object without its envelope."""
+        return {name: value for name, value in self.live.items() if name != "apiVersion"}
+
+    @property
+    def shares(self) -> dict[str, dict[str, Any]]:
+        """Who holds what: by manager, with `!` after the name of an applier."""
+        return {_name(writer): encoded(holding.fields) for writer, holding in self.holdings.items()}
+
+    def holding(self, manager: str) -> Holding:
+        return self.holdings[next(writer for writer in self.holdings if _name(writer) == manager)]
+
+    @property
+    def _time(self) -> str:
+        return f"2026-11-21T00:{self.tick // 60:02}:{self.tick % 60:02}Z"
+
+
+def _name(writer: Writer) -> str:
+    return f"{writer.manager}!" if writer.operation is held.Operation.APPLY else writer.manager
