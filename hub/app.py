@@ -19,7 +19,7 @@ from hub.domain.certificate import Lifetimes
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.inspection import add_checks, add_sections, checks_of, keep_log
 from hub.installation import Addresses, entry, find_seal, keep_admin_kubeconfig, keep_authority, keep_seal, settle
-from hub.issuer import ServingNames
+from hub.issuer import ServingNames, open_token_keys
 from hub.ports import Transaction
 from hub.roster import Controllers
 from hub.rpc.door import RpcDoor
@@ -193,6 +193,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
             in_flight=(draining.counted,),
         ),
         loopback=loopback,
+        token_keys=open_token_keys(directory, clock.now()),
     )
     installed()
     server.add_door(HttpsDoor(operators, draining, settings.https_listen.host, settings.https_listen.port, serving.context))

@@ -83,6 +83,13 @@ class DataDirectory:
         except OSError as error:
             raise UnavailableError(f"{self.path / name} cannot be renamed: {error.strerror}") from error
 
+    def remove(self, name: str) -> None:
+        """Nothing happens when there is no such file. Raises UnavailableError."""
+        try:
+            (self.path / name).unlink(missing_ok=True)
+        except OSError as error:
+            raise UnavailableError(f"{self.path / name} cannot be removed: {error.strerror}") from error
+
     def _create(self) -> None:
         try:
             self.path.mkdir(mode=PRIVATE_DIRECTORY, parents=True, exist_ok=True)

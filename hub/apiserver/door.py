@@ -10,10 +10,10 @@ from aiohttp import web
 from hub.apiserver.authentication import Identify, Listen, takes_no_part
 from hub.apiserver.authorization import StaticAuthorizer
 from hub.apiserver.credentials import CredentialStorage, HubAddress
-from hub.apiserver.entrance import Entrance
+from hub.apiserver.entrance import Entrance, Grounds
 from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.groups import groups_of
+from hub.apiserver.groups import groups_of, with_others
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
@@ -25,6 +25,7 @@ from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
 from machinery.clock import Clock
+from machinery.pki import TokenKeys, generate_key
 from machinery.product import GROUP_SUFFIX, NAME, version
 
 KUBERNETES = ("1", "36")
@@ -66,24 +67,23 @@ def build_door(
     revocations: Listen | None = None,
     filters: Filters | None = None,
     loopback: Loopback | None = None,
+    token_keys: TokenKeys | None = None,
 ) -> Door:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
-    `loopback`: the identity by which the hub's own hooks use this door.
+    `loopback`: the identity by which the hub's own hooks use this door. `token_keys`: what ServiceAccounts' tokens are signed
+    with; None: keys of this door alone, forgotten with it.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
     authorizer = StaticAuthorizer(group_suffix)
-    entrance = Entrance(store, clock, identify, revocations)
+    grounds = Grounds(store, objects, feed, clock)
+    entrance = Entrance(grounds, address.hub_id, token_keys or TokenKeys([generate_key()]), identify, revocations)
+    leases, events = LeaseStorage(store, feed, objects, clock), EventStorage(store, feed, group_suffix, clock)
+    groups = groups_of(store, group_suffix, credentials, leases, events)
     server = ApiServer(
-        groups_of(
-            store,
-            group_suffix,
-            credentials,
-            LeaseStorage(store, feed, objects, clock),
-            EventStorage(store, feed, group_suffix, clock),
-        ),
+        with_others(groups, *entrance.resources),
         objects,
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,

@@ -1,6 +1,12 @@
 """Who comes in at the door, put together: the authenticators in their order, and the end of what a credential has open."""
 
 import asyncio
+from contextlib import aclosing
+from dataclasses import dataclass
+from datetime import timedelta
+
+import msgspec
+import structlog
 
 from hub.access import BootstrapTokens
 from hub.apiserver.authentication import (
@@ -10,22 +16,84 @@ from hub.apiserver.authentication import (
     Listen,
     end_with_revocations,
 )
+from hub.apiserver.feed import ChangeFeed
+from hub.domain.change import SERVICE_ACCOUNTS
 from hub.ports import Store
 from machinery.apiserver.authentication import BearerTokens, Chain, Presence, TokenUnion
+from machinery.apiserver.authentication.kinds import service_account, token_review
+from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.resource import Resource
+from machinery.apiserver.storage import Event, EventType, Selection, Storage
+from machinery.backoff import Backoff
 from machinery.clock import Clock
+from machinery.errors import ExpiredError, MusterError
+from machinery.identity import HubId
+from machinery.pki import TokenKeys
+
+AUDIENCE = "https://kubernetes.default.svc"
+"""Who this server is to those who ask for a token, and name nobody: what tools for Kubernetes expect."""
+PATIENCE = timedelta(seconds=10)
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Grounds:
+    """What the entrance stands on."""
+
+    store: Store
+    objects: Storage
+    feed: ChangeFeed
+    clock: Clock
 
 
 class Entrance:
-    """Client certificate first, then bearer token. `presence` is a filter; `tokens` is what reviews of tokens ask."""
+    """Client certificate first, then bearer token. `presence` is a filter, `resources` are served beside the others."""
 
-    def __init__(self, store: Store, clock: Clock, identify: Identify, revocations: Listen | None) -> None:
-        self._bootstrap = BootstrapTokens(store)
-        self.presence = Presence(clock)
-        self.tokens = TokenUnion(BootstrapTokenAuthenticator(self._bootstrap.identify))
-        self.authenticator = Chain(CertificateAuthenticator(identify), BearerTokens(self.tokens))
+    def __init__(
+        self, grounds: Grounds, hub: HubId, token_keys: TokenKeys, identify: Identify, revocations: Listen | None
+    ) -> None:
+        self._grounds = grounds
+        self._bootstrap = BootstrapTokens(grounds.store)
+        issuer = Issuer(f"urn:uuid:{hub}", (AUDIENCE,), token_keys)
+        accounts = Accounts(grounds.objects)
+        tokens = TokenUnion(
+            BootstrapTokenAuthenticator(self._bootstrap.identify), ServiceAccountTokens(issuer, accounts, grounds.clock)
+        )
+        self.presence = Presence(grounds.clock)
+        self.authenticator = Chain(CertificateAuthenticator(identify), BearerTokens(tokens))
+        self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
         end_with_revocations(self.presence, revocations, self._bootstrap.listen)
 
     async def run(self) -> None:
         """Hears of credentials that end, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._bootstrap.run(), name="revoked-tokens")
+            tasks.create_task(self._follow_accounts(), name="deleted-accounts")
+
+    async def _follow_accounts(self) -> None:
+        """Ends what a ServiceAccount has open when it is deleted. A place that is lost could hide a deletion: all end then."""
+        pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
+        after: int | None = None
+        while True:
+            try:
+                after = await self._grounds.objects.revision() if after is None else after
+                events = self._grounds.feed.watch(SERVICE_ACCOUNTS, Selection(), after=after, patience=PATIENCE)
+                async with aclosing(events):
+                    async for event in events:
+                        after = self._seen(event)
+                        pauses.reset()
+            except ExpiredError:
+                after = None
+                self.presence.end_all()
+            except MusterError as error:
+                log.warning("deleted ServiceAccounts cannot be seen now", error=error.message)
+                await asyncio.sleep(pauses.next().total_seconds())
+
+    def _seen(self, event: Event | int) -> int:
+        if isinstance(event, int):
+            return event
+        metadata = msgspec.json.decode(event.stored.document)["metadata"]
+        if event.type is EventType.DELETED or "deletionTimestamp" in metadata:
+            self.presence.end(Account(event.stored.key.namespace, event.stored.key.name, metadata["uid"]).mark)
+        return event.stored.revision

@@ -37,6 +37,12 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
     )
 
 
+def with_others(groups: Iterable[Group], *added: Resource) -> list[Group]:
+    """The groups with these resources too; one takes the place of its namesake."""
+    resources = {resource.key: resource for group in groups for resource in group.resources}
+    return grouped({**resources, **{resource.key: resource for resource in added}}.values())
+
+
 def grouped(resources: Iterable[Resource]) -> list[Group]:
     """The resources by their group; groups in the order of their first resource."""
     found: dict[str, list[Resource]] = {}

@@ -1,5 +1,6 @@
-"""Adapter: the hub's certificate authority."""
+"""Adapter: the hub's certificate authority, and the keys of its tokens."""
 
 from hub.issuer.local import LocalIssuer, ServingNames
+from hub.issuer.tokens import open_token_keys
 
-__all__ = ["LocalIssuer", "ServingNames"]
+__all__ = ["LocalIssuer", "ServingNames", "open_token_keys"]

@@ -61,6 +61,24 @@ _CONFIG_MAP = {
     3: _text_map("binaryData", Kind.BYTES),
     4: _optional("immutable", Kind.BOOLEAN),
 }
+_SERVICE_ACCOUNT = {
+    **_OBJECT,
+    2: _nested("secrets", _REFERENCE, repeated=True),
+    3: _nested("imagePullSecrets", {1: Field("name")}, repeated=True),
+    4: _optional("automountServiceAccountToken", Kind.BOOLEAN),
+}
+_TOKEN_REQUEST = {
+    **_OBJECT,
+    2: _nested(
+        "spec",
+        {
+            1: Field("audiences", repeated=True),
+            3: _nested("boundObjectRef", {1: Field("kind"), 2: Field("apiVersion"), 3: Field("name"), 4: Field("uid")}),
+            4: _optional("expirationSeconds", Kind.INTEGER),
+        },
+    ),
+}
+_TOKEN_REVIEW = {**_OBJECT, 2: _nested("spec", {1: Field("token"), 2: Field("audiences", repeated=True)})}
 _NAMESPACE = {
     **_OBJECT,
     2: _nested("spec", {1: Field("finalizers", repeated=True)}),
@@ -149,6 +167,8 @@ _DELETE_OPTIONS = {
 }
 
 MESSAGES: Mapping[tuple[str, str], Message] = {
+    ("authentication.k8s.io/v1", "TokenRequest"): _TOKEN_REQUEST,
+    ("authentication.k8s.io/v1", "TokenReview"): _TOKEN_REVIEW,
     ("certificates.k8s.io/v1", "CertificateSigningRequest"): _CERTIFICATE_SIGNING_REQUEST,
     ("coordination.k8s.io/v1", "Lease"): _LEASE,
     ("events.k8s.io/v1", "Event"): _EVENT,
@@ -157,5 +177,6 @@ MESSAGES: Mapping[tuple[str, str], Message] = {
     ("v1", "Event"): _CORE_EVENT,
     ("v1", "Namespace"): _NAMESPACE,
     ("v1", "Secret"): _SECRET,
+    ("v1", "ServiceAccount"): _SERVICE_ACCOUNT,
 }
 """By apiVersion and kind."""

@@ -14,6 +14,7 @@ from machinery.pki.certificates import (
 )
 from machinery.pki.keys import generate_key, key_hash, public_key_of
 from machinery.pki.requests import MAX_REQUEST_BYTES, RequestFacts, build_request, check_request, parse_request
+from machinery.pki.tokens import TokenKeys, unverified_claims
 
 __all__ = [
     "MAX_REQUEST_BYTES",
@@ -21,6 +22,7 @@ __all__ = [
     "CertificateFacts",
     "Plan",
     "RequestFacts",
+    "TokenKeys",
     "Usage",
     "build_request",
     "check_request",
@@ -35,4 +37,5 @@ __all__ = [
     "parse_request",
     "public_key_of",
     "random_serial",
+    "unverified_claims",
 ]

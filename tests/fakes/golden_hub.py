@@ -13,7 +13,7 @@ from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.door import namespaces_of
 from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.groups import groups_of
+from hub.apiserver.groups import groups_of, with_others
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
 from hub.domain import document as doc
@@ -42,10 +42,11 @@ from tests.fakes.golden_world import (
     LIST_OF_REQUESTS,
     MADE_BY_REPLAY,
     TABLE_OF_NAMESPACES,
+    TOKEN_REVIEW,
     VERSION,
-    BearerTokens,
     OnlyAdmins,
     TinySigner,
+    bearer_tokens,
 )
 from tests.golden.replay import World, exchanges, recorded_objects
 
@@ -69,7 +70,7 @@ class HubWorld(World):
 
     def __init__(self, folder: Path, authenticator: Authenticator | None = None) -> None:
         self._folder = folder
-        self._authenticator = authenticator or BearerTokens()
+        self._authenticator = authenticator or bearer_tokens()
         self._clock = SystemClock()
         self._signer = TinySigner()
         self._stack = AsyncExitStack()
@@ -92,12 +93,15 @@ class HubWorld(World):
         await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
         credentials = CredentialStorage(store, NoIssuer(), ADDRESS, Lifetimes(), f"hub.{GROUP_SUFFIX}/v1alpha1")
         server = ApiServer(
-            groups_of(
-                store,
-                GROUP_SUFFIX,
-                credentials,
-                LeaseStorage(store, feed, objects, self._clock),
-                EventStorage(store, feed, GROUP_SUFFIX, self._clock),
+            with_others(
+                groups_of(
+                    store,
+                    GROUP_SUFFIX,
+                    credentials,
+                    LeaseStorage(store, feed, objects, self._clock),
+                    EventStorage(store, feed, GROUP_SUFFIX, self._clock),
+                    TOKEN_REVIEW,
+                ),
             ),
             objects,
             authenticator=self._authenticator,

@@ -1,18 +1,20 @@
 """What stood behind the recorded server, on MemoryStorage: its clusters, requests, namespaces, and a signer."""
 
 import base64
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 from typing import Any
 
 import msgspec
-from aiohttp import web
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.managedcluster import managed_cluster
-from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
+from machinery.apiserver.access import OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
+from machinery.apiserver.authentication import BearerTokens, Chain, Identity, TokenAuthenticator
+from machinery.apiserver.authentication.kinds import token_review
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
@@ -27,35 +29,38 @@ from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Document, Key, Selection
 from machinery.clock import SystemClock
-from machinery.errors import UnauthorizedError
 from machinery.product import GROUP_SUFFIX
 from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
 
+ADMIN = Actor("admin", ("system:masters", "system:authenticated"), "admin")
+
+
+class RecordedTokens(TokenAuthenticator):
+    """The admin's, as it is sent and as the recorded review names it."""
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        return Identity(ADMIN, audiences=tuple(audiences)) if token in (TOKENS["admin"], "admintoken") else None
+
+
+def bearer_tokens() -> Authenticator:
+    """The admin of the recording, anonymous, and refusal."""
+    return Chain(BearerTokens(RecordedTokens()))
+
+
 CLUSTERS = managed_cluster()
+TOKEN_REVIEW = token_review(RecordedTokens(), ("https://kubernetes.default.svc",))
 GROUPS = (
     Group("", (NAMESPACE, CONFIG_MAP, NODE, SERVICE_ACCOUNT, SECRET, EVENT)),
     EVENTS,
     COORDINATION,
     CERTIFICATES,
+    Group(TOKEN_REVIEW.group, (TOKEN_REVIEW,)),
     Group(f"cluster.{GROUP_SUFFIX}", (CLUSTERS,)),
     Group(f"addon.{GROUP_SUFFIX}", (managed_cluster_add_on(GROUP_SUFFIX),)),
 )
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+test", "platform": "linux/amd64"}
-ADMIN = Actor("admin", ("system:masters", "system:authenticated"), "admin")
 LIST_OF_CLUSTERS, LIST_OF_REQUESTS, TABLE_OF_NAMESPACES = 68, 170, 174
 MADE_BY_REPLAY = ("g", "x")
-
-
-class BearerTokens(Authenticator):
-    """The admin of the recording, anonymous, and refusal."""
-
-    async def authenticate(self, request: web.Request) -> Actor:
-        shown = request.headers.get("Authorization")
-        if shown is None:
-            return ANONYMOUS
-        if shown != f"Bearer {TOKENS['admin']}":
-            raise UnauthorizedError("Unauthorized")
-        return ADMIN
 
 
 class OnlyAdmins(Authorizer):
@@ -93,7 +98,7 @@ class MemoryWorld(World):
     """The recorded world in memory. `authenticator`: kubectl sends no token without TLS."""
 
     def __init__(self, authenticator: Authenticator | None = None) -> None:
-        self._authenticator = authenticator or BearerTokens()
+        self._authenticator = authenticator or bearer_tokens()
         self.storage = MemoryStorage(selectable_fields(GROUPS))
         self._clock = SystemClock()
         self._signer = TinySigner()

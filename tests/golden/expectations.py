@@ -55,7 +55,6 @@ DELIBERATE = (
 )
 
 REVIEWS = "access reviews"
-TOKENS = "bearer tokens and their review"
 RBAC = "RBAC"
 
 OWED: Mapping[str, str] = {
@@ -64,8 +63,6 @@ OWED: Mapping[str, str] = {
     "ssar empty": REVIEWS,
     "rules review": REVIEWS,
     "self subject review": REVIEWS,
-    "token review": TOKENS,
-    "token review, bad": TOKENS,
     "clusterrole create": RBAC,
     "clusterrole invalid": RBAC,
     "binding create": RBAC,

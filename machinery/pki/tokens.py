@@ -1,0 +1,105 @@
+"""Signed tokens: JSON web tokens with ES256 and nothing else.
+
+One algorithm and one form on purpose: what a library has to refuse (`none`, keys of another kind, embedded keys, encrypted
+tokens) cannot be said here. A key is known by the hash of its public half, as Kubernetes names keys; several keys can be good
+at once, so that they can be exchanged while tokens of the older ones are still around.
+"""
+
+import binascii
+import json
+from base64 import urlsafe_b64decode, urlsafe_b64encode
+from collections.abc import Iterable, Mapping
+from hashlib import sha256
+from typing import Any
+
+from cryptography.exceptions import InvalidSignature
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
+
+from machinery.errors import InvalidError
+from machinery.pki.keys import encode_public_key, load_key
+
+ALGORITHM = "ES256"
+MAX_TOKEN = 16 * 1024
+_HALF = 32
+"""Bytes of each half of a P-256 signature."""
+_SIGNATURE = ec.ECDSA(hashes.SHA256())
+
+
+class TokenKeys:
+    """The keys of an issuer: the first signs, all verify. Holds private keys: never to be shown."""
+
+    def __init__(self, keys: Iterable[bytes]) -> None:
+        """`keys`: private keys of ours in PEM, at least one. Raises InvalidError."""
+        loaded = [load_key(pem) for pem in keys]
+        if not loaded or any(not isinstance(key.curve, ec.SECP256R1) for key in loaded):
+            raise InvalidError("tokens are signed with ECDSA P-256 keys, and at least one is needed")
+        self._signing = loaded[0]
+        self._signing_id = key_id(loaded[0])
+        self._verifying = {key_id(key): key.public_key() for key in loaded}
+
+    def __repr__(self) -> str:
+        return "TokenKeys(...)"
+
+    def sign(self, claims: Mapping[str, Any]) -> str:
+        header = {"alg": ALGORITHM, "kid": self._signing_id}
+        signed = f"{_encoded(header)}.{_encoded(claims)}"
+        first, second = decode_dss_signature(self._signing.sign(signed.encode("ascii"), _SIGNATURE))
+        return f"{signed}.{_text(first.to_bytes(_HALF, 'big') + second.to_bytes(_HALF, 'big'))}"
+
+    def verified(self, token: str) -> dict[str, Any] | None:
+        """The claims; None: no key of these has signed it, or it is not a token."""
+        header, claims = _decoded(token, 0), unverified_claims(token)
+        if header is None or claims is None or header.get("alg") != ALGORITHM:
+            return None
+        key = self._verifying.get(str(header.get("kid")))
+        signed, _, signature = token.rpartition(".")
+        raw = _bytes(signature)
+        if key is None or raw is None or len(raw) != 2 * _HALF:
+            return None
+        halves = (int.from_bytes(raw[:_HALF], "big"), int.from_bytes(raw[_HALF:], "big"))
+        try:
+            key.verify(encode_dss_signature(*halves), signed.encode("ascii"), _SIGNATURE)
+        except (InvalidSignature, UnicodeEncodeError):
+            return None
+        return claims
+
+
+def key_id(key: ec.EllipticCurvePrivateKey) -> str:
+    """As Kubernetes has it: the base64url of the SHA-256 of the public key."""
+    return _text(sha256(encode_public_key(key.public_key())).digest())
+
+
+def unverified_claims(token: str) -> dict[str, Any] | None:
+    """What a token says of itself, true or not; None: it is no JSON web token."""
+    return _decoded(token, 1)
+
+
+def _decoded(token: str, part: int) -> dict[str, Any] | None:
+    parts = token.split(".")
+    if len(parts) != 3 or len(token) > MAX_TOKEN:  # noqa: PLR2004 - header, claims, signature
+        return None
+    raw = _bytes(parts[part])
+    try:
+        value = json.loads(raw) if raw is not None else None
+    except (ValueError, RecursionError):
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def _encoded(value: Mapping[str, Any]) -> str:
+    return _text(json.dumps(value, separators=(",", ":")).encode())
+
+
+def _text(raw: bytes) -> str:
+    return urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
+
+
+def _bytes(text: str) -> bytes | None:
+    """None unless `text` is exactly what `_text` makes: of each token there is one spelling."""
+    try:
+        raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
+    except (binascii.Error, ValueError):
+        return None
+    return raw if _text(raw) == text else None
