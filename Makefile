@@ -74,6 +74,10 @@ soak: $(VENV)/.dev ## the tests that repeat a trial, with many trials each; note
 fleet: $(VENV)/.dev ## a small fleet for ten minutes, with a fault every few seconds (ARGS="--clusters 8 --minutes 60")
 	$(BIN)/python -m bench.fleet $(ARGS)
 
+.PHONY: fuzz
+fuzz: $(VENV)/.dev ## requests made up from the published OpenAPI, against a hub; notes the outcome in bench/fuzz.md (ARGS="--examples 200")
+	$(BIN)/python -m bench.fuzz $(ARGS)
+
 .PHONY: lock
 lock: $(VENV)/.dev ## resolve the lock files anew (UPGRADE=1: to the newest versions)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml

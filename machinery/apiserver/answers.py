@@ -73,3 +73,20 @@ def error_answer(error: MusterError, form: Form) -> web.Response:
     if error.reason == "Forbidden":
         response.headers["X-Content-Type-Options"] = "nosniff"
     return response
+
+
+LONGEST_WARNING, LONGEST_WARNINGS = 256, 4096
+"""What clients take, in characters: of one warning, where others follow, and of all of a response."""
+
+
+def add_warnings(response: web.Response, warnings: Sequence[str]) -> None:
+    """The warnings as headers. They repeat what a client sent: what has no place in a header is left out of them."""
+    left = LONGEST_WARNINGS
+    for warning in warnings:
+        printable = "".join(letter if letter.isprintable() else "\ufffd" for letter in warning)
+        shown = printable if len(warnings) == 1 else printable[:LONGEST_WARNING]
+        left -= len(shown)
+        if left < 0:
+            return
+        quoted = shown.replace("\\", "\\\\").replace('"', '\\"')
+        response.headers.add("Warning", f'299 - "{quoted}"')

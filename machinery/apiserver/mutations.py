@@ -9,7 +9,7 @@ from aiohttp import web
 
 from machinery.apiserver import bodies, patches
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.answers import Convert, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.answers import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
 from machinery.apiserver.metadata import generated
 from machinery.apiserver.negotiation import Shape
 from machinery.apiserver.options import WriteOptions, agent_manager, check_patch_options, list_options, write_options
@@ -274,7 +274,5 @@ async def write_answer(call: Call, write: Write, stored: Stored, status: int = 2
         else:
             shown = partial(msgspec.json.decode(body), call.form.version)
             response = await value_answer(call.request, shown, call.form, status)
-    for warning in (*write.noted, *write.warnings):
-        quoted = warning.replace("\\", "\\\\").replace('"', '\\"')
-        response.headers.add("Warning", f'299 - "{quoted}"')
+    add_warnings(response, (*write.noted, *write.warnings))
     return response

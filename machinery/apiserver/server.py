@@ -108,7 +108,7 @@ class ApiServer:
     def application(self) -> web.Application:
         """A new application over these parts. Its shutdown ends the watches."""
         app = web.Application(client_max_size=self._limits.body)
-        app.router.add_route("*", "/{path:.*}", self._handle)
+        app.router.add_route("*", r"/{path:[\s\S]*}", self._handle)  # a dot would leave out what holds a line end
         app.on_shutdown.append(self._stop)
         app.on_response_prepare.append(_common_headers)
         return app

@@ -9,6 +9,7 @@ from typing import Any
 import aiohttp
 import pytest
 import yaml
+from yarl import URL
 
 from machinery.apiserver.access import EveryoneIsAdmin
 from tests.fakes.golden_world import MemoryWorld
@@ -49,7 +50,7 @@ class Server:
 
     async def ask(self, path: str = MAPS, *, method: str = "GET", accept: str = "", body: Any = None, **query: Any) -> Said:
         headers = {"Accept": accept} if accept else {}
-        url = self.world.url + path
+        url = URL(self.world.url + path, encoded=True)
         async with self._session.request(method, url, params=query, headers=headers, json=body) as answer:
             return Said(answer.status, answer.headers, await answer.read())
 
@@ -336,3 +337,22 @@ async def test_big_answers_are_compressed_for_whom_takes_it(server: Server) -> N
         small = f"{server.world.url}/api/v1/namespaces/default"
         async with session.get(small, headers={"Accept-Encoding": "gzip"}) as answer:
             assert "Content-Encoding" not in answer.headers
+
+
+async def test_a_warning_repeats_what_was_sent_without_breaking_the_answer(server: Server) -> None:
+    odd = 'line\r\nend: 1", \\ é'
+    body = {"metadata": {"name": "odd"}, odd: 1, **{f"x{number:03d}" + "y" * 300: 1 for number in range(40)}}
+    async with aiohttp.ClientSession() as session, session.post(server.world.url + MAPS, json=body) as answer:
+        warnings = answer.headers.getall("Warning")
+
+    assert (answer.status, "end" in answer.headers) == (201, False)
+    assert warnings[0] == '299 - "unknown field \\"line\ufffd\ufffdend: 1\\", \\\\ é\\""'
+    assert all(len(warning) < 300 for warning in warnings)
+    assert 10 < len(warnings) < 20, "all of them together are bounded"
+
+
+async def test_a_line_end_in_a_path_goes_the_way_of_every_request(server: Server) -> None:
+    said = await server.ask(f"{MAPS}/a%0Ab")
+
+    assert (said.status, said.document["reason"]) == (404, "NotFound")
+    assert said.headers["Audit-Id"]

@@ -1,0 +1,233 @@
+"""Requests made up from the published OpenAPI, against a running hub: no 500, and no answer that is not documented.
+
+python -m bench.fuzz [--examples N] [--seed N]       what came of it is noted in bench/fuzz.md
+
+Every operation of every document gets its examples: some as the schema allows, some with bodies that are nearly right, some
+against the rules. Checked are the status, the content type and the schema of each answer. Watches are left out: they do not
+end.
+"""
+
+import argparse
+import asyncio
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import requests
+import schemathesis
+from hypothesis import HealthCheck, Phase, given, seed, settings
+from hypothesis import strategies as st
+from schemathesis.checks import CheckFunction
+from schemathesis.config import SchemathesisConfig
+from schemathesis.core.failures import Failure, FailureGroup
+from schemathesis.core.result import Err
+from schemathesis.generation import GenerationMode
+from schemathesis.schemas import APIOperation
+from schemathesis.specs.openapi.checks import content_type_conformance, response_schema_conformance, status_code_conformance
+
+from bench.stage import staged
+from machinery import kubeconfig
+from machinery.clock import SystemClock
+
+Case = schemathesis.Case[Any]
+Operation = APIOperation[Any, Any, Any, Any]
+CHECKS: Sequence[CheckFunction] = (status_code_conformance, content_type_conformance, response_schema_conformance)
+NOTES = Path(__file__).with_name("fuzz.md")
+NAMES = ("fuzz-a", "fuzz-b", "default", "kube-system", "managed-cluster-lease")
+WITH_OBJECTS = ("POST", "PUT")
+UNENDING = ("watch", "sendInitialEvents")
+INTERNAL_ERROR = 500
+SHOWN = 2000
+SELDOM, MOSTLY = 0.1, 0.8
+
+
+@dataclass(slots=True)
+class Findings:
+    """What a run has seen."""
+
+    operations: int = 0
+    answers: Counter[int] = field(default_factory=Counter)
+    failures: dict[str, str] = field(default_factory=dict)
+    """By operation and kind of failure: one request, its answer, and what is wrong with it."""
+    seconds: float = 0.0
+
+
+class Fuzzer:
+    """Sends made-up requests to the server at `url` with `session`'s credentials."""
+
+    def __init__(self, url: str, session: requests.Session, *, examples: int, number: int = 1) -> None:
+        self._url = url
+        self._session = session
+        self._examples = examples
+        self._number = number
+        self._findings = Findings()
+
+    def run(self, until: float = float("inf")) -> Findings:
+        """All operations in an order drawn by the seed, until `until` by the monotonic clock."""
+        began = time.monotonic()
+        operations = list(self._operations())
+        random.Random(self._number).shuffle(operations)  # noqa: S311 - to repeat it
+        for kind, operation in operations:
+            if time.monotonic() > until:
+                break
+            self._findings.operations += 1
+            self._tried(kind, operation)
+        self._findings.seconds = time.monotonic() - began
+        return self._findings
+
+    def _operations(self) -> Iterator[tuple[Mapping[str, str], Operation]]:
+        index = self._session.get(f"{self._url}/openapi/v3").json()["paths"]
+        for entry in index.values():
+            document = self._session.get(self._url + entry["serverRelativeURL"]).json()
+            schema = schemathesis.openapi.from_dict(document, config=SchemathesisConfig())
+            for found in schema.get_all_operations():
+                if isinstance(found, Err):
+                    raise found.err()
+                operation = found.ok()
+                raw = document["paths"][operation.path][operation.method]
+                yield raw.get("x-kubernetes-group-version-kind", {}), operation
+
+    def _tried(self, kind: Mapping[str, str], operation: Operation) -> None:
+        cases = operation.as_strategy(generation_mode=GenerationMode.POSITIVE)
+        if operation.body or operation.query:
+            cases = st.one_of(cases, cases, operation.as_strategy(generation_mode=GenerationMode.NEGATIVE))
+
+        @seed(self._number)
+        @settings(
+            max_examples=self._examples,
+            deadline=None,
+            database=None,
+            phases=[Phase.generate],
+            suppress_health_check=list(HealthCheck),
+        )
+        @given(case=cases, draw=st.randoms(use_true_random=False))
+        def asked(case: Case, draw: random.Random) -> None:
+            _made_plausible(case, kind, draw)
+            self._asked(operation.label, case)
+
+        asked()
+
+    def _asked(self, label: str, case: Case) -> None:
+        try:
+            answer = case.call(base_url=self._url, session=self._session, verify=self._session.verify, cert=self._session.cert)
+        except requests.ConnectionError as error:
+            self._findings.failures.setdefault(f"{label}: no answer", f"{case.as_curl_command()}\n{error}"[:SHOWN])
+            return
+        self._findings.answers[answer.status_code] += 1
+        try:
+            case.validate_response(answer, checks=list(CHECKS))
+            wrong = ["Internal error"] if answer.status_code == INTERNAL_ERROR else []
+        except FailureGroup as group:
+            wrong = [_told(each) for each in group.exceptions]
+        except Failure as failure:
+            wrong = [_told(failure)]
+        for told in wrong:
+            shown = f"{case.as_curl_command()}\n{answer.status_code} {answer.text}\n{told}"
+            self._findings.failures.setdefault(f"{label}: {told.splitlines()[0]}", shown[:SHOWN])
+
+
+def _told(failure: BaseException) -> str:
+    return f"{type(failure).__name__}: {failure}"
+
+
+def _made_plausible(case: Case, kind: Mapping[str, str], draw: random.Random) -> None:
+    """Names that exist sometimes, the right type of object mostly, no watch."""
+    kept = {
+        name: value for name, value in dict(case.query or {}).items() if name not in UNENDING and draw.random() < MOSTLY / 2
+    }
+    if "timeout" in kept and draw.random() > SELDOM:
+        del kept["timeout"]
+    case.query = kept
+    name = draw.choice(NAMES)
+    if case.path_parameters and draw.random() < MOSTLY:
+        case.path_parameters = {part: name if part == "name" else draw.choice(NAMES) for part in case.path_parameters}
+    if case.method.upper() in WITH_OBJECTS and isinstance(case.body, dict) and draw.random() > SELDOM:
+        namespace = dict(case.path_parameters or {}).get("namespace")
+        case.body = _typed(case.body, kind, name, namespace, draw)
+
+
+def _typed(
+    body: Mapping[str, Any], kind: Mapping[str, str], name: str, namespace: str | None, draw: random.Random
+) -> dict[str, Any]:
+    """The body as an object of its kind, with a name; its other metadata only sometimes, as most of it is refused."""
+    given, group, version = body.get("metadata"), kind.get("group", ""), kind.get("version", "")
+    metadata = dict(given) if isinstance(given, dict) and draw.random() > MOSTLY else {}
+    metadata |= {"name": name, **({"namespace": namespace} if namespace else {})}
+    typed = {"apiVersion": f"{group}/{version}" if group else version, "kind": kind.get("kind", "")}
+    return {**body, **typed, "metadata": metadata}
+
+
+@contextmanager
+def session_of(path: Path) -> Iterator[tuple[str, requests.Session]]:
+    """The server of a kubeconfig, and a session with its certificate."""
+    read = kubeconfig.read_kubeconfig(path)
+    credential = read.require_credential()
+    with TemporaryDirectory() as folder, requests.Session() as session:
+        authority, chain, key = (Path(folder, name) for name in ("ca.pem", "chain.pem", "key.pem"))
+        for file, content in (
+            (authority, read.cluster.certificate_authority),
+            (chain, credential.chain),
+            (key, credential.key),
+        ):
+            file.touch(mode=0o600)
+            file.write_bytes(content or b"")
+        session.trust_env = False  # the environment may name another CA
+        session.verify, session.cert = str(authority), (str(chain), str(key))
+        yield read.cluster.server, session
+
+
+def fuzzed(path: Path, *, examples: int, number: int, within: float = float("inf")) -> Findings:
+    """What comes of a run with the credentials of a kubeconfig."""
+    with session_of(path) as (url, session):
+        return Fuzzer(url, session, examples=examples, number=number).run(time.monotonic() + within)
+
+
+def written(findings: Findings, examples: int, number: int, began: datetime) -> str:
+    """The notes of one run."""
+    answers = ", ".join(f"{count} of {status}" for status, count in sorted(findings.answers.items()))
+    failures = findings.failures
+    counted = f"{findings.answers.total()} requests to {findings.operations} operations of the published OpenAPI"
+    took = f"{findings.seconds / 60:.1f} minutes ({examples} examples of each, seed {number})"
+    lines = [
+        "# The last made-up requests",
+        "",
+        f"Written by `make fuzz` on {began:%Y-%m-%d}: {counted} in {took}.",
+        "",
+        f"Answers: {answers}.",
+        "",
+        "No 500, and no answer that is not documented." if not failures else f"{len(failures)} kinds of failures:",
+        *(f"- {name}" for name in sorted(failures)),
+    ]
+    return "\n".join(lines) + "\n"
+
+
+async def _run(examples: int, number: int) -> int:
+    began = SystemClock().now()
+    async with staged() as stage:
+        await stage.start_hub()
+        findings = await asyncio.to_thread(fuzzed, stage.admin, examples=examples, number=number)
+    NOTES.write_text(written(findings, examples, number, began))
+    print(NOTES.read_text())
+    for shown in findings.failures.values():
+        print(shown, "\n")
+    return 1 if findings.failures else 0
+
+
+def main() -> int:
+    options = argparse.ArgumentParser(description=__doc__)
+    options.add_argument("--examples", type=int, default=60, help="for every operation")
+    options.add_argument("--seed", type=int, default=random.randrange(10**6), help="repeats a run")  # noqa: S311 - no secret
+    asked = options.parse_args()
+    return asyncio.run(_run(asked.examples, asked.seed))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

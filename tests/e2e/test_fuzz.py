@@ -1,0 +1,23 @@
+"""Requests made up from what a real hub publishes: `make fuzz` makes up many more."""
+
+import asyncio
+
+import pytest
+
+from bench.fuzz import fuzzed
+from tests.e2e.processes import Bench
+
+pytestmark = pytest.mark.e2e
+SECONDS = 20.0
+
+
+async def test_no_request_is_answered_by_500_or_by_what_is_not_documented(bench: Bench) -> None:
+    await bench.hub()
+
+    findings = await asyncio.to_thread(fuzzed, bench.admin, examples=3, number=20_261_121, within=SECONDS)
+
+    assert findings.failures == {}
+    assert findings.operations > 20
+    assert findings.answers[200] > 10, findings.answers
+    assert findings.answers[400] + findings.answers[422] > 10, findings.answers
+    assert '"level": "error"' not in bench.logs
