@@ -12,9 +12,12 @@ from functools import partial
 import structlog
 
 from hub.access import Peers
+from hub.apiserver.auditing import Auditing
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
 from hub.apiserver.listener import HttpsDoor
+from hub.audit import auditing
+from hub.auditing import database_url
 from hub.domain.certificate import Lifetimes
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.inspection import add_checks, add_sections, checks_of, keep_log
@@ -140,6 +143,8 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
     beats = BeatBuffer(store, clock, settings.flush_window)
     # which silence is the agents', and which is ours
     hearing = Hearing(clock, beats, started)
+    # who did what at both doors; what was answered is remembered before the process ends
+    auditor = await stack.enter_async_context(auditing(settings, store, directory, clock, on_end=ending.failed))
     # the door for agents
     agents = Parts(
         hub=Hub(hub_id, version(), issuer.trust_bundle),
@@ -150,6 +155,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
         feed=StreamFeed(store),
         sessions=Sessions(store),
         gate=Gate(clock),
+        auditor=auditor,
         beat_interval=settings.beat_interval,
         default_lease_duration=settings.default_lease_duration,
     )
@@ -191,6 +197,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
             paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),
             gate=(draining.gate,),
             in_flight=(draining.counted,),
+            audit=(Auditing(auditor),),
         ),
         loopback=loopback,
         token_keys=open_token_keys(directory, clock.now()),
@@ -200,6 +207,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
     add_sections(inspection, agents, operators, draining, controllers)
     # what is buffered goes into the database before the doors close
     server.flush.add("heartbeats", beats.flush)
+    server.flush.add("audit", auditor.flush)
 
     # what runs beside the doors for as long as they serve; one that falls ends the hub, in order
     tasks = await stack.enter_async_context(GuardedTasks("hub", on_end=ending.failed))
@@ -269,9 +277,3 @@ def stop_times_of(settings: Settings) -> StopTimes:
         send_retry_after=settings.shutdown_send_retry_after,
         streams=settings.shutdown_grace,
     )
-
-
-def database_url(settings: Settings) -> str:
-    if settings.database_url is not None:
-        return settings.database_url.get_secret_value()
-    return f"sqlite:///{settings.data_dir / 'hub.db'}"

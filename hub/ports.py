@@ -8,8 +8,8 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterable, Mappi
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, Protocol, TypeVar
 
-from hub.domain.audit import AuditQuery, Head, Link
 from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
+from hub.domain.chain import AuditQuery, Head, Link
 from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.credential import CredentialRecord
 from hub.domain.heartbeat import Beat, LastBeat

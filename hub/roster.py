@@ -71,7 +71,10 @@ class Controllers:
         self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
         # what is over goes
         self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests))
-        self._compaction = Controller(compaction.NAME, Compaction(store, settings.watch_window, settings.event_lifetime))
+        keeping = Compaction(
+            store, window=settings.watch_window, events=settings.event_lifetime, records=settings.audit_retention
+        )
+        self._compaction = Controller(compaction.NAME, keeping)
         # what the doors show is replaced before its end
         self._serving = Controller(serving_certificate.NAME, ServingCertificate(renew))
         # what the hub tells becomes Events

@@ -151,6 +151,15 @@ class Settings(BaseSettings):
     livez_grace: NoDuration = Field(
         timedelta(), description="For this long after a start /livez passes over what has not finished starting."
     )
+    audit_policy_file: Path | None = Field(
+        None,
+        description="The audit policy, as kube-apiserver has it (audit.k8s.io/v1 Policy, YAML). Without it: what changes "
+        "something or reads a secret, but no beats, status reports, events and reviews.",
+    )
+    audit_log_path: str | None = Field(
+        None, description="Audit records go to this file too, as lines of JSON; - for standard output. Always: to the database."
+    )
+    audit_retention: Duration = Field(timedelta(days=90), description="Audit records in the database are kept this long.")
     shutdown_delay: NoDuration = Field(
         timedelta(), description="After SIGTERM everything is served this long while /readyz already fails."
     )

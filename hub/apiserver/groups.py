@@ -3,8 +3,10 @@
 from collections.abc import Iterable
 from dataclasses import replace
 
+from hub.apiserver.audits import AuditStorage
 from hub.apiserver.extras import heartbeat_extras
 from hub.apiserver.kinds.addon import managed_cluster_add_on
+from hub.apiserver.kinds.auditrecord import audit_record
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.ports import Store
@@ -33,6 +35,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             managed_cluster(group_suffix, heartbeat_extras(store)),
             managed_cluster_add_on(group_suffix),
             bootstrap_credential(group_suffix, credentials),
+            audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
         )
     )
 

@@ -17,6 +17,7 @@ COMMANDS = {
     "certificate": ("hub.cli.certificates:certificate", "Approve or deny certificate requests."),
     "create": ("hub.cli.creating:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
     "delete": ("hub.cli.deciding:delete", "Delete clusters (their certificates are revoked) and other objects."),
+    "audit": ("hub.cli.audit:audit", "Show who did what: the hub's audit records."),
     "version": ("hub.cli.versions:version", "Show the versions of hubctl and of the hub."),
 }
 INTERRUPTED = 130

@@ -77,7 +77,15 @@ ADDONS = Resource(
     namespaced=True,
 )
 LEASES = Resource(("leases", "lease"), "coordination.k8s.io/v1", "leases", "Lease", "lease", namespaced=True)
-ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES)
+AUDIT = Resource(
+    ("auditrecords", "auditrecord"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "auditrecords",
+    "AuditRecord",
+    "audit record",
+    watchable=False,
+)
+ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT)
 
 
 def resource_named(word: str) -> Resource:

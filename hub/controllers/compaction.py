@@ -1,4 +1,4 @@
-"""Owns what is kept for a time only: the change log for the watch window, Events for their lifetime."""
+"""Owns what is kept for a time only: the change log for the watch window, Events for their lifetime, audit records."""
 
 from datetime import timedelta
 
@@ -6,23 +6,29 @@ import structlog
 
 from hub.controllers import ACTOR
 from hub.ports import Store, Transaction
-from hub.services import events
+from hub.services import audit, events
 from machinery.controller import Reconciler
 
 NAME = "compaction"
 PORTION = 200
 """Events that go in one transaction: others write meanwhile."""
+MORE = timedelta(seconds=1)
+"""A trim of the audit log that left something old behind goes on after this."""
 
 log = structlog.get_logger(__name__)
 
 
 class Compaction(Reconciler[str]):
-    """`window`: a watch can resume from a change that is at most this old. `events`: how long an Event stays unwritten."""
+    """`window`: a watch can resume from a change that is at most this old. `events`: how long an Event stays unwritten.
 
-    def __init__(self, store: Store, window: timedelta, events: timedelta) -> None:
+    `records`: how long audit records stay.
+    """
+
+    def __init__(self, store: Store, *, window: timedelta, events: timedelta, records: timedelta) -> None:
         self._store = store
         self._window = window
         self._events = events
+        self._records = records
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         expired = await self._store.run(events.expire, self._events, f"{ACTOR}:{NAME}", limit=PORTION)
@@ -33,7 +39,10 @@ class Compaction(Reconciler[str]):
         gone = await self._store.run(_compact, self._window)
         if gone:
             log.info("change log compacted", rows=gone)
-        return None
+        gone = await self._store.run(audit.trim, self._records)
+        if gone:
+            log.info("audit log trimmed", records=gone)
+        return MORE if gone >= audit.TRIMMED_AT_ONCE else None
 
 
 def _compact(tx: Transaction, window: timedelta) -> int:

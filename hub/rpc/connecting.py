@@ -8,6 +8,8 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from hub.access import session_holder
+from hub.rpc.asking import Asking
+from hub.rpc.calls import stream
 from hub.rpc.parts import Parts
 from hub.rpc.session import Session
 from hub.rpc.status import Context, abort
@@ -25,6 +27,7 @@ class Connecting:
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._waiting: set[asyncio.Timeout] = set()
+        self._asking = Asking(parts.group_suffix)
         parts.peers.listen(self._revoked)
 
     def service(self) -> grpc.GenericRpcHandler:
@@ -32,11 +35,12 @@ class Connecting:
 
     async def connect(self, _messages: object, context: Context) -> None:
         try:
-            with self._parts.gate.entered():
-                record = await self._parts.identify(context)
+            async with stream(self._parts, context, self._asking.session(None)) as call:
+                record = await call.identify()
+                call.asked = self._asking.session(record.cluster)
                 cluster, agent = session_holder(record)
                 hello = await self._hello(context)
-                await Session(self._parts, context, record, cluster, agent).serve(hello)
+                await Session(self._parts, call, record, cluster, agent).serve(hello)
         except aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status

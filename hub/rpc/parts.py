@@ -4,6 +4,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from hub.access import Peers
+from hub.audit import Auditor
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import BeatBuffer
 from hub.ports import Store
@@ -16,6 +17,7 @@ from hub.rpc.status import Context
 from machinery.clock import Clock
 from machinery.errors import AlreadyExistsError, UnauthorizedError
 from machinery.identity import HubId
+from machinery.product import GROUP_SUFFIX
 
 CERTIFICATE = "x509_pem_cert"
 
@@ -41,9 +43,11 @@ class Parts:
     feed: Feed
     sessions: Sessions
     gate: Gate
+    auditor: Auditor
     beat_interval: timedelta
     default_lease_duration: timedelta
     deferred: Deferred = field(default_factory=Deferred)
+    group_suffix: str = GROUP_SUFFIX
 
     async def identify(self, context: Context) -> CertificateRecord:
         """The record of the peer's certificate. Raises UnauthorizedError, UnavailableError."""

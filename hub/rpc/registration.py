@@ -15,9 +15,12 @@ from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.cluster import ClientConfig, Joining
 from hub.domain.request import AddOnRequest, RequestPhase, RequestState, Submission
 from hub.ports import Transaction
+from hub.rpc.asking import Asking
+from hub.rpc.calls import Call, stream, unary
 from hub.rpc.parts import Parts
 from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
+from machinery.apiserver.access import Attributes
 from machinery.errors import AlreadyExistsError, UnavailableError
 from machinery.identity import AddOnName, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
@@ -41,6 +44,7 @@ class Registration(RegistrationServicer):
 
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
+        self._asking = Asking(parts.group_suffix)
         self._following: set[asyncio.Event] = set()
 
     def following(self) -> Sequence[Callable[[], None]]:
@@ -48,34 +52,41 @@ class Registration(RegistrationServicer):
         return [wake.set for wake in self._following]
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
-        return await self._answered(context, self._get_hub, request)
+        return await self._answered(context, self._asking.hub(), self._get_hub, request)
 
     async def EnsureCluster(  # noqa: N802 - the method's name
         self, request: wire.EnsureClusterRequest, context: Any
     ) -> wire.EnsureClusterResponse:
-        return await self._answered(context, self._ensure_cluster, request)
+        return await self._answered(context, self._asking.cluster(request.cluster_name), self._ensure_cluster, request)
 
     async def SubmitRequest(  # noqa: N802 - the method's name
         self, request: wire.SubmitRequestRequest, context: Any
     ) -> wire.SubmitRequestResponse:
-        return await self._answered(context, self._submit_request, request)
+        return await self._answered(context, self._asking.request(), self._submit_request, request)
 
     async def FollowRequest(  # noqa: N802 - the method's name
         self, request: wire.FollowRequestRequest, context: Any
     ) -> AsyncIterator[wire.FollowRequestResponse]:
         try:
-            with self._parts.gate.entered():
-                async for answer in self._follow(request.name, context):
+            async with stream(self._parts, context, self._asking.following(request.name)) as call:
+                async for answer in self._follow(request.name, call):
                     yield answer
         except aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
             await abort(context, error)
 
-    async def _answered(self, context: Context, method: Callable[[Any, CertificateRecord], Awaitable[T]], request: object) -> T:
+    async def _answered(
+        self, context: Context, asked: Attributes, method: Callable[[Any, CertificateRecord], Awaitable[T]], request: object
+    ) -> T:
+        async def answer(call: Call) -> T:
+            made = await method(request, await call.identify())
+            call.made = getattr(made, "name", "")
+            call.created = getattr(made, "created", bool(call.made))
+            return made
+
         try:
-            with self._parts.gate.entered():
-                return await method(request, await self._parts.identify(context))
+            return await unary(self._parts, context, asked, answer)
         except aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
@@ -127,7 +138,7 @@ class Registration(RegistrationServicer):
         )
         return wire.SubmitRequestResponse(name=await self._parts.store.run(requests.submit, submission))
 
-    async def _follow(self, name: str, context: Context) -> AsyncIterator[wire.FollowRequestResponse]:
+    async def _follow(self, name: str, call: Call) -> AsyncIterator[wire.FollowRequestResponse]:
         wake, told = asyncio.Event(), None
         self._following.add(wake)
         try:
@@ -136,8 +147,10 @@ class Registration(RegistrationServicer):
                     wake.clear()
                     if self._parts.gate.closed:
                         raise UnavailableError("this hub is shutting down: follow the request again")
-                    record = await self._parts.identify(context)
+                    record = await call.identify()
                     state = await self._parts.store.read(_state, name, record)
+                    if told is None:
+                        call.opened()
                     if state != told:
                         yield self._encoded(state)
                     told = state

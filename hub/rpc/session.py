@@ -8,9 +8,10 @@ status.
 
 import asyncio
 from collections import deque
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import timedelta
+from functools import partial
 from math import inf
 from typing import Any
 from uuid import uuid4
@@ -21,9 +22,11 @@ from grpc import aio
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import Sink
 from hub.rpc.acknowledging import spacing
+from hub.rpc.asking import Asking
+from hub.rpc.calls import Call
 from hub.rpc.messages import ClusterView, available_of, conditions_of, read_view, report_of
 from hub.rpc.parts import Parts
-from hub.rpc.status import Context
+from hub.rpc.remembering import Remembered
 from hub.services import addons, clusters
 from machinery.backoff import Backoff
 from machinery.errors import (
@@ -51,13 +54,14 @@ MAX_ACKS = 10_000
 class Session(Sink):
     """What is open. `serve` runs it until it ends."""
 
-    def __init__(self, parts: Parts, context: Context, record: CertificateRecord, cluster: ClusterName, agent: AgentId) -> None:
+    def __init__(self, parts: Parts, call: Call, record: CertificateRecord, cluster: ClusterName, agent: AgentId) -> None:
         self.id = uuid4().hex
         self.cluster = cluster
         self.agent = agent
         self.agent_version = ""
         self._parts = parts
-        self._context = context
+        self._call = call
+        self._context = call.context
         self._record = record
         self._view: ClusterView | None = None
         self._silent = False
@@ -73,6 +77,7 @@ class Session(Sink):
         self._refresher: asyncio.Task[None] | None = None
         self._stale = False
         self._loop = asyncio.get_running_loop()
+        self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
 
     @property
     def serial(self) -> SerialNumber:
@@ -89,6 +94,7 @@ class Session(Sink):
         try:
             with self._parts.feed.told_of_cluster(self.cluster, self._changed):
                 self._apply(await self._parts.store.read(read_view, self.cluster), hello)
+                self._call.opened()
                 await self._read()
         except asyncio.CancelledError:
             if self._ending is None or self._handler is None:
@@ -176,25 +182,33 @@ class Session(Sink):
             if kind == "beat":
                 self._beat(message.beat)
             elif kind == "status":
-                await self._report(message.status.sequence, self._store_status(message.status))
+                await self._report(message.status.sequence, self._store_status(message.status), self._remembered.status)
             elif kind == "addon":
-                await self._report(message.addon.sequence, self._store_addon(message.addon))
+                told = partial(self._remembered.addon, message.addon.addon_name)
+                await self._report(message.addon.sequence, self._store_addon(message.addon), told)
 
     def _beat(self, beat: wire.Beat) -> None:
+        if self._remembered.beats:
+            self._remembered.beat()
         if self._view is not None and self._view.accepted:
             self._parts.beats.hold(
                 self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent
             )
 
-    async def _report(self, sequence: int, storing: Coroutine[Any, Any, int]) -> None:
+    async def _report(
+        self, sequence: int, storing: Coroutine[Any, Any, int], told: Callable[[MusterError | None], None]
+    ) -> None:
         """Acknowledges once it is durable; a refusal for good is told, and one for now is tried again before that."""
         ack = wire.ReportAck(sequence=sequence)
         try:
             ack.revision = await storing
-        except TRANSIENT:
-            raise
         except MusterError as error:
+            told(error)
+            if isinstance(error, TRANSIENT):
+                raise
             ack.reason, ack.message = error.reason, error.message
+        else:
+            told(None)
         self._send(wire.HubMessage(report_ack=ack).SerializeToString())
 
     async def _store_status(self, message: wire.StatusReport) -> int:

@@ -3,9 +3,9 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from hub.domain.audit import AuditQuery, Head, Link
+from hub.domain.chain import AuditQuery, Head, Link
 from hub.ports import Transaction
-from machinery.errors import ConflictError
+from machinery.errors import AlreadyExistsError
 
 TRIMMED_AT_ONCE = 2_000
 """Links of one chain that go in one transaction: others wait for it."""
@@ -14,7 +14,7 @@ TRIMMED_AT_ONCE = 2_000
 def append(tx: Transaction, links: Sequence[Link]) -> None:
     """Adds links of one chain. What is there already, because the answer of an earlier attempt was lost, counts as added.
 
-    Raises ConflictError when another process has written other links at these places.
+    Raises AlreadyExistsError when another process has written other links at these places.
     """
     replica, first, last = links[0].replica, links[0].sequence, links[-1].sequence
     if tx.audit.head(replica).sequence < first:
@@ -22,7 +22,7 @@ def append(tx: Transaction, links: Sequence[Link]) -> None:
         return
     present = tx.audit.links(replica, after=first - 1, limit=last - first + 1)
     if [link.hash for link in present] != [link.hash for link in links]:
-        raise ConflictError(f"another process writes the chain of replica {replica}")
+        raise AlreadyExistsError(f"another process writes the chain of replica {replica}")
 
 
 def head(tx: Transaction, replica: str) -> Head:

@@ -6,7 +6,8 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_
 
-from hub.domain.audit import AuditQuery, Fields, Head, Link
+from hub.domain.audit import Fields
+from hub.domain.chain import AuditQuery, Head, Link
 from hub.ports import AuditLog
 from hub.store import schema
 from hub.store.engine import INSERTS

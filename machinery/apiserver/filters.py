@@ -35,6 +35,8 @@ class Incoming:
     """What authorization said; None while it has not been asked."""
     annotations: dict[str, str] = field(default_factory=dict)
     """What the audit record shall say beside the rest; never a secret."""
+    on_headers: list[Callable[[web.StreamResponse], None]] = field(default_factory=list)
+    """Called with the response just before its headers are sent: of a stream, long before its filters return."""
 
     @property
     def long_running(self) -> bool:

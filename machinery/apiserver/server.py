@@ -35,7 +35,7 @@ NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
 
 BODY_LIMIT = 3 * 1024 * 1024
-AUDIT_ID = web.RequestKey("audit_id", str)
+INCOMING = web.RequestKey("incoming", Incoming)
 
 log = structlog.get_logger(__name__)
 
@@ -118,9 +118,9 @@ class ApiServer:
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
         audit_id = request.headers.get("Audit-Id", "")[:64] or str(uuid.uuid4())
-        request[AUDIT_ID] = audit_id
         asked = attributes(request.method, request.path, request.query)
-        return await self._answer(Incoming(request, audit_id, asked, self._clock.monotonic()))
+        incoming = request[INCOMING] = Incoming(request, audit_id, asked, self._clock.monotonic())
+        return await self._answer(incoming)
 
     async def _errors_as_status(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         request = incoming.request
@@ -205,4 +205,10 @@ def _error_form(request: web.Request) -> Form:
 
 async def _common_headers(request: web.Request, response: web.StreamResponse) -> None:
     response.headers.setdefault("Cache-Control", "no-cache, private")
-    response.headers["Audit-Id"] = request.get(AUDIT_ID) or str(uuid.uuid4())
+    incoming = request.get(INCOMING)
+    if incoming is None:  # answered by the HTTP server itself
+        response.headers["Audit-Id"] = str(uuid.uuid4())
+        return
+    response.headers["Audit-Id"] = incoming.audit_id
+    for told in incoming.on_headers:
+        told(response)

@@ -1,44 +1,24 @@
 """What every store promises about the audit log: chains that only grow at their end, and are trimmed from their beginning."""
 
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import pytest
 
-from hub.domain.audit import AuditQuery, Head, Level, Link, ObjectReference, Place, Record, Stage, User, linked
+from hub.domain.chain import AuditQuery, Head, Link, Place
 from hub.ports import Store
 from hub.services import audit
 from machinery.clock import ManualClock
-from machinery.errors import ConflictError
+from machinery.errors import AlreadyExistsError
+from tests.fakes.audit_records import chain, record
 
 SECOND = timedelta(seconds=1)
 
 
-def record(at: datetime, **changed: object) -> Record:
-    reference = {"resource": "managedclusters", "api_group": "cluster", "name": "edge"} | {
-        name: value for name, value in changed.items() if name in ("resource", "namespace", "name")
-    }
-    return Record(
-        level=Level.METADATA,
-        stage=Stage.RESPONSE_COMPLETE,
-        verb=str(changed.get("verb", "create")),
-        user=User(str(changed.get("user", "ann"))),
-        object_ref=ObjectReference(**{name: str(value) for name, value in reference.items()}),
-        at=at,
-    )
-
-
-def chain(replica: str, *records: Record) -> list[Link]:
-    links: list[Link] = []
-    for each in records:
-        links.append(linked(replica, links[-1].head if links else Head(), each))
-    return links
-
-
 async def test_links_come_back_as_they_were(store: Store, clock: ManualClock) -> None:
-    links = chain("a", *(record(clock.now() + number * SECOND) for number in range(5)))
+    links = chain("a", *(record(at=clock.now() + number * SECOND) for number in range(5)))
     await store.run(audit.append, links[:3])
     await store.run(audit.append, links[3:])
-    await store.run(audit.append, chain("b", record(clock.now())))
+    await store.run(audit.append, chain("b", record(at=clock.now())))
     assert await store.read(lambda tx: list(tx.audit.links("a", after=0, limit=10))) == links
     assert await store.read(lambda tx: list(tx.audit.links("a", after=2, limit=2))) == links[2:4]
     assert await store.read(audit.head, "a") == links[-1].head
@@ -47,24 +27,24 @@ async def test_links_come_back_as_they_were(store: Store, clock: ManualClock) ->
 
 
 async def test_links_whose_storing_was_not_acknowledged_can_be_sent_again(store: Store, clock: ManualClock) -> None:
-    links = chain("a", record(clock.now()), record(clock.now()))
+    links = chain("a", record(at=clock.now()), record(at=clock.now()))
     await store.run(audit.append, links)
     await store.run(audit.append, links)
     assert await store.read(lambda tx: list(tx.audit.links("a", after=0, limit=10))) == links
 
 
 async def test_two_writers_of_one_chain_never_mix(store: Store, clock: ManualClock) -> None:
-    await store.run(audit.append, chain("a", record(clock.now())))
-    with pytest.raises(ConflictError):
-        await store.run(audit.append, chain("a", record(clock.now(), user="bob")))
-    with pytest.raises(ConflictError):
-        await store.run(audit.append, chain("a", record(clock.now()), record(clock.now())))
+    await store.run(audit.append, chain("a", record(at=clock.now())))
+    with pytest.raises(AlreadyExistsError):
+        await store.run(audit.append, chain("a", record(at=clock.now(), user="bob")))
+    with pytest.raises(AlreadyExistsError):
+        await store.run(audit.append, chain("a", record(at=clock.now()), record(at=clock.now())))
 
 
 async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: Store, clock: ManualClock) -> None:
     now = clock.now()
-    mine = chain("b", record(now), record(now + 2 * SECOND, verb="delete", namespace="ns"), record(now + 3 * SECOND))
-    others = chain("a", record(now + SECOND, user="bob"), record(now + 2 * SECOND, resource="leases", name="x"))
+    mine = chain("b", record(at=now), record(at=now + 2 * SECOND, verb="delete", namespace="ns"), record(at=now + 3 * SECOND))
+    others = chain("a", record(at=now + SECOND, user="bob"), record(at=now + 2 * SECOND, resource="leases", name="x"))
     await store.run(audit.append, mine)
     await store.run(audit.append, others)
 
@@ -84,7 +64,7 @@ async def test_records_are_found_by_what_they_say_in_the_order_of_time(store: St
 
 async def test_trimming_takes_the_beginning_and_keeps_its_end(store: Store, clock: ManualClock) -> None:
     now = clock.now()
-    links = chain("a", *(record(now + number * SECOND) for number in (0, 1, 9, 2, 10)))
+    links = chain("a", *(record(at=now + number * SECOND) for number in (0, 1, 9, 2, 10)))
     await store.run(audit.append, links)
     clock.advance(timedelta(days=1) + 5 * SECOND)
     assert await store.run(audit.trim, timedelta(days=1)) == 2
@@ -98,7 +78,7 @@ async def test_trimming_takes_the_beginning_and_keeps_its_end(store: Store, cloc
 
 
 async def test_trimming_goes_in_parts(store: Store, clock: ManualClock) -> None:
-    links = chain("a", *(record(clock.now()) for _ in range(5)))
+    links = chain("a", *(record(at=clock.now()) for _ in range(5)))
     await store.run(audit.append, links)
     clock.advance(timedelta(days=1))
     assert await store.run(lambda tx: tx.audit.trim(tx.now, 3)) == 3

@@ -5,8 +5,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import Any
 
-from hub.domain.audit import AuditQuery, Head, Link, selects
 from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.chain import AuditQuery, Head, Link, selects
 from hub.domain.change import Change, Key, Kind, StoredObject
 from hub.domain.credential import CredentialRecord
 from hub.domain.heartbeat import Beat, LastBeat

@@ -12,6 +12,9 @@ import grpc
 from grpc import aio
 
 from hub.access import Peers
+from hub.audit import Auditor, Policy, default_policy
+from hub.audit.storesink import StoreSink
+from hub.audit.trail import Trail
 from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.domain.change import Query
 from hub.heartbeat import BeatBuffer
@@ -28,6 +31,7 @@ from machinery import pki
 from machinery.clock import Clock, SystemClock
 from machinery.identity import HubId, agent_id, agent_subject, cluster_name
 from machinery.kubeconfig import Credential
+from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
 from machinery.tls import Serving
 from machinery.wire.registration.v1 import registration_pb2 as registration
@@ -37,6 +41,7 @@ from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 
 HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
 ADMIN = "admin"
+REPLICA = "stage"
 WINDOW = timedelta(milliseconds=50)
 
 
@@ -166,7 +171,9 @@ class Stream:
         await self._channel.close()
 
 
-def parts_over(store: Store, issuer: LocalIssuer, clock: Clock, *, window: timedelta = WINDOW) -> Parts:
+def parts_over(
+    store: Store, issuer: LocalIssuer, clock: Clock, *, window: timedelta = WINDOW, auditor: Auditor | None = None
+) -> Parts:
     return Parts(
         hub=Hub(HUB, "0.0.1", issuer.trust_bundle),
         store=store,
@@ -176,14 +183,17 @@ def parts_over(store: Store, issuer: LocalIssuer, clock: Clock, *, window: timed
         feed=Feed(store),
         sessions=Sessions(store),
         gate=Gate(clock),
+        auditor=auditor or Auditor(default_policy(GROUP_SUFFIX), [], clock),
         beat_interval=timedelta(seconds=10),
         default_lease_duration=timedelta(seconds=60),
     )
 
 
 @asynccontextmanager
-async def rpc_stage(folder: Path, *, port: int = 0, window: timedelta = WINDOW) -> AsyncIterator[RpcStage]:
-    """A door that serves until the block ends, and is stopped in its order then."""
+async def rpc_stage(
+    folder: Path, *, port: int = 0, window: timedelta = WINDOW, policy: Policy | None = None
+) -> AsyncIterator[RpcStage]:
+    """A door that serves until the block ends, and is stopped in its order then. With a `policy` it keeps audit records."""
     clock, lifetimes = SystemClock(), Lifetimes()
     async with AsyncExitStack() as stack:
         store = SqlStore(f"sqlite:///{folder / 'hub.db'}", poll=timedelta(milliseconds=50))
@@ -191,12 +201,18 @@ async def rpc_stage(folder: Path, *, port: int = 0, window: timedelta = WINDOW) 
         stack.push_async_callback(store.close)
         issuer = LocalIssuer.open(folder, lifetimes, clock.now())
         serving = Serving(issuer.serving(folder, ServingNames(("localhost",), ("127.0.0.1",)), lifetimes, clock.now()))
-        parts = parts_over(store, issuer, clock, window=window)
+        trails = [Trail(StoreSink(store, REPLICA), clock, window=window)] if policy else []
+        auditor = Auditor(policy or default_policy(GROUP_SUFFIX), trails, clock)
+        await auditor.open()
+        parts = parts_over(store, issuer, clock, window=window, auditor=auditor)
         tasks = await stack.enter_async_context(GuardedTasks("door"))
         tasks.start("feed", parts.feed.run())
         tasks.start("sessions", parts.sessions.run())
         tasks.start("beats", parts.beats.run())
         tasks.start("peers", parts.peers.run())
+        if trails:
+            tasks.start("audit", auditor.run())
+            stack.push_async_callback(auditor.finish)
         door = RpcDoor("127.0.0.1", port, serving, parts)
         stack.push_async_callback(door.close, timedelta(seconds=1))
         await door.start()

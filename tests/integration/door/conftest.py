@@ -14,10 +14,14 @@ from typing import Any
 import pytest
 
 from hub.access import Peers
+from hub.apiserver.auditing import Auditing
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import Door, build_door
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
+from hub.audit import Auditor, Policy, default_policy
+from hub.audit.storesink import StoreSink
+from hub.audit.trail import Trail
 from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, Requester
 from hub.issuer import LocalIssuer, ServingNames
@@ -25,6 +29,7 @@ from hub.ports import Issuer, Transaction
 from hub.services import certificates, clusters, namespaces, operators, requests
 from hub.store import SqlStore
 from machinery import kubeconfig, pki
+from machinery.apiserver.filters import Filters
 from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_subject
@@ -83,9 +88,12 @@ class HubUnderTest:
     folder: Path
     advertised: str = "127.0.0.1"
     port: int = 0
+    policy: Policy | None = None
+    replica: str = "here"
     store: SqlStore = field(init=False)
     issuer: LocalIssuer = field(init=False)
     door: Door = field(init=False)
+    auditor: Auditor = field(init=False)
     _running: AsyncExitStack | None = None
 
     async def start(self) -> None:
@@ -99,11 +107,23 @@ class HubUnderTest:
             names = ServingNames(("localhost", "hub.example.org"), ("127.0.0.1",))
             serving = Serving(self.issuer.serving(self.folder, names, LIFETIMES, now))
             peers = Peers(self.store, clock)
+            trail = Trail(StoreSink(self.store, self.replica), clock, window=timedelta(milliseconds=20))
+            self.auditor = Auditor(self.policy or default_policy(GROUP_SUFFIX), [trail], clock)
+            await self.auditor.open()
             address = HubAddress(HUB_ID, f"https://{self.advertised}:6443", f"{self.advertised}:8443")
-            self.door = build_door(self.store, self.issuer, peers.identify, address, clock=clock, revocations=peers.listen)
+            self.door = build_door(
+                self.store,
+                self.issuer,
+                peers.identify,
+                address,
+                clock=clock,
+                revocations=peers.listen,
+                filters=Filters(audit=(Auditing(self.auditor),)),
+            )
             tasks = await stack.enter_async_context(GuardedTasks("hub"))
             tasks.start("door", self.door.run())
             tasks.start("revocations", peers.run())
+            tasks.start("audit", self.auditor.run())
             listening = await serve(self.door.application(), "127.0.0.1", self.port, serving.context)
             stack.push_async_callback(listening.close)
             self.port = listening.port

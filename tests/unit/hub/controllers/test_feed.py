@@ -72,7 +72,8 @@ async def test_compaction_keeps_the_watch_window(hub: Hub) -> None:
     hub.clock.advance(timedelta(hours=2))
     hub.join("c2")
     hub.clock.advance(timedelta(minutes=59))
-    await Compaction(hub.store, timedelta(hours=1), timedelta(hours=1)).reconcile("all")
+    hour = timedelta(hours=1)
+    await Compaction(hub.store, window=hour, events=hour, records=hour).reconcile("all")
     changes = await hub.store.read(lambda tx: tx.changes.since(old))
     assert changes[-1].key.name == "c2"
     with pytest.raises(ExpiredError):

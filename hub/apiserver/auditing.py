@@ -1,0 +1,166 @@
+"""The audit of the HTTPS door: a record of each request that the policy wants remembered, when its outcome is known.
+
+It stands around deadline, authentication and limits, so what they refuse is remembered too. A record is built and handed over
+without waiting, and what goes wrong with it is logged and never reaches the request.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+import msgspec
+import structlog
+from aiohttp import hdrs, web
+
+from hub.audit import Auditor, Verdict
+from hub.audit.auditor import body_of, reference_of, short, token_hash, user_of
+from hub.domain.audit import NO_BODY, Record, ResponseStatus, Stage
+from machinery.apiserver.filters import Incoming, Inner
+from machinery.apiserver.refusals import status_document
+from machinery.errors import MusterError
+
+DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
+TOKEN = "authentication.kubernetes.io/token-hash"  # noqa: S105 - the name of an annotation
+CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
+FAILED = ResponseStatus(500, "InternalError")
+SHOWN = frozenset(
+    (
+        *("allowWatchBookmarks", "dryRun", "fieldManager", "fieldSelector", "fieldValidation", "force", "gracePeriodSeconds"),
+        *("includeObject", "labelSelector", "limit", "orphanDependents", "pretty", "propagationPolicy", "resourceVersion"),
+        *("resourceVersionMatch", "sendInitialEvents", "timeout", "timeoutSeconds", "watch"),
+    )
+)
+"""Parameters whose values are remembered: what else clients write into a URL may be anything."""
+
+log = structlog.get_logger(__name__)
+
+
+class _Metadata(msgspec.Struct):
+    name: str = ""
+    uid: str = ""
+
+
+class _Named(msgspec.Struct):
+    metadata: _Metadata
+
+
+_named = msgspec.json.Decoder(_Named).decode
+
+
+@dataclass(frozen=True, slots=True)
+class _Outcome:
+    """How a request ended; `answer` is the body that was sent, as far as it is known."""
+
+    stage: Stage
+    status: ResponseStatus
+    answer: bytes | None = None
+
+
+class Auditing:
+    """The filter for the slot `audit`."""
+
+    def __init__(self, auditor: Auditor) -> None:
+        self._auditor = auditor
+
+    async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        received = self._auditor.clock.now()
+        if incoming.long_running:
+            incoming.on_headers.append(partial(self._started, incoming, received))
+        try:
+            response = await inner(incoming)
+        except MusterError as error:
+            document = status_document(error)
+            status = ResponseStatus(document["code"], error.reason)
+            await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, status, msgspec.json.encode(document)))
+            raise
+        except web.HTTPException as error:
+            await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, ResponseStatus(error.status)))
+            raise
+        except asyncio.CancelledError:
+            await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, CUT_OFF))
+            raise
+        except Exception:
+            await self._ended(incoming, received, _Outcome(Stage.PANIC, FAILED))
+            raise
+        status = ResponseStatus(response.status)
+        await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, status, _sent(response)))
+        return response
+
+    def _started(self, incoming: Incoming, received: datetime, response: web.StreamResponse) -> None:
+        try:
+            verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
+            if response.status < web.HTTPBadRequest.status_code and verdict.remembers(Stage.RESPONSE_STARTED):
+                outcome = _Outcome(Stage.RESPONSE_STARTED, ResponseStatus(response.status))
+                self._auditor.offer(self._record(incoming, received, verdict, outcome, b""))
+        except Exception:
+            log.exception("a request could not be audited", audit_id=incoming.audit_id)
+
+    async def _ended(self, incoming: Incoming, received: datetime, outcome: _Outcome) -> None:
+        try:
+            verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
+            if verdict.remembers(outcome.stage):
+                read = verdict.request_body and incoming.request.content.at_eof()
+                body = await incoming.request.read() if read else b""  # what the request was answered from
+                self._auditor.offer(self._record(incoming, received, verdict, outcome, body))
+        except Exception:
+            log.exception("a request could not be audited", audit_id=incoming.audit_id)
+
+    def _record(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome, body: bytes) -> Record:
+        request, asked = incoming.request, incoming.attributes
+        notes = _annotations(incoming)
+        made = _made(outcome) if asked.verb == "create" else _Metadata()
+        return Record(
+            level=verdict.level,
+            audit_id=short(incoming.audit_id),
+            stage=outcome.stage,
+            request_uri=short(_uri(request)),
+            verb=asked.verb,
+            user=user_of(incoming.authenticated),
+            impersonated_user=user_of(incoming.actor) if incoming.actor != incoming.authenticated else None,
+            source_ips=(request.remote,) if request.remote else (),
+            user_agent=short(request.headers.get(hdrs.USER_AGENT, "")),
+            object_ref=reference_of(asked, name=made.name, uid=made.uid),
+            response_status=outcome.status,
+            request_object=body_of(body, notes) if verdict.request_body else NO_BODY,
+            response_object=body_of(outcome.answer, notes) if verdict.response_body else NO_BODY,
+            received=received,
+            at=self._auditor.clock.now(),
+            annotations=notes,
+        )
+
+
+def _annotations(incoming: Incoming) -> dict[str, str]:
+    notes = dict(incoming.annotations)
+    if incoming.decision is not None:
+        notes[DECISION] = "allow" if incoming.decision.allowed else "forbid"
+        notes[REASON] = incoming.decision.reason
+    scheme, _, token = incoming.request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
+    if scheme.lower() == "bearer" and token.strip():
+        notes[TOKEN] = token_hash(token.strip())
+    return notes
+
+
+def _uri(request: web.Request) -> str:
+    """The path, and of the parameters the values that are known to be harmless."""
+    if not request.query_string:
+        return request.rel_url.raw_path
+    shown = "&".join(f"{name}={value if name in SHOWN else '...'}" for name, value in request.query.items())
+    return f"{request.rel_url.raw_path}?{shown}"
+
+
+def _sent(response: web.StreamResponse) -> bytes | None:
+    """The body, where it was sent whole and as it is."""
+    if not isinstance(response, web.Response) or hdrs.CONTENT_ENCODING in response.headers:
+        return None
+    return response.body if isinstance(response.body, bytes) else None
+
+
+def _made(outcome: _Outcome) -> _Metadata:
+    """What the answer to a create says about the object's name."""
+    if outcome.status.code != web.HTTPCreated.status_code or outcome.answer is None:
+        return _Metadata()
+    try:
+        return _named(outcome.answer).metadata
+    except (msgspec.MsgspecError, UnicodeDecodeError):
+        return _Metadata()

@@ -1,0 +1,114 @@
+"""One for both doors: asks the policy about a request, and gives its records to every trail."""
+
+import asyncio
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from datetime import timedelta
+from hashlib import sha256
+from typing import Any
+
+import msgspec
+
+from hub.audit.policy import Policy, Verdict
+from hub.audit.trail import Trail
+from hub.domain.audit import NO_BODY, ObjectReference, Record, User
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.storage import Actor
+from machinery.clock import Clock
+from machinery.logs import redacted
+from machinery.product import NAME
+
+MAX_BODY = 64 * 1024
+"""Bodies longer than this are left out, and the record says so."""
+MAX_TEXT = 1024
+BODY_LEFT_OUT = f"{NAME}/body"
+FLUSHED_WITHIN = timedelta(seconds=15)
+"""How long the end of the process waits for the last records."""
+
+
+class Auditor:
+    """Nothing here waits, and nothing fails a request."""
+
+    def __init__(self, policy: Policy, trails: Sequence[Trail], clock: Clock) -> None:
+        self._policy = policy
+        self._trails = tuple(trails)
+        self.clock = clock
+
+    async def open(self) -> None:
+        """Finds where the chains end. Raises MusterError when records could not be kept: the hub must not begin then."""
+        for trail in self._trails:
+            await trail.open()
+
+    async def run(self) -> None:
+        """Delivers for ever."""
+        async with asyncio.TaskGroup() as group:
+            for trail in self._trails:
+                group.create_task(trail.run(), name="audit trail")
+
+    async def flush(self) -> None:
+        """Returns when everything that was offered by now is kept. The caller bounds it."""
+        await asyncio.gather(*(trail.flush() for trail in self._trails))
+
+    async def finish(self) -> None:
+        """Returns when everything that was offered is kept, or when that cannot be awaited any longer; `run` must still run."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(FLUSHED_WITHIN.total_seconds()):
+                await asyncio.gather(*(trail.finish() for trail in self._trails))
+
+    def verdict(self, actor: Actor, asked: Attributes) -> Verdict:
+        """What the policy says of a request by its real asker."""
+        return self._policy.verdict(actor, asked)
+
+    def offer(self, record: Record) -> None:
+        for trail in self._trails:
+            trail.offer(record)
+
+    def snapshot(self) -> list[dict[str, Any]]:
+        return [trail.snapshot() for trail in self._trails]
+
+
+def user_of(actor: Actor) -> User:
+    return User(actor.user, actor.uid, tuple(actor.groups), actor.extra)
+
+
+def reference_of(asked: Attributes, *, name: str = "", uid: str = "") -> ObjectReference | None:
+    """The object that is asked about; None for a bare path. `name` and `uid` where only the answer tells them."""
+    if not asked.resource:
+        return None
+    return ObjectReference(
+        resource=asked.resource,
+        namespace=asked.namespace,
+        name=asked.name or asked.selected_name or name,
+        uid=uid,
+        api_group=asked.group,
+        api_version=asked.version,
+        subresource=asked.subresource,
+    )
+
+
+def body_of(content: bytes | None, notes: dict[str, str]) -> msgspec.Raw:
+    """A JSON body for a record, without what looks like a secret; NO_BODY when it is none, and then `notes` says why."""
+    if not content:
+        return NO_BODY
+    if len(content) > MAX_BODY:
+        notes[BODY_LEFT_OUT] = f"left out: longer than {MAX_BODY} bytes"
+        return NO_BODY
+    try:
+        document = msgspec.json.decode(content)
+    except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
+        notes[BODY_LEFT_OUT] = "left out: not JSON"
+        return NO_BODY
+    if isinstance(document, Mapping) and str(document.get("kind")) in ("Secret", "SecretList", "TokenRequest", "TokenReview"):
+        notes[BODY_LEFT_OUT] = "left out: it may hold a secret"
+        return NO_BODY
+    return msgspec.Raw(msgspec.json.encode(redacted(document)))
+
+
+def token_hash(token: str) -> str:
+    """How a bearer token stands in a record."""
+    return f"SHA256={sha256(token.encode()).hexdigest()}"
+
+
+def short(text: str) -> str:
+    """Text of a client: bounded, and without what looks like a secret."""
+    return str(redacted(text[:MAX_TEXT]))

@@ -1,0 +1,63 @@
+"""The audit of a hub, by its settings."""
+
+from collections.abc import AsyncGenerator, Callable
+from contextlib import asynccontextmanager
+from uuid import uuid4
+
+from hub.audit.auditor import Auditor
+from hub.audit.default import default_policy
+from hub.audit.filesink import FileSink
+from hub.audit.policyfile import read_policy
+from hub.audit.storesink import StoreSink
+from hub.audit.trail import Sink, Trail
+from hub.ports import Store
+from hub.settings import Settings
+from machinery.clock import Clock
+from machinery.directory import DataDirectory
+from machinery.product import GROUP_SUFFIX
+from machinery.tasks import GuardedTasks, TaskEndedError
+
+REPLICA_FILE = "replica"
+
+
+def keep_replica(directory: DataDirectory) -> str:
+    """This process's name among all that ever used the database; the data directory keeps it. Raises UnavailableError."""
+    known = directory.read(REPLICA_FILE)
+    if known is not None and known.strip():
+        return known.decode("ascii", "replace").strip()
+    replica = str(uuid4())
+    directory.write(REPLICA_FILE, f"{replica}\n".encode())
+    return replica
+
+
+@asynccontextmanager
+async def auditing(
+    settings: Settings,
+    store: Store,
+    directory: DataDirectory,
+    clock: Clock,
+    *,
+    on_end: Callable[[TaskEndedError], object],
+) -> AsyncGenerator[Auditor]:
+    """The audit for the length of the block; all that was offered in it is kept when it ends.
+
+    Raises InvalidError for a bad policy, and MusterError when records cannot be kept.
+    """
+    auditor = auditor_of(settings, store, keep_replica(directory), clock)
+    await auditor.open()
+    async with GuardedTasks("audit", on_end=on_end) as tasks:
+        tasks.start("delivery", auditor.run())
+        try:
+            yield auditor
+        finally:
+            await auditor.finish()
+
+
+def auditor_of(settings: Settings, store: Store, replica: str, clock: Clock, *, group_suffix: str = GROUP_SUFFIX) -> Auditor:
+    """Records always go to the database, and to a file where the settings name one. Raises InvalidError for a bad policy."""
+    file = settings.audit_policy_file
+    policy = default_policy(group_suffix) if file is None else read_policy(file)
+    sinks: list[Sink] = [StoreSink(store, replica)]
+    if settings.audit_log_path is not None:
+        sinks.append(FileSink(settings.audit_log_path))
+    return Auditor(policy, [Trail(sink, clock) for sink in sinks], clock)

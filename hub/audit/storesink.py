@@ -1,0 +1,33 @@
+"""Records in the hub's database, in the chain of this replica."""
+
+from collections.abc import Sequence
+from uuid import uuid4
+
+from hub.audit.trail import Sink
+from hub.domain.chain import Head, Link
+from hub.ports import Store
+from hub.services import audit
+
+
+class StoreSink(Sink):
+    """`replica`: this process's name among all that ever wrote to the database, the same after a restart."""
+
+    name = "database"
+
+    def __init__(self, store: Store, replica: str) -> None:
+        self._store = store
+        self._replica = replica
+
+    @property
+    def replica(self) -> str:
+        return self._replica
+
+    async def open(self) -> Head:
+        return await self._store.read(audit.head, self._replica)
+
+    async def write(self, links: Sequence[Link]) -> None:
+        await self._store.run(audit.append, links)
+
+    async def renamed(self) -> Head:
+        self._replica = str(uuid4())
+        return Head()

@@ -1,0 +1,44 @@
+"""What the calls of this door ask, in the words of the HTTPS door: so policies and limits know one language."""
+
+from machinery.apiserver.access import Attributes
+from machinery.identity import ClusterName
+
+REGISTRATION, SESSION = "/muster.registration.v1.Registration", "/muster.session.v1.Session"
+CERTIFICATES = "certificates.k8s.io"
+
+
+class Asking:
+    """For the groups of one suffix."""
+
+    def __init__(self, group_suffix: str) -> None:
+        self._clusters = f"cluster.{group_suffix}"
+        self._addons = f"addon.{group_suffix}"
+
+    def hub(self) -> Attributes:
+        return Attributes("get", f"{REGISTRATION}/GetHub")
+
+    def cluster(self, name: str) -> Attributes:
+        return Attributes("create", f"{REGISTRATION}/EnsureCluster", self._clusters, "v1", "managedclusters", name=name)
+
+    def request(self) -> Attributes:
+        return Attributes("create", f"{REGISTRATION}/SubmitRequest", CERTIFICATES, "v1", "certificatesigningrequests")
+
+    def following(self, name: str) -> Attributes:
+        path = f"{REGISTRATION}/FollowRequest"
+        return Attributes("watch", path, CERTIFICATES, "v1", "certificatesigningrequests", name=name)
+
+    def session(self, cluster: ClusterName | None) -> Attributes:
+        path = f"{SESSION}/Connect"
+        return Attributes("connect", path, self._clusters, "v1", "managedclusters", "session", name=cluster or "")
+
+    def beat(self, cluster: ClusterName) -> Attributes:
+        lease = ("coordination.k8s.io", "v1", "leases")
+        return Attributes("update", f"{SESSION}/Connect", *lease, namespace=cluster, name="managed-cluster-lease")
+
+    def status(self, cluster: ClusterName) -> Attributes:
+        path = f"{SESSION}/Connect"
+        return Attributes("patch", path, self._clusters, "v1", "managedclusters", "status", name=cluster)
+
+    def addon(self, cluster: ClusterName, name: str) -> Attributes:
+        path = f"{SESSION}/Connect"
+        return Attributes("patch", path, self._addons, "v1beta1", "managedclusteraddons", "status", cluster, name)

@@ -1,0 +1,143 @@
+"""Around every call of this door: the gate, who asks, and the record of it.
+
+What the gate turns away leaves no record. A unary call leaves one, when its outcome is known; a stream leaves one when it has
+opened and one when it has ended, if the policy wants them.
+"""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import TypeVar
+from urllib.parse import unquote
+from uuid import uuid4
+
+import structlog
+
+from hub.audit.auditor import reference_of, short, user_of
+from hub.domain.audit import Level, Record, ResponseStatus, Stage
+from hub.domain.certificate import CertificateRecord
+from hub.rpc.parts import Parts
+from hub.rpc.status import Context
+from machinery.apiserver.access import ANONYMOUS, Attributes
+from machinery.apiserver.refusals import CODES
+from machinery.apiserver.storage import Actor
+from machinery.errors import ForbiddenError, MusterError, UnauthorizedError
+from machinery.product import NAME
+
+T = TypeVar("T")
+DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
+SERIAL = f"{NAME}/certificate-serial"
+AUDIT_ID = "audit-id"
+OK, CREATED = 200, 201
+CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
+FAILED = ResponseStatus(500, "InternalError")
+INTERNAL = 500
+
+log = structlog.get_logger(__name__)
+
+
+def actor_of(record: CertificateRecord) -> Actor:
+    """The holder of a certificate, as both doors know it."""
+    return Actor(record.user, (*record.groups, "system:authenticated"), extra={SERIAL: (f"{record.serial:x}",)})
+
+
+@dataclass(slots=True)
+class Call:
+    """One call on its way: what it asks, in the words of the HTTPS door, and what became of it."""
+
+    parts: Parts
+    context: Context
+    asked: Attributes
+    received: datetime
+    record: CertificateRecord | None = None
+    """Set once it is known who asks."""
+    created: bool = False
+    made: str = ""
+    """The name of what was made, where only the answer tells it."""
+    audit_id: str = field(default_factory=lambda: str(uuid4()))
+
+    async def identify(self) -> CertificateRecord:
+        """Raises UnauthorizedError, UnavailableError."""
+        self.record = await self.parts.identify(self.context)
+        return self.record
+
+    def opened(self) -> None:
+        """The stream has answered for the first time."""
+        self._remember(Stage.RESPONSE_STARTED, ResponseStatus(OK))
+
+    def ended(self, error: BaseException | None) -> None:
+        """The call has its outcome."""
+        if error is None:
+            self._remember(Stage.RESPONSE_COMPLETE, ResponseStatus(CREATED if self.created else OK))
+        elif isinstance(error, MusterError):
+            status = ResponseStatus(CODES.get(error.reason, INTERNAL), error.reason)
+            self._remember(Stage.RESPONSE_COMPLETE, status, error)
+        elif isinstance(error, Exception):
+            self._remember(Stage.PANIC, FAILED)
+        else:
+            self._remember(Stage.RESPONSE_COMPLETE, CUT_OFF)
+
+    def _remember(self, stage: Stage, status: ResponseStatus, error: MusterError | None = None) -> None:
+        try:
+            auditor = self.parts.auditor
+            actor = ANONYMOUS if self.record is None else actor_of(self.record)
+            verdict = auditor.verdict(actor, self.asked)
+            if verdict.remembers(stage):
+                auditor.offer(self._written(stage, status, actor, verdict.level, error))
+        except Exception:
+            log.exception("a call could not be audited", audit_id=self.audit_id)
+
+    def _written(self, stage: Stage, status: ResponseStatus, actor: Actor, level: Level, error: MusterError | None) -> Record:
+        notes = {}
+        if not isinstance(error, UnauthorizedError):
+            refused = isinstance(error, ForbiddenError)
+            notes = {DECISION: "forbid" if refused else "allow", REASON: short(error.message) if refused and error else ""}
+        metadata = dict(self.context.invocation_metadata() or ())
+        return Record(
+            level=level,
+            audit_id=self.audit_id,
+            stage=stage,
+            request_uri=self.asked.path,
+            verb=self.asked.verb,
+            user=user_of(actor),
+            source_ips=(_address(self.context.peer()),),
+            user_agent=short(str(metadata.get("user-agent", ""))),
+            object_ref=reference_of(self.asked, name=self.made),
+            response_status=status,
+            received=self.received,
+            at=self.parts.auditor.clock.now(),
+            annotations=notes,
+        )
+
+
+async def unary(parts: Parts, context: Context, asked: Attributes, work: Callable[[Call], Awaitable[T]]) -> T:
+    """The answer of `work`, remembered. Raises what it raises, and UnavailableError at a closed gate."""
+    with parts.gate.entered():
+        call = Call(parts, context, asked, parts.auditor.clock.now())
+        try:
+            answer = await work(call)
+        except BaseException as error:
+            call.ended(error)
+            raise
+        call.ended(None)
+        return answer
+
+
+@asynccontextmanager
+async def stream(parts: Parts, context: Context, asked: Attributes) -> AsyncIterator[Call]:
+    """A block around a stream, which says when it has `opened`. Raises as `unary` does."""
+    with parts.gate.entered():
+        call = Call(parts, context, asked, parts.auditor.clock.now())
+        try:
+            yield call
+        except BaseException as error:
+            call.ended(None if isinstance(error, GeneratorExit) else error)
+            raise
+        call.ended(None)
+
+
+def _address(peer: str) -> str:
+    """`ipv4:127.0.0.1:12345` as the address alone."""
+    _, _, rest = unquote(peer).partition(":")
+    return rest.rpartition(":")[0].strip("[]")

@@ -1,0 +1,221 @@
+"""The audit of the HTTPS door: who did what, found again on the API, by hubctl, and never a secret in it."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.audit import Policy
+from hub.audit.policy import Rule
+from hub.audit.verify import breaches, verify_store
+from hub.domain.audit import Level, Record, read_record
+from hub.ports import Transaction
+from machinery import pki
+from tests.integration.door.conftest import HubUnderTest
+from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
+
+GROUP = "hub.open-cluster-management.io/v1alpha1"
+RECORDS = f"/apis/{GROUP}/auditrecords"
+SECRET = "canary-3f1c9a7e-never-seen"  # noqa: S105 - what must not be found
+ALL = Policy((Rule(level=Level.REQUEST_RESPONSE),))
+
+
+def cluster(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": CLUSTERS.removeprefix("/apis/").rpartition("/")[0],
+        "kind": "ManagedCluster",
+        "metadata": {"name": name},
+    }
+
+
+@asynccontextmanager
+async def audited(tmp_path: Path, policy: Policy | None = None) -> AsyncIterator[HubUnderTest]:
+    hub = HubUnderTest(tmp_path, policy=policy)
+    await hub.start()
+    try:
+        yield hub
+    finally:
+        await hub.stop()
+
+
+@pytest.fixture
+async def everything(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
+    """A hub that remembers all requests with their bodies, as far as it ever does."""
+    async with audited(tmp_path, ALL) as hub:
+        yield hub
+
+
+async def admin(hub: HubUnderTest) -> Visitor:
+    return holder(hub, await hub.admin())
+
+
+async def records(hub: HubUnderTest) -> list[Record]:
+    """All that is remembered by now; the chain holds."""
+    await hub.auditor.finish()
+
+    def stored(tx: Transaction) -> list[bytes]:
+        return [link.document for link in tx.audit.links(hub.replica, after=0, limit=1_000)]
+
+    assert list(breaches(await verify_store(hub.store, {}))) == []
+    return [record for document in await hub.store.read(stored) if (record := read_record(document))]
+
+
+async def test_each_change_leaves_one_record_that_says_who_what_and_how(hub: HubUnderTest) -> None:
+    visitor = await admin(hub)
+    agent = holder(hub, await hub.agent("edge"))
+    await visitor.ask("POST", CLUSTERS, cluster("edge"), **{"User-Agent": "test/1", "Audit-ID": "my-id"})
+    await visitor.get(f"{CLUSTERS}/edge")
+    await agent.ask("DELETE", f"{CLUSTERS}/edge")
+    await visitor.ask("DELETE", f"{CLUSTERS}/missing")
+    created, forbidden, missing = await records(hub)
+    assert (created.verb, created.audit_id, created.user_agent, created.level) == ("create", "my-id", "test/1", Level.REQUEST)
+    assert created.user is not None
+    assert (created.user.username, "system:masters" in created.user.groups) == ("admin", True)
+    assert created.object_ref is not None
+    assert (created.object_ref.resource, created.object_ref.name) == ("managedclusters", "edge")
+    assert created.response_status is not None
+    assert (created.response_status.code, created.source_ips) == (201, ("127.0.0.1",))
+    assert json.loads(bytes(created.request_object))["metadata"] == {"name": "edge"}
+    assert created.annotations["authorization.k8s.io/decision"] == "allow"
+    assert created.received is not None
+    assert created.received <= created.at
+    assert forbidden.annotations["authorization.k8s.io/decision"] == "forbid"
+    assert forbidden.response_status is not None
+    assert (forbidden.response_status.code, forbidden.response_status.reason) == (403, "Forbidden")
+    assert forbidden.user is not None
+    assert forbidden.user.username == "system:open-cluster-management:edge:bcdfg"
+    assert missing.response_status is not None
+    assert missing.response_status.code == 404
+
+
+async def test_refused_credentials_and_malformed_timeouts_are_remembered(hub: HubUnderTest) -> None:
+    await nobody(hub).ask("POST", CLUSTERS, cluster("edge"), Authorization=f"Bearer {SECRET}")
+    await (await admin(hub)).ask("POST", f"{CLUSTERS}?timeout=soon", cluster("edge"))
+    unknown, malformed = await records(hub)
+    assert unknown.response_status is not None
+    assert (unknown.response_status.code, unknown.user and unknown.user.username) == (401, "system:anonymous")
+    assert malformed.response_status is not None
+    assert malformed.response_status.code == 400
+
+
+async def test_whoever_acts_as_another_is_remembered_as_both(hub: HubUnderTest) -> None:
+    visitor = await admin(hub)
+    await visitor.ask("POST", CLUSTERS, cluster("edge"), **{"Impersonate-User": "bob", "Impersonate-Group": "system:masters"})
+    (record,) = await records(hub)
+    assert record.user is not None
+    assert record.impersonated_user is not None
+    assert (record.user.username, record.impersonated_user.username) == ("admin", "bob")
+
+
+async def test_a_watch_leaves_a_record_when_it_begins_and_one_when_it_ends(everything: HubUnderTest) -> None:
+    visitor = await admin(everything)
+    await visitor.get(f"{CLUSTERS}?watch=1&timeoutSeconds=1")
+    began, ended = await records(everything)
+    assert (began.stage, ended.stage, began.audit_id) == ("ResponseStarted", "ResponseComplete", ended.audit_id)
+    assert (began.verb, ended.at - began.at > (began.at - (began.received or began.at))) == ("watch", True)
+
+
+async def test_a_request_over_its_deadline_is_remembered_as_such(everything: HubUnderTest) -> None:
+    visitor = await admin(everything)
+    status, _ = await visitor.get(f"{CLUSTERS}?timeout=50ms&resourceVersion=999999&resourceVersionMatch=NotOlderThan")
+    (record,) = await records(everything)
+    assert record.response_status is not None
+    assert (status, record.response_status.code, record.response_status.reason) == (504, 504, "Timeout")
+
+
+async def test_secrets_are_in_no_record_whatever_the_policy_says(everything: HubUnderTest) -> None:
+    visitor = await admin(everything)
+    core = "/api/v1/namespaces/default/secrets"
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"password": SECRET}}
+    await visitor.ask("POST", core, secret)
+    await visitor.get(f"{core}/s")
+    await visitor.get(core)
+    await visitor.ask("POST", "/api/v1/namespaces/default/configmaps", secret)
+    await visitor.ask("PATCH", f"{CLUSTERS}/x?token={SECRET}", {"spec": {"token": SECRET}})
+    await visitor.ask("GET", CLUSTERS, Authorization=f"Bearer {SECRET}", **{"User-Agent": f"curl Bearer {SECRET}"})
+    await visitor.ask("POST", "/apis/authentication.k8s.io/v1/tokenreviews", {"spec": {"token": SECRET}})
+    key = pki.generate_key().decode()
+    note = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "n"}, "data": {"note": key}}
+    await visitor.ask("POST", "/api/v1/namespaces/default/configmaps", note)
+    found = await records(everything)
+    assert len(found) == 8
+    text = repr([(each.request_uri, each.user_agent, bytes(each.request_object), each) for each in found])
+    for place in ("", *(f".{name}" for name in ("-wal", "-journal"))):
+        path = everything.folder / f"hub.db{place.replace('.', '')}"
+        if path.exists() and not place:
+            assert SECRET.encode() not in path.read_bytes()
+    assert SECRET not in text
+    assert "PRIVATE KEY" not in text
+
+
+async def test_a_bearer_token_stands_as_its_hash(everything: HubUnderTest) -> None:
+    await nobody(everything).ask("GET", CLUSTERS, Authorization=f"Bearer {SECRET}")
+    (record,) = await records(everything)
+    assert record.annotations["authentication.kubernetes.io/token-hash"].startswith("SHA256=")
+    assert SECRET not in repr(record)
+
+
+async def test_records_are_found_by_fields_and_in_pages_and_cannot_be_written(hub: HubUnderTest) -> None:
+    visitor = await admin(hub)
+    for name in ("a", "b", "c"):
+        await visitor.ask("POST", CLUSTERS, cluster(name))
+    await visitor.ask("DELETE", f"{CLUSTERS}/b")
+    await hub.auditor.finish()
+
+    async def found(query: str = "") -> list[str]:
+        _, answer = await visitor.get(f"{RECORDS}?{query}")
+        return [f"{item['verb']} {item['objectRef']['name']}" for item in answer["items"]]
+
+    assert await found() == ["create a", "create b", "create c", "delete b"]
+    assert await found("fieldSelector=verb=delete") == ["delete b"]
+    assert await found("fieldSelector=name=b,verb!=delete") == ["create b"]
+    assert await found("fieldSelector=user=nobody") == []
+    assert await found("fieldSelector=resource=managedclusters,namespace=,user=admin,name=c") == ["create c"]
+    assert await found("labelSelector=a=b") == []
+    _, whole = await visitor.get(RECORDS)
+    third = whole["items"][2]
+    assert await found(f"fieldSelector=since={third['stageTimestamp']}") == ["create c", "delete b"]
+    assert await found(f"fieldSelector=until={third['stageTimestamp']}") == ["create a", "create b", "create c"]
+    assert await found(f"fieldSelector=metadata.name={third['metadata']['name']}") == ["create c"]
+    assert (await visitor.get(f"{RECORDS}?fieldSelector=since=yesterday"))[0] == 400
+    assert (await visitor.get(f"{RECORDS}?fieldSelector=colour=red"))[0] == 400
+    _, page = await visitor.get(f"{RECORDS}?limit=3")
+    _, rest = await visitor.get(f"{RECORDS}?limit=3&continue={page['metadata']['continue']}")
+    assert [*page["items"], *rest["items"]] == whole["items"]
+    assert "continue" not in rest["metadata"]
+    status, one = await visitor.get(f"{RECORDS}/{third['metadata']['name']}")
+    assert (status, one) == (200, third)
+    assert (await visitor.get(f"{RECORDS}/{third['metadata']['name'].replace('20', '19', 1)}"))[0] == 404
+    for method in ("PUT", "PATCH", "DELETE"):
+        assert (await visitor.ask(method, f"{RECORDS}/{third['metadata']['name']}", {}))[0] == 405
+    assert (await visitor.ask("POST", RECORDS, {}))[0] == 405
+    assert (await holder(hub, await hub.agent("a")).get(RECORDS))[0] == 403
+
+
+async def test_hubctl_shows_who_did_what(hub: HubUnderTest) -> None:
+    visitor = await admin(hub)
+    await visitor.ask("POST", CLUSTERS, cluster("edge"))
+    await visitor.ask("DELETE", f"{CLUSTERS}/edge")
+    await hub.auditor.finish()
+    table, deleted, one, none, wrong = await asyncio.gather(
+        hub.hubctl("audit"),
+        hub.hubctl("audit", "--verb=delete", "--resource=managedclusters", "--user=admin", "--since=1h", "-o", "wide"),
+        hub.hubctl("audit", "--limit=1", "-o", "json"),
+        hub.hubctl("audit", "--until=2020-01-01T00:00:00Z"),
+        hub.hubctl("audit", "--since=yesterday"),
+    )
+    lines = table.out.splitlines()
+    assert lines[0].split() == ["TIME", "USER", "VERB", "OBJECT", "NAMESPACE", "CODE"]
+    assert [line.split()[1:] for line in lines[1:]] == [
+        ["admin", "create", "managedclusters/edge", "201"],
+        ["admin", "delete", "managedclusters/edge", "200"],
+    ]
+    assert len(deleted.out.splitlines()) == 2
+    assert "AUDIT-ID" in deleted.out
+    assert [item["verb"] for item in json.loads(one.out)["items"]] == ["create"]
+    assert "no audit record" in none.err
+    assert (wrong.code, "neither a duration" in wrong.err) == (2, True)
