@@ -18,6 +18,8 @@ TOO_LARGE = (
     b"431 Request Header Fields Too Large"
 )
 
+LINGER = 0.5
+
 log = structlog.get_logger(__name__)
 
 
@@ -87,6 +89,7 @@ class Guard(asyncio.Protocol):
         self._transport: asyncio.Transport | None = None
         self._deadline: asyncio.TimerHandle | None = None
         self._header_bytes = 0
+        self._refused = False
 
     @property
     def awaits_headers(self) -> bool:
@@ -107,6 +110,8 @@ class Guard(asyncio.Protocol):
         self._inner.connection_lost(exc)
 
     def data_received(self, data: bytes) -> None:
+        if self._refused:
+            return
         first = self._deadline is not None  # nothing was answered yet: the handler's task may not even have begun to wait
         self._inner.data_received(data)
         if not self._in_headers(first=first):
@@ -145,10 +150,13 @@ class Guard(asyncio.Protocol):
         return self.awaits_headers or (first and self._inner._waiter is None and not self._inner._request_in_progress)  # noqa: SLF001
 
     def _refuse(self) -> None:
+        """A connection that is closed while bytes come in is reset, answer included: what comes is taken for a moment."""
         log.info("refused by the HTTP server", status=431)
+        self._refused = True
+        self._disarm()
         if self._transport is not None:
             self._transport.write(TOO_LARGE)
-            self._transport.close()
+            self._deadline = asyncio.get_running_loop().call_later(LINGER, self.abort)
 
     def _arm(self) -> None:
         loop = asyncio.get_running_loop()
