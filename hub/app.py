@@ -98,6 +98,9 @@ async def run(settings: Settings, resort: LastResort, extend: Extend | None = No
         stack.callback(log.info, "hub closed")
         try:
             await _serve(settings, stack, extend)
+        except Exception as error:
+            log.error("hub ends", error=str(error))  # noqa: TRY400 - told with its stack once everything is closed, if it ever is
+            raise
         finally:
             resort.arm(CLOSED_WITHIN)
     log.info("hub stopped")

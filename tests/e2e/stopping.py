@@ -1,0 +1,108 @@
+"""What tests of a hub's end have in common: a held database, operators and agents that ask, and what the log told."""
+
+import asyncio
+import json
+import sqlite3
+import ssl
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import grpc
+from grpc import aio
+
+from machinery.kubeconfig import read_kubeconfig
+from machinery.tls import client_context
+from tests.e2e.processes import CLUSTERS, Bench, Program, until
+
+
+@contextmanager
+def held(database: Path) -> Iterator[None]:
+    """Within the block nobody can write: whoever does waits, and is in flight."""
+    connection = sqlite3.connect(database, isolation_level=None)
+    try:
+        connection.execute("BEGIN IMMEDIATE")
+        yield
+        connection.execute("ROLLBACK")
+    finally:
+        connection.close()
+
+
+def cluster(name: str) -> dict[str, Any]:
+    return {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "metadata": {"name": name}}
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """`code` 0: nobody answered."""
+
+    code: int
+    headers: dict[str, str]
+    text: str = ""
+
+
+class Operator:
+    """An administrator's HTTP client; `fresh` opens a connection for each request."""
+
+    def __init__(self, session: aiohttp.ClientSession, url: str, context: ssl.SSLContext) -> None:
+        self._session = session
+        self._url = url
+        self._context = context
+
+    async def ask(self, method: str, path: str, body: Any = None) -> Answer:
+        try:
+            async with self._session.request(method, self._url + path, json=body, ssl=self._context) as response:
+                return Answer(
+                    response.status, {key.lower(): value for key, value in response.headers.items()}, await response.text()
+                )
+        except aiohttp.ClientError as error:
+            return Answer(0, {}, repr(error))
+
+
+@asynccontextmanager
+async def operator(bench: Bench, *, fresh: bool = False) -> AsyncIterator[Operator]:
+    admin = read_kubeconfig(bench.admin)
+    shown = admin.require_credential()
+    context = client_context(admin.cluster.certificate_authority, shown.chain, shown.key)
+    connector = aiohttp.TCPConnector(force_close=fresh, limit=0)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        yield Operator(session, f"https://127.0.0.1:{bench.https_port}", context)
+
+
+def admin_channel(bench: Bench) -> aio.Channel:
+    """A connection of its own to the door for agents, with the administrator's certificate."""
+    admin = read_kubeconfig(bench.admin)
+    shown = admin.require_credential()
+    credentials = grpc.ssl_channel_credentials(admin.cluster.certificate_authority, shown.key, shown.chain)
+    return aio.secure_channel(admin.require_endpoint().grpc_server, credentials, [("grpc.use_local_subchannel_pool", 1)])
+
+
+def lines(program: Program) -> list[dict[str, Any]]:
+    """What it logged; sentences for people are left out."""
+    return [json.loads(line) for line in program.output.splitlines() if line.startswith("{")]
+
+
+def signals(program: Program) -> list[str]:
+    return [line["signal"] for line in lines(program) if line["event"] == "lifecycle signal"]
+
+
+async def signaled(program: Program, name: str, within: float = 20) -> None:
+    async def told() -> bool:
+        return name in signals(program)
+
+    await until(told, what=f"{program.name} has signaled {name}", within=within)
+
+
+async def asked_for_debug(socket: Path) -> str:
+    """The report of a debug socket."""
+    reader, writer = await asyncio.open_unix_connection(str(socket))
+    try:
+        return (await asyncio.wait_for(reader.read(), 20)).decode()
+    finally:
+        writer.close()
+
+
+__all__ = ["CLUSTERS", "Answer", "Operator"]

@@ -1,0 +1,75 @@
+"""A hub with hooks that a test can watch and hold up: `python -m tests.fakes.hub_with_hooks`, settings from the environment.
+
+HOOKS names them, and HOOKS_FOLDER is where a hook finds the files that tell it to go on.
+"""
+
+import asyncio
+import os
+import sys
+import time
+from pathlib import Path
+
+import structlog
+
+from hub import app
+from hub.settings import load
+from machinery.apiserver.loopback import LoopbackClient
+from machinery.errors import MusterError
+from machinery.lifecycle.server import Server
+
+CALLS = 5
+API = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
+
+log = structlog.get_logger("hooks")
+
+
+async def told(name: str) -> None:
+    """Returns once the test has made the file."""
+    while not Path(os.environ["HOOKS_FOLDER"], name).exists():  # noqa: ASYNC110, ASYNC240 - a file is what a test can make
+        await asyncio.sleep(0.01)
+
+
+def extend(server: Server, client: LoopbackClient) -> None:
+    """Adds the hooks that HOOKS asks for."""
+
+    async def breaks() -> None:
+        await told("go")
+        raise RuntimeError("the cache is broken")
+
+    async def calls_after_the_delay() -> None:
+        await server.signals.after_shutdown_delay.wait()
+        for _ in range(CALLS):
+            await asyncio.sleep(0.05)
+            try:
+                log.info("hook called", items=len((await client.get(API))["items"]))
+            except MusterError as error:
+                log.error("hook was refused", error=error.message)  # noqa: TRY400 - the test reads the line
+
+    async def fails() -> None:
+        raise RuntimeError("the lease cannot be released")
+
+    async def sticks() -> None:
+        await told("stick")
+        blocked_in_this_function()
+
+    async def started_to_stick() -> None:
+        sticking.append(asyncio.create_task(sticks(), name="sticking"))
+
+    sticking: list[asyncio.Task[None]] = []
+    post_start = {"breaks": breaks, "sticks": started_to_stick}
+    pre_shutdown = {"calls": calls_after_the_delay, "fails": fails}
+    for name in os.environ.get("HOOKS", "").split():
+        if name in post_start:
+            server.post_start.add(name, post_start[name])
+        else:
+            server.pre_shutdown.add(name, pre_shutdown[name])
+
+
+def blocked_in_this_function() -> None:
+    """Holds the event loop until the test lets go."""
+    while not Path(os.environ["HOOKS_FOLDER"], "unstick").exists():
+        time.sleep(0.01)
+
+
+if __name__ == "__main__":
+    sys.exit(app.main(load({}), extend))
