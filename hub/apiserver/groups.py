@@ -9,6 +9,7 @@ from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.auditrecord import audit_record
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
 from hub.apiserver.kinds.managedcluster import managed_cluster
+from hub.apiserver.kinds.service import service
 from hub.ports import Store
 from machinery.apiserver.converted import ConvertedStorage
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
@@ -28,6 +29,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             replace(EVENT, storage=events),
             NAMESPACE,
             SECRET,
+            service(),
             SERVICE_ACCOUNT,
             replace(EVENTS_V1, storage=ConvertedStorage(events, SPELLING)),
             CERTIFICATE_SIGNING_REQUEST,
