@@ -9,12 +9,13 @@ import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import Attributes
-from machinery.apiserver.answers import Convert, encode, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.answers import Convert, encode, item_bytes, json_answer, value_answer
 from machinery.apiserver.negotiation import JSON, Form, Shape
 from machinery.apiserver.options import LATEST, ListOptions, list_options, revision, write_continue
 from machinery.apiserver.refusals import PageExpiredError, in_its_words, too_new
 from machinery.apiserver.resource import Resource, Version
 from machinery.apiserver.storage import Key, Page, Storage
+from machinery.apiserver.streaming import list_answer
 from machinery.apiserver.tables import TableWriter, partial
 from machinery.clock import Clock
 from machinery.errors import ExpiredError, MusterError
@@ -86,7 +87,7 @@ async def get(call: Call) -> web.Response:
     return await value_answer(call.request, partial(msgspec.json.decode(body), call.form.version), call.form)
 
 
-async def list_(call: Call) -> web.Response:
+async def list_(call: Call) -> web.StreamResponse:
     """A page of a collection, spliced from stored bytes."""
     options = list_options(call.resource, call.namespace, call.request.query)
     page = await list_page(call, options)
@@ -99,7 +100,7 @@ async def list_(call: Call) -> web.Response:
         version = call.form.version
         envelope = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
         items = [encode(partial(msgspec.json.decode(item), version), Form(JSON)) for item in items]
-    return await json_answer(call.request, spliced_list(envelope, items), call.form)
+    return await list_answer(call.request, envelope, items, call.form)
 
 
 async def list_page(call: Call, options: ListOptions) -> Page:

@@ -1,0 +1,75 @@
+"""Long lists: sent piece by piece as they are stored, so that the event loop turns in between and no copy of the whole is made.
+
+The next piece goes out when the client has taken the one before, and is compressed on a thread for a client that takes gzip.
+"""
+
+import asyncio
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+import msgspec
+from aiohttp import web
+
+from machinery.apiserver.answers import json_answer, spliced_list
+from machinery.apiserver.negotiation import JSON, Form, takes_gzip
+
+PIECE = 256 * 1024
+LONG = 2 * PIECE
+"""A list of fewer bytes goes out at once."""
+GZIP = 31
+"""zlib's number for a gzip stream with the widest window."""
+
+
+async def list_answer(
+    request: web.Request, envelope: Mapping[str, Any], items: Sequence[bytes], form: Form
+) -> web.StreamResponse:
+    """A list object around documents that are bytes already."""
+    size = sum(map(len, items))
+    if size < LONG or form.media != JSON or form.pretty or request.method == "HEAD":
+        return await json_answer(request, spliced_list(envelope, items), form)
+    head = msgspec.json.encode(envelope)[:-1] + b',"items":['
+    response = web.StreamResponse(headers={"Content-Type": JSON})
+    compressing = takes_gzip(request.headers.get("Accept-Encoding", ""))
+    if compressing:
+        response.headers.update({"Content-Encoding": "gzip", "Vary": "Accept-Encoding"})
+    else:
+        response.content_length = len(head) + size + len(items) - 1 + len(b"]}")
+    try:
+        await response.prepare(request)
+        await (_compressed if compressing else _plain)(response, _pieces(head, items))
+        await response.write_eof()
+    except ConnectionResetError:
+        return response  # the client has gone
+    except BaseException:
+        if request.transport is not None:
+            request.transport.abort()  # half a list must not look like a whole one
+        raise
+    return response
+
+
+async def _plain(response: web.StreamResponse, pieces: Iterator[bytes]) -> None:
+    for piece in pieces:
+        await response.write(piece)
+        await asyncio.sleep(0)  # a client that reads fast lets nobody wait for it
+
+
+async def _compressed(response: web.StreamResponse, pieces: Iterator[bytes]) -> None:
+    stream = zlib.compressobj(1, zlib.DEFLATED, GZIP)
+    for piece in pieces:
+        await response.write(await asyncio.to_thread(stream.compress, piece))
+    await response.write(stream.flush())
+
+
+def _pieces(head: bytes, items: Sequence[bytes]) -> Iterator[bytes]:
+    """The whole list in parts of about PIECE, cut between documents."""
+    parts, size = [head], len(head)
+    for number, item in enumerate(items):
+        if number:
+            parts.append(b",")
+        parts.append(item)
+        size += len(item) + 1
+        if size >= PIECE:
+            yield b"".join(parts)
+            parts, size = [], 0
+    yield b"".join((*parts, b"]}"))
