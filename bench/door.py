@@ -162,7 +162,7 @@ def repeated(hub: int, rounds: int, client: Client, path: str) -> dict[str, floa
     }
 
 
-def fan_out(client: Client, watchers: int, changes: int) -> dict[str, float]:
+def fan_out(hub: int, client: Client, watchers: int, changes: int) -> dict[str, float]:
     """From before a PATCH is sent to its bytes at each watcher."""
     revision = json.loads(client.get(f"{CLUSTERS}?limit=1"))["metadata"]["resourceVersion"]
     streams = [client.watch(revision) for _ in range(watchers)]
@@ -170,6 +170,8 @@ def fan_out(client: Client, watchers: int, changes: int) -> dict[str, float]:
     for stream in streams:
         ready.register(stream, selectors.EVENT_READ, stream)
     took: list[float] = []
+    time.sleep(1)
+    cpu = cpu_seconds(hub)
     for change in range(changes):
         waiting = set(streams)
         began = time.perf_counter()
@@ -183,6 +185,7 @@ def fan_out(client: Client, watchers: int, changes: int) -> dict[str, float]:
                     waiting.discard(stream)
                     took.append(now - began)
         time.sleep(0.2)
+    spent = cpu_seconds(hub) - cpu
     for stream in streams:
         stream.close()
     took.sort()
@@ -190,6 +193,7 @@ def fan_out(client: Client, watchers: int, changes: int) -> dict[str, float]:
         "p50_ms": round(took[len(took) // 2] * 1e3, 1),
         "p99_ms": round(took[int(len(took) * 0.99)] * 1e3, 1),
         "worst_ms": round(took[-1] * 1e3, 1),
+        "hub_cpu_ms": round(spent / changes * 1e3, 1),
     }
 
 
@@ -201,7 +205,7 @@ def ask(stage: Stage, hub: int, watchers: int, rounds: int) -> dict[str, Any]:
     found["list"] = repeated(hub, rounds, client, CLUSTERS)
     time.sleep(1)
     found["hub_rss_mib_after_lists"] = round(memory_mib(hub)[1], 1)
-    found["watch"] = fan_out(client, watchers, rounds)
+    found["watch"] = fan_out(hub, client, watchers, rounds)
     return found
 
 

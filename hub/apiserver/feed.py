@@ -6,12 +6,11 @@ refused, with ExpiredError.
 """
 
 import asyncio
-from collections import defaultdict, deque
-from collections.abc import AsyncGenerator, Mapping, Sequence
-from contextlib import aclosing, suppress
+from collections import deque
+from collections.abc import AsyncGenerator, Iterator, Mapping, Sequence
+from contextlib import aclosing, contextmanager
 from dataclasses import replace
 from datetime import timedelta
-from itertools import chain
 
 import msgspec
 import structlog
@@ -31,11 +30,12 @@ log = structlog.get_logger(__name__)
 
 
 class Sight:
-    """A change as watchers see it. What selections look at is decoded at most once, whoever looks."""
+    """A change as watchers see it. What selections look at is decoded at most once, and all who see the same get one event."""
 
     def __init__(self, change: Change) -> None:
         self.change = change
         self._after: tuple[Mapping[str, str], Mapping[str, str]] | None = None
+        self._events: dict[EventType, Event] = {}
 
     def through(self, selection: Selection) -> Event | None:
         """The event for a watcher with this selection; None: it never saw the object, and still does not."""
@@ -46,10 +46,16 @@ class Sight:
         now = change.type is not ChangeType.DELETED and self._selected(selection, *self._values(selection))
         if not was and not now:
             return None
-        stored = Stored(Key(change.key.namespace, change.key.name), change.revision, change.encoded)
-        if not now:
-            return Event(EventType.DELETED, stored if change.type is ChangeType.DELETED else self._left(stored))
-        return Event(EventType.MODIFIED if was else EventType.ADDED, stored)
+        return self._event(EventType.DELETED if not now else EventType.MODIFIED if was else EventType.ADDED)
+
+    def _event(self, kind: EventType) -> Event:
+        event = self._events.get(kind)
+        if event is None:
+            change = self.change
+            stored = Stored(Key(change.key.namespace, change.key.name), change.revision, change.encoded)
+            left = kind is EventType.DELETED and change.type is not ChangeType.DELETED
+            event = self._events[kind] = Event(kind, self._left(stored) if left else stored)
+        return event
 
     def _left(self, stored: Stored) -> Stored:
         """The object as a watcher must know it to let it go: with the labels that it was selected by, as in Kubernetes."""
@@ -75,38 +81,69 @@ class Sight:
 class _Watcher:
     """What one watcher has not been told yet; `behind` once that was too much to keep."""
 
-    def __init__(self, kind: Kind, bound: int) -> None:
-        self.kind = kind
+    def __init__(self, bound: int, patience: timedelta) -> None:
         self.behind = False
         self._bound = bound
-        self._sights: deque[Sight] = deque()
-        self._wake = asyncio.Event()
+        self._patience = patience.total_seconds()
+        self._loop = asyncio.get_running_loop()
+        self._events: deque[Event] = deque()
+        self._waiting: asyncio.Future[None] | None = None
+        self._quiet_from = 0.0
+        self._timer: asyncio.TimerHandle | None = None
 
-    def offer(self, sight: Sight) -> None:
+    def offer(self, event: Event) -> None:
         if self.behind:
             return
-        self._sights.append(sight)
-        if len(self._sights) > self._bound:
-            self._sights.clear()
+        self._events.append(event)
+        if len(self._events) > self._bound:
+            self._events.clear()
             self.behind = True
-        self._wake.set()
+        self.wake()
 
     def wake(self) -> None:
-        self._wake.set()
+        if self._waiting is not None and not self._waiting.done():
+            self._waiting.set_result(None)
 
     def catch_up(self) -> None:
         """From here on the queue counts again: what comes before is read from the log."""
         self.behind = False
-        self._sights.clear()
+        self._events.clear()
 
-    async def next(self, patience: timedelta) -> Sight | None:
-        """The next change; None when none came in time, or when this watcher has fallen behind."""
-        if not self._sights and not self.behind:
-            self._wake.clear()
-            with suppress(TimeoutError):
-                async with asyncio.timeout(patience.total_seconds()):
-                    await self._wake.wait()
-        return self._sights.popleft() if self._sights else None
+    async def next(self) -> Event | None:
+        """The next event; None when none came in time, or when this watcher has fallen behind."""
+        if not self._events and not self.behind:
+            self._waiting = self._loop.create_future()
+            self._quiet_from = self._loop.time() + self._patience
+            if self._timer is None:
+                self._timer = self._loop.call_at(self._quiet_from, self._perhaps_quiet)
+            await self._waiting
+        return self._events.popleft() if self._events else None
+
+    def _perhaps_quiet(self) -> None:
+        """A timer runs on over many events: setting one for each costs more than the rest of the wait."""
+        self._timer = None
+        if self._loop.time() >= self._quiet_from:
+            self.wake()
+        elif self._waiting is not None and not self._waiting.done():
+            self._timer = self._loop.call_at(self._quiet_from, self._perhaps_quiet)
+
+    def close(self) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+
+
+class _Audience:
+    """The watchers of one kind with one selection: what they see of a change is found out once for all of them."""
+
+    def __init__(self, selection: Selection) -> None:
+        self.watchers: set[_Watcher] = set()
+        self._selection = selection
+
+    def tell(self, sight: Sight) -> None:
+        event = sight.through(self._selection)
+        if event is not None:
+            for watcher in self.watchers:
+                watcher.offer(event)
 
 
 class ChangeFeed:
@@ -115,7 +152,7 @@ class ChangeFeed:
     def __init__(self, store: Store, *, queue: int = QUEUE) -> None:
         self._store = store
         self._queue = queue
-        self._watchers: defaultdict[Kind, set[_Watcher]] = defaultdict(set)
+        self._audiences: dict[Kind, dict[Selection, _Audience]] = {}
         self._position = 0
         self._following = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
@@ -138,7 +175,7 @@ class ChangeFeed:
     async def _follow(self) -> None:
         if not self._following.is_set():
             self._position = await self._store.read(_newest)
-            for watcher in chain.from_iterable(self._watchers.values()):
+            for watcher in self._watchers():
                 watcher.behind = True
                 watcher.wake()
             self._following.set()
@@ -149,9 +186,27 @@ class ChangeFeed:
     def _tell(self, batch: Sequence[Change]) -> None:
         for change in batch:
             sight = Sight(change)
-            for watcher in self._watchers[change.kind]:  # a storm of one kind costs the watchers of others nothing
-                watcher.offer(sight)
+            for audience in self._audiences.get(change.kind, {}).values():
+                audience.tell(sight)
             self._position = change.revision
+
+    def _watchers(self) -> Iterator[_Watcher]:
+        for audiences in self._audiences.values():
+            for audience in audiences.values():
+                yield from audience.watchers
+
+    @contextmanager
+    def _attended(self, kind: Kind, selection: Selection, watcher: _Watcher) -> Iterator[None]:
+        audiences = self._audiences.setdefault(kind, {})
+        audience = audiences.setdefault(selection, _Audience(selection))
+        audience.watchers.add(watcher)
+        try:
+            yield
+        finally:
+            watcher.close()
+            audience.watchers.discard(watcher)
+            if not audience.watchers:
+                del audiences[selection]
 
     async def watch(self, kind: Kind, selection: Selection, *, after: int, patience: timedelta) -> AsyncGenerator[Event | int]:
         """Events above `after`, in order; an int, the revision up to which all was told, at the start and whenever it is quiet.
@@ -159,44 +214,40 @@ class ChangeFeed:
         Raises ExpiredError when the place is compacted.
         """
         await self._following.wait()
-        watcher = _Watcher(kind, self._queue)
+        watcher = _Watcher(self._queue, patience)
         watcher.behind = after < self._position
-        self._watchers[kind].add(watcher)
-        told = after
-        if not watcher.behind:
-            yield told
-        try:
+        with self._attended(kind, selection, watcher):
+            told = after
+            if not watcher.behind:
+                yield told
             while True:
-                source = self._behind(watcher, told) if watcher.behind else self._abreast(watcher, told, patience)
+                source = self._behind(kind, watcher, selection, told) if watcher.behind else self._abreast(watcher, told)
                 async with aclosing(source):
-                    async for sight in source:
-                        told = sight if isinstance(sight, int) else sight.change.revision
-                        event = sight if isinstance(sight, int) else sight.through(selection)
-                        if event is not None:
-                            yield event
-        finally:
-            self._watchers[kind].discard(watcher)
+                    async for event in source:
+                        told = event if isinstance(event, int) else event.stored.revision
+                        yield event
 
-    async def _behind(self, watcher: _Watcher, after: int) -> AsyncGenerator[Sight | int]:
+    async def _behind(self, kind: Kind, watcher: _Watcher, selection: Selection, after: int) -> AsyncGenerator[Event | int]:
         """What the log has above `after`; at the end the revision that was the newest then."""
         watcher.catch_up()
         while True:
-            changes, newest = await self._store.read(_since, watcher.kind, after)
+            changes, newest = await self._store.read(_since, kind, after)
             for change in changes:
-                yield Sight(change)
                 after = change.revision
+                if (event := Sight(change).through(selection)) is not None:
+                    yield event
             if len(changes) < BATCH:
                 yield max(newest, after)
                 return
 
-    async def _abreast(self, watcher: _Watcher, told: int, patience: timedelta) -> AsyncGenerator[Sight | int]:
+    async def _abreast(self, watcher: _Watcher, told: int) -> AsyncGenerator[Event | int]:
         """What the feed tells above `told`, until the watcher falls behind."""
         while not watcher.behind:
-            sight = await watcher.next(patience)
-            if sight is not None and sight.change.revision > told:
-                told = sight.change.revision
-                yield sight
-            elif sight is None and not watcher.behind:
+            event = await watcher.next()
+            if event is not None and event.stored.revision > told:
+                told = event.stored.revision
+                yield event
+            elif event is None and not watcher.behind:
                 # The queue is empty, so everything up to the feed's place has been told.
                 told = max(told, self._position)
                 yield told

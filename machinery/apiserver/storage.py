@@ -6,7 +6,7 @@ A document is the JSON object with its `metadata`; documents are never changed i
 are integers that ascend over all resources of one storage.
 """
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from enum import StrEnum
@@ -94,6 +94,8 @@ class Event:
 
     type: EventType
     stored: Stored
+    lines: dict[Hashable, bytes] = field(default_factory=dict, repr=False, compare=False)
+    """The event as it was written for a watcher, by form: kept with it, for the others."""
 
 
 Change = Callable[[Document], Document | None]

@@ -8,7 +8,7 @@ ending moves it to now.
 import asyncio
 import secrets
 from collections.abc import AsyncGenerator
-from contextlib import aclosing
+from contextlib import aclosing, suppress
 from datetime import timedelta
 from typing import Any
 
@@ -98,9 +98,10 @@ class Watches:
             self._ends.discard(end)
             if not self._ends:
                 self._idle.set()
-        if not response.prepared:
-            await response.prepare(call.request)
-        await response.write_eof()
+        with suppress(ConnectionResetError):  # the client may go while the watch ends
+            if not response.prepared:
+                await response.prepare(call.request)
+            await response.write_eof()
         return response
 
 
@@ -151,7 +152,7 @@ class _Lines:
             page = await storage.list(resource.key, options.selection)
             after = page.revision
             for stored in page.items:
-                yield await self._event(EventType.ADDED, stored)
+                yield await self._line(EventType.ADDED, stored)
             if options.mark_initial and options.bookmarks:
                 yield self._bookmark_line(after, {INITIAL_END: "true"})
         elif not options.revision:
@@ -161,7 +162,7 @@ class _Lines:
         async with storage.watch(resource.key, options.selection, after=after) as events:
             async for event in events:
                 if isinstance(event, Event):
-                    yield await self._event(event.type, event.stored)
+                    yield await self._shared_line(event)
                 elif self._bookmark_due():
                     yield self._bookmark_line(event)
 
@@ -187,7 +188,16 @@ class _Lines:
             document = {**table, "columnDefinitions": None, "rows": [row]}
         return _line("BOOKMARK", msgspec.json.encode(document))
 
-    async def _event(self, kind: EventType, stored: Stored) -> bytes:
+    async def _shared_line(self, event: Event) -> bytes:
+        """One event goes to many watchers, and most of them ask for it in the same form."""
+        form = (self._call.api_version, self._call.form, self._call.request.query.get("includeObject"), self._defined)
+        line = event.lines.get(form)
+        if line is None:
+            line = event.lines[form] = await self._line(event.type, event.stored)
+        self._defined = self._tables is not None
+        return line
+
+    async def _line(self, kind: EventType, stored: Stored) -> bytes:
         return _line(kind.value, await self._document(stored))
 
     async def _document(self, stored: Stored) -> bytes:

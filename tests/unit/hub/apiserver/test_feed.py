@@ -1,10 +1,10 @@
 """The change feed at its seam: where the log that was read ends and the feed goes on."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, ClassVar
 
 import pytest
 
@@ -13,6 +13,7 @@ from hub.domain.change import MANAGED_CLUSTERS, Change, Kind
 from hub.services import clusters
 from machinery.apiserver.storage import Event, Selection
 from machinery.errors import ExpiredError, UnavailableError
+from machinery.selectors import LabelSelector
 from tests.fakes.memory_store import MemoryStore
 
 PATIENCE = timedelta(milliseconds=20)
@@ -116,3 +117,66 @@ async def test_it_is_quiet_up_to_the_newest_revision_of_any_kind() -> None:
             join(store, "a")
             while await anext(events) != 1:
                 pass
+
+
+class Counting(LabelSelector):
+    """Notes each look at an object's labels."""
+
+    looks: ClassVar[list[Mapping[str, str]]] = []
+
+    def matches(self, labels: Mapping[str, str]) -> bool:
+        self.looks.append(labels)
+        return super().matches(labels)
+
+
+async def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_see() -> None:
+    store = MemoryStore()
+    seen: list[Event] = []
+
+    async def watch(feed: ChangeFeed, selection: Selection) -> None:
+        watching = feed.watch(MANAGED_CLUSTERS, selection, after=0, patience=timedelta(seconds=5))
+        async with aclosing(watching) as events:
+            async for event in events:
+                if isinstance(event, Event):
+                    seen.append(event)
+                    return
+
+    async with following(store) as feed, asyncio.TaskGroup() as group:
+        for _ in range(50):
+            group.create_task(watch(feed, Selection(labels=Counting())))
+        for _ in range(50):
+            group.create_task(watch(feed, Selection()))
+        await asyncio.sleep(0.05)
+        Counting.looks.clear()
+        join(store, "a")
+    assert len(seen) == 100
+    assert len({id(event) for event in seen}) == 1
+    assert len(Counting.looks) == 1
+
+
+async def test_a_watch_that_ends_leaves_nothing_behind() -> None:
+    store = MemoryStore()
+    async with following(store) as feed:
+        watching = feed.watch(MANAGED_CLUSTERS, Selection(), after=0, patience=PATIENCE)
+        assert await anext(watching) == 0
+        assert list(feed._watchers())
+        await watching.aclose()
+        assert not list(feed._watchers())
+        assert not any(feed._audiences.values())
+
+
+async def test_a_watcher_hears_that_it_is_quiet_after_its_patience_and_not_before() -> None:
+    store = MemoryStore()
+    loop = asyncio.get_running_loop()
+    async with following(store) as feed:
+        watching = feed.watch(MANAGED_CLUSTERS, Selection(), after=0, patience=timedelta(milliseconds=100))
+        assert await anext(watching) == 0
+        for name in "abc":
+            task = asyncio.create_task(anext(watching))
+            await asyncio.sleep(0.06)
+            join(store, name)
+            assert isinstance(await task, Event)
+        last = loop.time()
+        assert await anext(watching) == 3
+        assert 0.09 < loop.time() - last < 0.3
+        await watching.aclose()

@@ -1,0 +1,157 @@
+"""Long lists and wide watches of the generic API server: sent in pieces, made once."""
+
+import asyncio
+import gzip
+import json
+from collections.abc import AsyncGenerator, AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from machinery.apiserver.kinds.core import CONFIG_MAP
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.resource import Group, Version
+from machinery.apiserver.storage import Event, GroupResource, Key, Selection
+from machinery.apiserver.streaming import LONG, PIECE, _plain
+from tests.integration.test_apiserver import ADMIN, GROUPS, THING, THINGS, Client, running, thing
+
+COUNT = 60
+BIG = "x" * 50_000
+MAPS = "/api/v1/namespaces/default/configmaps"
+
+
+async def filled(client: Client) -> None:
+    for number in range(COUNT):
+        document = {
+            "apiVersion": "v1",
+            "kind": "ConfigMap",
+            "metadata": {"name": f"map-{number:03}", "namespace": "default"},
+            "data": {"big": BIG},
+        }
+        await client.storage.create(CONFIG_MAP.key, Key("default", f"map-{number:03}"), document, ADMIN)
+
+
+@pytest.fixture
+async def client() -> AsyncIterator[Client]:
+    async with running() as made:
+        await filled(made)
+        yield made
+
+
+def check(body: bytes) -> None:
+    found = json.loads(body)
+    assert found["kind"] == "ConfigMapList"
+    assert [item["metadata"]["name"] for item in found["items"]] == [f"map-{number:03}" for number in range(COUNT)]
+    assert {item["data"]["big"] for item in found["items"]} == {BIG}
+
+
+async def test_a_long_list_is_whole_and_tells_its_length(client: Client) -> None:
+    async with client.session.get(client.url + MAPS, headers={"Accept-Encoding": "identity"}) as response:
+        body = await response.read()
+    assert len(body) > COUNT * len(BIG) > LONG
+    assert int(response.headers["Content-Length"]) == len(body)
+    check(body)
+
+
+async def test_a_long_list_is_compressed_for_a_client_that_takes_gzip(client: Client) -> None:
+    request = client.session.get(client.url + MAPS, headers={"Accept-Encoding": "gzip"}, auto_decompress=False)
+    async with request as response:
+        body = await response.read()
+    assert response.headers["Content-Encoding"] == "gzip"
+    assert len(body) < COUNT * len(BIG) / 10
+    check(gzip.decompress(body))
+
+
+async def test_a_long_list_goes_out_piece_by_piece(client: Client, monkeypatch: pytest.MonkeyPatch) -> None:
+    sizes: list[int] = []
+    write = web.StreamResponse.write
+
+    async def counted(self: web.StreamResponse, piece: Any) -> None:
+        sizes.append(len(piece))
+        await write(self, piece)
+
+    monkeypatch.setattr(web.StreamResponse, "write", counted)
+    async with client.session.get(client.url + MAPS, headers={"Accept-Encoding": "identity"}) as response:
+        check(await response.read())
+    assert len(sizes) >= COUNT * len(BIG) // (PIECE + len(BIG))
+    assert max(sizes) < PIECE + 2 * len(BIG)
+
+
+async def test_a_client_that_takes_everything_at_once_lets_others_be_served_in_between() -> None:
+    turns: list[int] = []
+
+    class Greedy:
+        taken = 0
+
+        async def write(self, _piece: bytes) -> None:
+            self.taken += 1
+            asyncio.get_running_loop().call_soon(turns.append, self.taken)
+
+    client: Any = Greedy()
+    await _plain(client, iter([b"piece"] * 5))
+    assert turns == [1, 2, 3, 4, 5]
+
+
+async def test_a_client_that_leaves_in_the_middle_leaves_no_error(client: Client, capsys: pytest.CaptureFixture[str]) -> None:
+    reader, writer = await asyncio.open_connection("127.0.0.1", client.listening.port, limit=1 << 12)
+    writer.write(f"GET {MAPS} HTTP/1.1\r\nHost: test\r\n\r\n".encode())
+    assert b"200" in await reader.readline()
+    writer.transport.abort()
+    status, _ = await client("GET", f"{MAPS}/map-000")
+    assert status == 200
+    await asyncio.sleep(0.1)
+    assert "error" not in capsys.readouterr().out
+
+
+class Sharing(MemoryStorage):
+    """Tells all watchers of a change by one event, as the hub's feed does."""
+
+    events: dict[int, Event]
+
+    @asynccontextmanager
+    async def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AsyncGenerator[AsyncIterator[Event | int]]:
+        async with super().watch(resource, selection, after=after) as inner:
+            yield self._shared(inner)
+
+    async def _shared(self, inner: AsyncIterator[Event | int]) -> AsyncIterator[Event | int]:
+        async for event in inner:
+            yield event if isinstance(event, int) else self.events.setdefault(event.stored.revision, event)
+
+
+@pytest.mark.parametrize("table", [False, True])
+async def test_a_change_is_written_once_for_all_watchers_that_ask_for_the_same_form(
+    capsys: pytest.CaptureFixture[str], *, table: bool
+) -> None:
+    converted: list[str] = []
+
+    def convert(stored: Any) -> dict[str, Any]:
+        converted.append(stored["metadata"]["name"])
+        return {name: part for name, part in stored.items() if name != "spec"}
+
+    other = replace(THING, versions=(replace(THING.versions[0], from_stored=convert),))
+    assert isinstance(THING.versions[0], Version)
+    storage = Sharing()
+    storage.events = {}
+    accept = "application/json;as=Table;v=v1;g=meta.k8s.io" if table else "application/json"
+    async with running(storage, groups=(*GROUPS[:2], Group("example.com", (other,)))) as client:
+        await client.thing("before", size=1)
+        url = f"{client.url}{THINGS.replace('/v1/', '/v1alpha1/')}?watch=1&resourceVersion={await storage.revision()}"
+        watches = [await client.session.get(url, headers={"Accept": accept}) for _ in range(20)]
+        await storage.create(THING.key, Key("", "news"), thing("news", size=2), ADMIN)
+        lines = [json.loads(await watch.content.readline()) for watch in watches]
+        assert {line["type"] for line in lines} == {"ADDED"}
+        if table:
+            assert all(line["object"]["columnDefinitions"] for line in lines)
+            await storage.create(THING.key, Key("", "more"), thing("more", size=2), ADMIN)
+            again = [json.loads(await watch.content.readline()) for watch in watches]
+            assert not any(line["object"]["columnDefinitions"] for line in again)
+        else:
+            assert converted == ["news"]
+        for watch in watches:
+            watch.close()
+    assert "error" not in capsys.readouterr().out  # they went while the server ended their watches
