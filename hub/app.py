@@ -205,6 +205,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
         loopback=loopback,
         token_keys=open_token_keys(directory, clock.now()),
     )
+    await operators.prepare()  # the roles that every hub has
     installed()
     server.add_door(HttpsDoor(operators, draining, settings.https_listen.host, settings.https_listen.port, serving.context))
     add_sections(inspection, agents, operators, draining, controllers)

@@ -85,10 +85,13 @@ def addon_group(cluster: ClusterName, addon: AddOnName) -> str:
     return f"{SUBJECT_PREFIX}cluster:{cluster}:addon:{addon}"
 
 
+def addon_user(cluster: ClusterName, addon: AddOnName, agent: str) -> str:
+    return f"{addon_group(cluster, addon)}:agent:{agent}"
+
+
 def addon_subject(cluster: ClusterName, addon: AddOnName, agent: str) -> Subject:
     """The default subject of an add-on's certificate."""
-    group = addon_group(cluster, addon)
-    return Subject(common_name=f"{group}:agent:{agent}", organizations=frozenset((group,)))
+    return Subject(common_name=addon_user(cluster, addon, agent), organizations=frozenset((addon_group(cluster, addon),)))
 
 
 def bootstrap_user(credential: CredentialId) -> str:

@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
+from typing import Any
 
 from machinery.errors import BadRequestError
 
@@ -161,6 +162,35 @@ class _LabelParser:
         token = self._peek()
         self._at += 1
         return token
+
+
+_EXPRESSIONS = {
+    "In": Operator.IN,
+    "NotIn": Operator.NOT_IN,
+    "Exists": Operator.EXISTS,
+    "DoesNotExist": Operator.NOT_EXISTS,
+}
+
+
+def selector_of(document: Mapping[str, Any]) -> LabelSelector:
+    """A metav1.LabelSelector (`matchLabels`, `matchExpressions`); an empty one selects everything. Raises BadRequestError."""
+    labels = document.get("matchLabels") or {}
+    requirements = [Requirement(_label_key(key), Operator.EQUALS, (_checked(value),)) for key, value in labels.items()]
+    for expression in document.get("matchExpressions") or ():
+        operator, values = _EXPRESSIONS.get(expression.get("operator")), tuple(expression.get("values") or ())
+        if operator is None:
+            raise BadRequestError(f'"{expression.get("operator")}" is not a valid label selector operator')
+        if bool(values) != (operator in (Operator.IN, Operator.NOT_IN)):
+            raise BadRequestError("values must be specified when `operator` is 'In' or 'NotIn', and only then")
+        key = _label_key(str(expression.get("key", "")))
+        requirements.append(Requirement(key, operator, tuple(_checked(value) for value in values)))
+    return LabelSelector(tuple(requirements))
+
+
+def _label_key(key: str) -> str:
+    if not valid_label_key(key):
+        raise BadRequestError(f'"{key}" is not a label key')
+    return key
 
 
 def _is_word(token: str) -> bool:

@@ -1,15 +1,16 @@
 """What a certificate opens, by the purpose in its serial's record. Pure functions; names are compared whole, never by prefix.
 
 purpose      Registration of a cluster          Session         the HTTPS door
-BOOTSTRAP    its cluster (none bound: any)      no              no
-AGENT        its own cluster                    its own         no
-OPERATOR     no                                 no              all of it
-ADDON, RECOVERY, SERVING: nothing yet
+BOOTSTRAP    its cluster (none bound: any)      no              `hub.access.rights`, and what roles say
+AGENT        its own cluster                    its own         `hub.access.rights`, and what roles say
+OPERATOR     no                                 no              what roles say; system:masters: all of it
+ADDON        no                                 no              what roles say
+RECOVERY, SERVING: nothing yet
 """
 
 from hub.domain.certificate import CertificateRecord, Purpose
-from machinery.errors import ForbiddenError
-from machinery.identity import AgentId, ClusterName
+from machinery.errors import ForbiddenError, UnauthorizedError
+from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, addon_group, addon_user
 
 
 def check_registration(record: CertificateRecord, cluster: ClusterName) -> None:
@@ -41,6 +42,23 @@ def check_operator(record: CertificateRecord) -> None:
     """Raises ForbiddenError unless the holder is an operator."""
     if record.purpose is not Purpose.OPERATOR:
         raise _wrong_purpose(record, "act as an operator")
+
+
+def counted_names(record: CertificateRecord) -> tuple[str, tuple[str, ...]]:
+    """User and groups of the holder on the HTTPS door, as far as they are his to have.
+
+    An add-on's registration may name anybody: only names that begin with the add-on's own group count, whole parts of it. The
+    operators' group counts in an operator's certificate alone. Raises UnauthorizedError: this certificate names nobody there.
+    """
+    if record.purpose is Purpose.OPERATOR:
+        return record.user, record.groups
+    if record.purpose is Purpose.ADDON and record.cluster is not None and record.addon is not None:
+        own = addon_group(record.cluster, record.addon)
+        user = record.user if record.user.startswith(f"{own}:") else addon_user(record.cluster, record.addon, record.addon)
+        return user, tuple(group for group in record.groups if group == own or group.startswith(f"{own}:"))
+    if record.purpose in (Purpose.AGENT, Purpose.BOOTSTRAP):
+        return record.user, tuple(group for group in record.groups if group != OPERATOR_GROUP)
+    raise UnauthorizedError(f'a certificate of purpose "{record.purpose}" opens nothing here')
 
 
 def _wrong_purpose(record: CertificateRecord, what: str) -> ForbiddenError:

@@ -5,12 +5,13 @@ from hashlib import sha256
 
 from aiohttp import web
 
-from hub.domain.certificate import CertificateRecord, Purpose
+from hub.access import counted_names
+from hub.domain.certificate import CertificateRecord
 from hub.domain.credential import CredentialRecord
 from machinery.apiserver.access import peer_certificate
 from machinery.apiserver.authentication import CREDENTIAL_ID, Identity, Presence, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.storage import Actor
-from machinery.identity import BOOTSTRAP_GROUP, OPERATOR_GROUP, CredentialId, SerialNumber, bootstrap_user, is_reserved
+from machinery.identity import BOOTSTRAP_GROUP, CredentialId, SerialNumber, bootstrap_user, is_reserved
 
 Identify = Callable[[bytes], Awaitable[CertificateRecord]]
 """The record behind a certificate (DER). Raises UnauthorizedError when there is none, or it is revoked or not valid now."""
@@ -26,7 +27,7 @@ ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
 
 
 class CertificateAuthenticator(RequestAuthenticator):
-    """The names in the record are the asker's."""
+    """The names in the record are the asker's, as far as they count."""
 
     def __init__(self, identify: Identify) -> None:
         self._identify = identify
@@ -36,8 +37,10 @@ class CertificateAuthenticator(RequestAuthenticator):
         if certificate is None:
             return None
         record = await self._identify(certificate)
+        user, groups = counted_names(record)
         extra = {CREDENTIAL_ID: (f"X509SHA256={sha256(certificate).hexdigest()}",)}
-        return Identity(Actor(record.user, _groups(record), extra=extra), mark_of_serial(record.serial), record.not_after)
+        actor = Actor(user, groups, extra=extra, holder=record)
+        return Identity(actor, mark_of_serial(record.serial), record.not_after)
 
 
 class BootstrapTokenAuthenticator(TokenAuthenticator):
@@ -51,7 +54,7 @@ class BootstrapTokenAuthenticator(TokenAuthenticator):
         if record is None:
             return None
         extra = {CREDENTIAL_ID: (f"BOOTSTRAP={record.id}",)}
-        actor = Actor(bootstrap_user(record.id), (BOOTSTRAP_GROUP,), extra=extra)
+        actor = Actor(bootstrap_user(record.id), (BOOTSTRAP_GROUP,), extra=extra, holder=record)
         return Identity(actor, mark_of_credential(record.id), record.expires_at, tuple(audiences))
 
 
@@ -76,11 +79,6 @@ def mark_of_serial(serial: SerialNumber) -> str:
 
 def mark_of_credential(credential: CredentialId) -> str:
     return f"bootstrap/{credential}"
-
-
-def _groups(record: CertificateRecord) -> tuple[str, ...]:
-    """An add-on's registration may name any group; the operators' one counts in an operator's certificate alone."""
-    return tuple(group for group in record.groups if group != OPERATOR_GROUP or record.purpose is Purpose.OPERATOR)
 
 
 def takes_no_part(actor: Actor) -> bool:

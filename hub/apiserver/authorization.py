@@ -1,48 +1,88 @@
-"""Who may do what on the HTTPS door: few rules, fixed, from the names in the certificate. TODO(#3): RBAC with access reviews.
+"""Who may do what on the HTTPS door: by the hub's records, and by roles and bindings.
 
-- `system:masters` may do everything.
-- An agent may get and watch its own ManagedCluster, by its path or selected by its name.
-- Whoever is known may look at discovery; anybody at version and health.
+`system:masters` may do everything, and everybody may look at version and health, also while no role can be read. Agents and
+bootstrap credentials may do what follows from their records (`hub.access.rights`); what roles give to the groups of an agent
+counts only for the own agent of an accepted cluster.
 """
 
+from collections.abc import Mapping
+from dataclasses import replace
+
+from hub.access.rights import NOTHING, Rights, Standing, named_standing, rights_of, standing_of
+from hub.access.standing import Standings
+from hub.domain import document as doc
+from hub.domain.certificate import Purpose
+from hub.domain.change import REQUESTS
+from hub.domain.change import Key as StoreKey
+from hub.domain.request import CLUSTER_LABEL
+from hub.domain.roles import Groups
+from hub.ports import Store, Transaction
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
+from machinery.apiserver.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.role_index import Held
 from machinery.apiserver.storage import Actor
-from machinery.identity import OPERATOR_GROUP, cluster_group, parse_agent_user
+from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP
 
-AUTHENTICATED = "system:authenticated"
-DISCOVERY = ("/api", "/apis", "/openapi")
-YES, NO = Decision(allowed=True), Decision(allowed=False)
+ALLOWED = Decision(allowed=True)
 
 
-class StaticAuthorizer(Authorizer):
-    """The rules above, for the groups of one suffix."""
+class HubAuthorizer(Authorizer):
+    """The rules above."""
 
-    def __init__(self, group_suffix: str) -> None:
-        self._clusters = f"cluster.{group_suffix}"
+    def __init__(self, store: Store, rbac: RbacAuthorizer, standings: Standings, groups: Groups) -> None:
+        self._store = store
+        self._rbac = rbac
+        self._standings = standings
+        self._groups = groups
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
-        if OPERATOR_GROUP in actor.groups:
-            return YES
-        if not attributes.resource:
-            return YES if _may_read_path(actor, attributes) else NO
-        return YES if self._is_own_cluster(actor, attributes) else NO
+        if OPERATOR_GROUP in actor.groups or _is_open(attributes):
+            return ALLOWED
+        standing = standing_of(actor.holder)
+        if standing is None:
+            return self._rbac.decide(actor, attributes)
+        rights, counted = await self._of(actor, standing)
+        if rights.allow(attributes):
+            return ALLOWED
+        if rights.asks_for_request(attributes) and await self._is_own(rights, attributes.name):
+            return ALLOWED
+        return self._rbac.decide(counted, attributes)
 
-    def _is_own_cluster(self, actor: Actor, attributes: Attributes) -> bool:
-        agent = parse_agent_user(actor.user)
-        return (
-            agent is not None
-            and cluster_group(agent[0]) in actor.groups
-            and (attributes.group, attributes.resource) == (self._clusters, "managedclusters")
-            and not attributes.subresource
-            and attributes.verb in ("get", "list", "watch")
-            and (attributes.name or attributes.selected_name) == agent[0]
-        )
+    async def rules(self, actor: Actor, namespace: str) -> Held:
+        """All that the actor holds in a namespace."""
+        standing = standing_of(actor.holder)
+        if standing is None or OPERATOR_GROUP in actor.groups:
+            return self._rbac.held(actor, namespace)
+        rights, counted = await self._of(actor, standing)
+        held = self._rbac.held(counted, namespace)
+        return Held((*rights.held(namespace), *held.rules), held.errors)
+
+    async def _of(self, actor: Actor, standing: Standing) -> tuple[Rights, Actor]:
+        """The rights, and the actor with the groups that count."""
+        if standing.purpose is Purpose.BOOTSTRAP or standing.cluster is None:
+            return rights_of(standing, None, self._groups), actor
+        view = await self._standings.of(standing.cluster)
+        rights = rights_of(standing, view, self._groups) if standing.purpose is Purpose.AGENT else NOTHING
+        own = view.accepted and (standing.purpose is Purpose.ADDON or view.agent == standing.agent)
+        return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
+
+    async def _is_own(self, rights: Rights, name: str) -> bool:
+        found = await self._store.read(_request, name)
+        return found is not None and rights.own_request(requester=found[0], cluster=found[1])
 
 
-def _may_read_path(actor: Actor, attributes: Attributes) -> bool:
-    if attributes.verb not in ("get", "head"):
-        return False
-    if attributes.path in OPEN_PATHS:
-        return True
-    discovery = any(attributes.path == root or attributes.path.startswith(f"{root}/") for root in DISCOVERY)
-    return discovery and AUTHENTICATED in actor.groups
+def _is_open(asked: Attributes) -> bool:
+    return not asked.resource and asked.path in OPEN_PATHS and asked.verb in ("get", "head")
+
+
+def named_actor(user: str, groups: tuple[str, ...], uid: str, extra: Mapping[str, tuple[str, ...]]) -> Actor:
+    """Somebody by name, for a review: the names of an agent are taken for the agent."""
+    return Actor(user, groups, uid, extra, holder=named_standing(user, groups))
+
+
+def _request(tx: Transaction, name: str) -> tuple[str, str] | None:
+    stored = tx.objects.get(REQUESTS, StoreKey("", name))
+    if stored is None:
+        return None
+    requester = str(doc.mapping(stored.document, "spec").get("username", ""))
+    return requester, doc.labels(stored.document).get(CLUSTER_LABEL, "")

@@ -7,22 +7,31 @@ from datetime import timedelta
 
 from aiohttp import web
 
+from hub.access.rolebook import RoleBook
+from hub.access.standing import Standings
+from hub.apiserver.admission import HubAdmission
 from hub.apiserver.authentication import Identify, Listen, takes_no_part
-from hub.apiserver.authorization import StaticAuthorizer
+from hub.apiserver.authorization import HubAuthorizer, named_actor
 from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.entrance import Entrance, Grounds
 from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.groups import groups_of, with_others
+from hub.apiserver.groups import groups_of, roles_in, with_others
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
+from hub.domain.roles import Groups
 from hub.ports import Issuer, Store
 from hub.services import namespaces
+from hub.services.roles import reconcile
+from machinery.apiserver.admission import AdmittedStorage
+from machinery.apiserver.escalation import rbac_storage
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
+from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
+from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
 from machinery.clock import Clock
 from machinery.pki import TokenKeys, generate_key
@@ -39,15 +48,24 @@ class Door:
     server: ApiServer
     feed: ChangeFeed
     entrance: Entrance
+    roles: RoleBook
+    store: Store
+    groups: Groups
 
     def application(self) -> web.Application:
         return self.server.application()
 
+    async def prepare(self) -> None:
+        """Adds what is missing of the default roles, and reads all of them. Raises UnavailableError."""
+        await self.store.run(reconcile, self.groups)
+        await self.roles.load()
+
     async def run(self) -> None:
-        """Follows the change log for the watchers, and the credentials that end; runs as long as the door serves."""
+        """Follows the change log for watchers and roles, and the credentials that end; runs as long as the door serves."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self.feed.run(), name="watches")
             tasks.create_task(self.entrance.run(), name="entrance")
+            tasks.create_task(self.roles.run(), name="roles")
 
     async def end_watches(self, grace: timedelta) -> None:
         await self.server.watches.drain(grace)
@@ -77,14 +95,18 @@ def build_door(
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
-    authorizer = StaticAuthorizer(group_suffix)
+    roles, standings, own = RoleBook(store, clock), Standings(store, clock), Groups(group_suffix)
+    roles.watch(standings.heard)
+    rbac = RbacAuthorizer(roles)
+    authorizer = HubAuthorizer(store, rbac, standings, own)
+    permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Grounds(store, objects, feed, clock)
     entrance = Entrance(grounds, address.hub_id, token_keys or TokenKeys([generate_key()]), identify, revocations)
     leases, events = LeaseStorage(store, feed, objects, clock), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, credentials, leases, events)
     server = ApiServer(
-        with_others(groups, *entrance.resources),
-        objects,
+        with_others(groups, *entrance.resources, *permissions),
+        AdmittedStorage(objects, HubAdmission(rbac.decide, own)),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,
         clock=clock,
@@ -100,7 +122,7 @@ def build_door(
             ),
         ),
     )
-    return Door(server, feed, entrance)
+    return Door(server, feed, entrance, roles, store, own)
 
 
 def namespaces_of(store: Store) -> NamespaceLookup:

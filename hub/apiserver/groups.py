@@ -16,6 +16,7 @@ from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
+from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import Group, Resource
 from machinery.apiserver.storage import Storage
@@ -46,6 +47,11 @@ def with_others(groups: Iterable[Group], *added: Resource) -> list[Group]:
     """The groups with these resources too; one takes the place of its namesake."""
     resources = {resource.key: resource for group in groups for resource in group.resources}
     return grouped({**resources, **{resource.key: resource for resource in added}}.values())
+
+
+def roles_in(storage: Storage) -> tuple[Resource, ...]:
+    """Roles and bindings, which live behind checks of their own."""
+    return tuple(replace(resource, storage=storage) for resource in ROLES_AND_BINDINGS)
 
 
 def grouped(resources: Iterable[Resource]) -> list[Group]:

@@ -25,6 +25,10 @@ SERVICE_ACCOUNTS = Kind("serviceaccounts")
 SECRETS = Kind("secrets")
 NAMESPACES = Kind("namespaces")
 EVENTS = Kind("events")
+CLUSTER_ROLES = Kind("clusterroles.rbac.authorization.k8s.io")
+CLUSTER_ROLE_BINDINGS = Kind("clusterrolebindings.rbac.authorization.k8s.io")
+ROLES = Kind("roles.rbac.authorization.k8s.io")
+ROLE_BINDINGS = Kind("rolebindings.rbac.authorization.k8s.io")
 
 SEALED = frozenset((SECRETS,))
 """Kinds whose documents are encrypted wherever the store keeps them. Their names, labels and selectable fields are not."""

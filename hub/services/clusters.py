@@ -15,14 +15,19 @@ from hub.ports import Transaction, Written
 from hub.services import certificates, credentials, namespaces
 from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
-from machinery.identity import ClusterName, cluster_name
+from machinery.identity import ClusterName, cluster_name, parse_bootstrap_user
 
 GROUP = rules.RESOURCE.partition(".")[2]
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Creates (`old` None) or updates; owns defaults and admission. Raises InvalidError, AlreadyExistsError, ConflictError."""
+    """Creates (`old` None) or updates; owns defaults and admission. A bootstrap credential admits the name that it creates.
+
+    Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
+    """
     before = old.document if old else None
+    if old is None and (credential := parse_bootstrap_user(actor)) is not None:
+        credentials.admit(tx, credential, cluster_name(doc.name(new)))
     document = admission.admitted(new, before, tx.now)
     document = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):

@@ -10,12 +10,16 @@ from typing import Any
 
 from hub.domain.change import (
     ADDONS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
     CONFIG_MAPS,
     EVENTS,
     LEASES,
     MANAGED_CLUSTERS,
     NAMESPACES,
     REQUESTS,
+    ROLE_BINDINGS,
+    ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
     Kind,
@@ -23,7 +27,7 @@ from hub.domain.change import (
 )
 from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import addons, clusters, leases, namespaces, objects, requests
+from hub.services import addons, clusters, leases, namespaces, objects, requests, roles
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 """Creates (no old object) or updates, on behalf of whoever asks. Raises InvalidError, AlreadyExistsError, ConflictError, ..."""
@@ -80,6 +84,15 @@ _ALL = (
     plain(EVENTS, namespaced=True),
     plain(SECRETS, namespaced=True),
     plain(SERVICE_ACCOUNTS, namespaced=True),
+    WritePath(
+        CLUSTER_ROLES,
+        lambda tx, new, old, who: roles.put_cluster_role(tx, new, old, who.user),
+        lambda tx, old, who: roles.remove_cluster_role(tx, old, who.user),
+        namespaced=False,
+    ),
+    plain(CLUSTER_ROLE_BINDINGS, namespaced=False),
+    plain(ROLES, namespaced=True),
+    plain(ROLE_BINDINGS, namespaced=True),
 )
 
 WRITE_PATHS: Mapping[Kind, WritePath] = {path.kind: path for path in _ALL}

@@ -25,6 +25,8 @@ class Attributes:
     name: str = ""
     selected_name: str = ""
     """Of a list or watch whose field selector leaves one name: that name, as Kubernetes' authorizers see it."""
+    label_selector: str = ""
+    """Of a list, watch or deletecollection: the labels that it selects by, as they were asked for."""
 
 
 @dataclass(frozen=True, slots=True)

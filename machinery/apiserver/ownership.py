@@ -21,7 +21,7 @@ from machinery.managedfields.comparing import compare
 from machinery.managedfields.elements import field
 from machinery.managedfields.fieldset import EMPTY, FieldSet, of_paths
 from machinery.managedfields.holdings import Holdings, Writer, applier, updater
-from machinery.managedfields.structure import Structure
+from machinery.managedfields.structure import Form, Structure
 from machinery.managedfields.updating import Comparisons, Versions, conflict_error, current, updated
 
 BEFORE_FIRST_APPLY = "before-first-apply"
@@ -110,7 +110,11 @@ class Ownership:
     def _always_there(self) -> FieldSet:
         """The parts that an object of a built-in kind has even when they are empty."""
         structure = self._structure
-        return EMPTY if self.resource.custom else _parts(name for name, part in structure.fields.items() if part.fields)
+        return (
+            EMPTY
+            if self.resource.custom
+            else _parts(name for name, part in structure.fields.items() if part.fields and part.form is Form.MAP)
+        )
 
     def _before(self, old: Document, asked: Any) -> Holdings:
         """A writer of the whole object may say who holds what; what cannot be understood, or is empty, counts for nothing."""

@@ -7,6 +7,7 @@ from machinery.errors import BadRequestError
 from machinery.selectors import Operator, parse_field_selector
 
 _VERBS = {"GET": "get", "HEAD": "get", "POST": "create", "PUT": "update", "PATCH": "patch", "DELETE": "delete"}
+_SELECTING = ("list", "watch", "deletecollection")
 _NAMESPACE_PARTS = ("status", "finalize")
 
 
@@ -30,8 +31,9 @@ def _resource(method: str, path: str, query: Mapping[str, str], group_version: t
             rest = rest[2:]
     resource, name, subresource = (*rest, "", "")[:3]
     watched = method == "GET" and (watched or is_true(query.get("watch", "")))  # HEAD of a stream would never end
+    verb = _verb(method, name, watched=watched)
     return Attributes(
-        verb=_verb(method, name, watched=watched),
+        verb=verb,
         path=path,
         group=group_version[0],
         version=group_version[1],
@@ -40,6 +42,7 @@ def _resource(method: str, path: str, query: Mapping[str, str], group_version: t
         namespace=namespace,
         name=name,
         selected_name="" if name else _selected_name(query.get("fieldSelector", "")),
+        label_selector=query.get("labelSelector", "") if verb in _SELECTING else "",
     )
 
 

@@ -45,6 +45,8 @@ class Actor:
     uid: str = ""
     extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict, hash=False)
     """What else the authenticator knows, by key: `authentication.kubernetes.io/credential-id`, ..."""
+    holder: object = field(default=None, compare=False)
+    """What the authenticator's own records say of the asker, for an authorizer that knows them. No header can claim it."""
 
 
 @dataclass(frozen=True, slots=True)

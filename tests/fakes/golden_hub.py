@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from hub.access.rolebook import RoleBook
 from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.door import namespaces_of
 from hub.apiserver.events import EventStorage
@@ -19,14 +20,19 @@ from hub.apiserver.storage import ServiceStorage
 from hub.domain import document as doc
 from hub.domain import namespace as rules
 from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile
+from hub.domain.roles import Groups
 from hub.ports import Issuer
 from hub.services import namespaces
+from hub.services.roles import reconcile
 from machinery.apiserver.access import Authenticator
+from machinery.apiserver.escalation import rbac_storage
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import NAMESPACE
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
+from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
@@ -41,12 +47,13 @@ from tests.fakes.golden_world import (
     LIST_OF_CLUSTERS,
     LIST_OF_REQUESTS,
     MADE_BY_REPLAY,
+    RECORDED_ROLES,
     TABLE_OF_NAMESPACES,
     TOKEN_REVIEW,
     VERSION,
-    OnlyAdmins,
     TinySigner,
     bearer_tokens,
+    permissions,
 )
 from tests.golden.replay import World, exchanges, recorded_objects
 
@@ -89,9 +96,15 @@ class HubWorld(World):
         self._stack.callback(following.cancel)
         self._storage = objects = ServiceStorage(store, feed, GROUP_SUFFIX)
         await store.run(namespaces.ensure_standing)
+        await store.run(reconcile, Groups())
         await self._seed(objects)
         await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
         credentials = CredentialStorage(store, NoIssuer(), ADDRESS, Lifetimes(), f"hub.{GROUP_SUFFIX}/v1alpha1")
+        roles = RoleBook(store, self._clock)
+        await roles.load()
+        authorizer = RbacAuthorizer(roles)
+        following = asyncio.create_task(roles.run(), name="roles")
+        self._stack.callback(following.cancel)
         server = ApiServer(
             with_others(
                 groups_of(
@@ -102,11 +115,12 @@ class HubWorld(World):
                     EventStorage(store, feed, GROUP_SUFFIX, self._clock),
                 ),
                 TOKEN_REVIEW,
+                *permissions(rbac_storage(objects, authorizer, roles), authorizer),
             ),
             objects,
             authenticator=self._authenticator,
-            authorizer=OnlyAdmins(),
-            filters=Filters(impersonation=(Impersonation(OnlyAdmins()),)),
+            authorizer=authorizer,
+            filters=Filters(impersonation=(Impersonation(authorizer),)),
             clock=self._clock,
             version=VERSION,
             checks=(HealthCheck("etcd", store.check, ("healthz", "livez")),),
@@ -134,6 +148,9 @@ class HubWorld(World):
         for request in recorded_objects(LIST_OF_REQUESTS):
             if not request["metadata"]["name"].startswith(MADE_BY_REPLAY):
                 await _seed_request(storage, request)
+        for role in RECORDED_ROLES:
+            resource = CLUSTER_ROLE_BINDING if "roleRef" in role else CLUSTER_ROLE
+            await storage.create(resource.key, Key("", "well-known"), _complete(resource, role), ADMIN)
 
 
 async def _seed_namespace(storage: ServiceStorage, metadata: Mapping[str, Any]) -> None:

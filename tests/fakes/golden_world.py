@@ -1,7 +1,9 @@
 """What stood behind the recorded server, on MemoryStorage: its clusters, requests, namespaces, and a signer."""
 
+import asyncio
 import base64
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -10,11 +12,14 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 
+from hub.apiserver.groups import with_others
 from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.managedcluster import managed_cluster
-from machinery.apiserver.access import OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
+from hub.domain.roles import CLUSTER_ROLE_BINDINGS, Groups, cluster_roles, path_rule
+from machinery.apiserver.access import Authenticator
 from machinery.apiserver.authentication import BearerTokens, Chain, Identity, TokenAuthenticator
 from machinery.apiserver.authentication.kinds import token_review
+from machinery.apiserver.escalation import rbac_storage
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
@@ -22,12 +27,15 @@ from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, 
 from machinery.apiserver.kinds.coordination import COORDINATION
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE, NODE, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT, EVENTS
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, RBAC, ROLES_AND_BINDINGS
+from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.rbac_authorizer import RbacAuthorizer, WatchedRoles
 from machinery.apiserver.resource import Group, Resource, selectable_fields
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
-from machinery.apiserver.storage import Actor, Document, Key, Selection
+from machinery.apiserver.storage import Actor, Document, Key, Selection, Storage
 from machinery.clock import SystemClock
 from machinery.product import GROUP_SUFFIX
 from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
@@ -60,14 +68,21 @@ GROUPS = (
 )
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+test", "platform": "linux/amd64"}
 LIST_OF_CLUSTERS, LIST_OF_REQUESTS, TABLE_OF_NAMESPACES = 68, 170, 174
+RECORDED_ROLES = (
+    {"metadata": {"name": "well-known"}, "rules": [path_rule("/.well-known", "/.well-known/*")]},
+    {
+        "metadata": {"name": "well-known"},
+        "roleRef": {"apiGroup": RBAC.name, "kind": "ClusterRole", "name": "well-known"},
+        "subjects": [{"apiGroup": RBAC.name, "kind": "Group", "name": "system:authenticated"}],
+    },
+)
+"""What the recorded server allowed beside the defaults of the hub."""
 MADE_BY_REPLAY = ("g", "x")
 
 
-class OnlyAdmins(Authorizer):
-    """system:masters may do everything, others see the open paths."""
-
-    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
-        return Decision("system:masters" in actor.groups or (not attributes.resource and attributes.path in OPEN_PATHS))
+def permissions(roles: Storage, reviewer: Reviewer) -> tuple[Resource, ...]:
+    """Roles and bindings in this storage, and the reviews of access."""
+    return (*(replace(resource, storage=roles) for resource in ROLES_AND_BINDINGS), *access_reviews(reviewer))
 
 
 class TinySigner:
@@ -103,6 +118,7 @@ class MemoryWorld(World):
         self._clock = SystemClock()
         self._signer = TinySigner()
         self._listening: Listening | None = None
+        self._following: asyncio.Task[None] | None = None
 
     @property
     def url(self) -> str:
@@ -112,12 +128,17 @@ class MemoryWorld(World):
     async def start(self) -> None:
         await self._seed()
         checks = (HealthCheck("etcd", self._well, ("healthz", "livez")),)
+        roles = WatchedRoles(self.storage)
+        authorizer = RbacAuthorizer(roles)
+        self._following = asyncio.create_task(roles.run(), name="roles")
+        for resource in ROLES_AND_BINDINGS:
+            await roles.seen(resource.key, 0)
         server = ApiServer(
-            GROUPS,
+            with_others(GROUPS, *permissions(rbac_storage(self.storage, authorizer, roles), authorizer)),
             self.storage,
             authenticator=self._authenticator,
-            authorizer=OnlyAdmins(),
-            filters=Filters(impersonation=(Impersonation(OnlyAdmins()),)),
+            authorizer=authorizer,
+            filters=Filters(impersonation=(Impersonation(authorizer),)),
             clock=self._clock,
             version=VERSION,
             checks=checks,
@@ -125,6 +146,8 @@ class MemoryWorld(World):
         self._listening = await serve(server.application(), "127.0.0.1", 0)
 
     async def close(self) -> None:
+        if self._following is not None:
+            self._following.cancel()
         if self._listening is not None:
             await self._listening.close()
 
@@ -154,9 +177,11 @@ class MemoryWorld(World):
         for request in recorded_objects(LIST_OF_REQUESTS):
             if not request["metadata"]["name"].startswith(MADE_BY_REPLAY):
                 await self._store(CERTIFICATE_SIGNING_REQUEST, request)
+        for role in (*cluster_roles(Groups()), *CLUSTER_ROLE_BINDINGS, *RECORDED_ROLES):
+            await self._store(CLUSTER_ROLE_BINDING if "roleRef" in role else CLUSTER_ROLE, role)
         self.storage.compact(await self.storage.revision())
 
-    async def _store(self, resource: Resource, document: dict[str, Any]) -> None:
+    async def _store(self, resource: Resource, document: Mapping[str, Any]) -> None:
         complete = {"apiVersion": resource.api_version(), "kind": resource.kind, **document}
         plain: dict[str, Any] = msgspec.json.decode(msgspec.json.encode(complete))
         await self.storage.create(resource.key, Key("", plain["metadata"]["name"]), plain, ADMIN)

@@ -14,6 +14,8 @@ CHANCE = frozenset(
         *("description",),
     )
 )
+UNORDERED = ("resourceRules", "nonResourceRules")
+"""The original goes through a map."""
 HEADERS = ("Content-Type", "Retry-After", "Warning", "Allow", "Vary", "Cache-Control")
 _UID = re.compile(r"[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}")
 AGE = re.compile(r"(\d+[smhdy])+")
@@ -206,6 +208,7 @@ def _plain(value: Any) -> Any:
         kept = {name: _plain(part) for name, part in value.items() if name not in CHANCE}
         if "managedFields" in value:
             kept["managedFields"] = _held(value["managedFields"])
+        kept |= {name: sorted(kept[name], key=json.dumps) for name in UNORDERED if name in kept}
         if "generateName" in kept:
             kept["name"] = "generated"
         return kept

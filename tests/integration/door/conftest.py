@@ -120,6 +120,7 @@ class HubUnderTest:
                 revocations=peers.listen,
                 filters=Filters(audit=(Auditing(self.auditor),)),
             )
+            await self.door.prepare()
             tasks = await stack.enter_async_context(GuardedTasks("hub"))
             tasks.start("door", self.door.run())
             tasks.start("revocations", peers.run())

@@ -108,12 +108,17 @@ async def test_an_agent_reads_and_watches_its_own_cluster_and_no_other(hub: HubU
     assert (await agent.ask("DELETE", f"{CLUSTERS}/edge1"))[0] == 403
 
 
-async def test_a_bootstrap_certificate_opens_nothing_here(hub: HubUnderTest, tmp_path: Path) -> None:
+async def test_a_bootstrap_certificate_opens_its_own_name_alone(hub: HubUnderTest, tmp_path: Path) -> None:
     await hub.join("edge1")
+    await hub.join("edge2")
     file = tmp_path / "b.kubeconfig"
     made = await hub.hubctl("create", "bootstrap-kubeconfig", "--cluster", "edge1", "-o", str(file), "--allow-loopback")
     assert made.code == 0
-    assert (await holder(hub, file).get(f"{CLUSTERS}/edge1"))[0] == 403
+    bootstrap = holder(hub, file)
+    assert (await bootstrap.get(f"{CLUSTERS}/edge1"))[0] == 200
+    for path in (f"{CLUSTERS}/edge2", CLUSTERS, f"{CLUSTERS}?fieldSelector=metadata.name%3Dedge2"):
+        assert (await bootstrap.get(path))[0] == 403, path
+    assert (await bootstrap.ask("DELETE", f"{CLUSTERS}/edge1"))[0] == 403
 
 
 async def test_a_revoked_certificate_is_nobody(hub: HubUnderTest) -> None:

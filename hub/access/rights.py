@@ -1,0 +1,184 @@
+"""What follows from the hub's records, without any role: the rights of agents and of bootstrap credentials, as OCM gives them.
+
+who                                   its own ManagedCluster                     its namespace              requests
+an agent, denied or not yet accepted  get, list, watch                           nothing                    nothing
+the agent of an accepted cluster      get, list, watch, update, status           leases, add-ons, events    its cluster's
+another agent of the same cluster     nothing                                    nothing                    nothing
+a bootstrap credential                create, get, list, watch; unbound: of any  nothing                    its name's; its own
+
+"Requests" are CertificateSigningRequests: created, and seen by the label of the cluster or one by one. The agent of a cluster
+is the one whose certificate was issued last and stands; the names in a certificate's subject decide nothing.
+"""
+
+from dataclasses import dataclass
+from functools import lru_cache
+
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.credential import CredentialRecord
+from hub.domain.request import CLUSTER_LABEL
+from hub.domain.roles import CORE, CSRS, EVENTS, LEASES, READ, Groups
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.rbac import Rule
+from machinery.errors import BadRequestError
+from machinery.identity import (
+    AgentId,
+    ClusterName,
+    bootstrap_user,
+    cluster_group,
+    parse_agent_user,
+)
+from machinery.selectors import Operator, parse_label_selector
+
+REQUESTS = "certificatesigningrequests"
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What the hub's records say of who asks. A bootstrap credential without a cluster is bound to no name."""
+
+    purpose: Purpose
+    cluster: ClusterName | None = None
+    agent: AgentId | None = None
+    user: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ClusterView:
+    """What the rights in a cluster depend on: whether it is accepted, and which agent is its own."""
+
+    accepted: bool
+    agent: AgentId | None
+
+
+@dataclass(frozen=True, slots=True)
+class Rights:
+    """Rules at the cluster scope, and those in one namespace."""
+
+    rules: tuple[Rule, ...] = ()
+    namespace: str = ""
+    namespaced: tuple[Rule, ...] = ()
+    selects: tuple[Rule, ...] = ()
+    """Rules for whoever selects one object by its name, whichever."""
+    standing: Standing | None = None
+    """Whose requests may be seen; None: nobody's."""
+
+    def allow(self, asked: Attributes) -> bool:
+        """Whether these rights allow it. `get` of one request is not among it: that is for `own_request` to say."""
+        if asked.resource == REQUESTS and asked.group == CSRS and asked.verb in READ:
+            return asked.verb != "get" and self._selects_own(asked)
+        if any(rule.allows(asked) for rule in self.rules):
+            return True
+        if asked.selected_name and not asked.name and any(rule.allows(asked) for rule in self.selects):
+            return True
+        at_home = bool(self.namespace) and asked.namespace == self.namespace
+        return at_home and any(rule.allows(asked) for rule in self.namespaced)
+
+    def asks_for_request(self, asked: Attributes) -> bool:
+        """Whether one request is asked for by its name, so that `own_request` decides."""
+        one = asked.verb == "get" and bool(asked.name) and not asked.subresource
+        return one and (asked.group, asked.resource) == (CSRS, REQUESTS) and self.standing is not None
+
+    def own_request(self, *, requester: str, cluster: str) -> bool:
+        """Whether a request that `requester` made for `cluster` may be seen."""
+        who = self.standing
+        return who is not None and (requester == who.user or (who.cluster is not None and cluster == who.cluster))
+
+    def held(self, namespace: str) -> tuple[Rule, ...]:
+        """All the rules in a namespace, for a review."""
+        return (*self.rules, *(self.namespaced if namespace == self.namespace else ()))
+
+    def _selects_own(self, asked: Attributes) -> bool:
+        if asked.name or asked.subresource or self.standing is None:
+            return False
+        cluster = selected_cluster(asked.label_selector)
+        return cluster is not None and self.standing.cluster in (None, cluster)
+
+
+NOTHING = Rights()
+
+
+def selected_cluster(selector: str) -> ClusterName | None:
+    """The only cluster whose labelled objects a label selector chooses; None when it leaves several.
+
+    Read by the very parser that selects.
+    """
+    try:
+        requirements = parse_label_selector(selector).requirements
+    except BadRequestError:
+        return None
+    named = [
+        term.values[0]
+        for term in requirements
+        if term.name == CLUSTER_LABEL and term.operator in (Operator.EQUALS, Operator.IN) and len(term.values) == 1
+    ]
+    return ClusterName(named[0]) if named and named[0] else None
+
+
+def standing_of(holder: object) -> Standing | None:
+    """From a record of the hub; None: rights come from roles alone."""
+    if isinstance(holder, Standing):
+        return holder
+    if isinstance(holder, CredentialRecord):
+        return Standing(Purpose.BOOTSTRAP, holder.cluster, user=bootstrap_user(holder.id))
+    if isinstance(holder, CertificateRecord) and holder.purpose is not Purpose.OPERATOR:
+        return Standing(holder.purpose, holder.cluster, holder.agent, holder.user)
+    return None
+
+
+def named_standing(user: str, groups: tuple[str, ...]) -> Standing | None:
+    """Whose names these would be: for reviews of access, which ask by name."""
+    agent = parse_agent_user(user)
+    if agent is None or cluster_group(agent[0]) not in groups:
+        return None
+    return Standing(Purpose.AGENT, agent[0], agent[1], user)
+
+
+def rights_of(standing: Standing, view: ClusterView | None, groups: Groups) -> Rights:
+    """`view`: of the standing's cluster, when it has one and is an agent's."""
+    if standing.purpose is Purpose.BOOTSTRAP:
+        return _bootstrap_rights(standing, groups)
+    if standing.purpose is not Purpose.AGENT or view is None or standing.agent is None or view.agent != standing.agent:
+        return NOTHING
+    return _agent_rights(standing, groups) if view.accepted else _visitor_rights(standing, groups)
+
+
+@lru_cache(maxsize=4096)
+def _visitor_rights(standing: Standing, groups: Groups) -> Rights:
+    return Rights((Rule(READ, (groups.clusters,), ("managedclusters",), (str(standing.cluster),)),))
+
+
+@lru_cache(maxsize=4096)
+def _agent_rights(standing: Standing, groups: Groups) -> Rights:
+    own = (str(standing.cluster),)
+    return Rights(
+        rules=(
+            Rule((*READ, "update"), (groups.clusters,), ("managedclusters",), own),
+            Rule(("patch", "update"), (groups.clusters,), ("managedclusters/status",), own),
+            Rule(("renew",), (groups.register,), ("managedclusters/clientcertificates",)),
+            Rule(("create", *READ), (CSRS,), (REQUESTS,)),
+        ),
+        namespace=str(standing.cluster),
+        namespaced=(
+            Rule((*READ, "update"), (LEASES,), ("leases",)),
+            Rule(READ, (groups.addons,), ("managedclusteraddons",)),
+            Rule(("patch", "update"), (groups.addons,), ("managedclusteraddons/status",)),
+            Rule(("create", "patch", "update"), (CORE, EVENTS), ("events",)),
+        ),
+        standing=standing,
+    )
+
+
+@lru_cache(maxsize=4096)
+def _bootstrap_rights(standing: Standing, groups: Groups) -> Rights:
+    """One that is bound to no name looks at clusters by their name, one at a time."""
+    bound = standing.cluster is not None
+    names = (str(standing.cluster),) if bound else ()
+    return Rights(
+        rules=(
+            Rule(("create",), (groups.clusters,), ("managedclusters",)),
+            Rule(READ if bound else ("get",), (groups.clusters,), ("managedclusters",), names),
+            Rule(("create", *READ), (CSRS,), (REQUESTS,)),
+        ),
+        selects=() if bound else (Rule(("list", "watch"), (groups.clusters,), ("managedclusters",)),),
+        standing=standing,
+    )

@@ -1,0 +1,89 @@
+"""Which clusters are accepted and which agent is their own, kept in memory for the agents that ask.
+
+An answer is read from the database once and forgotten with the next change of the cluster or of a request of its own; whatever
+is heard or not, it is read anew after `BOUND`.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import timedelta
+
+import msgspec
+
+from hub.access.rights import ClusterView
+from hub.domain import cluster as clusters
+from hub.domain import document as doc
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, Key
+from hub.domain.request import CLUSTER_LABEL
+from hub.ports import Store, Transaction
+from machinery.clock import Clock
+from machinery.identity import AgentId, ClusterName
+
+BOUND = timedelta(seconds=10)
+MAX_KEPT = 50_000
+
+
+class _Metadata(msgspec.Struct):
+    labels: dict[str, str] = {}
+
+
+class _Labelled(msgspec.Struct):
+    metadata: _Metadata
+
+
+_labels = msgspec.json.Decoder(_Labelled)
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    view: ClusterView
+    read_at: float
+
+
+class Standings:
+    """One per process. `heard` must be told of every change."""
+
+    def __init__(self, store: Store, clock: Clock) -> None:
+        self._store = store
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
+        self._changes = 0
+
+    async def of(self, cluster: ClusterName) -> ClusterView:
+        """Raises UnavailableError."""
+        known = self._known.get(cluster)
+        began = self._clock.monotonic()
+        if known is not None and began - known.read_at < BOUND.total_seconds():
+            return known.view
+        changes = self._changes
+        view = await self._store.read(_view, cluster)
+        if changes == self._changes:  # else what was read may be old already
+            if len(self._known) >= MAX_KEPT:
+                self._known.clear()
+            self._known[cluster] = _Known(view, began)
+        return view
+
+    def heard(self, change: Change) -> None:
+        """Forgets what a change may have made untrue."""
+        if change.kind == MANAGED_CLUSTERS:
+            cluster = change.key.name
+        elif change.kind == REQUESTS:
+            cluster = _labels.decode(change.encoded).metadata.labels.get(CLUSTER_LABEL, "")
+        else:
+            return
+        self._changes += 1
+        self._known.pop(cluster, None)
+
+
+def _view(tx: Transaction, cluster: ClusterName) -> ClusterView:
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    accepted = stored is not None and clusters.is_accepted(stored.document) and not doc.is_deleting(stored.document)
+    return ClusterView(accepted, own_agent(tx.certificates.of_cluster(cluster)))
+
+
+def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
+    """The agent whose certificate was issued last among those that stand."""
+    standing = [record for record in records if record.purpose is Purpose.AGENT and record.revoked_at is None]
+    newest = max(standing, key=lambda record: (record.issued_at, record.serial), default=None)
+    return newest.agent if newest is not None else None

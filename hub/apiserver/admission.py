@@ -1,0 +1,120 @@
+"""What must be allowed beside the write itself: OCM's webhooks and Kubernetes' admission of certificate requests, as rules.
+
+write                                                          asked for, beside the write
+hubAcceptsClient set, or changed in either direction            update managedclusters/accept of the register group, by name
+the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
+a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
+a request approved or denied                                    approve signers, by the signer's name or its domain
+a request's certificate or failure set                          sign signers, by the signer's name or its domain
+a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
+credential that is bound to one
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, NoReturn
+
+from hub.access.rights import standing_of
+from hub.domain import document as doc
+from hub.domain.request import CLUSTER_LABEL
+from hub.domain.roles import CSRS, Groups
+from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.admission import Admission
+from machinery.apiserver.storage import Actor, Document
+from machinery.errors import ForbiddenError, Subject
+
+CLUSTER_SET = "cluster.open-cluster-management.io/clusterset"
+DECISIONS = ("Approved", "Denied")
+
+Decide = Callable[[Actor, Attributes], Decision]
+
+
+class HubAdmission:
+    """The admission of every kind that has such rules; other kinds pass."""
+
+    def __init__(self, decide: Decide, groups: Groups) -> None:
+        self._decide = decide
+        self._groups = groups
+        self._rules: Mapping[tuple[str, str], Callable[[Admission], None]] = {
+            (groups.clusters, "managedclusters"): self._cluster,
+            (groups.clusters, "managedclustersetbindings"): self._binding,
+            (CSRS, "certificatesigningrequests"): self._request,
+        }
+
+    def __call__(self, write: Admission) -> None:
+        """Raises ForbiddenError."""
+        rule = self._rules.get((write.resource.group, write.resource.resource))
+        if rule is not None:
+            rule(write)
+
+    def _cluster(self, write: Admission) -> None:
+        if write.old is None:
+            _check_own(write, write.key.name)
+        accepts, accepted = _accepts(write.new), _accepts(write.old)
+        if accepts != accepted and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
+            _refuse(write, f'user "{write.actor.user}" cannot update the HubAcceptsClient field')
+        old, new = _cluster_set(write.old), _cluster_set(write.new)
+        for changed in (old, new) if old != new else ():
+            joins = (self._groups.clusters, "managedclustersets", "join")
+            if changed and not self._may(write, "create", joins, changed):
+                _refuse(
+                    write, f'user "{write.actor.user}" cannot add/remove a ManagedCluster to/from ManagedClusterSet "{changed}"'
+                )
+
+    def _binding(self, write: Admission) -> None:
+        bound = str(doc.mapping(write.new, "spec").get("clusterSet", ""))
+        binds = (self._groups.clusters, "managedclustersets", "bind")
+        if write.old is None and not self._may(write, "create", binds, bound):
+            _refuse(write, f'user "{write.actor.user}" is not allowed to bind cluster set "{bound}"')
+
+    def _request(self, write: Admission) -> None:
+        if write.old is None:
+            _check_own(write, doc.labels(write.new).get(CLUSTER_LABEL, ""))
+            return
+        if _decided(write.old) != _decided(write.new):
+            self._check_signer(write, "approve")
+        if _issued(write.old) != _issued(write.new):
+            self._check_signer(write, "sign")
+
+    def _check_signer(self, write: Admission, verb: str) -> None:
+        signer = str(doc.mapping(write.new, "spec").get("signerName", ""))
+        signers = (CSRS, "signers", "")
+        names = (signer, f"{signer.partition('/')[0]}/*")
+        if not any(self._may(write, verb, signers, name) for name in names):
+            _refuse(write, f'user not permitted to {verb} requests with signerName "{signer}"')
+
+    def _may(self, write: Admission, verb: str, what: tuple[str, str, str], name: str = "") -> bool:
+        group, resource, part = what
+        asked = Attributes(verb, "", group, "v1", resource, part, name=name or write.key.name)
+        return self._decide(write.actor, asked).allowed
+
+
+def _check_own(write: Admission, cluster: str) -> None:
+    standing = standing_of(write.actor.holder)
+    if standing is not None and standing.cluster is not None and cluster not in ("", standing.cluster):
+        _refuse(write, f'the credential is for cluster "{standing.cluster}" and cannot act for cluster "{cluster}"')
+
+
+def _accepts(cluster: Document | None) -> bool:
+    return cluster is not None and doc.mapping(cluster, "spec").get("hubAcceptsClient") is True
+
+
+def _cluster_set(cluster: Document | None) -> str:
+    return doc.labels(cluster).get(CLUSTER_SET, "") if cluster is not None else ""
+
+
+def _decided(request: Document) -> list[Mapping[str, Any]]:
+    return list(_conditions(request, decisions=True))
+
+
+def _issued(request: Document) -> tuple[str, list[Mapping[str, Any]]]:
+    return str(doc.mapping(request, "status").get("certificate") or ""), list(_conditions(request, decisions=False))
+
+
+def _conditions(request: Document, *, decisions: bool) -> Iterator[Mapping[str, Any]]:
+    return (entry for entry in doc.conditions(request) if (entry.get("type") in DECISIONS) is decisions)
+
+
+def _refuse(write: Admission, why: str) -> NoReturn:
+    resource, name = write.resource, write.key.name
+    subject = Subject(name=name, group=resource.group, kind=resource.resource)
+    raise ForbiddenError(f'{resource} "{name}" is forbidden: {why}', subject=subject)

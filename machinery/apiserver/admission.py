@@ -1,0 +1,81 @@
+"""A storage that asks before it writes: whether this actor may make this of that object."""
+
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+
+from machinery.apiserver.storage import Actor, Change, Document, Event, GroupResource, Key, Page, Selection, Storage, Stored
+
+
+@dataclass(frozen=True, slots=True)
+class Admission:
+    """A write that is about to happen; no `old` at a create. Deletes are not asked about."""
+
+    resource: GroupResource
+    key: Key
+    new: Document
+    old: Document | None
+    actor: Actor
+
+
+Admit = Callable[[Admission], None]
+"""Raises a MusterError to refuse. Called within the storage's transaction, on whichever thread that has, so it does no I/O."""
+
+
+Written = Callable[[GroupResource, int], Awaitable[None]]
+
+
+class AdmittedStorage(Storage):
+    """Another storage behind an admission. `written` is awaited with the revision of each write before it is answered."""
+
+    def __init__(self, inner: Storage, admit: Admit, written: Written | None = None) -> None:
+        self._inner = inner
+        self._admit = admit
+        self._written = written
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        return await self._inner.get(resource, key)
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        return await self._inner.list(resource, selection, limit=limit, after=after, at=at)
+
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        self._admit(Admission(resource, key, document, None, actor))
+        stored = await self._inner.create(resource, key, document, actor, dry_run=dry_run)
+        return await self._told(resource, stored, dry_run=dry_run)
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        def admitted(old: Document) -> Document | None:
+            new = change(old)
+            if new is not None and new is not old:
+                self._admit(Admission(resource, key, new, old, actor))
+            return new
+
+        stored = await self._inner.update(resource, key, admitted, actor, dry_run=dry_run)
+        return await self._told(resource, stored, dry_run=dry_run)
+
+    def watch(
+        self, resource: GroupResource, selection: Selection, *, after: int
+    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
+        return self._inner.watch(resource, selection, after=after)
+
+    async def revision(self) -> int:
+        return await self._inner.revision()
+
+    async def wait_for(self, revision: int) -> None:
+        await self._inner.wait_for(revision)
+
+    async def _told(self, resource: GroupResource, stored: Stored, *, dry_run: bool) -> Stored:
+        if self._written is not None and not dry_run:
+            await self._written(resource, stored.revision)
+        return stored

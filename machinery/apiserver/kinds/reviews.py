@@ -1,0 +1,250 @@
+"""Questions about access: authorization.k8s.io (may I, may somebody, what may I) and `who am I` of authentication.k8s.io.
+
+Nothing is stored; the answers are those that a request would get now.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any, Protocol
+
+from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.refusals import causes_text, invalid_value
+from machinery.apiserver.resource import Answers, Question, Resource
+from machinery.apiserver.role_index import Held
+from machinery.apiserver.storage import Actor, Document
+from machinery.errors import BadRequestError, Cause, InvalidError, Subject
+from machinery.timestamps import format_time
+
+GROUP = "authorization.k8s.io"
+AUTHENTICATION = "authentication.k8s.io"
+_TEXT: dict[str, Any] = {"type": "string"}
+_TEXTS: dict[str, Any] = {"type": "array", "items": _TEXT}
+_OPEN: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+_EXTRA: dict[str, Any] = {"type": "object", "additionalProperties": _TEXTS}
+_SELECTOR: dict[str, Any] = {
+    "type": "object",
+    "properties": {"rawSelector": _TEXT, "requirements": {"type": "array", "items": _OPEN}},
+}
+_RESOURCE_PARTS = ("group", "name", "namespace", "resource", "subresource", "verb", "version")
+_ASKED: dict[str, Any] = {
+    "resourceAttributes": {
+        "description": "Information for a resource access request.",
+        "type": "object",
+        "properties": {
+            **dict.fromkeys(_RESOURCE_PARTS, _TEXT),
+            "fieldSelector": _SELECTOR,
+            "labelSelector": _SELECTOR,
+        },
+    },
+    "nonResourceAttributes": {
+        "description": "Information for a non-resource access request.",
+        "type": "object",
+        "properties": {"path": _TEXT, "verb": _TEXT},
+    },
+}
+_WHO: dict[str, Any] = {"user": _TEXT, "groups": _TEXTS, "uid": _TEXT, "extra": _EXTRA}
+_DECIDED: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "allowed": {"type": "boolean"},
+        "denied": {"type": "boolean"},
+        "reason": _TEXT,
+        "evaluationError": _TEXT,
+    },
+}
+_RULE_LISTS: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "resourceRules": {"type": "array", "items": _OPEN},
+        "nonResourceRules": {"type": "array", "items": _OPEN},
+        "incomplete": {"type": "boolean"},
+        "evaluationError": _TEXT,
+    },
+}
+
+
+class Reviewer(Protocol):
+    """Who answers."""
+
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision: ...
+
+    async def rules(self, actor: Actor, namespace: str) -> Held:
+        """All that the actor holds in a namespace."""
+
+
+Named = Callable[[str, tuple[str, ...], str, Mapping[str, tuple[str, ...]]], Actor]
+"""Somebody by user, groups, uid and extra, as the authorizer would see him."""
+
+
+def access_reviews(reviewer: Reviewer, named: Named = Actor) -> tuple[Resource, ...]:
+    """The five resources: four of authorization.k8s.io and SelfSubjectReview."""
+    subject = _subject_review(reviewer, named)
+    return (
+        _review("LocalSubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject, namespaced=True),
+        _review("SelfSubjectAccessReview", _ASKED, _DECIDED, _self_review(reviewer)),
+        _review("SelfSubjectRulesReview", {"namespace": _TEXT}, _RULE_LISTS, _rules_review(reviewer)),
+        _review("SubjectAccessReview", {**_ASKED, **_WHO}, _DECIDED, subject),
+        SELF_SUBJECT_REVIEW,
+    )
+
+
+def _review(
+    kind: str, spec: Mapping[str, Any], status: Mapping[str, Any], answers: Answers, *, namespaced: bool = False
+) -> Resource:
+    properties = {"spec": {"type": "object", "properties": dict(spec)}, "status": dict(status)}
+    return Resource(
+        group=GROUP,
+        version="v1",
+        name=f"{kind.lower()}s",
+        kind=kind,
+        namespaced=namespaced,
+        verbs=("create",),
+        custom=False,
+        schema={"description": f"{kind} asks what is allowed.", "type": "object", "properties": properties},
+        answers=answers,
+    )
+
+
+def _self_review(reviewer: Reviewer) -> Answers:
+    async def answer(question: Question) -> Document:
+        spec = _spec(question)
+        _refuse([*_metadata_causes(question), *_asked_causes(spec)])
+        return _decided(question, await reviewer.authorize(question.actor, _attributes(spec)))
+
+    return answer
+
+
+def _subject_review(reviewer: Reviewer, named: Named) -> Answers:
+    async def answer(question: Question) -> Document:
+        spec = _spec(question)
+        _refuse([*_metadata_causes(question), *_asked_causes(spec), *_who_causes(spec), *_local_causes(question, spec)])
+        extra = {key: tuple(values) for key, values in (spec.get("extra") or {}).items()}
+        actor = named(spec.get("user", ""), tuple(spec.get("groups") or ()), spec.get("uid", ""), extra)
+        return _decided(question, await reviewer.authorize(actor, _attributes(spec)))
+
+    return answer
+
+
+def _rules_review(reviewer: Reviewer) -> Answers:
+    async def answer(question: Question) -> Document:
+        namespace = _spec(question).get("namespace", "")
+        if not namespace:
+            raise BadRequestError("no namespace on request")
+        held = await reviewer.rules(question.actor, namespace)
+        status: dict[str, Any] = {
+            "resourceRules": [rule.document() for rule in held.rules if not rule.paths],
+            "nonResourceRules": [rule.document() for rule in held.rules if rule.paths],
+            "incomplete": False,
+        }
+        if held.errors:
+            status["evaluationError"] = ", ".join(held.errors)
+        return {"metadata": {}, "spec": {}, "status": status}
+
+    return answer
+
+
+async def _who_am_i(question: Question) -> Document:
+    actor = question.actor
+    told: dict[str, Any] = {"username": actor.user, "uid": actor.uid, "groups": list(actor.groups)}
+    told["extra"] = {key: list(values) for key, values in actor.extra.items()}
+    user = {name: value for name, value in told.items() if value}
+    return {"metadata": {"creationTimestamp": format_time(question.now)}, "status": {"userInfo": user}}
+
+
+SELF_SUBJECT_REVIEW = Resource(
+    group=AUTHENTICATION,
+    version="v1",
+    name="selfsubjectreviews",
+    kind="SelfSubjectReview",
+    verbs=("create",),
+    custom=False,
+    schema={
+        "description": "SelfSubjectReview contains the user information that the server has about the requester.",
+        "type": "object",
+        "properties": {
+            "status": {
+                "type": "object",
+                "properties": {
+                    "userInfo": {
+                        "type": "object",
+                        "properties": {"username": _TEXT, "uid": _TEXT, "groups": _TEXTS, "extra": _EXTRA},
+                    }
+                },
+            }
+        },
+    },
+    answers=_who_am_i,
+)
+
+
+def _spec(question: Question) -> Mapping[str, Any]:
+    return question.document.get("spec") or {}
+
+
+def _attributes(spec: Mapping[str, Any]) -> Attributes:
+    asked = spec.get("resourceAttributes")
+    if asked is None:
+        plain = spec.get("nonResourceAttributes") or {}
+        return Attributes(plain.get("verb", ""), plain.get("path", ""))
+    return Attributes(
+        verb=asked.get("verb", ""),
+        path="",
+        group=asked.get("group", ""),
+        version=asked.get("version", ""),
+        resource=asked.get("resource", ""),
+        subresource=asked.get("subresource", ""),
+        namespace=asked.get("namespace", ""),
+        name=asked.get("name", ""),
+        label_selector=(asked.get("labelSelector") or {}).get("rawSelector", ""),
+    )
+
+
+def _decided(question: Question, decision: Decision) -> Document:
+    status: dict[str, Any] = {"allowed": decision.allowed, **({"reason": decision.reason} if decision.reason else {})}
+    return {"metadata": question.document.get("metadata") or {}, "spec": _spec(question), "status": status}
+
+
+def _metadata_causes(question: Question) -> Sequence[Cause]:
+    metadata = {name: value for name, value in (question.document.get("metadata") or {}).items() if value}
+    metadata.pop("managedFields", None)
+    if metadata.pop("namespace", "") == question.namespace and not metadata:
+        return ()
+    why = "must be empty except for namespace" if question.namespace else "must be empty"
+    return (invalid_value("metadata", metadata, why),)
+
+
+def _asked_causes(spec: Mapping[str, Any]) -> Sequence[Cause]:
+    resource, plain = spec.get("resourceAttributes"), spec.get("nonResourceAttributes")
+    if resource is not None and plain is not None:
+        why = "cannot be specified in combination with resourceAttributes"
+        return (invalid_value("spec.nonResourceAttributes", plain, why),)
+    if resource is None and plain is None:
+        why = "exactly one of nonResourceAttributes or resourceAttributes must be specified"
+        return (invalid_value("spec.resourceAttributes", None, why),)
+    return ()
+
+
+def _who_causes(spec: Mapping[str, Any]) -> Sequence[Cause]:
+    if spec.get("user") or spec.get("groups"):
+        return ()
+    return (invalid_value("spec.user", "", "at least one of user or group must be specified"),)
+
+
+def _local_causes(question: Question, spec: Mapping[str, Any]) -> list[Cause]:
+    if not question.namespace:
+        return []
+    causes = []
+    asked = spec.get("resourceAttributes")
+    if asked is not None and asked.get("namespace", "") != question.namespace:
+        field = "spec.resourceAttributes.namespace"
+        causes.append(invalid_value(field, asked.get("namespace", ""), "must match metadata.namespace"))
+    if spec.get("nonResourceAttributes") is not None:
+        plain = spec["nonResourceAttributes"]
+        causes.append(invalid_value("spec.nonResourceAttributes", plain, "disallowed on this kind of request"))
+    return causes
+
+
+def _refuse(causes: Sequence[Cause]) -> None:
+    """Raises InvalidError: the original leaves the kind out."""
+    if causes:
+        text = f'.{GROUP} "" is invalid: {causes_text(causes)}'
+        raise InvalidError(text, subject=Subject(group=GROUP), causes=causes)

@@ -1,0 +1,122 @@
+"""Rules of roles, and what they allow: Kubernetes' RBAC as pure functions.
+
+Source: k8s.io/component-helpers and k8s.io/kubernetes (`RuleAllows`, `Covers`, `CompactRules`), in behaviour and in words.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+from machinery.apiserver.access import Attributes
+
+GROUP = "rbac.authorization.k8s.io"
+USER, USER_GROUP, SERVICE_ACCOUNT = "User", "Group", "ServiceAccount"
+"""The kinds of subjects of a binding."""
+ALL = "*"
+
+
+@dataclass(frozen=True, slots=True)
+class Rule:
+    """One PolicyRule: verbs on resources of groups, narrowed to names if there are any, or verbs on paths."""
+
+    verbs: tuple[str, ...] = ()
+    groups: tuple[str, ...] = ()
+    resources: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    paths: tuple[str, ...] = ()
+
+    def allows(self, asked: Attributes) -> bool:
+        """Whether this rule alone allows what is asked."""
+        if not (asked.verb in self.verbs or ALL in self.verbs):
+            return False
+        if not asked.resource:
+            return any(_path_covers(path, asked.path) for path in self.paths)
+        if not (asked.group in self.groups or ALL in self.groups):
+            return False
+        return self._has_resource(asked) and (not self.names or named(asked) in self.names)
+
+    def _has_resource(self, asked: Attributes) -> bool:
+        if ALL in self.resources:
+            return True
+        if not asked.subresource:
+            return asked.resource in self.resources
+        return f"{asked.resource}/{asked.subresource}" in self.resources or f"*/{asked.subresource}" in self.resources
+
+    def document(self) -> dict[str, Any]:
+        """As a PolicyRule on the wire."""
+        parts = {"verbs": self.verbs, "apiGroups": self.groups, "resources": self.resources}
+        parts |= {"resourceNames": self.names, "nonResourceURLs": self.paths}
+        return {name: list(values) for name, values in parts.items() if values}
+
+    def __str__(self) -> str:
+        shown = {"APIGroups": self.groups, "Resources": self.resources, "NonResourceURLs": self.paths}
+        shown |= {"ResourceNames": self.names, "Verbs": self.verbs}
+        parts = (f"{name}:[{' '.join(json.dumps(value) for value in values)}]" for name, values in shown.items() if values)
+        return f"{{{', '.join(parts)}}}"
+
+
+EVERYTHING = (Rule((ALL,), (ALL,), (ALL,)), Rule((ALL,), paths=(ALL,)))
+
+
+def named(asked: Attributes) -> str:
+    """The object that is asked for: on its path, or the only one that a list or watch selects."""
+    return asked.name or (asked.selected_name if asked.verb in ("list", "watch") else "")
+
+
+def rules_of(role: Mapping[str, Any]) -> tuple[Rule, ...]:
+    """The rules of a Role or ClusterRole document."""
+    return tuple(_rule(each) for each in role.get("rules") or ())
+
+
+def _rule(document: Mapping[str, Any]) -> Rule:
+    parts = ("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs")
+    return Rule(*(tuple(document.get(part) or ()) for part in parts))
+
+
+def _path_covers(pattern: str, path: str) -> bool:
+    """Whether the pattern, which may end in `*`, covers a path, or another pattern."""
+    return pattern in (ALL, path) or (pattern.endswith(ALL) and path.startswith(pattern.rstrip(ALL)))
+
+
+def missing(held: Sequence[Rule], wanted: Iterable[Rule]) -> list[Rule]:
+    """What of `wanted` nobody has who holds `held`, in the smallest parts. Each part must be held by one rule."""
+    return [part for rule in wanted for part in _parts(rule) if not any(_covers(owned, part) for owned in held)]
+
+
+def _parts(rule: Rule) -> Iterator[Rule]:
+    for group, resource, verb in product(rule.groups, rule.resources, rule.verbs):
+        if rule.names:
+            yield from (Rule((verb,), (group,), (resource,), (name,)) for name in rule.names)
+        else:
+            yield Rule((verb,), (group,), (resource,))
+    yield from (Rule((verb,), paths=(path,)) for path, verb in product(rule.paths, rule.verbs))
+
+
+def _covers(owned: Rule, part: Rule) -> bool:
+    if not (ALL in owned.verbs or part.verbs[0] in owned.verbs):
+        return False
+    if part.paths:
+        return any(_path_covers(path, part.paths[0]) for path in owned.paths)
+    if not (ALL in owned.groups or part.groups[0] in owned.groups):
+        return False
+    return _covers_resource(owned, part.resources[0]) and (
+        not owned.names or (bool(part.names) and part.names[0] in owned.names)
+    )
+
+
+def _covers_resource(owned: Rule, resource: str) -> bool:
+    if ALL in owned.resources or resource in owned.resources:
+        return True
+    return "/" in resource and f"*/{resource.partition('/')[2]}" in owned.resources
+
+
+def compact(parts: Iterable[Rule]) -> list[Rule]:
+    """The parts with those of one resource joined that differ in their verb only, for people to read."""
+    joined: dict[Rule, Rule] = {}
+    for part in parts:
+        place = part if part.paths else replace(part, verbs=())
+        known = joined.get(place)
+        joined[place] = part if known is None else replace(known, verbs=(*known.verbs, *part.verbs))
+    return list(joined.values())
