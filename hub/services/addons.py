@@ -7,20 +7,22 @@ from uuid import uuid4
 from hub.domain import addon as rules
 from hub.domain import document as doc
 from hub.domain.change import ADDONS, Key, StoredObject
+from hub.domain.ownership import AGENT_WRITER
 from hub.ports import Transaction, Written
+from hub.services.writing import store
 from machinery.conditions import Condition
 from machinery.errors import NotFoundError, Subject
 from machinery.identity import AddOnName, ClusterName
 from machinery.product import GROUP_SUFFIX
 
 
-def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Creates (`old` None) or updates. Raises InvalidError, AlreadyExistsError, ConflictError."""
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
+    """Creates (`old` None) or updates (`writer`: see `writing.store`). Raises InvalidError and what `Objects.put` raises."""
     before = old.document if old else None
     document = doc.stamped(rules.admitted(new), before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         return remove(tx, old, actor)
-    return tx.objects.put(ADDONS, document, old, actor)
+    return store(tx, ADDONS, document, old, actor, writer=writer)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
@@ -49,4 +51,4 @@ def report(
     """Sets the conditions that the agent tells; equal content writes nothing. Raises NotFoundError, InvalidError."""
     stored = find(tx, cluster, addon)
     new = rules.with_report(stored.document, conditions, tx.now)
-    return put(tx, new, stored, actor) if doc.differs(new, stored.document) else stored
+    return put(tx, new, stored, actor, writer=AGENT_WRITER) if doc.differs(new, stored.document) else stored

@@ -11,8 +11,10 @@ from hub.domain.approval import matches_rule
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.lease import DEFAULT_LEASE_DURATION
+from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.services import certificates, credentials, namespaces
+from hub.services.writing import store
 from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
 from machinery.identity import ClusterName, cluster_name, parse_bootstrap_user
@@ -20,10 +22,10 @@ from machinery.identity import ClusterName, cluster_name, parse_bootstrap_user
 GROUP = rules.RESOURCE.partition(".")[2]
 
 
-def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Creates (`old` None) or updates; owns defaults and admission. A bootstrap credential admits the name that it creates.
 
-    Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
+    `writer`: see `writing.store`. Raises InvalidError, AlreadyExistsError, ConflictError, ForbiddenError.
     """
     before = old.document if old else None
     if old is None and (credential := parse_bootstrap_user(actor)) is not None:
@@ -34,7 +36,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         return remove(tx, old, actor)
     if rules.is_accepted(document) and not (before and rules.is_accepted(before)):
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
-    return tx.objects.put(MANAGED_CLUSTERS, document, old, actor)
+    return store(tx, MANAGED_CLUSTERS, document, old, actor, writer=writer)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
@@ -87,13 +89,13 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
     tx.heartbeats.forget(joining.name)
     document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
     document = doc.stamped(document, None, uid=str(uuid4()), now=tx.now, generations=True)
-    tx.objects.put(MANAGED_CLUSTERS, document, None, actor)
+    store(tx, MANAGED_CLUSTERS, document, None, actor, writer=AGENT_WRITER)
     return Joined(created=True, accepted=False, uid=str(document["metadata"]["uid"]))
 
 
 def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str) -> None:
     """Notes the uid of a cluster that an operator entered before it came, and the annotations that are the agent's."""
-    _write_changed(tx, doc.with_annotations(stored.document, rules.joining_annotations(joining)), stored, actor)
+    _write_changed(tx, doc.with_annotations(stored.document, rules.joining_annotations(joining)), stored, actor, AGENT_WRITER)
 
 
 def note_duplicate(tx: Transaction, joining: Joining, actor: str) -> None:
@@ -104,7 +106,7 @@ def note_duplicate(tx: Transaction, joining: Joining, actor: str) -> None:
 def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str) -> Written | StoredObject:  # noqa: FBT001 - the field's value
     """Sets `spec.hubAcceptsClient`. Raises NotFoundError."""
     stored = find(tx, name)
-    return _write_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor)
+    return _write_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor, HUB_WRITER)
 
 
 def auto_accept(tx: Transaction, name: ClusterName, globs: tuple[str, ...], actor: str) -> Written | None:
@@ -114,7 +116,7 @@ def auto_accept(tx: Transaction, name: ClusterName, globs: tuple[str, ...], acto
         return None
     if rules.ACCEPTED_ON in doc.annotations(stored.document):
         return None
-    return put(tx, rules.automatically_accepted(stored.document, tx.now), stored, actor)
+    return put(tx, rules.automatically_accepted(stored.document, tx.now), stored, actor, writer=HUB_WRITER)
 
 
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:
@@ -124,17 +126,17 @@ def report_status(tx: Transaction, name: ClusterName, report: StatusReport, acto
         raise ForbiddenError(
             f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`', subject=_subject(name)
         )
-    return _write_changed(tx, rules.with_report(stored.document, report, tx.now), stored, actor)
+    return _write_changed(tx, rules.with_report(stored.document, report, tx.now), stored, actor, AGENT_WRITER)
 
 
 def set_condition(tx: Transaction, name: ClusterName, condition: Condition, actor: str) -> Written | StoredObject:
     """Sets one condition that the hub owns; equal content writes nothing. Raises NotFoundError."""
     stored = find(tx, name)
-    return _write_changed(tx, doc.with_status_condition(stored.document, condition, tx.now), stored, actor)
+    return _write_changed(tx, doc.with_status_condition(stored.document, condition, tx.now), stored, actor, HUB_WRITER)
 
 
-def _write_changed(tx: Transaction, new: Document, old: StoredObject, actor: str) -> Written | StoredObject:
-    return put(tx, dict(new), old, actor) if doc.differs(new, old.document) else old
+def _write_changed(tx: Transaction, new: Document, old: StoredObject, actor: str, writer: str) -> Written | StoredObject:
+    return put(tx, dict(new), old, actor, writer=writer) if doc.differs(new, old.document) else old
 
 
 def _subject(name: str) -> Subject:

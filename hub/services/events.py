@@ -8,6 +8,7 @@ from hub.domain import event as rules
 from hub.domain.change import EVENTS, Key
 from hub.domain.event import Told
 from hub.domain.namespace import HUB
+from hub.domain.ownership import HUB_WRITER
 from hub.ports import Transaction
 from hub.services import namespaces, objects
 
@@ -18,7 +19,7 @@ def tell(tx: Transaction, told: Sequence[Told], actor: str) -> None:
         key = Key(_place(tx, each.cluster), each.name)
         known = tx.objects.get(EVENTS, key)
         new = rules.event(each, key.namespace, tx.now) if known is None else rules.seen_again(known.document, tx.now)
-        objects.put(tx, EVENTS, new, known, actor)
+        objects.put(tx, EVENTS, new, known, actor, writer=HUB_WRITER)
 
 
 def _place(tx: Transaction, cluster: str) -> str:

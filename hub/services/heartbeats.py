@@ -8,6 +8,7 @@ from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, Key, StoredObject
 from hub.domain.heartbeat import Beat
 from hub.domain.lease import Expiry, expires_at, grace, time_left
+from hub.domain.ownership import AGENT_WRITER
 from hub.ports import Transaction, Written
 from hub.services import clusters
 from machinery import conditions
@@ -61,7 +62,7 @@ def revive(tx: Transaction, beat: Beat, actor: str) -> Written | None:
     if stored is None or current is None or current.status != conditions.UNKNOWN or verdict is None:
         return None
     new = doc.with_status_condition(stored.document, verdict, tx.now)
-    return clusters.put(tx, new, stored, actor)
+    return clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
 
 
 def open_session(tx: Transaction, cluster: ClusterName, session: str, agent_version: str) -> None:

@@ -6,13 +6,14 @@ from uuid import uuid4
 from hub.domain import document as doc
 from hub.domain.change import LEASES, StoredObject
 from hub.ports import Transaction, Written
+from hub.services.writing import store
 
 
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
     """Creates (`old` None) or updates. Raises AlreadyExistsError, ConflictError."""
     before = old.document if old else None
     document = doc.typed(new, "coordination.k8s.io/v1", "Lease")
-    return tx.objects.put(LEASES, doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False), old, actor)
+    return store(tx, LEASES, doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False), old, actor)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:

@@ -6,21 +6,26 @@ from uuid import uuid4
 from hub.domain import document as doc
 from hub.domain import namespace as rules
 from hub.domain.change import NAMESPACES, Key, StoredObject
+from hub.domain.ownership import HUB_WRITER
 from hub.ports import Transaction, Written
+from hub.services.writing import store
 from machinery.errors import Cause, ForbiddenError, NotFoundError, Subject
 
 STARTING = "hub:start"
 
 
-def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Creates (`old` None) or updates; a deleted one goes when nothing holds it. Raises ForbiddenError, ConflictError, ..."""
+def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
+    """Creates (`old` None) or updates (`writer`: see `writing.store`); a deleted one goes when nothing holds it.
+
+    Raises ForbiddenError, ConflictError, ...
+    """
     before = old.document if old else None
     document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=False)
     if old is not None and doc.is_deleting(document):
         _check_deletable(old.key.name)
         if not rules.is_held(document):
             return tx.objects.delete(NAMESPACES, old, actor)
-    return tx.objects.put(NAMESPACES, document, old, actor)
+    return store(tx, NAMESPACES, document, old, actor, writer=writer)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
@@ -40,14 +45,14 @@ def ensure_standing(tx: Transaction) -> None:
     """The namespaces that are there from the first start on."""
     for name in rules.STANDING:
         if get(tx, name) is None:
-            put(tx, rules.namespace(name), None, STARTING)
+            put(tx, rules.namespace(name), None, STARTING, writer=HUB_WRITER)
 
 
 def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
     """An accepted cluster's namespace. Raises ForbiddenError while an earlier one of the name is terminating."""
     found = get(tx, cluster)
     if found is None:
-        put(tx, rules.of_cluster(cluster), None, actor)
+        put(tx, rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)
     elif doc.is_deleting(found.document):
         text = f'cluster namespace "{cluster}" is terminating: accept the cluster when it is gone'
         raise ForbiddenError(text, subject=Subject(name=cluster, kind="namespaces"))

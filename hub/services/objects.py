@@ -6,13 +6,21 @@ from uuid import uuid4
 from hub.domain import document as doc
 from hub.domain.change import Key, Kind, StoredObject
 from hub.ports import Transaction, Written
+from hub.services.writing import store
 from machinery.errors import NotFoundError, Subject
 
 
 def put(
-    tx: Transaction, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str, *, generations: bool = False
+    tx: Transaction,
+    kind: Kind,
+    new: dict[str, Any],
+    old: StoredObject | None,
+    actor: str,
+    *,
+    generations: bool = False,
+    writer: str = "",
 ) -> Written:
-    """Creates (`old` None) or updates; uid, creation and generation are nobody's to choose.
+    """Creates (`old` None) or updates; uid, creation and generation are nobody's to choose. `writer`: see `writing.store`.
 
     An object that is being deleted goes when nothing holds it any more. Raises AlreadyExistsError, ConflictError.
     """
@@ -20,7 +28,7 @@ def put(
     document = doc.stamped(new, before, uid=str(uuid4()), now=tx.now, generations=generations)
     if old is not None and doc.is_deleting(document) and not doc.finalizers(document):
         return tx.objects.delete(kind, old, actor)
-    return tx.objects.put(kind, document, old, actor)
+    return store(tx, kind, document, old, actor, writer=writer)
 
 
 def remove(tx: Transaction, kind: Kind, old: StoredObject, actor: str, *, generations: bool = False) -> Written:

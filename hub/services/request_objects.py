@@ -8,8 +8,10 @@ from hub.domain import document as doc
 from hub.domain import request as rules
 from hub.domain import request_admission as admission
 from hub.domain.change import REQUESTS, Key, Query, StoredObject
+from hub.domain.ownership import HUB_WRITER
 from hub.domain.request import APPROVED, DENIED, Requester, RequestState
 from hub.ports import Transaction, Written
+from hub.services.writing import store
 from machinery import pki
 from machinery.errors import ConflictError, NotFoundError, Subject
 
@@ -26,14 +28,16 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
         pki.parse_request(rules.pem(document))
     else:
         document = admission.updated(new, old.document, tx.now)
-    return write(tx, document, old, requester.user)
+    return write(tx, document, old, requester.user, writer="")
 
 
-def write(tx: Transaction, document: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """For the services of this kind: stores what they have decided."""
+def write(
+    tx: Transaction, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = HUB_WRITER
+) -> Written:
+    """For the services of this kind: stores what they have decided; `writer`: see `writing.store`."""
     before = old.document if old else None
     stamped = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False)
-    return tx.objects.put(REQUESTS, stamped, old, actor)
+    return store(tx, REQUESTS, stamped, old, actor, writer=writer)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:

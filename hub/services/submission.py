@@ -10,6 +10,7 @@ from hub.domain import document as doc
 from hub.domain import request as rules
 from hub.domain.certificate import Purpose
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.domain.ownership import AGENT_WRITER
 from hub.domain.request import RequestPhase, Submission
 from hub.ports import Transaction
 from hub.services import certificates, credentials, request_objects
@@ -35,7 +36,7 @@ def submit(tx: Transaction, submission: Submission) -> str:
     document = rules.submitted_document(submission, _new_name(submission))
     if earlier := _earlier(tx, document, submission.cluster):
         return earlier
-    request_objects.write(tx, document, None, submission.requester.user)
+    request_objects.write(tx, document, None, submission.requester.user, writer=AGENT_WRITER)
     return doc.name(document)
 
 

@@ -8,6 +8,7 @@ from itertools import islice
 from hub.domain import document as doc
 from hub.domain import namespace as rules
 from hub.domain.change import Kind, Query, StoredObject
+from hub.domain.ownership import HUB_WRITER
 from hub.domain.request import Requester
 from hub.ports import Transaction
 from hub.services import kinds, namespaces
@@ -38,7 +39,7 @@ def proceed(tx: Transaction, name: str, actor: str) -> Progress:
     if not held:
         document = rules.emptied(document)
     if doc.differs(document, stored.document):
-        namespaces.put(tx, dict(document), stored, actor)
+        namespaces.put(tx, dict(document), stored, actor, writer=HUB_WRITER)
     return Progress(held=sum(held.values()))
 
 

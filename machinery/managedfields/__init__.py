@@ -11,5 +11,6 @@ a clock; the API server and the hub's own services both use it.
     holdings      `metadata.managedFields` as values
     updating      what a write does to everybody's holdings
     applying      server-side apply: merge, remove what is no longer applied, conflicts
+    entries       the same as `updating`, cheaply, for writers that never apply
     lastapplied   the way from client-side apply to server-side apply
 """

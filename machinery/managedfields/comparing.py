@@ -1,6 +1,6 @@
 """Which fields two documents differ in."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -64,22 +64,24 @@ def _compared_as(form: Form, structure: Structure, old: Any, new: Any) -> Compar
             if not before and not after:
                 return _leaf(old, new)
             parts = {
-                elements.field(name): _compared(structure.of(name), before.get(name, ABSENT), after.get(name, ABSENT))
+                elements.field(name): part
                 for name in {**before, **after}
+                if (part := _compared(structure.of(name), before.get(name, ABSENT), after.get(name, ABSENT))) is not SAME
             }
         case _:
             if not _list(old) and not _list(new):
                 return _leaf(old, new)
             parts = _entries(structure, _list(old), _list(new))
+    if not parts and old is not ABSENT and new is not ABSENT:
+        return SAME
     return Comparison(
-        _gathered(((element, part.removed) for element, part in parts.items()), member=new is ABSENT),
-        _gathered(((element, part.modified) for element, part in parts.items()), member=False),
-        _gathered(((element, part.added) for element, part in parts.items()), member=old is ABSENT),
+        _gathered({element: part.removed for element, part in parts.items() if part.removed}, member=new is ABSENT),
+        _gathered({element: part.modified for element, part in parts.items() if part.modified}, member=False),
+        _gathered({element: part.added for element, part in parts.items() if part.added}, member=old is ABSENT),
     )
 
 
-def _gathered(parts: Iterable[tuple[str, FieldSet]], *, member: bool) -> FieldSet:
-    children = {element: part for element, part in parts if part}
+def _gathered(children: dict[str, FieldSet], *, member: bool) -> FieldSet:
     return FieldSet(member, children) if member or children else EMPTY
 
 

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Mapping, Sequence
+from functools import lru_cache
 from typing import Any
 
 FIELD, KEY, VALUE, INDEX = "f:", "k:", "v:", "i:"
@@ -14,7 +15,16 @@ def field(name: str) -> str:
 
 def key(entry: Mapping[str, Any]) -> str:
     """An entry of a list map, by its key fields."""
+    if len(entry) == 1:
+        ((name, content),) = entry.items()
+        if isinstance(content, str):
+            return _text_key(name, content)
     return KEY + _dumped({name: _plain(entry[name]) for name in sorted(entry)})
+
+
+@lru_cache(maxsize=4096)
+def _text_key(name: str, content: str) -> str:
+    return KEY + _dumped({name: content})
 
 
 def value(scalar: Any) -> str:
@@ -41,6 +51,7 @@ def canonical(text: str) -> str | None:
     return f"{INDEX}{int(rest)}" if kind == INDEX else None
 
 
+@lru_cache(maxsize=4096)
 def order(element: str) -> tuple[Any, ...]:
     """A sort key: fields, then keys, then values, then indexes, each by content."""
     kind, rest = element[:2], element[2:]

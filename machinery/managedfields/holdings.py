@@ -82,17 +82,23 @@ def _read(entry: Any) -> tuple[Writer, Holding]:
     return writer, Holding(api_version, decoded(entry.get("fieldsV1") or {}), time)
 
 
-def written(holdings: Holdings) -> list[dict[str, Any]]:
-    """The list to store: appliers first, then by time, name, version and subresource."""
-    ordered = sorted(holdings.items(), key=lambda item: _order(*item))
-    return [_entry(writer, holding) for writer, holding in ordered]
+def written(holdings: Holdings) -> list[Mapping[str, Any]]:
+    """The list to store."""
+    return sorted_entries([entry_of(writer, holding) for writer, holding in holdings.items()])
 
 
-def _order(writer: Writer, holding: Holding) -> tuple[str, str, str, str, str]:
-    return (writer.operation, holding.time or "", writer.manager, holding.api_version, writer.subresource)
+def sorted_entries(entries: list[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Appliers first, then by time, name, version and subresource."""
+    return sorted(entries, key=_order)
 
 
-def _entry(writer: Writer, holding: Holding) -> dict[str, Any]:
+def _order(entry: Mapping[str, Any]) -> tuple[str, ...]:
+    time, subresource = entry.get("time") or "", entry.get("subresource", "")
+    return (entry["operation"], time, entry.get("manager", ""), entry["apiVersion"], subresource)
+
+
+def entry_of(writer: Writer, holding: Holding) -> dict[str, Any]:
+    """One entry of the list."""
     entry = {
         "apiVersion": holding.api_version,
         "fieldsType": FIELDS_TYPE,
@@ -135,12 +141,13 @@ def capped(holdings: Holdings) -> dict[Writer, Holding]:
 
 
 def is_same(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
-    """Whether two objects differ in nothing but the times of their managedFields: such a write is none."""
+    """Whether two objects differ in nothing but revision and the times of their managedFields: such a write is none."""
     return _timeless(new) == _timeless(old)
 
 
 def _timeless(document: Mapping[str, Any]) -> tuple[dict[str, Any], list[Any]]:
     metadata = dict(document.get("metadata") or {})
+    metadata.pop("resourceVersion", None)
     entries = metadata.pop("managedFields", None) or []
     timeless = [{name: part for name, part in entry.items() if name != "time"} for entry in entries]
     return {**document, "metadata": metadata}, sorted(timeless, key=_place)

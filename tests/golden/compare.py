@@ -7,6 +7,8 @@ from typing import Any, Protocol
 
 import yaml
 
+from hub.domain.ownership import HUB_WRITER
+
 CHANCE = frozenset(
     (
         *("uid", "resourceVersion", "creationTimestamp", "deletionTimestamp", "lastTransitionTime"),
@@ -221,12 +223,17 @@ def _plain(value: Any) -> Any:
     return value
 
 
+OWN_WRITERS = {"kube-apiserver": "the server itself", HUB_WRITER: "the server itself"}
+
+
 def _held(entries: Any) -> Any:
     """Who holds which fields, by holder: times are chance, and with them the order."""
-    return {
-        " ".join((entry["operation"], entry["manager"], entry["apiVersion"], entry.get("subresource", ""))): entry["fieldsV1"]
-        for entry in entries
-    }
+    return {_holder(entry): entry["fieldsV1"] for entry in entries}
+
+
+def _holder(entry: Mapping[str, str]) -> str:
+    manager = OWN_WRITERS.get(entry["manager"], entry["manager"])
+    return " ".join((entry["operation"], manager, entry["apiVersion"], entry.get("subresource", "")))
 
 
 def _object_differences(aspect: str, expected: Any, ours: Any, path: str = "") -> Iterator[str]:

@@ -1,0 +1,42 @@
+"""The end of every write path: who holds which fields after a write of the hub's own, and that a write of nothing is none."""
+
+from dataclasses import dataclass
+from typing import Any
+
+from hub.domain.change import Kind, StoredObject
+from hub.domain.ownership import tracked
+from hub.ports import Transaction, Written
+from machinery.managedfields.holdings import is_same
+
+
+@dataclass(frozen=True, slots=True)
+class Unchanged(Written):
+    """What came of a write that changed nothing: the object as it stood."""
+
+    old: StoredObject
+
+    @property
+    def stored(self) -> StoredObject:
+        return self.old
+
+
+def store(
+    tx: Transaction, kind: Kind, document: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = ""
+) -> Written:
+    """Stores the document as it was admitted and stamped.
+
+    `writer`: the hub's own writer that holds what changed; "" when the API server has said so already. A document that differs
+    from the old one in nothing but the times of its managedFields is not written.
+    """
+    before = old.document if old else None
+    if writer:
+        document = tracked(kind, document, before, writer, tx.now)
+    if old is not None and before is not None and is_same(document, before) and _is_current(tx, kind, old):
+        return Unchanged(old)
+    return tx.objects.put(kind, document, old, actor)
+
+
+def _is_current(tx: Transaction, kind: Kind, old: StoredObject) -> bool:
+    """A stale writer is refused even when it changes nothing."""
+    now = tx.objects.get(kind, old.key)
+    return now is not None and (now.uid, now.revision) == (old.uid, old.revision)
