@@ -54,6 +54,9 @@ class Changes(Protocol):
     def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
         """Changes above `revision`, in order. Raises ExpiredError when they are compacted."""
 
+    def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
+        """One object's changes from that instant on, in order, after the one before them where that is kept."""
+
     def newest(self) -> int: ...
 
     def oldest(self) -> int:

@@ -5,6 +5,7 @@ A silent cluster is unknown, not down. The end of a silence is not this controll
 
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import partial
 
 from hub.controllers import ACTOR
 from hub.domain.lease import Expiry
@@ -36,11 +37,17 @@ class Availability(Reconciler[ClusterName]):
         self._since = since
 
     async def reconcile(self, key: ClusterName) -> timedelta | None:
-        """Returns how long the rest of the grace is, so that the next look comes when it ends."""
-        return (await self._store.run(self._look, key)).look_again
+        """Returns how long the rest of the grace is, so that the next look comes when it ends.
 
-    def _look(self, tx: Transaction, cluster: ClusterName) -> Expiry:
+        Nearly every look finds a beat, so it only reads. What it would write is judged once more where it is written.
+        """
+        found = await self._store.read(self._look, key, heartbeats.silence)
+        if found.is_due:
+            found = await self._store.run(self._look, key, partial(heartbeats.expire, actor=f"{ACTOR}:{NAME}"))
+        return found.look_again
+
+    def _look(self, tx: Transaction, cluster: ClusterName, judge: Callable[..., Expiry]) -> Expiry:
         since = self._since(tx.now)
         if since is None:
             return Expiry(expired=False, look_again=UNSURE)
-        return heartbeats.expire(tx, cluster, window=self._window, since=since, actor=f"{ACTOR}:{NAME}")
+        return judge(tx, cluster, window=self._window, since=since)

@@ -103,6 +103,12 @@ class Change:
     labels_before: Mapping[str, str] = field(default_factory=dict)
     fields_before: Mapping[str, str] = field(default_factory=dict)
 
+    @property
+    def document(self) -> Document:
+        """Decoded anew each time."""
+        decoded: Document = msgspec.json.decode(self.encoded)
+        return decoded
+
 
 FieldExtractor = Callable[[Document], Mapping[str, str]]
 SELECTABLE: dict[Kind, FieldExtractor] = {}

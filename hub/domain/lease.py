@@ -18,7 +18,11 @@ class Expiry:
     expired: bool
     """True: availability is Unknown now, by this look or one before."""
     look_again: timedelta | None
-    """After this time; None: at the next beat or change."""
+    """After this time; None: at the next beat or change. Zero: now, because the silence is over the grace and not told yet."""
+
+    @property
+    def is_due(self) -> bool:
+        return self.look_again == timedelta()
 
 
 def grace(lease_duration: timedelta) -> timedelta:

@@ -6,6 +6,7 @@ write to the database; nor does a jump of the database's clock. After each of th
 
 import asyncio
 from datetime import datetime, timedelta
+from threading import Lock
 
 import structlog
 
@@ -31,6 +32,7 @@ class Hearing:
         self._pulsed = clock.monotonic()
         self._stood_still = False
         self._began: datetime | None = None
+        self._asking = Lock()
 
     async def run(self) -> None:
         """Pulses for ever."""
@@ -46,13 +48,14 @@ class Hearing:
     def since(self, now: datetime) -> datetime | None:
         """The instant in database time, which is `now`; None: beats cannot be stored at the moment.
 
-        Called on threads of the store, inside the transaction that judges.
+        Called on threads of the store, inside the transactions that judge, several at once.
         """
         if not self._beats.storing:
             return None
-        if why := self._gap(now):
-            log.warning("silences are counted anew", because=why)
-            self._since = now
+        with self._asking:
+            if why := self._gap(now):
+                log.warning("silences are counted anew", because=why)
+                self._since = now
         return max(self._since, self._beats.storing_since or self._since)
 
     def _gap(self, now: datetime) -> str | None:

@@ -20,25 +20,46 @@ def flush(tx: Transaction, beats: Iterable[Beat]) -> None:
     tx.heartbeats.store(beats)
 
 
-def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime, actor: str) -> Expiry:
-    """Turns availability Unknown when no beat is stored for grace + `window`; else tells when to look again.
+def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime) -> Expiry:
+    """How long the patience with this cluster lasts; it only looks.
 
     `since`: the database time from which beats could be stored; time before it counts towards nobody's grace. As in OCM, a
-    cluster that was never accepted is not judged, a denied one is.
+    cluster that was never accepted is not judged, a denied one is. A lease that was cut counts from then on: its agent had no
+    reason to beat faster before.
     """
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None or conditions.find(doc.conditions(stored.document), conditions.HUB_ACCEPTED) is None:
         return Expiry(expired=False, look_again=None)
     last = tx.heartbeats.of(cluster)
     duration = rules.lease_duration(stored.document)
-    heard = max(since, _accepted_at(stored))
-    left = time_left(expires_at(last.at if last else None, duration, window=window, since=heard), tx.now)
-    if left:
-        return Expiry(expired=False, look_again=left)
+    expiry = expires_at(last.at if last else None, duration, window=window, since=max(since, _accepted_at(stored)))
+    if expiry <= tx.now and (cut := _lease_cut_at(tx, stored, tx.now - grace(duration) - window)):
+        expiry = max(expiry, expires_at(cut, duration, window=window, since=cut))
+    left = time_left(expiry, tx.now)
     current = rules.availability(stored.document)
-    if current is None or current.status != conditions.UNKNOWN:
-        clusters.set_condition(tx, cluster, rules.SILENT, actor)
+    if left or current is None or current.status != conditions.UNKNOWN:
+        return Expiry(expired=False, look_again=left)
     return Expiry(expired=True, look_again=grace(duration))
+
+
+def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime, actor: str) -> Expiry:
+    """Turns availability Unknown when `silence` is due; else tells when to look again."""
+    found = silence(tx, cluster, window=window, since=since)
+    if not found.is_due:
+        return found
+    clusters.set_condition(tx, cluster, rules.SILENT, actor)
+    return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
+
+
+def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> datetime | None:
+    """When the cluster's lease was last made shorter, if that was after `since`."""
+    cut, before = None, None
+    for change in tx.changes.of(stored.kind, stored.key, since=since):
+        duration = rules.lease_duration(change.document)
+        if before is not None and duration < before:
+            cut = change.at
+        before = duration
+    return cut
 
 
 def _accepted_at(stored: StoredObject) -> datetime:

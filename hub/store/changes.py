@@ -39,6 +39,12 @@ class SqlChanges(Changes):
             statement = statement.where(_row.kind.in_(kinds))
         return [_change(row, self._sealing) for row in self._connection.execute(statement)]
 
+    def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
+        same = (_row.kind == kind, _row.namespace == key.namespace, _row.name == key.name)
+        before = select(func.max(_row.revision)).where(*same, _row.at < to_micros(since)).scalar_subquery()
+        statement = select(schema.changes).where(*same, _row.revision >= func.coalesce(before, 0)).order_by(_row.revision)
+        return [_change(row, self._sealing) for row in self._connection.execute(statement)]
+
     def _check_kept(self, revision: int) -> None:
         oldest = self.oldest()
         if revision < oldest:

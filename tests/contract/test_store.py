@@ -502,3 +502,19 @@ async def test_what_was_not_written_for_long_is_found_in_the_order_of_its_writes
     assert await found(timedelta(minutes=5), limit=1) == ["b"]
     assert await found(timedelta(minutes=15)) == ["b"]
     assert list(await store.read(lambda tx: tx.objects.written_before(ADDONS, tx.now, 10))) == []
+
+
+async def test_an_objects_own_changes_are_found_by_time_with_the_one_before_them(store: Store, clock: ManualClock) -> None:
+    for size in range(1, 5):
+        await store.run(put, cluster("a", size=size))
+        await store.run(put, cluster("b", size=-size))
+        clock.advance(timedelta(minutes=1))
+
+    async def sizes(ago: timedelta) -> list[int]:
+        found = await store.read(lambda tx: tx.changes.of(MANAGED_CLUSTERS, Key("", "a"), since=tx.now - ago))
+        return [change.document["spec"]["size"] for change in found]
+
+    assert await sizes(timedelta(days=1)) == [1, 2, 3, 4]
+    assert await sizes(timedelta(minutes=2)) == [2, 3, 4]
+    assert await sizes(timedelta(seconds=1)) == [4]
+    assert await store.read(lambda tx: tx.changes.of(LEASES, Key("", "a"), since=tx.now - timedelta(days=1))) == []

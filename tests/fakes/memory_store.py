@@ -180,6 +180,11 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self._check_kept(revision)
         return [c for c in self.state.log if c.revision > revision and (kinds is None or c.kind in kinds)][:limit]
 
+    def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
+        same = [change for change in self.state.log if (change.kind, change.key) == (kind, key)]
+        before = [change for change in same if change.at < since]
+        return [*before[-1:], *same[len(before) :]]
+
     def _check_kept(self, revision: int) -> None:
         if revision < self.state.compacted:
             raise ExpiredError(f"changes up to {self.state.compacted} are forgotten")

@@ -90,16 +90,46 @@ def test_time_in_which_no_beat_could_be_stored_counts_towards_nobodys_grace(avai
     assert expire(available, restarted).expired
 
 
-def test_lease_duration_of_the_cluster_counts(available: MemoryStore, clock: ManualClock, started: datetime) -> None:
-    def shorten(tx: Transaction) -> None:
+def set_lease(store: MemoryStore, seconds: int) -> None:
+    def change(tx: Transaction) -> None:
         stored = clusters.find(tx, EDGE)
-        spec = {**stored.document["spec"], "leaseDurationSeconds": 2}
+        spec = {**stored.document["spec"], "leaseDurationSeconds": seconds}
         clusters.put(tx, {**stored.document, "spec": spec}, stored, "ann")
 
-    available.transact(shorten)
+    store.transact(change)
+
+
+def test_lease_duration_of_the_cluster_counts(available: MemoryStore, clock: ManualClock, started: datetime) -> None:
+    set_lease(available, 2)
     assert expire(available, started).look_again == timedelta(seconds=11)
     clock.advance(timedelta(seconds=11))
     assert expire(available, started) == Expiry(expired=True, look_again=timedelta(seconds=10))
+
+
+def test_a_lease_that_is_cut_has_its_whole_grace_from_then_on(
+    available: MemoryStore, clock: ManualClock, started: datetime
+) -> None:
+    """The agent beat every few minutes, and hears only now that it is to be faster."""
+    set_lease(available, 3600)
+    beat(available, available=True)
+    clock.advance(timedelta(minutes=50))
+    set_lease(available, 2)
+    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(seconds=11))
+    clock.advance(timedelta(seconds=11) - timedelta(microseconds=1))
+    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(microseconds=1))
+    clock.advance(timedelta(microseconds=1))
+    assert expire(available, started).expired
+
+
+def test_a_lease_that_grows_and_other_changes_give_no_new_grace(
+    available: MemoryStore, clock: ManualClock, started: datetime
+) -> None:
+    clock.advance(GRACE)
+    set_lease(available, 61)
+    available.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v9"), "a")
+    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(seconds=5) + WINDOW)
+    clock.advance(timedelta(seconds=5) + WINDOW)
+    assert expire(available, started).expired
 
 
 def test_cluster_that_never_beat_has_a_grace_from_its_acceptance(

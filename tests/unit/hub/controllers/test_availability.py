@@ -1,6 +1,9 @@
 """Silence becomes Unknown exactly when a grace ends, and never for time in which nobody could be heard."""
 
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from hub.controllers.availability import Availability
 from hub.domain.heartbeat import Beat
@@ -110,3 +113,41 @@ async def test_nobody_is_silent_while_beats_cannot_be_stored(hub: Hub) -> None:
 
 async def test_a_cluster_that_is_gone_is_forgotten(hub: Hub) -> None:
     assert await judge(hub).reconcile(ClusterName("gone")) is None
+
+
+async def test_it_writes_only_when_a_silence_is_news(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted(hub)
+    beat(hub)
+    subject, written = judge(hub), list[str]()
+    run = hub.store.run
+
+    async def noted(use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        written.append("transaction")
+        return await run(use_case, *args, **kwargs)
+
+    monkeypatch.setattr(hub.store, "run", noted)
+    assert await subject.reconcile(C1) == GRACE + WINDOW
+    assert written == []
+    hub.clock.advance(GRACE + WINDOW)
+    assert await subject.reconcile(C1) == GRACE
+    assert written == ["transaction"]
+    assert status(hub) == UNKNOWN
+    hub.clock.advance(GRACE)
+    assert await subject.reconcile(C1) == GRACE
+    assert written == ["transaction"]
+
+
+async def test_a_beat_that_is_stored_after_the_first_look_keeps_the_cluster(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted(hub)
+    beat(hub)
+    subject = judge(hub)
+    hub.clock.advance(GRACE + WINDOW)
+    run = hub.store.run
+
+    async def beaten(use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        beat(hub)
+        return await run(use_case, *args, **kwargs)
+
+    monkeypatch.setattr(hub.store, "run", beaten)
+    assert await subject.reconcile(C1) == GRACE + WINDOW
+    assert status(hub) != UNKNOWN
