@@ -86,14 +86,18 @@ class BeatBuffer:
         while True:
             await self._filled.wait()
             await self.flush()
-            # Until the window is over only the end of a silence is worth a transaction.
-            try:
-                async with asyncio.timeout(self._window):
-                    while True:
-                        await self._urgent.wait()
-                        await self._revive()
-            except TimeoutError:
-                pass
+            # Until the window is over only the end of a silence is worth a transaction, and one that was begun is finished.
+            end = asyncio.get_running_loop().time() + self._window
+            while await self._is_urgent_before(end):
+                await self._revive()
+
+    async def _is_urgent_before(self, end: float) -> bool:
+        try:
+            async with asyncio.timeout_at(end):
+                await self._urgent.wait()
+        except TimeoutError:
+            return False
+        return True
 
     async def flush(self) -> None:
         """Stores and acknowledges what is held now. A database that is away leaves everything held."""

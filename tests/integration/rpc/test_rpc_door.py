@@ -180,3 +180,21 @@ async def test_a_beat_is_as_old_as_it_waited(monkeypatch: pytest.MonkeyPatch) ->
     clock.advance(timedelta(milliseconds=700))
     await buffer.flush()
     assert [beat.age for beat in seen] == [timedelta(milliseconds=700)]
+
+
+async def test_a_beat_that_ends_a_silence_is_acknowledged_although_the_window_ends_while_it_is_stored() -> None:
+    store, acks = UnwillingStore(), Acks()
+    buffer = BeatBuffer(store, ManualClock(), timedelta(milliseconds=20))
+    buffer.hold(cluster_name("edge1"), 1, acks, available=True)
+    running = asyncio.create_task(buffer.run())
+    async with asyncio.timeout(5):
+        while acks.seen != [1]:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+    store.gate = asyncio.Event()
+    buffer.hold(cluster_name("edge2"), 2, acks, available=True, ends_silence=True)
+    await asyncio.sleep(0.1)
+    store.gate.set()
+    async with asyncio.timeout(5):
+        while acks.seen != [1, 2]:  # noqa: ASYNC110 - it tells nobody
+            await asyncio.sleep(0)
+    running.cancel()

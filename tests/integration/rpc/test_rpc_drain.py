@@ -1,0 +1,147 @@
+"""Many streams at a stop: each is told to leave before it is ended, and they end evenly."""
+
+import asyncio
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import grpc
+from grpc import aio
+
+from machinery import pki
+from machinery.identity import agent_id, agent_subject, cluster_name
+from machinery.kubeconfig import Credential
+from machinery.pacing import LEAST_RATE
+from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+from machinery.wire.session.v1 import session_pb2 as wire
+from tests.fakes.rpc_stage import RpcStage, Stream
+from tests.trials import soaked, trials
+
+STREAMS = trials(test=100, soak=2_000)
+GRACE = timedelta(seconds=trials(test=3, soak=6))
+WINDOW = 0.1
+AT_ONCE = 50
+
+
+@dataclass
+class End:
+    """How one agent saw the stop."""
+
+    told: float = 0.0
+    reconnect_after: timedelta = timedelta()
+    ended: float = 0.0
+    code: grpc.StatusCode | None = None
+    acknowledged: int = 0
+
+
+async def opened(stage: RpcStage, name: str) -> Stream:
+    """A session that has said hello and was welcomed; its beats count."""
+    stream = await Stream.open(stage, await stage.enrol(name))
+    await stream.expect("welcome")
+    return stream
+
+
+async def seen(stream: Stream) -> End:
+    """Reads to the end, answering a drain with one more beat, as an agent does that has something to tell."""
+    end, loop = End(), asyncio.get_running_loop()
+    try:
+        while isinstance(message := await stream.call.read(), wire.HubMessage):
+            kind = message.WhichOneof("message")
+            if kind == "drain":
+                end.told, end.reconnect_after = loop.time(), message.drain.reconnect_after.ToTimedelta()
+                await stream.send(beat=wire.Beat(sequence=7))
+            elif kind == "beat_ack":
+                end.acknowledged = max(end.acknowledged, message.beat_ack.sequence)
+        end.code = await stream.call.code()
+    except aio.AioRpcError as error:
+        end.code = error.code()
+    end.ended = loop.time()
+    return end
+
+
+@soaked(STREAMS)
+async def test_sessions_are_told_to_leave_and_end_evenly_and_their_last_beats_are_kept(stage: RpcStage) -> None:
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def open_one(number: int) -> Stream:
+        async with slots:
+            return await opened(stage, f"edge{number}")
+
+    streams = await asyncio.gather(*(open_one(number) for number in range(STREAMS)))
+    reading = [asyncio.create_task(seen(stream)) for stream in streams]
+    await stage.door.refuse()
+    loop = asyncio.get_running_loop()
+    before = loop.time()
+    await stage.door.drain(GRACE)
+    took = loop.time() - before
+    ends = await asyncio.gather(*reading)
+    rate = max(LEAST_RATE, STREAMS / (GRACE.total_seconds() - 1))
+    assert took < GRACE.total_seconds() + 1
+    assert {end.code for end in ends} == {grpc.StatusCode.UNAVAILABLE}
+    assert all(end.told and end.reconnect_after > timedelta() for end in ends)
+    assert all(end.ended - end.told > 0.5 for end in ends), "time to open a session elsewhere"
+    assert {end.acknowledged for end in ends} == {7}, "what was told in the meantime is stored"
+    moments = sorted(end.told for end in ends)
+    assert moments[-1] - moments[0] > 0.8 * (STREAMS - 1) / rate, "evenly, not at once"
+    crowded = [sum(1 for each in moments[index:] if each < moment + WINDOW) for index, moment in enumerate(moments)]
+    assert max(crowded) <= 1.5 * rate * WINDOW
+    for stream in streams:
+        await stream.close()
+
+
+async def test_streams_that_have_said_nothing_or_only_wait_end_too(stage: RpcStage) -> None:
+    credential = await stage.bootstrap("edge1")
+    silent = Stream(stage.channel(await stage.enrol("edge2")))
+    await silent.call.wait_for_connection()
+    async with stage.channel(credential) as channel:
+        following = await followed(stage, channel)
+        assert (await following.read()).state == registration.FollowRequestResponse.STATE_PENDING
+        async with asyncio.timeout(5):
+            while stage.parts.gate.in_flight < 2:  # noqa: ASYNC110 - the gate tells nobody
+                await asyncio.sleep(0.01)
+        await stage.door.refuse()
+        async with asyncio.timeout(5):
+            await stage.door.drain(GRACE)
+        assert await following.code() is grpc.StatusCode.UNAVAILABLE
+        assert await silent.status() is grpc.StatusCode.UNAVAILABLE
+    await silent.close()
+
+
+async def followed(stage: RpcStage, channel: aio.Channel) -> Any:
+    """A request that nobody decides, and the stream that waits for it."""
+    stub = RegistrationStub(channel)
+    await stage.join(stub, "edge1")
+    request = pki.build_request(agent_subject(cluster_name("edge1"), agent_id("agent")), pki.generate_key())
+    asked = registration.SubmitRequestRequest(cluster_name="edge1", agent_id="agent", cluster_uid="uid-1", request=request)
+    name = (await stub.SubmitRequest(asked)).name
+    return stub.FollowRequest(registration.FollowRequestRequest(name=name))
+
+
+async def test_a_session_that_comes_while_the_door_drains_is_not_forgotten(stage: RpcStage) -> None:
+    """It passed the gate before that closed, and would open its session after the drain has counted them."""
+    credential: Credential = await stage.enrol("edge1")
+    stream = Stream(stage.channel(credential))
+    await stream.call.wait_for_connection()
+    async with asyncio.timeout(5):
+        while stage.parts.gate.in_flight < 1:  # noqa: ASYNC110 - the gate tells nobody
+            await asyncio.sleep(0.01)
+    stage.parts.gate.close()
+    await stream.send(hello=wire.Hello(agent_version="1", cluster_uid="uid-1"))
+    assert await stream.status() is grpc.StatusCode.UNAVAILABLE
+    assert len(stage.parts.sessions) == 0
+    await stream.close()
+
+
+async def test_the_listener_closes_without_cancelling_what_has_just_come(stage: RpcStage) -> None:
+    async with stage.channel(await stage.bootstrap("edge1")) as channel:
+        stub = RegistrationStub(channel)
+        await stub.GetHub(registration.GetHubRequest())
+        calls = [stub.GetHub(registration.GetHubRequest()) for _ in range(300)]
+        await asyncio.sleep(0.02)
+        await stage.door.stop_listening()
+        codes = {await call.code() for call in calls}
+        assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+    late = Stream(stage.channel(await stage.bootstrap("edge2")))
+    assert await late.status() is grpc.StatusCode.UNAVAILABLE
+    await late.close()
