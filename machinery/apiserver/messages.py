@@ -79,6 +79,47 @@ _TOKEN_REQUEST = {
     ),
 }
 _TOKEN_REVIEW = {**_OBJECT, 2: _nested("spec", {1: Field("token"), 2: Field("audiences", repeated=True)})}
+_EXTRA = Field("extra", Kind.MAP, {1: Field("key"), 2: Field("value", Kind.LIST, pointer=True)})
+_SELECTION = {
+    1: Field("rawSelector"),
+    2: _nested("requirements", {1: Field("key"), 2: Field("operator"), 3: Field("values", repeated=True)}, repeated=True),
+}
+_RESOURCE_ATTRIBUTES = {
+    **{
+        number: Field(name)
+        for number, name in enumerate(("namespace", "verb", "group", "version", "resource", "subresource", "name"), start=1)
+    },
+    8: _nested("fieldSelector", _SELECTION),
+    9: _nested("labelSelector", _SELECTION),
+}
+_ACCESS = {
+    1: _nested("resourceAttributes", _RESOURCE_ATTRIBUTES),
+    2: _nested("nonResourceAttributes", {1: Field("path"), 2: Field("verb")}),
+}
+_SELF_ACCESS_REVIEW = {**_OBJECT, 2: _nested("spec", _ACCESS)}
+_ACCESS_REVIEW = {
+    **_OBJECT,
+    2: _nested("spec", {**_ACCESS, 3: Field("user"), 4: Field("groups", repeated=True), 5: _EXTRA, 6: Field("uid")}),
+}
+_RULES_REVIEW = {**_OBJECT, 2: _nested("spec", {1: Field("namespace")})}
+_POLICY_RULE = {
+    number: Field(name, repeated=True)
+    for number, name in enumerate(("verbs", "apiGroups", "resources", "resourceNames", "nonResourceURLs"), start=1)
+}
+_LABEL_SELECTOR = {
+    1: _text_map("matchLabels"),
+    2: _nested("matchExpressions", {1: Field("key"), 2: Field("operator"), 3: Field("values", repeated=True)}, repeated=True),
+}
+_ROLE = {**_OBJECT, 2: _nested("rules", _POLICY_RULE, repeated=True)}
+_CLUSTER_ROLE = {
+    **_ROLE,
+    3: _nested("aggregationRule", {1: _nested("clusterRoleSelectors", _LABEL_SELECTOR, repeated=True)}),
+}
+_BINDING = {
+    **_OBJECT,
+    2: _nested("subjects", {1: Field("kind"), 2: Field("apiGroup"), 3: Field("name"), 4: Field("namespace")}, repeated=True),
+    3: _nested("roleRef", {1: Field("apiGroup"), 2: Field("kind"), 3: Field("name")}),
+}
 _NAMESPACE = {
     **_OBJECT,
     2: _nested("spec", {1: Field("finalizers", repeated=True)}),
@@ -117,7 +158,7 @@ _CERTIFICATE_SIGNING_REQUEST = {
             3: Field("uid"),
             4: Field("groups", repeated=True),
             5: Field("usages", repeated=True),
-            6: Field("extra", Kind.MAP, {1: Field("key"), 2: Field("value", Kind.LIST, pointer=True)}),
+            6: _EXTRA,
             7: Field("signerName"),
             8: _optional("expirationSeconds", Kind.INTEGER),
         },
@@ -167,11 +208,20 @@ _DELETE_OPTIONS = {
 }
 
 MESSAGES: Mapping[tuple[str, str], Message] = {
+    ("authentication.k8s.io/v1", "SelfSubjectReview"): _OBJECT,
     ("authentication.k8s.io/v1", "TokenRequest"): _TOKEN_REQUEST,
     ("authentication.k8s.io/v1", "TokenReview"): _TOKEN_REVIEW,
+    ("authorization.k8s.io/v1", "LocalSubjectAccessReview"): _ACCESS_REVIEW,
+    ("authorization.k8s.io/v1", "SelfSubjectAccessReview"): _SELF_ACCESS_REVIEW,
+    ("authorization.k8s.io/v1", "SelfSubjectRulesReview"): _RULES_REVIEW,
+    ("authorization.k8s.io/v1", "SubjectAccessReview"): _ACCESS_REVIEW,
     ("certificates.k8s.io/v1", "CertificateSigningRequest"): _CERTIFICATE_SIGNING_REQUEST,
     ("coordination.k8s.io/v1", "Lease"): _LEASE,
     ("events.k8s.io/v1", "Event"): _EVENT,
+    ("rbac.authorization.k8s.io/v1", "ClusterRole"): _CLUSTER_ROLE,
+    ("rbac.authorization.k8s.io/v1", "ClusterRoleBinding"): _BINDING,
+    ("rbac.authorization.k8s.io/v1", "Role"): _ROLE,
+    ("rbac.authorization.k8s.io/v1", "RoleBinding"): _BINDING,
     ("v1", "ConfigMap"): _CONFIG_MAP,
     (ANY_VERSION, "DeleteOptions"): _DELETE_OPTIONS,
     ("v1", "Event"): _CORE_EVENT,
