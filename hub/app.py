@@ -13,8 +13,10 @@ import structlog
 
 from hub.access import Peers
 from hub.apiserver.auditing import Auditing
+from hub.apiserver.clientca import ClientAuthorityFile
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
+from hub.apiserver.entrance import WayIn
 from hub.apiserver.listener import HttpsDoor
 from hub.audit import auditing
 from hub.auditing import database_url
@@ -204,6 +206,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
         ),
         loopback=loopback,
         token_keys=open_token_keys(directory, clock.now()),
+        ways_in=_ways_in(settings, serving, clock),
     )
     await operators.prepare()  # the roles that every hub has
     installed()
@@ -225,6 +228,13 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
 
     log.info("hub is set up", hub=hub_id, data=str(directory.path), admin_kubeconfig=str(admin), server=cluster.server)
     await server.prepare().run(ending.wait)
+
+
+def _ways_in(settings: Settings, serving: Serving, clock: Clock) -> list[WayIn]:
+    """Who else comes in to the door for operators than those the hub itself knows."""
+    if settings.client_ca_file is None:
+        return []
+    return [ClientAuthorityFile(settings.client_ca_file, settings.client_ca_groups, serving, clock)]
 
 
 def _inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:

@@ -122,6 +122,16 @@ class Settings(BaseSettings):
         description="Keys that encrypt Secrets in the database, 32 bytes in base64 on each line: the first encrypts, all "
         "decrypt. Replicas share one file. Without it: secrets.key in the data directory, made at the first start.",
     )
+    client_ca_file: Path | None = Field(
+        None,
+        description="CAs of others, in PEM, whose client certificates open the HTTPS door too: for people and tools, never for "
+        "agents. Read again whenever it changes.",
+    )
+    client_ca_groups: Words = Field(
+        (),
+        description="The groups (O) that count in certificates of --client-ca-file; all others in them are left out. "
+        "Names that begin with system: never count.",
+    )
     serving_names: Words = Field((), description="More host names and addresses for the serving certificate.")
     auto_approve: Words = Field(
         (),

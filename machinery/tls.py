@@ -34,11 +34,17 @@ class Material:
 
 
 class Serving:
-    """The serving material of both doors. `replace` takes effect with the next handshake; open connections stay."""
+    """The serving material of both doors. What changes takes effect with the next handshake; open connections stay.
+
+    A listener's context can learn to trust, and not to forget; so each handshake is handed on to the newest context.
+    """
 
     def __init__(self, material: Material) -> None:
         self._material = material
+        self._clients: dict[str, bytes] = {}
+        self._newest = server_context(material)
         self._context = server_context(material)
+        self._context.sni_callback = self._hand_on
 
     @property
     def material(self) -> Material:
@@ -51,18 +57,34 @@ class Serving:
 
     def replace(self, material: Material) -> None:
         """Raises InvalidError when certificate and key are unreadable or no pair; then nothing has changed."""
-        server_context(material)
-        _load_pair(self._context, material.chain, material.key)
-        _trust(self._context, material.trust)
+        self._newest = server_context(material, *self._clients.values())
         self._material = material
 
+    def trust_clients(self, source: str, authorities: bytes) -> None:
+        """Has the HTTPS listener take certificates of these CAs too (PEM), in place of those that `source` named before.
 
-def server_context(material: Material) -> ssl.SSLContext:
-    """TLS 1.2 at least, a client certificate is asked for and not demanded. Raises InvalidError."""
+        b"": of none. What such a certificate may do is not decided here. Raises InvalidError; then nothing has changed.
+        """
+        clients = {name: bundle for name, bundle in self._clients.items() if name != source}
+        clients |= {source: authorities} if authorities else {}
+        self._newest = server_context(self._material, *clients.values())
+        self._clients = clients
+
+    def _hand_on(self, connection: ssl.SSLObject | ssl.SSLSocket, _name: str | None, _context: ssl.SSLContext) -> None:
+        connection.context = self._newest
+
+
+def server_context(material: Material, *clients: bytes) -> ssl.SSLContext:
+    """TLS 1.2 at least, a client certificate is asked for and not demanded; `clients` are more CAs of theirs.
+
+    A CA that is trusted need not be a root. Raises InvalidError.
+    """
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
     context.minimum_version = CLIENT_CIPHERS_FROM
     context.verify_mode = ssl.CERT_OPTIONAL
-    _trust(context, material.trust)
+    context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+    for trusted in (material.trust, *clients):
+        _trust(context, trusted)
     _load_pair(context, material.chain, material.key)
     return context
 

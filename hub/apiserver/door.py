@@ -1,7 +1,7 @@
 """The HTTPS door, put together: the hub's API groups on the generic API server."""
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -13,7 +13,7 @@ from hub.apiserver.admission import HubAdmission
 from hub.apiserver.authentication import Identify, Listen, takes_no_part
 from hub.apiserver.authorization import HubAuthorizer, named_actor
 from hub.apiserver.credentials import CredentialStorage, HubAddress
-from hub.apiserver.entrance import Entrance, Grounds
+from hub.apiserver.entrance import Entrance, Grounds, WayIn, issuer_of
 from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of, roles_in, with_others
@@ -34,7 +34,7 @@ from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
 from machinery.clock import Clock
-from machinery.pki import TokenKeys, generate_key
+from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX, NAME, version
 
 KUBERNETES = ("1", "36")
@@ -86,11 +86,12 @@ def build_door(
     filters: Filters | None = None,
     loopback: Loopback | None = None,
     token_keys: TokenKeys | None = None,
+    ways_in: Sequence[WayIn] = (),
 ) -> Door:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
     `loopback`: the identity by which the hub's own hooks use this door. `token_keys`: what ServiceAccounts' tokens are signed
-    with; None: keys of this door alone, forgotten with it.
+    with; None: keys of this door alone, forgotten with it. `ways_in`: what an operator has opened beside the hub's own.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
@@ -101,7 +102,7 @@ def build_door(
     authorizer = HubAuthorizer(store, rbac, standings, own)
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Grounds(store, objects, feed, clock)
-    entrance = Entrance(grounds, address.hub_id, token_keys or TokenKeys([generate_key()]), identify, revocations)
+    entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, ways_in)
     leases, events = LeaseStorage(store, feed, objects, clock), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, credentials, leases, events)
     server = ApiServer(

@@ -1,9 +1,11 @@
 """Who comes in at the door, put together: the authenticators in their order, and the end of what a credential has open."""
 
 import asyncio
+from collections.abc import Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Protocol
 
 import msgspec
 import structlog
@@ -19,7 +21,7 @@ from hub.apiserver.authentication import (
 from hub.apiserver.feed import ChangeFeed
 from hub.domain.change import SERVICE_ACCOUNTS
 from hub.ports import Store
-from machinery.apiserver.authentication import BearerTokens, Chain, Presence, TokenUnion
+from machinery.apiserver.authentication import BearerTokens, Chain, Presence, RequestAuthenticator, TokenUnion
 from machinery.apiserver.authentication.kinds import service_account, token_review
 from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
 from machinery.apiserver.resource import Resource
@@ -28,13 +30,18 @@ from machinery.backoff import Backoff
 from machinery.clock import Clock
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import HubId
-from machinery.pki import TokenKeys
+from machinery.pki import TokenKeys, generate_key
 
 AUDIENCE = "https://kubernetes.default.svc"
 """Who this server is to those who ask for a token, and name nobody: what tools for Kubernetes expect."""
 PATIENCE = timedelta(seconds=10)
 
 log = structlog.get_logger(__name__)
+
+
+def issuer_of(hub: HubId, keys: TokenKeys | None) -> Issuer:
+    """The issuer of ServiceAccounts' tokens. Without keys: with keys of this process alone, forgotten with it."""
+    return Issuer(f"urn:uuid:{hub}", (AUDIENCE,), keys or TokenKeys([generate_key()]))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,29 +54,51 @@ class Grounds:
     clock: Clock
 
 
+class WayIn(Protocol):
+    """Another way in, which an operator has opened: asked before the hub's own."""
+
+    authenticator: RequestAuthenticator
+
+    def bind(self, presence: Presence) -> None:
+        """Tells where to end what came in this way and is good no more."""
+
+    async def run(self) -> None:
+        """Follows what this way depends on, for ever."""
+
+
 class Entrance:
     """Client certificate first, then bearer token. `presence` is a filter, `resources` are served beside the others."""
 
     def __init__(
-        self, grounds: Grounds, hub: HubId, token_keys: TokenKeys, identify: Identify, revocations: Listen | None
+        self,
+        grounds: Grounds,
+        issuer: Issuer,
+        identify: Identify,
+        revocations: Listen | None,
+        ways_in: Sequence[WayIn] = (),
     ) -> None:
         self._grounds = grounds
         self._bootstrap = BootstrapTokens(grounds.store)
-        issuer = Issuer(f"urn:uuid:{hub}", (AUDIENCE,), token_keys)
         accounts = Accounts(grounds.objects)
         tokens = TokenUnion(
             BootstrapTokenAuthenticator(self._bootstrap.identify), ServiceAccountTokens(issuer, accounts, grounds.clock)
         )
         self.presence = Presence(grounds.clock)
-        self.authenticator = Chain(CertificateAuthenticator(identify), BearerTokens(tokens))
+        more = [way.authenticator for way in ways_in]
+        self.authenticator = Chain(*more, CertificateAuthenticator(identify), BearerTokens(tokens))
         self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
         end_with_revocations(self.presence, revocations, self._bootstrap.listen)
+        self._ways_in = ways_in
+        for way in ways_in:
+            way.bind(self.presence)
 
     async def run(self) -> None:
         """Hears of credentials that end, for ever."""
         async with asyncio.TaskGroup() as tasks:
             tasks.create_task(self._bootstrap.run(), name="revoked-tokens")
             tasks.create_task(self._follow_accounts(), name="deleted-accounts")
+            for way in self._ways_in:
+                tasks.create_task(way.run(), name=type(way).__name__)
 
     async def _follow_accounts(self) -> None:
         """Ends what a ServiceAccount has open when it is deleted. A place that is lost could hide a deletion: all end then."""

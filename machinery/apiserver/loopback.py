@@ -61,11 +61,13 @@ class Loopback:
 
     def shown_by(self, context: ssl.SSLContext) -> None:
         """Has a listener's context show this certificate to who asks for its name, and its own to everybody else."""
-        mine = server_context(self.material)
+        mine, others = server_context(self.material), context.sni_callback
 
-        def choose(connection: ssl.SSLObject | ssl.SSLSocket, name: str | None, _context: ssl.SSLContext) -> None:
+        def choose(connection: ssl.SSLObject, name: str, context: ssl.SSLContext) -> None:
             if name == SERVER_NAME:
                 connection.context = mine
+            elif others is not None:
+                others(connection, name, context)
 
         context.sni_callback = choose
 

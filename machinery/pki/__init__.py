@@ -11,6 +11,7 @@ from machinery.pki.certificates import (
     key_matches,
     parse_certificate,
     parse_chain,
+    split_bundle,
 )
 from machinery.pki.keys import generate_key, key_hash, public_key_of
 from machinery.pki.requests import MAX_REQUEST_BYTES, RequestFacts, build_request, check_request, parse_request
@@ -37,5 +38,6 @@ __all__ = [
     "parse_request",
     "public_key_of",
     "random_serial",
+    "split_bundle",
     "unverified_claims",
 ]

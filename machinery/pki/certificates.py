@@ -51,6 +51,11 @@ def parse_chain(pem: bytes) -> tuple[CertificateFacts, ...]:
     return tuple(facts_of(certificate) for certificate in load_chain(pem))
 
 
+def split_bundle(pem: bytes) -> tuple[bytes, ...]:
+    """Every certificate of a PEM file by itself, in order, at least one. Raises InvalidError."""
+    return tuple(certificate.public_bytes(serialization.Encoding.PEM) for certificate in load_chain(pem))
+
+
 def key_matches(certificate: bytes, key: bytes) -> bool:
     """Whether the (first) certificate is over this private key (PEM). Raises InvalidError when one cannot be read."""
     return parse_certificate(certificate).public_key == keys.public_key_of(key)

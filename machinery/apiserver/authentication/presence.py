@@ -44,6 +44,11 @@ class Presence:
             self._ended.popitem(last=False)
         self._abort(mark)
 
+    def end_under(self, prefix: str) -> None:
+        """Ends what is open now under marks that begin so."""
+        for mark in [mark for mark in self._open if mark.startswith(prefix)]:
+            self._abort(mark)
+
     def end_all(self) -> None:
         """Ends everything: nobody can be known any more. Who is known again may come back."""
         for mark in tuple(self._open):

@@ -15,8 +15,10 @@ import pytest
 
 from hub.access import Peers
 from hub.apiserver.auditing import Auditing
+from hub.apiserver.clientca import ClientAuthorityFile
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import Door, build_door
+from hub.apiserver.entrance import WayIn
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
 from hub.audit import Auditor, Policy, default_policy
@@ -94,6 +96,9 @@ class HubUnderTest:
     issuer: LocalIssuer = field(init=False)
     door: Door = field(init=False)
     auditor: Auditor = field(init=False)
+    serving: Serving = field(init=False)
+    client_cas: tuple[Path, tuple[str, ...]] | None = None
+    ways_in: tuple[WayIn, ...] = ()
     _running: AsyncExitStack | None = None
 
     async def start(self) -> None:
@@ -105,8 +110,11 @@ class HubUnderTest:
             await self.store.run(namespaces.ensure_standing)
             self.issuer = LocalIssuer.open(self.folder, LIFETIMES, now)
             names = ServingNames(("localhost", "hub.example.org"), ("127.0.0.1",))
-            serving = Serving(self.issuer.serving(self.folder, names, LIFETIMES, now))
+            self.serving = serving = Serving(self.issuer.serving(self.folder, names, LIFETIMES, now))
             peers = Peers(self.store, clock)
+            if self.client_cas is not None:
+                path, groups = self.client_cas
+                self.ways_in = (ClientAuthorityFile(path, groups, serving, clock),)
             trail = Trail(StoreSink(self.store, self.replica), clock, window=timedelta(milliseconds=20))
             self.auditor = Auditor(self.policy or default_policy(GROUP_SUFFIX), [trail], clock)
             await self.auditor.open()
@@ -119,6 +127,7 @@ class HubUnderTest:
                 clock=clock,
                 revocations=peers.listen,
                 filters=Filters(audit=(Auditing(self.auditor),)),
+                ways_in=self.ways_in,
             )
             await self.door.prepare()
             tasks = await stack.enter_async_context(GuardedTasks("hub"))

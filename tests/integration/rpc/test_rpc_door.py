@@ -2,6 +2,7 @@
 
 import asyncio
 import ssl
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,7 @@ from machinery.lifecycle.server import StartError
 from machinery.tls import Material, client_context, shown_certificate
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+from tests.fakes.authority import OtherCA
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.rpc_stage import RpcStage
 
@@ -49,6 +51,30 @@ async def test_a_peer_without_a_certificate_of_this_hub_is_not_let_in(stage: Rpc
         with pytest.raises(aio.AioRpcError) as caught:
             await RegistrationStub(channel).GetHub(wire.GetHubRequest())
     assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
+
+
+async def test_cas_are_exchanged_while_the_door_serves(stage: RpcStage) -> None:
+    """A certificate of a CA that is trusted gets as far as the records, where a stranger's has none."""
+    other, before = OtherCA(), stage.serving.material
+    stranger = other.issue("x")
+
+    async def told(credential: Credential) -> grpc.StatusCode:
+        async with stage.channel(credential) as channel:
+            with pytest.raises(aio.AioRpcError) as caught:
+                await RegistrationStub(channel).GetHub(wire.GetHubRequest())
+        return caught.value.code()
+
+    mine = await stage.bootstrap("edge1")
+    async with stage.channel(mine) as kept:
+        assert (await RegistrationStub(kept).GetHub(wire.GetHubRequest())).hub_id
+        assert await told(stranger) is grpc.StatusCode.UNAVAILABLE
+        stage.serving.replace(replace(before, trust=before.trust + other.certificate))
+        assert await told(stranger) is grpc.StatusCode.UNAUTHENTICATED
+        async with stage.channel(mine) as channel:
+            assert (await RegistrationStub(channel).GetHub(wire.GetHubRequest())).hub_id
+        stage.serving.replace(before)
+        assert await told(stranger) is grpc.StatusCode.UNAVAILABLE
+        assert (await RegistrationStub(kept).GetHub(wire.GetHubRequest())).hub_id
 
 
 async def test_a_new_serving_certificate_is_shown_to_the_next_connection(stage: RpcStage, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+from cryptography.hazmat.primitives.asymmetric.utils import decode_dss_signature, encode_dss_signature
 
 from machinery import pki
 from machinery.errors import InvalidError
@@ -82,6 +82,16 @@ def forged() -> list[str]:
 @pytest.mark.parametrize("token", forged(), ids=range(len(forged())))
 def test_nothing_else_is_read(token: str) -> None:
     assert TokenKeys([KEY]).verified(token) is None
+
+
+def test_another_algorithms_name_is_not_read_even_over_a_good_signature() -> None:
+    token = TokenKeys([KEY]).sign(CLAIMS)
+    signed = f"{encoded({**header_of(token), 'alg': 'RS256'})}.{token.split('.')[1]}"
+    key = serialization.load_pem_private_key(KEY, None)
+    assert isinstance(key, ec.EllipticCurvePrivateKey)
+    halves = decode_dss_signature(key.sign(signed.encode(), ec.ECDSA(hashes.SHA256())))
+    signature = b"".join(half.to_bytes(32, "big") for half in halves)
+    assert TokenKeys([KEY]).verified(f"{signed}.{encoded(signature)}") is None
 
 
 def test_the_very_bytes_were_signed() -> None:
