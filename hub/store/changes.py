@@ -1,17 +1,18 @@
 """The change log: revisions in order, what changed at each, and the past that can be read from it."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 from datetime import datetime
+from itertools import islice
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, bindparam, delete, func, insert, select, update
+from sqlalchemy import ColumnElement, Connection, Row, Select, and_, bindparam, delete, func, insert, select, tuple_, update
 
 from hub.domain.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.selection import selects
 from hub.ports import Changes
 from hub.store import schema
-from hub.store.encoding import decode, decode_values, encode_values
+from hub.store.encoding import decode_values, encode_values
 from hub.store.instants import from_micros, to_micros
 from hub.store.sealing import Sealing
 from hub.store.statement import Statement
@@ -24,6 +25,24 @@ _ADVANCE = Statement(update(schema.revision).values(value=_counter.value + bindp
 _NEWEST = Statement(_VALUE)
 _OLDEST = Statement(select(_counter.compacted))
 _LOG = Statement(insert(schema.changes))
+PORTION = 500
+
+
+def _places(*beyond: ColumnElement[bool]) -> Select[Any]:
+    """Keys with their newest revision up to `at`, in the order of the index."""
+    return (
+        select(_row.namespace, _row.name, func.max(_row.revision))
+        .where(_row.kind == bindparam("kind"), _row.revision <= bindparam("at"), *beyond)
+        .group_by(_row.namespace, _row.name)
+        .order_by(_row.namespace, _row.name)
+        .limit(bindparam("portion"))
+    )
+
+
+_LAST = tuple_(bindparam("namespace"), bindparam("name"))
+_PLACES = _places(tuple_(_row.namespace, _row.name) > _LAST)
+_PLACES_OF = _places(_row.namespace == bindparam("namespace"), _row.name > bindparam("name"))
+_AT = select(schema.changes).where(_row.revision.in_(bindparam("revisions", expanding=True)))
 
 
 class SqlChanges(Changes):
@@ -89,14 +108,29 @@ class SqlChanges(Changes):
     def list_at(self, kind: Kind, query: Query, at: int) -> ObjectPage:
         """The objects as they were when `at` was the newest revision. Raises ExpiredError."""
         self._check_kept(at)
-        newest = (
-            select(func.max(_row.revision)).where(_row.kind == kind, _row.revision <= at).group_by(_row.namespace, _row.name)
-        )
-        statement = select(schema.changes).where(_row.revision.in_(newest), _row.type != ChangeType.DELETED.value)
-        past = sorted(
-            (_change(row, self._sealing) for row in self._connection.execute(statement)), key=lambda change: change.key
-        )
-        return _page(kind, query, past, at)
+        found = list(islice(self._past(kind, query, at), None if query.limit is None else query.limit + 1))
+        return ObjectPage(tuple(found[: query.limit]), at, query.limit is not None and len(found) > query.limit)
+
+    def _past(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
+        """In the order of their keys, read in portions: a page costs what a page holds."""
+        whole = replace(query, limit=None, after=None, at=None)
+        portion = PORTION if query.limit is None else min(query.limit + 1, PORTION)
+        last = query.after or Key(query.namespace or "", "")
+        while places := self._places(kind, query.namespace, last, at, portion):
+            last = Key(places[-1][0], places[-1][1])
+            rows = self._connection.execute(_AT, {"revisions": [revision for _, _, revision in places]})
+            changes = {change.revision: change for change in (_change(row, self._sealing) for row in rows)}
+            for change in (changes[revision] for _, _, revision in places):
+                if change.type is not ChangeType.DELETED and (_is_plain(whole) or selects(kind, whole, change.document)):
+                    yield StoredObject(kind, change.key, _uid(change), change.revision, change.encoded)
+            if len(places) < portion:
+                return
+
+    def _places(self, kind: Kind, namespace: str | None, last: Key, at: int, portion: int) -> list[tuple[str, str, int]]:
+        """Keys after `last`, each with its newest revision up to `at`."""
+        values = {"kind": kind, "at": at, "namespace": last.namespace, "name": last.name, "portion": portion}
+        found = self._connection.execute(_PLACES if namespace is None else _PLACES_OF, values)
+        return [(row[0], row[1], row[2]) for row in found]
 
 
 def _number(row: tuple[Any, ...] | None) -> int:
@@ -106,21 +140,12 @@ def _number(row: tuple[Any, ...] | None) -> int:
     return int(row[0])
 
 
-def _page(kind: Kind, query: Query, past: Sequence[Change], at: int) -> ObjectPage:
-    query = replace(query, at=None)
-    items = [
-        _as_stored(change)
-        for change in past
-        if (query.after is None or change.key > query.after) and selects(kind, query, decode(change.encoded))
-    ]
-    page = items if query.limit is None else items[: query.limit]
-    rest = len(items) - len(page)
-    return ObjectPage(tuple(page), at, rest > 0, rest or None)
+def _is_plain(query: Query) -> bool:
+    return not query.labels and not query.fields
 
 
-def _as_stored(change: Change) -> StoredObject:
-    uid = str(decode(change.encoded)["metadata"]["uid"])
-    return StoredObject(change.kind, change.key, uid, change.revision, change.encoded)
+def _uid(change: Change) -> str:
+    return str(change.document["metadata"]["uid"])
 
 
 def _values(change: Change, sealing: Sealing) -> dict[str, Any]:

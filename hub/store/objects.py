@@ -72,7 +72,8 @@ class SqlObjects(Objects):
     def find(self, kind: Kind, query: Query) -> ObjectPage:
         revision = self._changes.newest()
         if query.at is not None and query.at != revision:
-            return self._changes.list_at(kind, query, query.at)
+            page = self._changes.list_at(kind, query, query.at)
+            return replace(page, remaining=self._remaining(kind, query, page.items[-1].key)) if page.more else page
         if any(kind == changed for changed, _ in self._latest):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
@@ -82,6 +83,7 @@ class SqlObjects(Objects):
         return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
 
     def _remaining(self, kind: Kind, query: Query, last: Key) -> int | None:
+        """As of now: for a list of the past it is an estimate, which is what Kubernetes promises."""
         if query.labels or query.fields:
             return None
         return int(self._connection.execute(*queries.count_after(kind, query.namespace, last)).scalar_one())

@@ -112,7 +112,8 @@ def _values(kind: Kind, query: Query) -> dict[str, Any]:
     if query.namespace is not None:
         values["namespace"] = query.namespace
     if query.after is not None:
-        values |= {"after_namespace": query.after.namespace, "after_name": query.after.name}
+        values |= {"after_name": query.after.name}
+        values |= {"after_namespace": query.after.namespace} if query.namespace is None else {}
     for side, terms in (("label", query.labels), ("field", query.fields)):
         values |= {f"{side}{index}": list(term.values) for index, term in enumerate(terms) if term.values}
     return values
@@ -134,7 +135,9 @@ def _selected(shape: _Shape) -> ColumnElement[bool]:
     terms: list[ColumnElement[bool]] = [_OF_KIND]
     if shape.namespaced:
         terms.append(objects.c.namespace == bindparam("namespace"))
-    if shape.after:
+    if shape.after and shape.namespaced:
+        terms.append(objects.c.name > bindparam("after_name"))
+    elif shape.after:
         key = tuple_(objects.c.namespace, objects.c.name)
         terms.append(key > tuple_(bindparam("after_namespace"), bindparam("after_name")))
     terms += [_label_term(term, f"label{index}") for index, term in enumerate(shape.labels) if not _is_joined(term)]

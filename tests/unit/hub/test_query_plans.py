@@ -1,0 +1,70 @@
+"""What SQLite does for the queries behind lists: it searches indexes, and reads documents only of what is answered."""
+
+import sqlite3
+from pathlib import Path
+
+import pytest
+from sqlalchemy.dialects import sqlite
+
+from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.store import changes, queries
+from hub.store.engine import parse_url, writing_engine
+from hub.store.migrate import upgrade
+from machinery.selectors import parse_field_selector, parse_label_selector
+
+REGION = parse_label_selector("region=eu,cloud in (a,b),tier!=test").requirements
+NAMED = parse_field_selector("metadata.name=a").requirements
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
+    file = tmp_path_factory.mktemp("plans") / "hub.db"
+    engine = writing_engine(parse_url(f"sqlite:///{file}"))
+    upgrade(engine)
+    engine.dispose()
+    return sqlite3.connect(Path(file))
+
+
+def plan(database: sqlite3.Connection, statement: object) -> list[str]:
+    compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"render_postcompile": True})  # type: ignore[attr-defined]
+    count = str(compiled).count("?")
+    return [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {compiled}", ("",) * count)]
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        Query(),
+        Query(namespace="a"),
+        Query(after=Key("", "a")),
+        Query(labels=REGION),
+        Query(fields=NAMED),
+        Query(labels=REGION, namespace="a", after=Key("a", "b")),
+    ],
+)
+def test_a_list_scans_no_table(database: sqlite3.Connection, query: Query) -> None:
+    statement, values = queries.many(MANAGED_CLUSTERS, query, 101)
+    steps = plan(database, statement.params(values))
+    assert steps
+    assert not [step for step in steps if step.startswith("SCAN")], steps
+
+
+@pytest.mark.parametrize("query", [Query(), Query(after=Key("", "a")), Query(namespace="a", after=Key("a", "b"))])
+def test_a_page_comes_in_the_order_of_the_index(database: sqlite3.Connection, query: Query) -> None:
+    statement, values = queries.many(MANAGED_CLUSTERS, query, 101)
+    assert not [step for step in plan(database, statement.params(values)) if "TEMP B-TREE" in step]
+
+
+@pytest.mark.parametrize("namespace", [None, "a"])
+def test_what_remains_is_counted_on_the_index_alone(database: sqlite3.Connection, namespace: str | None) -> None:
+    statement, values = queries.count_after(MANAGED_CLUSTERS, namespace, Key("a", "b"))
+    steps = [step for step in plan(database, statement.params(values)) if "objects" in step]
+    assert steps
+    assert all("USING COVERING INDEX" in step for step in steps), steps
+
+
+@pytest.mark.parametrize("places", [changes._PLACES, changes._PLACES_OF])
+def test_a_page_of_the_past_finds_its_places_on_the_index_alone(database: sqlite3.Connection, places: object) -> None:
+    steps = plan(database, places)
+    assert any("USING COVERING INDEX" in step for step in steps), steps
+    assert not [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN")], steps
