@@ -1,0 +1,230 @@
+"""What the hub's records alone entitle to: agents, bootstrap credentials, add-ons; names that only look alike open nothing."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+import pytest
+
+from hub.access.rights import ClusterView, Rights, Standing, named_standing, rights_of, selected_cluster, standing_of
+from hub.access.rules import counted_names
+from hub.access.standing import own_agent
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.credential import CredentialRecord
+from hub.domain.request import CLUSTER_LABEL
+from hub.domain.roles import Groups
+from machinery.apiserver.access import Attributes
+from machinery.errors import UnauthorizedError
+from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+GROUPS = Groups()
+EDGE1, AGENT = ClusterName("edge1"), AgentId("a")
+OWN = f"{CLUSTER_LABEL}=edge1"
+AGENT_USER = "system:open-cluster-management:edge1:a"
+KINDS = {
+    "mcl": ("cluster.open-cluster-management.io", "managedclusters"),
+    "csr": ("certificates.k8s.io", "certificatesigningrequests"),
+    "lease": ("coordination.k8s.io", "leases"),
+    "mca": ("addon.open-cluster-management.io", "managedclusteraddons"),
+    "event": ("events.k8s.io", "events"),
+    "register": ("register.open-cluster-management.io", "managedclusters"),
+    "secret": ("", "secrets"),
+    "ns": ("", "namespaces"),
+}
+
+
+def asked(text: str, **more: str) -> Attributes:
+    """`get mcl edge1`, `update mcl/status edge1`, `get lease home/x`, `list mca home/`."""
+    verb, kind, where = (*text.split(" "), "")[:3]
+    kind, _, part = kind.partition("/")
+    namespace, _, name = where.rpartition("/")
+    group, resource = KINDS[kind]
+    return Attributes(verb, "", group, "v1", resource, part, namespace, name, **more)
+
+
+def agent(*, accepted: bool = True, own: str = "a") -> Rights:
+    return rights_of(Standing(Purpose.AGENT, EDGE1, AGENT, AGENT_USER), ClusterView(accepted, AgentId(own)), GROUPS)
+
+
+OWN_CLUSTER = ("get mcl edge1", "watch mcl edge1")
+ACCEPTED = (
+    *("update mcl edge1", "patch mcl/status edge1", "update mcl/status edge1", "renew register/clientcertificates"),
+    *("create csr", "get lease edge1/x", "list lease edge1/", "watch lease edge1/x", "update lease edge1/x"),
+    *("get mca edge1/x", "list mca edge1/", "patch mca/status edge1/x", "create event edge1/"),
+)
+NEVER = (
+    *("get mcl edge2", "get mcl edge11", "list mcl", "watch mcl", "patch mcl edge1", "delete mcl edge1", "create mcl"),
+    *("update mcl/status edge2", "update register/accept edge1", "get lease edge2/x", "list lease", "create lease edge1/"),
+    *("delete lease edge1/x", "update mca edge1/x", "list mca", "patch mca/status edge2/x", "create event edge2/"),
+    *(
+        "get secret edge1/x",
+        "list secret edge1/",
+        "get ns edge1",
+        "update csr/approval x",
+        "update csr/status x",
+        "delete csr x",
+    ),
+    *("list csr", "watch csr", "get csr x", "get csr/status x"),
+)
+
+
+@pytest.mark.parametrize("question", OWN_CLUSTER)
+def test_an_agent_sees_its_own_cluster_accepted_or_not(question: str) -> None:
+    assert agent().allow(asked(question))
+    assert agent(accepted=False).allow(asked(question))
+
+
+@pytest.mark.parametrize("question", ACCEPTED)
+def test_acceptance_grants_and_denial_withdraws(question: str) -> None:
+    assert agent().allow(asked(question))
+    assert not agent(accepted=False).allow(asked(question))
+
+
+@pytest.mark.parametrize("question", NEVER)
+def test_an_agent_never_may(question: str) -> None:
+    assert not agent().allow(asked(question))
+    assert not agent(accepted=False).allow(asked(question))
+
+
+@pytest.mark.parametrize("question", [*OWN_CLUSTER, *ACCEPTED, *NEVER])
+def test_another_agent_of_the_cluster_may_nothing(question: str) -> None:
+    other = agent(own="b")
+    assert not other.allow(asked(question, label_selector=OWN))
+    assert not other.asks_for_request(asked("get csr x"))
+
+
+@pytest.mark.parametrize("verb", ["list", "watch"])
+def test_an_agent_selects_its_own_cluster_and_requests(verb: str) -> None:
+    assert agent().allow(asked(f"{verb} mcl", selected_name="edge1"))
+    assert not agent().allow(asked(f"{verb} mcl", selected_name="edge2"))
+    assert agent().allow(asked(f"{verb} csr", label_selector=OWN))
+    assert not agent(accepted=False).allow(asked(f"{verb} csr", label_selector=OWN))
+    for selector in (
+        f"{CLUSTER_LABEL}=edge2",
+        f"{CLUSTER_LABEL} in (edge1,edge2)",
+        f"{CLUSTER_LABEL}!=edge2",
+        CLUSTER_LABEL,
+        "a=b",
+    ):
+        assert not agent().allow(asked(f"{verb} csr", label_selector=selector)), selector
+
+
+def test_deleting_requests_by_label_is_no_way_of_seeing_them() -> None:
+    assert not agent().allow(asked("deletecollection csr", label_selector=OWN))
+
+
+@pytest.mark.parametrize(
+    ("selector", "cluster"),
+    [
+        (OWN, "edge1"),
+        (f"{CLUSTER_LABEL} in (edge1),x", "edge1"),
+        (f"{CLUSTER_LABEL}=edge1,{CLUSTER_LABEL}=edge2", "edge1"),  # selects nothing
+        (f"{CLUSTER_LABEL}=", None),
+        (f"!{CLUSTER_LABEL}", None),
+        ("", None),
+        ("((", None),
+    ],
+)
+def test_a_selector_leaves_one_cluster_or_none(selector: str, cluster: str | None) -> None:
+    assert selected_cluster(selector) == cluster
+
+
+def test_one_request_is_seen_by_its_requester_and_its_cluster() -> None:
+    rights = agent()
+    assert rights.asks_for_request(asked("get csr x"))
+    assert rights.own_request(requester="system:bootstrap:1", cluster="edge1")
+    assert rights.own_request(requester=AGENT_USER, cluster="edge2")
+    assert not rights.own_request(requester="somebody", cluster="edge2")
+    assert not agent(accepted=False).asks_for_request(asked("get csr x"))
+
+
+def bootstrap(cluster: str | None) -> Rights:
+    bound = None if cluster is None else ClusterName(cluster)
+    record = CredentialRecord(CredentialId("c1"), bound, None, NOW, NOW, "admin")
+    standing = standing_of(record)
+    assert standing is not None
+    return rights_of(standing, None, GROUPS)
+
+
+def test_a_bootstrap_credential_joins_and_looks_at_its_own_name() -> None:
+    rights = bootstrap("edge1")
+    for question in ("create mcl", "get mcl edge1", "create csr"):
+        assert rights.allow(asked(question)), question
+    assert rights.allow(asked("watch mcl", selected_name="edge1"))
+    assert rights.allow(asked("list csr", label_selector=OWN))
+    for question in ("get mcl edge2", "list mcl", "update mcl edge1", "delete mcl edge1", "list csr", "get lease edge1/x"):
+        assert not rights.allow(asked(question)), question
+    assert not rights.allow(asked("list mcl", selected_name="edge2"))
+    assert not rights.allow(asked("list csr", label_selector=f"{CLUSTER_LABEL}=edge2"))
+
+
+def test_one_that_is_bound_to_no_name_looks_at_one_name_at_a_time() -> None:
+    rights = bootstrap(None)
+    assert rights.allow(asked("get mcl edge7"))
+    assert rights.allow(asked("watch mcl", selected_name="edge7"))
+    assert rights.allow(asked("watch csr", label_selector=f"{CLUSTER_LABEL}=edge7"))
+    for question in ("list mcl", "watch mcl", "list csr", "update mcl edge7"):
+        assert not rights.allow(asked(question)), question
+    assert rights.own_request(requester="system:bootstrap:c1", cluster="edge7")
+    assert not rights.own_request(requester="system:bootstrap:c2", cluster="edge7")
+
+
+def record(purpose: Purpose, user: str = "u", groups: tuple[str, ...] = (), **more: Any) -> CertificateRecord:
+    fields = {"cluster": EDGE1, "issued_at": NOW, "serial": SerialNumber(1), **more}
+    return CertificateRecord(purpose=purpose, user=user, groups=groups, not_before=NOW, not_after=NOW, key_hash="", **fields)
+
+
+def test_an_operators_rights_come_from_roles_alone() -> None:
+    assert standing_of(record(Purpose.OPERATOR)) is None
+    assert standing_of(None) is None
+    for purpose in (Purpose.ADDON, Purpose.RECOVERY, Purpose.SERVING):
+        standing = standing_of(record(purpose))
+        assert standing is not None
+        assert rights_of(standing, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
+
+
+def test_the_own_agent_is_whose_certificate_stands_and_was_issued_last() -> None:
+    later = NOW.replace(day=2)
+    first = record(Purpose.AGENT, agent=AgentId("a"))
+    second = record(Purpose.AGENT, agent=AgentId("b"), issued_at=later)
+    revoked = record(Purpose.AGENT, agent=AgentId("c"), issued_at=later.replace(day=3), revoked_at=NOW)
+    addon = record(Purpose.ADDON, agent=AgentId("d"), issued_at=later.replace(day=3))
+
+    assert own_agent([first]) == "a"
+    assert own_agent([second, first, revoked, addon]) == "b"
+    assert own_agent([revoked, addon]) is None
+
+
+def test_the_names_of_an_agent_stand_for_it_in_a_review() -> None:
+    own = "system:open-cluster-management:edge1"
+    assert named_standing(AGENT_USER, (own,)) == Standing(Purpose.AGENT, EDGE1, AGENT, AGENT_USER)
+    assert named_standing(AGENT_USER, ()) is None
+    assert named_standing("bob", (own,)) is None
+
+
+OWN_GROUP = "system:open-cluster-management:cluster:edge1:addon:metrics"
+
+
+@pytest.mark.parametrize(
+    ("user", "groups", "counted"),
+    [
+        (f"{OWN_GROUP}:agent:x", (OWN_GROUP,), (f"{OWN_GROUP}:agent:x", (OWN_GROUP,))),
+        ("bob", ("platform", "system:masters"), (f"{OWN_GROUP}:agent:metrics", ())),
+        (f"{OWN_GROUP}s:agent:x", (f"{OWN_GROUP}s",), (f"{OWN_GROUP}:agent:metrics", ())),
+        (
+            "system:open-cluster-management:edge2:a",
+            ("system:open-cluster-management:edge2",),
+            (f"{OWN_GROUP}:agent:metrics", ()),
+        ),
+    ],
+)
+def test_an_add_on_is_never_taken_for_another(user: str, groups: tuple[str, ...], counted: tuple[str, tuple[str, ...]]) -> None:
+    assert counted_names(record(Purpose.ADDON, user, groups, addon=AddOnName("metrics"))) == counted
+
+
+def test_names_count_by_purpose() -> None:
+    assert counted_names(record(Purpose.OPERATOR, "admin", ("system:masters",))) == ("admin", ("system:masters",))
+    assert counted_names(record(Purpose.AGENT, AGENT_USER, ("g", "system:masters"))) == (AGENT_USER, ("g",))
+    for purpose in (Purpose.RECOVERY, Purpose.SERVING):
+        with pytest.raises(UnauthorizedError):
+            counted_names(record(purpose))

@@ -1,0 +1,128 @@
+"""What the hub knows of clusters for their agents: read once, forgotten with the next change, never older than the bound."""
+
+from collections.abc import Callable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hub.access.rights import ClusterView
+from hub.access.standing import BOUND, Standings
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.ports import Transaction
+from hub.services import clusters
+from machinery.clock import ManualClock
+from machinery.identity import AgentId, ClusterName, SerialNumber
+from tests.fakes.memory_store import MemoryStore
+
+EDGE1 = ClusterName("edge1")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock)
+
+
+def put(store: MemoryStore, **spec: Any) -> None:
+    def use_case(tx: Transaction) -> None:
+        old = tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE1))
+        clusters.put(tx, {"metadata": {"name": EDGE1}, "spec": spec}, old, "admin")
+
+    store.transact(use_case)
+
+
+def certify(store: MemoryStore, agent: str, serial: int, clock: ManualClock) -> None:
+    record = CertificateRecord(
+        serial=SerialNumber(serial),
+        purpose=Purpose.AGENT,
+        user=f"system:open-cluster-management:{EDGE1}:{agent}",
+        groups=(),
+        not_before=clock.now(),
+        not_after=clock.now() + timedelta(days=1),
+        key_hash=str(serial),
+        issued_at=clock.now(),
+        cluster=EDGE1,
+        agent=AgentId(agent),
+    )
+    store.transact(lambda tx: tx.certificates.add(record))
+
+
+def tell(store: MemoryStore, standings: Standings, after: int) -> None:
+    for change in store.state.log:
+        if change.revision > after:
+            standings.heard(change)
+
+
+async def test_an_unknown_cluster_is_nobodys(store: MemoryStore, clock: ManualClock) -> None:
+    assert await Standings(store, clock).of(EDGE1) == ClusterView(accepted=False, agent=None)
+
+
+async def test_a_change_of_the_cluster_counts_when_it_is_heard(store: MemoryStore, clock: ManualClock) -> None:
+    standings = Standings(store, clock)
+    certify(store, "a", 1, clock)
+    put(store, hubAcceptsClient=True)
+    assert await standings.of(EDGE1) == ClusterView(accepted=True, agent=AgentId("a"))
+
+    seen = store.state.revision
+    put(store, hubAcceptsClient=False)
+    tell(store, standings, seen)
+    assert not (await standings.of(EDGE1)).accepted
+
+
+async def test_what_nobody_tells_counts_after_the_bound(store: MemoryStore, clock: ManualClock) -> None:
+    standings = Standings(store, clock)
+    certify(store, "a", 1, clock)
+    put(store, hubAcceptsClient=True)
+    await standings.of(EDGE1)
+
+    clock.advance(timedelta(seconds=1))
+    certify(store, "b", 2, clock)
+    store.transact(lambda tx: clusters.set_accepted(tx, EDGE1, accepted=False, actor="admin"))
+    assert await standings.of(EDGE1) == ClusterView(accepted=True, agent=AgentId("a"))
+
+    clock.advance(BOUND)
+    assert await standings.of(EDGE1) == ClusterView(accepted=False, agent=AgentId("b"))
+
+
+async def test_what_changes_while_it_is_read_is_not_kept(clock: ManualClock) -> None:
+    class Changing(MemoryStore):
+        """Commits something between a read and its answer."""
+
+        late: Callable[[], None] | None = None
+
+        async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+            found = await super().read(query, *args, **kwargs)
+            if self.late is not None:
+                late, self.late = self.late, None
+                before = self.state.revision
+                late()
+                tell(self, standings, before)
+            return found
+
+    store = Changing(clock)
+    standings = Standings(store, clock)
+    put(store, hubAcceptsClient=True)
+    store.late = lambda: put(store, hubAcceptsClient=False)
+
+    assert (await standings.of(EDGE1)).accepted, "as it was when it was asked"
+    assert not (await standings.of(EDGE1)).accepted
+
+
+async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: MemoryStore, clock: ManualClock) -> None:
+    def use_case(tx: Transaction) -> None:
+        document = {"metadata": {"name": EDGE1, "finalizers": ["a/b"]}, "spec": {"hubAcceptsClient": True}}
+        clusters.put(tx, document, None, "admin")
+
+    store.transact(use_case)
+    standings = Standings(store, clock)
+    assert (await standings.of(EDGE1)).accepted
+    seen = store.state.revision
+    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE1), "admin"))
+    tell(store, standings, seen)
+    assert not (await standings.of(EDGE1)).accepted
