@@ -8,6 +8,8 @@ from hub.apiserver.extras import heartbeat_extras
 from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.auditrecord import audit_record
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
+from hub.apiserver.kinds.clustermanagementaddon import cluster_management_add_on
+from hub.apiserver.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.apiserver.kinds.service import service
 from hub.ports import Store
@@ -36,7 +38,10 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             CERTIFICATE_SIGNING_REQUEST,
             replace(LEASE, storage=leases),
             managed_cluster(group_suffix, heartbeat_extras(store)),
+            managed_cluster_set(group_suffix),
+            managed_cluster_set_binding(group_suffix),
             managed_cluster_add_on(group_suffix),
+            cluster_management_add_on(group_suffix),
             bootstrap_credential(group_suffix, credentials),
             audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
         )

@@ -8,6 +8,7 @@ from datetime import datetime
 from typing import Any
 
 from hub.domain import document as doc
+from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import Document
 from hub.domain.request import SIGNER
 from machinery.conditions import Condition
@@ -24,12 +25,12 @@ def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) 
     """The subject that this add-on's registration for a signer names; None: it has no such registration."""
     name = AddOnName(doc.name(addon))
     for registration in _registrations(addon):
-        if registration.get("type") == "KubeClient" and signer_name == SIGNER:
+        if registration.get("type") == KUBE_CLIENT and signer_name == SIGNER:
             subject = doc.mapping(registration, "kubeClient", "subject")
             default = addon_subject(cluster, name, name)
             return _subject(subject, default)
         custom = doc.mapping(registration, "customSigner")
-        if registration.get("type") == "CustomSigner" and custom.get("signerName") == signer_name:
+        if registration.get("type") == CUSTOM_SIGNER and custom.get("signerName") == signer_name:
             default = Subject(addon_subject(cluster, name, name).common_name)
             return _subject(doc.mapping(custom, "subject"), default)
     return None

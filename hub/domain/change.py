@@ -29,6 +29,9 @@ CLUSTER_ROLES = Kind("clusterroles.rbac.authorization.k8s.io")
 CLUSTER_ROLE_BINDINGS = Kind("clusterrolebindings.rbac.authorization.k8s.io")
 ROLES = Kind("roles.rbac.authorization.k8s.io")
 ROLE_BINDINGS = Kind("rolebindings.rbac.authorization.k8s.io")
+ADDON_DEFINITIONS = Kind("clustermanagementaddons.addon")
+CLUSTER_SETS = Kind("managedclustersets.cluster")
+CLUSTER_SET_BINDINGS = Kind("managedclustersetbindings.cluster")
 
 SEALED = frozenset((SECRETS,))
 """Kinds whose documents are encrypted wherever the store keeps them. Their names, labels and selectable fields are not."""

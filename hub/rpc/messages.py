@@ -7,6 +7,7 @@ from typing import Any
 
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
+from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
 from hub.domain.cluster import Claim, ClientConfig, StatusReport
 from hub.domain.request import SIGNER
@@ -87,9 +88,9 @@ def _addon(addon: Mapping[str, Any], cluster: ClusterName) -> wire.AddOn:
 def _registrations(addon: Mapping[str, Any], cluster: ClusterName, name: AddOnName) -> Iterator[wire.AddOnRegistration]:
     default = addon_subject(cluster, name, name)
     for entry in doc.sequence(addon, "status", "registrations"):
-        if entry.get("type") == "KubeClient":
+        if entry.get("type") == KUBE_CLIENT:
             subject, signer, groups = doc.mapping(entry, "kubeClient", "subject"), SIGNER, sorted(default.organizations)
-        elif entry.get("type") == "CustomSigner":
+        elif entry.get("type") == CUSTOM_SIGNER:
             custom = doc.mapping(entry, "customSigner")
             subject, signer, groups = doc.mapping(custom, "subject"), str(custom.get("signerName", "")), []
         else:

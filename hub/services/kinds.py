@@ -9,9 +9,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hub.domain.change import (
+    ADDON_DEFINITIONS,
     ADDONS,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
+    CLUSTER_SET_BINDINGS,
+    CLUSTER_SETS,
     CONFIG_MAPS,
     EVENTS,
     LEASES,
@@ -80,6 +83,9 @@ _ALL = (
         lambda tx, old, who: namespaces.remove(tx, old, who.user),
         namespaced=False,
     ),
+    plain(ADDON_DEFINITIONS, namespaced=False, generations=True),
+    plain(CLUSTER_SETS, namespaced=False, generations=True),
+    plain(CLUSTER_SET_BINDINGS, namespaced=True, generations=True),
     plain(CONFIG_MAPS, namespaced=True),
     plain(EVENTS, namespaced=True),
     plain(SECRETS, namespaced=True),

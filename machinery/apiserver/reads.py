@@ -1,7 +1,7 @@
 """get and list."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
 
@@ -55,9 +55,14 @@ class Call:
             return None
         return lambda document: {**version.from_stored(document), "apiVersion": api_version}
 
+    def _in_columns(self) -> Resource:
+        """The resource with the columns of the version that is asked for."""
+        columns = self.version.columns if self.version is not None else None
+        return self.resource if columns is None else replace(self.resource, columns=columns)
+
     def tables(self) -> TableWriter:
         """Raises BadRequestError for an includeObject that it does not know."""
-        return TableWriter(self.resource, self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
+        return TableWriter(self._in_columns(), self.clock, self.form, self.request.query.get("includeObject", ""), self.convert)
 
 
 async def fresh(call: Call, wanted: int | None) -> None:

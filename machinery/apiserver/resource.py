@@ -112,6 +112,8 @@ class Version:
     schema: Schema
     from_stored: Callable[[Document], Document]
     to_stored: Callable[[Document], Document]
+    columns: "tuple[Column, ...] | None" = None
+    """Of this version's tables, over stored documents; None: the resource's own."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -92,6 +92,11 @@ class TableWriter:
     def _columns(self) -> tuple[Column, ...]:
         return (AGE,) if self._resource.columns is None else self._resource.columns
 
+    @property
+    def _named_by_itself(self) -> bool:
+        """Some tables, as that of Events, have the name elsewhere than in the first column."""
+        return any(column.format == "name" for column in self._columns)
+
     async def table(self, items: Sequence[Stored], metadata: Mapping[str, Any], *, defined: bool = True) -> dict[str, Any]:
         """The table; `defined` False leaves the columns out, as after the first event of a watch."""
         extras = await self._resource.extras([item.key for item in items]) if self._resource.extras is not None else {}
@@ -114,13 +119,14 @@ class TableWriter:
                 "description": column.description,
                 "priority": column.priority,
             }
-            for column in (name, *self._columns)
+            for column in (*(() if self._named_by_itself else (name,)), *self._columns)
         ]
 
     def _row(self, item: Stored, extras: Mapping[str, Any], now: datetime) -> dict[str, Any]:
         document = msgspec.json.decode(item.document)
         row = Row(document, now, extras)
-        cells = [item.key.name, *(column.cell(row) for column in self._columns)]
+        named = () if self._named_by_itself else (item.key.name,)
+        cells = [*named, *(column.cell(row) for column in self._columns)]
         shown: dict[str, Any] = {"cells": cells}
         if self._include == "Object":
             shown["object"] = msgspec.Raw(item_bytes(item, self._convert))

@@ -1,88 +1,95 @@
-"""ManagedClusterAddOn as OCM serves it, in v1beta1. TODO(#3): v1alpha1, converted at the door."""
+"""ManagedClusterAddOn as OCM serves it: an add-on of one cluster, in its namespace, in v1beta1 (stored) and v1alpha1."""
 
-from typing import Any
-
-from hub.domain import document as doc
+from hub.apiserver.kinds.schemas import (
+    CONDITIONS,
+    DNS_LABEL,
+    NAME,
+    TEXT,
+    Schema,
+    condition_column,
+    listing,
+    record,
+)
+from hub.domain import addon_versions as versions
 from hub.domain.selectable import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
-from machinery.apiserver.resource import STATUS, Column, Resource, Row
-from machinery.apiserver.storage import Document
+from machinery.apiserver.resource import STATUS, Resource, Version
 
-TEXT: dict[str, Any] = {"type": "string"}
-MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
-OPEN: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
-CONDITION: dict[str, Any] = {
-    "type": "object",
-    "required": ["lastTransitionTime", "message", "reason", "status", "type"],
-    "properties": {
-        "type": {**TEXT, "maxLength": 316},
-        "status": {**TEXT, "enum": ["True", "False", "Unknown"]},
-        "reason": {**TEXT, "minLength": 1, "maxLength": 1024},
-        "message": {**TEXT, "maxLength": 32768},
-        "lastTransitionTime": MOMENT,
-        "observedGeneration": {"type": "integer", "format": "int64", "minimum": 0},
-    },
+GROUP: Schema = {**TEXT, "default": ""}
+CONFIG: Schema = record("", ("name", "resource"), group=GROUP, resource=NAME, namespace=TEXT, name=NAME)
+CONFIG_KIND: Schema = record("", ("resource",), group=GROUP, resource=NAME)
+SPEC_HASH: Schema = record("", ("name",), namespace=TEXT, name=NAME, specHash=TEXT)
+COORDINATES: Schema = record("Deprecated, of v1alpha1.", crdName=TEXT, crName=TEXT, lastObservedGeneration={"type": "integer"})
+ADD_ON_META: Schema = record("What people are shown of the add-on.", displayName=TEXT, description=TEXT)
+_DRIVER: Schema = {**TEXT, "enum": ["csr", "token"]}
+_TEXTS = listing(TEXT)
+_SIGNER_NAME: Schema = {
+    **TEXT,
+    "minLength": 5,
+    "maxLength": 571,
+    "pattern": r"^([a-z0-9][a-z0-9-]*[a-z0-9]\.)+[a-z]+\/[a-z0-9-\.]+$",
 }
-SUBJECT: dict[str, Any] = {
-    "type": "object",
-    "properties": {
-        "user": TEXT,
-        "groups": {"type": "array", "items": TEXT},
-        "organizationUnits": {"type": "array", "items": TEXT},
-    },
-}
-REGISTRATION: dict[str, Any] = {
-    "type": "object",
-    "required": ["type"],
-    "description": "How the add-on's agent identifies itself: with a client certificate for the hub, or another signer's.",
-    "properties": {
-        "type": {**TEXT, "enum": ["KubeClient", "CustomSigner"]},
-        "kubeClient": {"type": "object", "properties": {"subject": SUBJECT, "driver": TEXT}},
-        "customSigner": {
-            "type": "object",
-            "required": ["signerName"],
-            "properties": {"signerName": {**TEXT, "minLength": 5, "maxLength": 571}, "subject": SUBJECT},
-        },
-    },
-}
-SCHEMA: dict[str, Any] = {
-    "type": "object",
-    "description": "ManagedClusterAddOn represents the desired state and current status of an add-on of one managed cluster.",
-    "required": ["spec"],
-    "properties": {
-        "spec": {
-            "type": "object",
-            "description": "spec holds configuration that could apply to any add-on.",
-            "properties": {"configs": {"type": "array", "items": OPEN}, "installNamespace": TEXT},
-        },
-        "status": {
-            "type": "object",
-            "description": "status represents the current status of the add-on.",
-            "properties": {
-                "namespace": TEXT,
-                "conditions": {"type": "array", "items": CONDITION},
-                "registrations": {"type": "array", "items": REGISTRATION},
-                "addOnMeta": OPEN,
-                "configReferences": {"type": "array", "items": OPEN},
-                "supportedConfigs": {"type": "array", "items": OPEN},
-                "relatedObjects": {"type": "array", "items": OPEN},
-                "healthCheck": {"type": "object", "properties": {"mode": TEXT}},
-                "kubeClientDriver": TEXT,
-            },
-        },
-    },
-}
+_SUBJECT = record("The subject of the agent's certificate.", user=TEXT, groups=_TEXTS, organizationUnits=_TEXTS)
+_REGISTRATION = record(
+    "How the add-on's agent identifies itself: with a client certificate for the hub, or another signer's.",
+    ("type",),
+    type={**TEXT, "enum": [versions.KUBE_CLIENT, versions.CUSTOM_SIGNER]},
+    kubeClient=record("", subject=_SUBJECT, driver=_DRIVER),
+    customSigner=record("", ("signerName",), signerName=_SIGNER_NAME, subject=_SUBJECT),
+)
+_OLD_REGISTRATION = record(
+    "A certificate that the add-on's agent has: of which signer, with which subject.",
+    ("signerName",),
+    signerName=_SIGNER_NAME,
+    subject=record("", user=TEXT, groups=_TEXTS, organizationUnit=_TEXTS),
+)
+_REFERENCE = record(
+    "A configuration in use.",
+    ("resource",),
+    group=GROUP,
+    resource=NAME,
+    namespace=TEXT,
+    name=NAME,
+    lastObservedGeneration={"type": "integer", "format": "int64"},
+    desiredConfig=SPEC_HASH,
+    lastAppliedConfig=SPEC_HASH,
+)
+_RELATED = record("", ("group", "name", "resource"), group=TEXT, resource=TEXT, namespace=TEXT, name=TEXT)
+_ABOUT = "ManagedClusterAddOn represents the desired state and current status of an add-on of one managed cluster."
+_CONFIGS = listing(CONFIG, description="configs is a list of add-on configurations.")
 
 
-def condition_status(document: Document, kind: str) -> str | None:
-    """The status of one condition; None when it is not there."""
-    return next((entry.get("status") for entry in doc.conditions(document) if entry.get("type") == kind), None)
+def _status(registration: Schema, reference: Schema) -> Schema:
+    return record(
+        "status represents the current status of the add-on.",
+        namespace={**TEXT, "description": "namespace on the managed cluster for the add-on's secret and lease."},
+        conditions=CONDITIONS,
+        registrations=listing(registration, description="registrations say how the add-on's agent registers to the hub."),
+        addOnMeta=ADD_ON_META,
+        addOnConfiguration=COORDINATES,
+        configReferences=listing(reference),
+        supportedConfigs=listing(CONFIG_KIND, "group", "resource"),
+        relatedObjects=listing(_RELATED),
+        healthCheck=record("", mode={**TEXT, "enum": ["Lease", "Customized"], "default": "Lease"}),
+        kubeClientDriver={**_DRIVER, "description": "The agent's driver, where no registration names it."},
+    )
 
 
-def _condition(kind: str) -> Column:
-    def cell(row: Row) -> str | None:
-        return condition_status(row.document, kind)
-
-    return Column(kind, cell, description=f"The status of the condition {kind}.")
+SCHEMA: Schema = record(
+    _ABOUT,
+    ("spec",),
+    spec=record("spec holds configuration that could apply to any add-on.", configs=_CONFIGS),
+    status=_status(_REGISTRATION, _REFERENCE),
+)
+V1ALPHA1: Schema = record(
+    _ABOUT,
+    ("spec",),
+    spec=record(
+        "spec holds configuration that could apply to any add-on.",
+        configs=_CONFIGS,
+        installNamespace={**DNS_LABEL, "description": "Deprecated: where on the managed cluster the agent is installed."},
+    ),
+    status=_status(_OLD_REGISTRATION, _REFERENCE),
+)
 
 
 def managed_cluster_add_on(group_suffix: str) -> Resource:
@@ -95,8 +102,9 @@ def managed_cluster_add_on(group_suffix: str) -> Resource:
         short_names=("mca", "mcas"),
         namespaced=True,
         schema=SCHEMA,
+        versions=(Version("v1alpha1", V1ALPHA1, versions.add_on_shown, versions.add_on_stored),),
         subresources=(STATUS,),
-        columns=(_condition("Available"), _condition("Degraded"), _condition("Progressing")),
+        columns=tuple(condition_column(kind, kind) for kind in ("Available", "Degraded", "Progressing")),
         counts_generations=True,
         selectable=of_conditions,
         selectable_names=ADD_ON_FIELDS,

@@ -231,7 +231,7 @@ def test_addon_request_of_another_cluster_waits_for_a_human(newcomer: Newcomer) 
 
 
 def _register_addon(tx: Transaction, /, **subject: Any) -> None:
-    registration = {"type": "KubeClient", "kubeClient": {"driver": "csr", "subject": subject}}
+    registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": subject}}
     document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [registration]}}
     addons.put(tx, document, tx.objects.get(ADDONS, Key("edge", "work")), OPERATOR)
 

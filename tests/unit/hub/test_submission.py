@@ -248,7 +248,7 @@ def test_flood_of_undecided_requests_is_stopped(newcomer: Newcomer) -> None:
 
 
 def _register_addon(tx: Transaction, /, **subject: Any) -> None:
-    registration = {"type": "KubeClient", "kubeClient": {"driver": "csr", "subject": subject}}
+    registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": subject}}
     document = {
         "metadata": {"name": "work", "namespace": "edge"},
         "status": {"registrations": [registration]},
