@@ -44,12 +44,10 @@ class Step:
     exit: int = 0
     given: str = ""
     lacks: str = ""
-    owed: str = ""
-    """Why it cannot pass yet; a step that passes although it is owed fails the test."""
 
 
-def told(command: str, *says: str, exit: int = 0, given: str = "", lacks: str = "", owed: str = "") -> Step:  # noqa: A002
-    return Step(command, says, exit, given, lacks, owed)
+def told(command: str, *says: str, exit: int = 0, given: str = "", lacks: str = "") -> Step:  # noqa: A002
+    return Step(command, says, exit, given, lacks)
 
 
 MCL = "managedcluster.cluster.open-cluster-management.io"
@@ -234,9 +232,6 @@ async def test_kubectl_does_what_operators_need(number: int, said: Mapping[int, 
     wanting = [pattern for pattern in step.says if not re.search(pattern, ended.output, re.MULTILINE)]
     well = ended.exit == step.exit and not wanting and not (step.lacks and re.search(step.lacks, ended.output, re.MULTILINE))
 
-    if step.owed:
-        assert not well, f"this passes now: it no longer waits for {step.owed}"
-        return
     assert well, f"kubectl {step.command}\nexit {ended.exit}, wanting {wanting}, lacks {step.lacks!r}\n{ended.output[-2000:]}"
 
 

@@ -26,28 +26,25 @@ OTHER_WORLD = "what a controller of the recorded world does"
 
 LEFT_OUT = {
     0: "the original has no version that kubectl can parse",
-    1: OTHER_KINDS,
-    2: OTHER_KINDS,
-    12: APPLY,
-    13: APPLY,
+    12: "the recorded conflict is with a controller of the other world",
     15: OTHER_WORLD,
     17: "wide columns are ours",
-    **dict.fromkeys((19, 18, 35, 45, 46, 47, 50, 51, 52, 53, 54, 56, 57, 59, 60, 61, 62, 63), "checked by the HTTP replay"),
+    **dict.fromkeys((19, 18, 35, 53, 54, 56, 57, 59, 60, 61, 62, 63), "checked by the HTTP replay"),
     9: OTHER_WORLD,
     28: "clusters can be selected by more fields than the original's custom resources",
-    42: APPLY,
     76: OTHER_WORLD,
     77: OTHER_WORLD,
     78: OTHER_WORLD,
-    79: OTHER_WORLD,
     81: OTHER_WORLD,
     82: OTHER_KINDS,
     **dict.fromkeys((85, 86, 87, 88), "watches have their own test"),
-    90: OTHER_WORLD,
-    96: OTHER_WORLD,
 }
 """Recorded commands that are not run, by their place in the file."""
 
+EXPLAINED = frozenset((50, 51, 52))
+"""Of these the fields and their types are compared: the words are ours."""
+LISTED = frozenset((1, 2))
+"""Of these the lines about what both servers have."""
 TABLES = {"STATUS", "AVAILABLE", "CONDITION"}
 
 
@@ -86,6 +83,18 @@ def _is_table(lines: list[str]) -> bool:
     return bool(lines) and bool(TABLES & set(lines[0].split()))
 
 
+def _fields(lines: list[str]) -> list[str]:
+    """What explain says without descriptions: the kind, and each field with its type."""
+    heads = ("GROUP:", "KIND:", "VERSION:", "FIELD:")
+    return [line for line in lines if ("<" in line and ">" in line) or line.startswith(heads)]
+
+
+def _group(line: str) -> str:
+    """The group and version of a line of api-versions or api-resources."""
+    columns = line.split()
+    return columns[0] if len(columns) == 1 else columns[-3]
+
+
 @pytest.mark.parametrize(
     "number", [number for number in range(97) if number not in LEFT_OUT], ids=lambda number: recording()[number]["command"]
 )
@@ -94,6 +103,14 @@ def test_kubectl_says_what_it_said_to_the_original(number: int, said: dict[int, 
     expected, lines = shown(recorded["output"]).splitlines(), ours.lines
 
     assert ours.exit == recorded["exit"], ours.output
+    if number in EXPLAINED:
+        assert _fields(lines) == _fields(expected)
+        return
+    if number in LISTED:
+        groups = {_group(line) for line in expected}
+        assert [line for line in lines if line not in expected and _group(line) in groups] == []
+        assert set(lines) & set(expected)
+        return
     if _is_table(expected):
         assert lines[0] == expected[0]
     if _is_table(expected) or "--no-headers" in recorded["command"]:
