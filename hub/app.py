@@ -11,7 +11,7 @@ from functools import partial
 
 import structlog
 
-from hub.access import Peers
+from hub.access import AccessLimits, Capacity, Peers
 from hub.apiserver.auditing import Auditing
 from hub.apiserver.clientca import ClientAuthorityFile
 from hub.apiserver.credentials import HubAddress
@@ -38,6 +38,8 @@ from hub.store import SqlStore
 from machinery import logs, loop
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filters
+from machinery.apiserver.limiting import Limiting
+from machinery.apiserver.limits import REQUEST_LIMIT
 from machinery.apiserver.loopback import Loopback, LoopbackClient
 from machinery.apiserver.notyet import not_yet
 from machinery.clock import Clock, SystemClock
@@ -150,6 +152,8 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
     hearing = Hearing(clock, beats, started)
     # who did what at both doors; what was answered is remembered before the process ends
     auditor = await stack.enter_async_context(auditing(settings, store, directory, clock, on_end=ending.failed))
+    # how much of it at once, at both doors
+    limits = AccessLimits(clock, capacity_of(settings))
     # the door for agents
     agents = Parts(
         hub=Hub(hub_id, version(), issuer.trust_bundle),
@@ -161,6 +165,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
         sessions=Sessions(store),
         gate=Gate(clock),
         auditor=auditor,
+        limits=limits,
         beat_interval=settings.beat_interval,
         default_lease_duration=settings.default_lease_duration,
     )
@@ -203,6 +208,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
             gate=(draining.gate,),
             in_flight=(draining.counted,),
             audit=(Auditing(auditor),),
+            limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT),),
         ),
         loopback=loopback,
         token_keys=open_token_keys(directory, clock.now()),
@@ -282,6 +288,20 @@ def lifetimes_of(settings: Settings) -> Lifetimes:
         bootstrap=settings.bootstrap_lifetime,
         serving=settings.serving_lifetime,
         ca=settings.ca_lifetime,
+    )
+
+
+def capacity_of(settings: Settings) -> Capacity:
+    return Capacity(
+        read_only=settings.max_requests_inflight,
+        mutating=settings.max_mutating_requests_inflight,
+        lifelines=settings.max_lifelines_inflight,
+        registrations=settings.max_registrations_inflight,
+        sessions=settings.max_session_starts_inflight,
+        reports=settings.max_status_reports_inflight,
+        sessions_per_cluster=settings.max_sessions_per_cluster,
+        rate=settings.identity_rate,
+        burst=settings.identity_burst,
     )
 
 

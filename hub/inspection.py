@@ -59,6 +59,7 @@ def add_sections(inspection: Inspection, agents: Parts, operators: Door, drainin
         "requests": lambda: {"in flight": draining.in_flight, "watches": len(operators.server.watches)},
         "heartbeats": lambda: {"held": len(agents.beats), "storing": agents.beats.storing},
         "controller queues": controllers.waiting,
+        "limits": agents.limits.snapshot,
         "audit": lambda: {str(trail["sink"]): trail for trail in agents.auditor.snapshot()},
     }
     for name, section in counted.items():

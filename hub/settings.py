@@ -85,6 +85,7 @@ def _not_negative(duration: timedelta) -> timedelta:
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
 """May be 0s: none."""
+Count = Annotated[int, Field(ge=0)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 ListenAddress = Annotated[Address, BeforeValidator(_address)]
 
@@ -161,6 +162,21 @@ class Settings(BaseSettings):
     livez_grace: NoDuration = Field(
         timedelta(), description="For this long after a start /livez passes over what has not finished starting."
     )
+    max_requests_inflight: Count = Field(
+        400, description="Reads that the HTTPS door works on at once, beside those of agents. More wait, then get 429. 0: any."
+    )
+    max_mutating_requests_inflight: Count = Field(200, description="Writes, likewise.")
+    max_lifelines_inflight: Count = Field(
+        100, description="What agents need to stay, at both doors: leases and renewals. A level of its own. 0: any number."
+    )
+    max_registrations_inflight: Count = Field(100, description="Calls with bootstrap credentials, at both doors, likewise.")
+    max_session_starts_inflight: Count = Field(100, description="Starts of agents' sessions, likewise.")
+    max_status_reports_inflight: Count = Field(100, description="Agents' reports on their clusters, at both doors, likewise.")
+    max_sessions_per_cluster: Count = Field(10, description="Sessions that the agents of one cluster have open. 0: any number.")
+    identity_rate: Count = Field(
+        200, description="Requests a second of one identity, at either door; system:masters may ask faster. 0: any number."
+    )
+    identity_burst: Count = Field(1000, description="Requests of one identity that may come at once.")
     audit_policy_file: Path | None = Field(
         None,
         description="The audit policy, as kube-apiserver has it (audit.k8s.io/v1 Policy, YAML). Without it: what changes "

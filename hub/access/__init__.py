@@ -1,11 +1,14 @@
 """Who a peer is and what it may do: asked by both doors, before any service is called."""
 
+from hub.access.limits import AccessLimits, Capacity
 from hub.access.peers import Peers
 from hub.access.rules import check_operator, check_registration, check_request_view, counted_names, session_holder
 from hub.access.tokens import BootstrapTokens
 
 __all__ = [
+    "AccessLimits",
     "BootstrapTokens",
+    "Capacity",
     "Peers",
     "check_operator",
     "check_registration",

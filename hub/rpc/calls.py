@@ -1,13 +1,13 @@
-"""Around every call of this door: the gate, who asks, and the record of it.
+"""Around every call of this door: the gate, who asks, the limits, and the record of it.
 
 What the gate turns away leaves no record. A unary call leaves one, when its outcome is known; a stream leaves one when it has
 opened and one when it has ended, if the policy wants them.
 """
 
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import TypeVar
 from urllib.parse import unquote
 from uuid import uuid4
@@ -33,6 +33,8 @@ OK, CREATED = 200, 201
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
 INTERNAL = 500
+ENDLESS = 24 * 3600
+"""Calls without a deadline say that they have longer than this, in seconds."""
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +64,16 @@ class Call:
         self.record = await self.parts.identify(self.context)
         return self.record
 
+    def seat(self, flow: str = "") -> AbstractAsyncContextManager[None]:
+        """A block that counts against the limits; who asks is known. Raises TooManyRequestsError."""
+        left = self.context.time_remaining()
+        has = timedelta(seconds=max(left, 0)) if left is not None and left < ENDLESS else None
+        return self.parts.limits.seat(self.actor, self.asked, flow=flow, has=has)
+
+    @property
+    def actor(self) -> Actor:
+        return ANONYMOUS if self.record is None else actor_of(self.record)
+
     def opened(self) -> None:
         """The stream has answered for the first time."""
         self._remember(Stage.RESPONSE_STARTED, ResponseStatus(OK))
@@ -81,7 +93,7 @@ class Call:
     def _remember(self, stage: Stage, status: ResponseStatus, error: MusterError | None = None) -> None:
         try:
             auditor = self.parts.auditor
-            actor = ANONYMOUS if self.record is None else actor_of(self.record)
+            actor = self.actor
             verdict = auditor.verdict(actor, self.asked)
             if verdict.remembers(stage):
                 auditor.offer(self._written(stage, status, actor, verdict.level, error))
@@ -111,12 +123,16 @@ class Call:
         )
 
 
-async def unary(parts: Parts, context: Context, asked: Attributes, work: Callable[[Call], Awaitable[T]]) -> T:
-    """The answer of `work`, remembered. Raises what it raises, and UnavailableError at a closed gate."""
+async def unary(
+    parts: Parts, context: Context, asked: Attributes, work: Callable[[Call, CertificateRecord], Awaitable[T]], *, flow: str
+) -> T:
+    """The answer of `work`, within the limits, remembered. Raises what it raises, and UnavailableError at a closed gate."""
     with parts.gate.entered():
         call = Call(parts, context, asked, parts.auditor.clock.now())
         try:
-            answer = await work(call)
+            record = await call.identify()
+            async with call.seat(flow):
+                answer = await work(call, record)
         except BaseException as error:
             call.ended(error)
             raise

@@ -39,8 +39,9 @@ class Connecting:
                 record = await call.identify()
                 call.asked = self._asking.session(record.cluster)
                 cluster, agent = session_holder(record)
-                hello = await self._hello(context)
-                await Session(self._parts, call, record, cluster, agent).serve(hello)
+                with self._parts.limits.session(cluster):
+                    hello = await self._hello(context)
+                    await Session(self._parts, call, record, cluster, agent).serve(hello)
         except aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status

@@ -14,6 +14,7 @@ from hub.rpc.connecting import Connecting
 from hub.rpc.health import Health
 from hub.rpc.parts import Parts
 from hub.rpc.registration import Registration
+from machinery.apiserver.limits import BODY_LIMIT
 from machinery.errors import UnavailableError
 from machinery.lifecycle.listening import bind_error, listening_failed
 from machinery.lifecycle.server import Door
@@ -21,7 +22,6 @@ from machinery.pacing import drain_rate, paced
 from machinery.tls import Material, Serving
 from machinery.wire.registration.v1.registration_pb2_grpc import add_RegistrationServicer_to_server
 
-MAX_MESSAGE = 1024 * 1024
 TO_LEAVE = timedelta(seconds=1)
 """How long an agent that was told to leave may go on in its session, while it opens one elsewhere."""
 STILL_WITHIN = timedelta(seconds=1.5)
@@ -34,7 +34,7 @@ OPTIONS = (
     ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
-    ("grpc.max_receive_message_length", MAX_MESSAGE),
+    ("grpc.max_receive_message_length", BODY_LIMIT),
     ("grpc.max_connection_age_ms", 3_600_000),
     ("grpc.max_connection_age_grace_ms", 300_000),
     # A ping with every heartbeat to measure a bandwidth that nobody needs: it doubled the cost of one.

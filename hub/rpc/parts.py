@@ -3,7 +3,7 @@
 from dataclasses import dataclass, field
 from datetime import timedelta
 
-from hub.access import Peers
+from hub.access import AccessLimits, Peers
 from hub.audit import Auditor
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import BeatBuffer
@@ -44,6 +44,7 @@ class Parts:
     sessions: Sessions
     gate: Gate
     auditor: Auditor
+    limits: AccessLimits
     beat_interval: timedelta
     default_lease_duration: timedelta
     deferred: Deferred = field(default_factory=Deferred)

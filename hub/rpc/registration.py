@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from datetime import UTC, timedelta
 from typing import Any, TypeVar
 
@@ -52,17 +52,18 @@ class Registration(RegistrationServicer):
         return [wake.set for wake in self._following]
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
-        return await self._answered(context, self._asking.hub(), self._get_hub, request)
+        return await self._answered(context, self._asking.hub(), self._get_hub, request, flow=context.peer())
 
     async def EnsureCluster(  # noqa: N802 - the method's name
         self, request: wire.EnsureClusterRequest, context: Any
     ) -> wire.EnsureClusterResponse:
-        return await self._answered(context, self._asking.cluster(request.cluster_name), self._ensure_cluster, request)
+        asked, flow = self._asking.cluster(request.cluster_name), request.cluster_name
+        return await self._answered(context, asked, self._ensure_cluster, request, flow=flow)
 
     async def SubmitRequest(  # noqa: N802 - the method's name
         self, request: wire.SubmitRequestRequest, context: Any
     ) -> wire.SubmitRequestResponse:
-        return await self._answered(context, self._asking.request(), self._submit_request, request)
+        return await self._answered(context, self._asking.request(), self._submit_request, request, flow=request.cluster_name)
 
     async def FollowRequest(  # noqa: N802 - the method's name
         self, request: wire.FollowRequestRequest, context: Any
@@ -77,16 +78,22 @@ class Registration(RegistrationServicer):
             await abort(context, error)
 
     async def _answered(
-        self, context: Context, asked: Attributes, method: Callable[[Any, CertificateRecord], Awaitable[T]], request: object
+        self,
+        context: Context,
+        asked: Attributes,
+        method: Callable[[Any, CertificateRecord], Awaitable[T]],
+        request: object,
+        *,
+        flow: str,
     ) -> T:
-        async def answer(call: Call) -> T:
-            made = await method(request, await call.identify())
+        async def answer(call: Call, record: CertificateRecord) -> T:
+            made = await method(request, record)
             call.made = getattr(made, "name", "")
             call.created = getattr(made, "created", bool(call.made))
             return made
 
         try:
-            return await unary(self._parts, context, asked, answer)
+            return await unary(self._parts, context, asked, answer, flow=flow)
         except aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
@@ -148,7 +155,8 @@ class Registration(RegistrationServicer):
                     if self._parts.gate.closed:
                         raise UnavailableError("this hub is shutting down: follow the request again")
                     record = await call.identify()
-                    state = await self._parts.store.read(_state, name, record)
+                    async with nullcontext() if told else call.seat(name):
+                        state = await self._parts.store.read(_state, name, record)
                     if told is None:
                         call.opened()
                     if state != told:

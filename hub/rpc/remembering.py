@@ -4,8 +4,8 @@ from dataclasses import replace
 
 from hub.domain.audit import Level, Stage
 from hub.rpc.asking import Asking
-from hub.rpc.calls import Call, actor_of
-from machinery.apiserver.access import ANONYMOUS, Attributes
+from hub.rpc.calls import Call
+from machinery.apiserver.access import Attributes
 from machinery.errors import MusterError
 from machinery.identity import ClusterName
 
@@ -33,8 +33,7 @@ class Remembered:
         self._remember(self._asking.addon(self._cluster, name), error)
 
     def _wanted(self, asked: Attributes) -> bool:
-        actor = ANONYMOUS if self._call.record is None else actor_of(self._call.record)
-        verdict = self._call.parts.auditor.verdict(actor, asked)
+        verdict = self._call.parts.auditor.verdict(self._call.actor, asked)
         return verdict.level is not Level.NONE and verdict.remembers(Stage.RESPONSE_COMPLETE)
 
     def _remember(self, asked: Attributes, error: MusterError | None) -> None:

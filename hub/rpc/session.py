@@ -46,6 +46,8 @@ CAPABILITIES = ("drain",)
 MAX_UNSENT = 1_000
 LAST_WORDS = timedelta(seconds=1)
 RETRIES = 5
+REPORT_HAS = timedelta(seconds=4)
+"""A report waits for its turn for a quarter of this: beats wait behind it."""
 TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
 _ACKS: dict[int, bytes] = {}
 MAX_ACKS = 10_000
@@ -77,7 +79,9 @@ class Session(Sink):
         self._refresher: asyncio.Task[None] | None = None
         self._stale = False
         self._loop = asyncio.get_running_loop()
-        self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
+        asking = Asking(parts.group_suffix)
+        self._report_asked = asking.status(cluster)
+        self._remembered = Remembered(call, cluster, asking)
 
     @property
     def serial(self) -> SerialNumber:
@@ -93,7 +97,9 @@ class Session(Sink):
         )
         try:
             with self._parts.feed.told_of_cluster(self.cluster, self._changed):
-                self._apply(await self._parts.store.read(read_view, self.cluster), hello)
+                async with self._call.seat():
+                    view = await self._parts.store.read(read_view, self.cluster)
+                self._apply(view, hello)
                 self._call.opened()
                 await self._read()
         except asyncio.CancelledError:
@@ -224,9 +230,10 @@ class Session(Sink):
         pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         while True:
             try:
-                written = await run()
+                async with self._parts.limits.seat(self._call.actor, self._report_asked, has=REPORT_HAS):
+                    written = await run()
                 return int(getattr(written, "stored", written).revision)
-            except TRANSIENT:
+            except (*TRANSIENT, TooManyRequestsError):
                 if pauses.failures >= RETRIES:
                     raise
                 await asyncio.sleep(pauses.next().total_seconds())

@@ -24,8 +24,10 @@ LONGEST_MANAGER = 128
 """Bytes of a field manager's name."""
 MAX_DIGITS = 19
 """Below this, a revision fits into the 64 bits of a database."""
-_DURATION = re.compile(r"([0-9]*\.?[0-9]+)(ns|us|µs|ms|s|m|h)")
-_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
+_DURATION = re.compile(r"([0-9]+\.?[0-9]*|\.[0-9]+)(ns|us|µs|μs|ms|s|m|h)")
+_LONGEST = 2**63 / 1e9
+"""Seconds of the longest duration that Go knows."""
+_SECONDS = {"ns": 1e-9, "us": 1e-6, "µs": 1e-6, "μs": 1e-6, "ms": 1e-3, "s": 1.0, "m": 60.0, "h": 3600.0}
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,16 +66,20 @@ class WriteOptions:
 
 
 def duration(text: str) -> timedelta:
-    """Go's notation: `1m30s`, `500ms`, `0`. Raises BadRequestError."""
-    if text == "0":
+    """Go's notation: `1m30s`, `500ms`, `-1.5h`, `0`. Raises BadRequestError."""
+    unsigned = text[1:] if text.startswith(("-", "+")) else text
+    if unsigned == "0":
         return timedelta()
-    if len(text) > MAX_DIGITS or not re.fullmatch(f"(?:{_DURATION.pattern})+", text):
+    seconds = _LONGEST
+    if len(text) <= MAX_DIGITS and re.fullmatch(f"(?:{_DURATION.pattern})+", unsigned):
+        seconds = sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(unsigned))
+    if seconds >= _LONGEST:
         raise BadRequestError(f'invalid timeout specified in the request URL - time: invalid duration "{text[:80]}"')
-    return timedelta(seconds=sum(float(number) * _SECONDS[unit] for number, unit in _DURATION.findall(text)))
+    return timedelta(seconds=-seconds if text.startswith("-") else seconds)
 
 
 def request_timeout(query: Query, most: timedelta) -> timedelta:
-    """How long a request may take: `timeout` may only lower `most`."""
+    """How long a request may take: `timeout` may only lower `most`; what is not above 0 asks for `most`."""
     asked = duration(query["timeout"]) if query.get("timeout") else timedelta()
     return asked if timedelta() < asked < most else most
 

@@ -7,6 +7,7 @@ import jsonpatch
 import jsonpointer
 import msgspec
 
+from machinery.apiserver.limits import BODY_LIMIT
 from machinery.errors import BadRequestError, InvalidError, Subject, TooLargeError
 
 JSON_PATCH = "application/json-patch+json"
@@ -14,7 +15,7 @@ MERGE_PATCH = "application/merge-patch+json"
 STRATEGIC_PATCH = "application/strategic-merge-patch+json"
 APPLY_PATCH = "application/apply-patch+yaml"
 MAX_OPERATIONS = 10_000
-MAX_COPIED = 3 * 1024 * 1024
+MAX_COPIED = BODY_LIMIT
 REJECTED = "the server rejected our request due to an error in our request"
 
 

@@ -18,6 +18,7 @@ from machinery.apiserver.access import Attributes, Authenticator, Authorizer
 from machinery.apiserver.answers import error_answer
 from machinery.apiserver.filters import Filters, Incoming, Inner, chained
 from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.limits import BODY_LIMIT, REQUEST_LIMIT
 from machinery.apiserver.mutations import Mutations
 from machinery.apiserver.negotiation import Form, negotiate
 from machinery.apiserver.objects import ObjectRoutes
@@ -34,7 +35,6 @@ from machinery.errors import DeadlineError, ForbiddenError, MusterError, NotAcce
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
 
-BODY_LIMIT = 3 * 1024 * 1024
 INCOMING = web.RequestKey("incoming", Incoming)
 
 log = structlog.get_logger(__name__)
@@ -44,7 +44,7 @@ log = structlog.get_logger(__name__)
 class Limits:
     """Bounds of a request and of a watch."""
 
-    request: timedelta = timedelta(seconds=60)
+    request: timedelta = REQUEST_LIMIT
     watch: timedelta = timedelta(seconds=1800)
     bookmark: timedelta = timedelta(seconds=30)
     fresh: timedelta = timedelta(seconds=3)

@@ -11,7 +11,7 @@ from typing import Any
 import grpc
 from grpc import aio
 
-from hub.access import Peers
+from hub.access import AccessLimits, Capacity, Peers
 from hub.audit import Auditor, Policy, default_policy
 from hub.audit.storesink import StoreSink
 from hub.audit.trail import Trail
@@ -172,7 +172,13 @@ class Stream:
 
 
 def parts_over(
-    store: Store, issuer: LocalIssuer, clock: Clock, *, window: timedelta = WINDOW, auditor: Auditor | None = None
+    store: Store,
+    issuer: LocalIssuer,
+    clock: Clock,
+    *,
+    window: timedelta = WINDOW,
+    auditor: Auditor | None = None,
+    capacity: Capacity | None = None,
 ) -> Parts:
     return Parts(
         hub=Hub(HUB, "0.0.1", issuer.trust_bundle),
@@ -184,6 +190,7 @@ def parts_over(
         sessions=Sessions(store),
         gate=Gate(clock),
         auditor=auditor or Auditor(default_policy(GROUP_SUFFIX), [], clock),
+        limits=AccessLimits(clock, capacity),
         beat_interval=timedelta(seconds=10),
         default_lease_duration=timedelta(seconds=60),
     )
@@ -191,7 +198,12 @@ def parts_over(
 
 @asynccontextmanager
 async def rpc_stage(
-    folder: Path, *, port: int = 0, window: timedelta = WINDOW, policy: Policy | None = None
+    folder: Path,
+    *,
+    port: int = 0,
+    window: timedelta = WINDOW,
+    policy: Policy | None = None,
+    capacity: Capacity | None = None,
 ) -> AsyncIterator[RpcStage]:
     """A door that serves until the block ends, and is stopped in its order then. With a `policy` it keeps audit records."""
     clock, lifetimes = SystemClock(), Lifetimes()
@@ -204,7 +216,7 @@ async def rpc_stage(
         trails = [Trail(StoreSink(store, REPLICA), clock, window=window)] if policy else []
         auditor = Auditor(policy or default_policy(GROUP_SUFFIX), trails, clock)
         await auditor.open()
-        parts = parts_over(store, issuer, clock, window=window, auditor=auditor)
+        parts = parts_over(store, issuer, clock, window=window, auditor=auditor, capacity=capacity)
         tasks = await stack.enter_async_context(GuardedTasks("door"))
         tasks.start("feed", parts.feed.run())
         tasks.start("sessions", parts.sessions.run())

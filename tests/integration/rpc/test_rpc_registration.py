@@ -16,6 +16,7 @@ from hub.domain.certificate import Purpose
 from hub.domain.change import REQUESTS
 from hub.rpc.status import REASON
 from machinery import pki
+from machinery.apiserver.limits import BODY_LIMIT
 from machinery.identity import Subject, agent_id, agent_subject, cluster_name
 from machinery.pki import names
 from machinery.wire.registration.v1 import registration_pb2 as wire
@@ -157,9 +158,16 @@ async def test_a_bad_request_is_refused_with_its_reason(stage: RpcStage, request
 
 
 async def test_a_message_over_the_limit_never_reaches_a_use_case(stage: RpcStage) -> None:
+    room = BODY_LIMIT - asked("edge1", b"").ByteSize() - 5  # the field's number and length
+    assert asked("edge1", b"A" * room).ByteSize() == BODY_LIMIT
     async with stage.channel(await stage.bootstrap("edge1")) as channel:
-        call = RegistrationStub(channel).SubmitRequest(asked("edge1", b"A" * 2_000_000))
-        code, reason, _ = await refused(call)
+        stub = RegistrationStub(channel)
+        await stage.join(stub, "edge1")
+        code, reason, _ = await refused(stub.SubmitRequest(asked("edge1", b"A" * room)))
+        assert (code, reason) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "RequestEntityTooLarge"), (
+            "it is the request that is too long"
+        )
+        code, reason, _ = await refused(stub.SubmitRequest(asked("edge1", b"A" * (room + 1))))
     assert code is grpc.StatusCode.RESOURCE_EXHAUSTED
     assert reason == "None", "a reason of ours: the use case was reached"
 

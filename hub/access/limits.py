@@ -1,0 +1,147 @@
+"""The hub's limits: which level a request has, at either door, and as whose it counts.
+
+level            what                                                                flow
+exempt           system:masters, health; never limited                               -
+lifelines        leases, and what agents need to stay: renewals, their cluster        the agent
+status-reports   what agents report of their clusters                                the agent
+sessions         the start of an agent's session                                     the agent
+registrations    all that bootstrap credentials ask                                  the credential and the cluster
+read-only        other reads                                                         the user
+mutating         other writes                                                        the user
+
+So a registration storm fills its own level, while heartbeats and renewals go on.
+"""
+
+from collections import Counter
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+from machinery.apiserver.access import OPEN_PATHS, Attributes
+from machinery.apiserver.limits import PATIENCE, REQUEST_LIMIT, TOO_MANY, Level, Pool, Pools, Rates
+from machinery.apiserver.storage import Actor
+from machinery.clock import Clock
+from machinery.errors import TooManyRequestsError
+from machinery.identity import ALL_CLUSTERS_GROUP, BOOTSTRAP_USER_PREFIX, OPERATOR_GROUP, ClusterName
+
+EXEMPT, LIFELINES, REPORTS, SESSIONS = "exempt", "lifelines", "status-reports", "sessions"
+REGISTRATIONS, READ_ONLY, MUTATING = "registrations", "read-only", "mutating"
+READS = frozenset(("get", "list", "watch", "head", "options"))
+BOOTSTRAPPERS = "system:bootstrappers"
+LEASES = ("coordination.k8s.io", "leases")
+REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
+BACK_SOON = timedelta(seconds=5)
+QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
+"""How many wait, and how many of one identity, where whole fleets come at once. Clusters may share a bootstrap credential."""
+
+
+@dataclass(frozen=True, slots=True)
+class Capacity:
+    """The numbers; 0 is "no limit" for each."""
+
+    read_only: int = 400
+    mutating: int = 200
+    lifelines: int = 100
+    registrations: int = 100
+    sessions: int = 100
+    reports: int = 100
+    sessions_per_cluster: int = 10
+    rate: float = 200
+    burst: int = 1_000
+
+    def levels(self) -> tuple[Level, ...]:
+        seats = {
+            LIFELINES: self.lifelines,
+            REPORTS: self.reports,
+            SESSIONS: self.sessions,
+            REGISTRATIONS: self.registrations,
+            READ_ONLY: self.read_only,
+            MUTATING: self.mutating,
+        }
+        others = (Level(name, count, *QUEUES.get(name, ())) for name, count in seats.items())
+        return (Level(EXEMPT), *others)
+
+
+class AccessLimits:
+    """One for both doors."""
+
+    def __init__(self, clock: Clock, capacity: Capacity | None = None) -> None:
+        capacity = capacity or Capacity()
+        self._pools = Pools(capacity.levels(), clock)
+        self._per_cluster = capacity.sessions_per_cluster
+        self._open: Counter[ClusterName] = Counter()
+        self._turned_away = 0
+        self.rates = Rates(capacity.rate, capacity.burst, clock)
+
+    def place(self, actor: Actor, asked: Attributes) -> tuple[Pool, str]:
+        """The pool of a request, and the identity that it counts for: "" for one that is not limited."""
+        level = level_of(actor, asked)
+        return self._pools[level], "" if level == EXEMPT else actor.user
+
+    @asynccontextmanager
+    async def seat(
+        self, actor: Actor, asked: Attributes, *, flow: str = "", has: timedelta | None = None
+    ) -> AsyncIterator[None]:
+        """A block around one call. `flow` tells apart what one identity asks for many.
+
+        It waits for a quarter of the time that it still `has`. Raises TooManyRequestsError.
+        """
+        pool, user = self.place(actor, asked)
+        identity = f"{user} {flow}" if flow else user
+        if user:
+            self.rates.check(identity)
+        await pool.take(identity, min(has or REQUEST_LIMIT, REQUEST_LIMIT) / PATIENCE)
+        try:
+            yield
+        finally:
+            pool.give(identity)
+
+    @contextmanager
+    def session(self, cluster: ClusterName) -> Iterator[None]:
+        """A block around a session of a cluster. Raises TooManyRequestsError when the cluster has as many as it may."""
+        if self._per_cluster and self._open[cluster] >= self._per_cluster:
+            self._turned_away += 1
+            raise TooManyRequestsError(f"{TOO_MANY}: this cluster has {self._per_cluster} sessions open", retry_after=BACK_SOON)
+        self._open[cluster] += 1
+        try:
+            yield
+        finally:
+            self._open[cluster] -= 1
+            if not self._open[cluster]:
+                del self._open[cluster]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Numbers for who looks into a running hub."""
+        sessions = {"clusters": len(self._open), "open": self._open.total(), "refused": self._turned_away}
+        return {**self._pools.snapshot(), "rates": self.rates.snapshot(), "sessions per cluster": sessions}
+
+
+def level_of(actor: Actor, asked: Attributes) -> str:
+    """The level of a request, by who asks and what."""
+    if OPERATOR_GROUP in actor.groups or _is_health(asked):
+        return EXEMPT
+    if ALL_CLUSTERS_GROUP in actor.groups:
+        return _of_agent(asked)
+    if actor.user.startswith(BOOTSTRAP_USER_PREFIX) or any(_is_bootstrapper(group) for group in actor.groups):
+        return REGISTRATIONS
+    return READ_ONLY if asked.verb in READS else MUTATING
+
+
+def _of_agent(asked: Attributes) -> str:
+    if asked.subresource == "session":
+        return SESSIONS
+    if asked.subresource == "status":
+        return REPORTS
+    if (asked.group, asked.resource) in (LEASES, REQUESTS) or asked.resource == "managedclusters":
+        return LIFELINES
+    return READ_ONLY if asked.verb in READS else MUTATING
+
+
+def _is_bootstrapper(group: str) -> bool:
+    return group == BOOTSTRAPPERS or group.startswith(f"{BOOTSTRAPPERS}:")
+
+
+def _is_health(asked: Attributes) -> bool:
+    return not asked.resource and (asked.path in OPEN_PATHS or asked.path.startswith(("/livez/", "/readyz/", "/healthz/")))

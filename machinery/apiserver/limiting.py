@@ -1,0 +1,65 @@
+"""The filter that holds requests to limits: how fast an identity asks, and a seat in the level of the request.
+
+A request waits for a quarter of the time that it has, counted from its receipt. What lasts until one side ends it has a seat
+only until its answer begins.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+from aiohttp import web
+
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.filters import Incoming, Inner
+from machinery.apiserver.limits import PATIENCE, Pool, Rates
+from machinery.apiserver.options import request_timeout
+from machinery.apiserver.storage import Actor
+from machinery.clock import Clock
+
+LEVEL_HEADER = "X-Kubernetes-PF-PriorityLevel-UID"
+
+Placing = Callable[[Actor, Attributes], tuple[Pool, str]]
+"""The pool of a request, and the identity that it counts for; "" is never limited in its rate."""
+
+
+class Limiting:
+    """The filter for the slot `limits`. `longest`: the time that a request has at most."""
+
+    def __init__(self, place: Placing, rates: Rates, clock: Clock, longest: timedelta) -> None:
+        self._place = place
+        self._rates = rates
+        self._clock = clock
+        self._longest = longest
+
+    async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        pool, identity = self._place(incoming.actor, incoming.attributes)
+        incoming.on_headers.append(lambda response: response.headers.update({LEVEL_HEADER: pool.uid}))
+        if identity:
+            self._rates.check(identity)
+        await pool.take(identity, self._patience(incoming))
+        seat = Seat(pool, identity)
+        if incoming.long_running:
+            incoming.on_headers.append(lambda _response: seat.leave())
+        try:
+            return await inner(incoming)
+        finally:
+            seat.leave()
+
+    def _patience(self, incoming: Incoming) -> timedelta:
+        allowed = self._longest if incoming.long_running else request_timeout(incoming.request.query, self._longest)
+        spent = timedelta(seconds=self._clock.monotonic() - incoming.received)
+        return max(allowed / PATIENCE - spent, timedelta())
+
+
+class Seat:
+    """A seat that was taken; it can be left more than once."""
+
+    def __init__(self, pool: Pool, identity: str) -> None:
+        self._pool = pool
+        self._identity = identity
+        self._taken = True
+
+    def leave(self) -> None:
+        if self._taken:
+            self._taken = False
+            self._pool.give(self._identity)

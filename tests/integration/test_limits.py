@@ -1,0 +1,231 @@
+"""The limits of the HTTPS door from outside: full levels, waiting, watches, deadlines and bodies."""
+
+import asyncio
+import gzip
+import io
+import json
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+from aiohttp import web
+
+from machinery.apiserver.access import Attributes, Authenticator
+from machinery.apiserver.filters import Filters
+from machinery.apiserver.limiting import LEVEL_HEADER, Limiting
+from machinery.apiserver.limits import BODY_LIMIT, Level, Pool, Pools, Rates
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.resource import selectable_fields
+from machinery.apiserver.server import Limits
+from machinery.apiserver.storage import Actor, GroupResource, Key, Page, Selection, Stored
+from machinery.clock import SystemClock
+from tests.fakes.stage import until
+from tests.integration.test_apiserver import GROUPS, THINGS, Client, running, thing
+
+REQUEST = timedelta(seconds=2)
+
+
+class ByHeader(Authenticator):
+    """Whoever the header names."""
+
+    async def authenticate(self, request: web.Request) -> Actor:
+        return Actor(request.headers.get("X-User", "bob"))
+
+
+class SlowStorage(MemoryStorage):
+    """Lists wait while the gate is closed."""
+
+    def __init__(self) -> None:
+        super().__init__(selectable_fields(GROUPS))
+        self.gate = asyncio.Event()
+        self.gate.set()
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        await self.gate.wait()
+        return await super().list(resource, selection, limit=limit, after=after, at=at)
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        return await super().get(resource, key)
+
+
+class Stage:
+    """A server with four seats for reads and one for writes, and its storage."""
+
+    def __init__(self, client: Client, storage: SlowStorage, pools: Pools) -> None:
+        self.client = client
+        self.storage = storage
+        self.pools = pools
+
+    async def ask(self, user: str, path: str = THINGS, method: str = "GET", body: Any = None) -> aiohttp.ClientResponse:
+        response = await self.client.session.request(
+            method, self.client.url + path, json=body, headers={"X-User": user, "Content-Type": "application/json"}
+        )
+        await response.read()
+        return response
+
+    async def fill(self, count: int) -> list["asyncio.Task[aiohttp.ClientResponse]"]:
+        """Slow reads, as many at once."""
+        self.storage.gate.clear()
+        tasks = [asyncio.create_task(self.ask(f"user-{number}")) for number in range(count)]
+        await until(lambda: self.pools["read"].snapshot()["taken"] == count)
+        return tasks
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    clock, storage = SystemClock(), SlowStorage()
+    pools = Pools((Level("exempt"), Level("read", 4, each=1), Level("write", 1)), clock)
+
+    def place(actor: Actor, asked: Attributes) -> tuple[Pool, str]:
+        if actor.user == "admin":
+            return pools["exempt"], ""
+        return pools["read" if asked.verb in ("get", "list", "watch") else "write"], actor.user
+
+    filters = Filters(limits=(Limiting(place, Rates(0, 1, clock), clock, REQUEST),))
+    limits = Limits(request=REQUEST)
+    async with running(storage, filters=filters, authenticator=ByHeader(), limits=limits) as client:
+        yield Stage(client, storage, pools)
+        storage.gate.set()
+
+
+async def test_when_slow_requests_fill_a_level_the_next_is_told_to_come_again_and_the_others_pass(stage: Stage) -> None:
+    slow = await stage.fill(4)
+    began = asyncio.get_running_loop().time()
+    refused = await stage.ask("next")
+    waited = asyncio.get_running_loop().time() - began
+    assert refused.status == 429
+    assert REQUEST.total_seconds() / 4 * 0.9 < waited < REQUEST.total_seconds() / 2
+    assert refused.headers["Retry-After"] == "1"
+    assert refused.headers[LEVEL_HEADER] == stage.pools["read"].uid
+    status = await refused.json()
+    assert (status["kind"], status["reason"], status["details"]["retryAfterSeconds"]) == ("Status", "TooManyRequests", 1)
+    assert (await stage.ask("next", method="POST", body=thing("a"))).status == 201
+    assert (await stage.ask("admin", f"{THINGS}/a")).status == 200
+    stage.storage.gate.set()
+    answers = await asyncio.gather(*slow)
+    assert [answer.status for answer in answers] == [200] * 4
+    assert {answer.headers[LEVEL_HEADER] for answer in answers} == {stage.pools["read"].uid}
+    assert (await stage.ask("next")).status == 200
+    assert stage.pools["read"].snapshot()["taken"] == 0
+
+
+async def test_who_waits_is_answered_when_a_seat_is_free(stage: Stage) -> None:
+    slow = await stage.fill(4)
+    waiting = asyncio.create_task(stage.ask("next"))
+    await until(lambda: stage.pools["read"].snapshot()["waiting"] == 1)
+    stage.storage.gate.set()
+    assert (await waiting).status == 200
+    await asyncio.gather(*slow)
+
+
+async def test_a_shorter_timeout_waits_a_quarter_of_it(stage: Stage) -> None:
+    slow = await stage.fill(4)
+    began = asyncio.get_running_loop().time()
+    assert (await stage.ask("next", f"{THINGS}?timeout=200ms")).status == 429
+    assert asyncio.get_running_loop().time() - began < 0.2
+    stage.storage.gate.set()
+    await asyncio.gather(*slow)
+
+
+async def test_a_watch_has_a_seat_only_until_it_has_begun(stage: Stage) -> None:
+    async with AsyncExitStack() as open_ones:
+        for number in range(6):
+            path = f"{THINGS}?watch=1&resourceVersion=0&timeoutSeconds=60"
+            asking = stage.client.session.get(stage.client.url + path, headers={"X-User": f"user-{number}"})
+            response = await open_ones.enter_async_context(asking)
+            assert response.status == 200
+            assert response.headers[LEVEL_HEADER] == stage.pools["read"].uid
+        assert stage.pools["read"].snapshot()["taken"] == 0
+        assert (await stage.ask("next")).status == 200
+
+
+async def test_a_client_that_leaves_the_queue_leaves_no_trace(stage: Stage) -> None:
+    slow = await stage.fill(4)
+    with pytest.raises(TimeoutError):
+        async with asyncio.timeout(0.05):
+            await stage.ask("next")
+    await until(lambda: stage.pools["read"].snapshot()["waiting"] == 0)
+    stage.storage.gate.set()
+    await asyncio.gather(*slow)
+    assert stage.pools["read"].snapshot()["taken"] == 0
+
+
+@pytest.mark.parametrize("asked", ["soon", "1", "1x", "s", "-", "1e3s", "99999999h", "0x1s", "1s "])
+async def test_a_timeout_that_is_none_is_refused(stage: Stage, asked: str) -> None:
+    answer = await stage.ask("bob", f"{THINGS}?timeout={asked}")
+    status = await answer.json()
+    assert (answer.status, status["reason"]) == (400, "BadRequest")
+    assert "invalid timeout specified in the request URL" in status["message"]
+    assert (await stage.ask("bob", f"{THINGS}?watch=1&timeoutSeconds=1&timeout={asked}")).status == 200
+
+
+@pytest.mark.parametrize("asked", ["0", "-0", "0s", "-5s", "3h", "+1h", "2562047h"])
+async def test_a_timeout_of_nothing_or_of_too_much_is_the_longest(stage: Stage, asked: str) -> None:
+    stage.storage.gate.clear()
+    began = asyncio.get_running_loop().time()
+    answer = await stage.ask("admin", f"{THINGS}?timeout={asked.replace('+', '%2B')}")
+    took = asyncio.get_running_loop().time() - began
+    assert answer.status == 504
+    assert REQUEST.total_seconds() * 0.9 < took < REQUEST.total_seconds() * 1.5
+
+
+@pytest.mark.parametrize("asked", ["300ms", ".3s", "0.3s", "300000us", "300000µs", "0.1s200ms"])
+async def test_a_request_ends_at_its_own_timeout_with_a_status(stage: Stage, asked: str) -> None:
+    stage.storage.gate.clear()
+    began = asyncio.get_running_loop().time()
+    answer = await stage.ask("admin", f"{THINGS}?timeout={asked}")
+    took = asyncio.get_running_loop().time() - began
+    status = await answer.json()
+    assert (answer.status, status["kind"], status["reason"]) == (504, "Status", "Timeout")
+    assert 0.27 < took < 1
+
+
+def big_thing(size: int) -> bytes:
+    """A thing whose JSON has exactly this many bytes."""
+    room = size - len(json.dumps(thing("big", unit="")))
+    return json.dumps(thing("big", unit="a" * room)).encode()
+
+
+async def chunks(content: bytes) -> AsyncIterator[bytes]:
+    for begin in range(0, len(content), 64 * 1024):
+        yield content[begin : begin + 64 * 1024]
+
+
+async def test_a_body_of_the_limit_is_read_and_one_byte_more_is_refused(stage: Stage) -> None:
+    answers = []
+    for size in (BODY_LIMIT + 1, BODY_LIMIT):
+        content = big_thing(size)
+        assert len(content) == size
+        for body in (io.BytesIO(content), chunks(content)):
+            headers = {"Content-Type": "application/json"}
+            async with stage.client.session.post(stage.client.url + THINGS, data=body, headers=headers) as response:
+                answers.append((response.status, (await response.json())["reason"] if response.status != 201 else ""))
+    assert answers == [(413, "RequestEntityTooLarge")] * 2 + [(201, ""), (409, "AlreadyExists")]
+
+
+async def test_a_body_that_unfolds_beyond_the_limit_is_refused(stage: Stage) -> None:
+    packed = gzip.compress(b" " * 20 * BODY_LIMIT)
+    headers = {"Content-Type": "application/json", "Content-Encoding": "gzip"}
+    async with stage.client.session.post(stage.client.url + THINGS, data=packed, headers=headers) as response:
+        assert response.status in (400, 413)
+
+
+async def test_copies_of_a_patch_are_bounded_as_bodies_are(stage: Stage) -> None:
+    document = thing("a", unit="u" * 100_000)
+    assert (await stage.ask("admin", THINGS, "POST", document)).status == 201
+    copies = [{"op": "copy", "from": "/spec/unit", "path": f"/metadata/annotations/a{number}"} for number in range(40)]
+    patch = [{"op": "add", "path": "/metadata/annotations", "value": {}}, *copies]
+    headers = {"X-User": "admin", "Content-Type": "application/json-patch+json"}
+    async with stage.client.session.patch(f"{stage.client.url}{THINGS}/a", data=json.dumps(patch), headers=headers) as response:
+        assert response.status == 413
