@@ -1,7 +1,6 @@
 """hollow: Kubernetes clusters without machines, for trying things out, for tests and for load."""
 
 import asyncio
-import signal
 from collections.abc import Callable
 from pathlib import Path
 from typing import TypeVar
@@ -14,6 +13,7 @@ from hollow.illness import ADMIN_PATH
 from hollow.objects import KUBERNETES_VERSION, Shape
 from machinery import product
 from machinery.errors import MusterError
+from machinery.lifecycle.process import StopSignals
 
 T = TypeVar("T")
 
@@ -99,15 +99,12 @@ def fault(kubeconfig: Path, faults: tuple[str, ...]) -> None:
 
 
 async def _serve(fleet: Fleet) -> None:
-    stopping = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stopping.set)
-    async with serve_fleet(fleet) as clusters:
-        for cluster in clusters:
-            path = fleet.kubeconfig_path(cluster.shape)
-            click.echo(f"hollow cluster {cluster.shape.name} answers at {cluster.url}, kubeconfig {path}")
-        await stopping.wait()
+    with StopSignals() as stop:
+        async with serve_fleet(fleet) as clusters:
+            for cluster in clusters:
+                path = fleet.kubeconfig_path(cluster.shape)
+                click.echo(f"hollow cluster {cluster.shape.name} answers at {cluster.url}, kubeconfig {path}")
+            await stop.requested.wait()
     click.echo("hollow clusters stopped")
 
 

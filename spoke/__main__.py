@@ -4,7 +4,6 @@ import argparse
 import asyncio
 import gc
 import os
-import signal
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -84,7 +83,10 @@ def parser() -> argparse.ArgumentParser:
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Runs until SIGTERM or SIGINT (0), until it cannot go on (1), or not at all for settings that are wrong (2)."""
+    """Runs until SIGTERM or SIGINT (0), until it cannot go on (1), or not at all for settings that are wrong (2).
+
+    A second signal ends it at once (1).
+    """
     flags = vars(parser().parse_args(arguments))
     gc.disable()  # what is imported now stays: to look for garbage in it costs a tenth of the start
     flags.pop("command")
@@ -124,27 +126,25 @@ def main(arguments: Sequence[str] | None = None) -> int:
 async def _serve(settings: "Settings") -> None:
     import structlog  # noqa: PLC0415
 
+    from machinery.lifecycle.process import StopSignals  # noqa: PLC0415
     from spoke import probes  # noqa: PLC0415
     from spoke.app import build  # noqa: PLC0415
     from spoke.settings import parse_address  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()
-    stop = asyncio.Event()
-    loop = asyncio.get_running_loop()
-    for number in (signal.SIGTERM, signal.SIGINT):
-        loop.add_signal_handler(number, stop.set)
     host, port = parse_address(settings.health_listen)
-    async with build(settings) as agent, probes.serve(agent.progress, host, port) as bound:
-        structlog.get_logger("spoke").info("probes.listening", address=f"{host}:{bound}")
-        running = asyncio.create_task(agent.run(), name="agent")
-        stopping = asyncio.create_task(stop.wait(), name="signals")
-        await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
-        stopping.cancel()
-        if running.done():
-            running.result()
-        running.cancel()
-        await asyncio.wait((running,), timeout=STOP_WITHIN)
+    with StopSignals() as stop:
+        async with build(settings) as agent, probes.serve(agent.progress, host, port) as bound:
+            structlog.get_logger("spoke").info("probes.listening", address=f"{host}:{bound}")
+            running = asyncio.create_task(agent.run(), name="agent")
+            stopping = asyncio.create_task(stop.requested.wait(), name="signals")
+            await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)
+            stopping.cancel()
+            if running.done():
+                running.result()
+            running.cancel()
+            await asyncio.wait((running,), timeout=STOP_WITHIN)
 
 
 if __name__ == "__main__":

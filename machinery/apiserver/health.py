@@ -3,7 +3,6 @@
 Root answers hide why a check failed (the log has it); the path of one check tells it, because that path needs permission.
 """
 
-import asyncio
 import json
 from collections.abc import Awaitable, Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
@@ -58,17 +57,6 @@ def _plain(text: str, status: int = 200) -> web.Response:
     return response
 
 
-async def _outcome(check: HealthCheck, endpoint: str) -> _Outcome:
-    try:
-        await check.probe()
-    except asyncio.CancelledError:
-        raise
-    except Exception as error:  # noqa: BLE001 - whatever a probe raises is its failure
-        log.warning("health check failed", check=check.name, endpoint=endpoint, error=str(error))
-        return _Outcome(check.name, failure=str(error))
-    return _Outcome(check.name)
-
-
 class HealthEndpoints:
     """Answers the three endpoints over a sealed list of checks; `ping` is always first."""
 
@@ -77,6 +65,7 @@ class HealthEndpoints:
         self._checks: dict[str, Mapping[str, HealthCheck]] = {
             endpoint: {check.name: check for check in everything if endpoint in check.endpoints} for endpoint in ENDPOINTS
         }
+        self._failing: set[tuple[str, str]] = set()
 
     def paths(self) -> Iterator[str]:
         """Every path that is answered here."""
@@ -89,7 +78,7 @@ class HealthEndpoints:
         if check:
             return await self._one(endpoint, check)
         exclude = set(request.query.getall("exclude", []))
-        outcomes = [await _outcome_unless(check, endpoint, exclude) for check in self._checks[endpoint].values()]
+        outcomes = [await self._outcome_unless(check, endpoint, exclude) for check in self._checks[endpoint].values()]
         unknown = exclude - {outcome.excluded_by for outcome in outcomes}
         lines = [outcome.line for outcome in outcomes]
         if unknown:
@@ -105,15 +94,29 @@ class HealthEndpoints:
         check = self._checks[endpoint].get(name)
         if check is None:
             return _plain(NOT_FOUND, 404)
-        outcome = await _outcome(check, endpoint)
+        outcome = await self._outcome(check, endpoint)
         if outcome.failure is not None:
             return _plain(f"internal server error: {outcome.failure}\n", 500)
         return web.Response(text="ok", content_type="text/plain", charset="utf-8")
 
+    async def _outcome_unless(self, check: HealthCheck, endpoint: str, exclude: Collection[str]) -> _Outcome:
+        """What comes of a check, unless its name or its group is excluded."""
+        for name in (check.name, check.group):
+            if name in exclude:
+                return _Outcome(check.name, excluded_by=name)
+        return await self._outcome(check, endpoint)
 
-async def _outcome_unless(check: HealthCheck, endpoint: str, exclude: Collection[str]) -> _Outcome:
-    """What comes of a check, unless its name or its group is excluded."""
-    for name in (check.name, check.group):
-        if name in exclude:
-            return _Outcome(check.name, excluded_by=name)
-    return await _outcome(check, endpoint)
+    async def _outcome(self, check: HealthCheck, endpoint: str) -> _Outcome:
+        """What comes of a check. The log is told once that it fails, and why, and once that it passes again."""
+        place = (endpoint, check.name)
+        try:
+            await check.probe()
+        except Exception as error:  # noqa: BLE001 - whatever a probe raises is its failure
+            if place not in self._failing:
+                log.warning("health check failed", check=check.name, endpoint=endpoint, error=str(error))
+            self._failing.add(place)
+            return _Outcome(check.name, failure=str(error) or type(error).__name__)
+        if place in self._failing:
+            log.info("health check passes again", check=check.name, endpoint=endpoint)
+        self._failing.discard(place)
+        return _Outcome(check.name)

@@ -11,6 +11,7 @@ import yaml
 from kubernetes_validate import utils as kubernetes_validate
 from pydantic import BaseModel
 
+from hub import app as hub_app
 from hub import settings as hub_settings
 from hub.settings import Settings as HubSettings
 from machinery import product
@@ -153,6 +154,19 @@ def test_programs_take_the_values_of_their_variables() -> None:
     spoke = spoke_settings.load({}, plain(environment(render("spoke", FULL["spoke"]))), None)
     assert spoke.spoke_external_server_urls == ("https://one.example.com:6443", "https://two.example.com:6443")
     assert spoke.health_listen == "0.0.0.0:8000"
+
+
+@pytest.mark.parametrize(
+    "shutdown", [{}, {"delaySeconds": 0}, {"delaySeconds": 90, "graceSeconds": 120, "sendRetryAfter": False}]
+)
+def test_the_pod_of_the_hub_is_given_the_time_that_a_stop_may_take(shutdown: dict[str, Any]) -> None:
+    documents = render("hub", VALUES["hub"] | {"shutdown": shutdown})
+    settings = hub_settings.load({}, None, plain(environment(documents)))
+    pod = next(document for document in documents if document["kind"] == "StatefulSet")["spec"]["template"]["spec"]
+    assert settings.shutdown_send_retry_after is shutdown.get("sendRetryAfter", True)
+    assert settings.shutdown_delay.total_seconds() == shutdown.get("delaySeconds", 5)
+    longest = hub_app.stop_times_of(settings).longest + hub_app.CLOSED_WITHIN
+    assert pod["terminationGracePeriodSeconds"] > longest.total_seconds()
 
 
 def plain(variables: dict[str, Any]) -> dict[str, str]:

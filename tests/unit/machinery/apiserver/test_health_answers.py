@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+import structlog.testing
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
@@ -84,3 +85,22 @@ async def test_a_check_belongs_to_the_endpoints_it_names_and_may_differ_between_
     assert sorted(HealthEndpoints(checks).paths()) == sorted(
         [f"/{endpoint}{rest}" for endpoint in ENDPOINTS for rest in ("", "/ping", "/hook")]
     )
+
+
+async def test_the_log_is_told_once_that_a_check_fails_with_its_reason_and_once_that_it_is_over() -> None:
+    failing = True
+
+    async def now_and_then() -> None:
+        if failing:
+            raise RuntimeError("the disk is full")
+
+    endpoints = HealthEndpoints((HealthCheck("disk", now_and_then),))
+    request: Any = make_mocked_request("GET", "/readyz")
+    with structlog.testing.capture_logs() as logs:
+        for now in (True, True, True, False, False):
+            failing = now
+            await endpoints.answer(request, "readyz", "")
+    assert [(line["event"], line.get("error")) for line in logs] == [
+        ("health check failed", "the disk is full"),
+        ("health check passes again", None),
+    ]
