@@ -61,9 +61,13 @@ class Rights:
     """Rules for whoever selects one object by its name, whichever."""
     standing: Standing | None = None
     """Whose requests may be seen; None: nobody's."""
+    foreseen: tuple[Rule, ...] = ()
+    """What a review is told that names no object: it is open for objects of its own. OCM's agent asks so about a hub."""
 
     def allow(self, asked: Attributes) -> bool:
         """Whether these rights allow it. `get` of one request is not among it: that is for `own_request` to say."""
+        if not (asked.path or asked.name or asked.selected_name) and any(rule.allows(asked) for rule in self.foreseen):
+            return True
         if asked.resource == REQUESTS and asked.group == CSRS and asked.verb in READ:
             return asked.verb != "get" and self._selects_own(asked)
         if any(rule.allows(asked) for rule in self.rules):
@@ -181,4 +185,5 @@ def _bootstrap_rights(standing: Standing, groups: Groups) -> Rights:
         ),
         selects=() if bound else (Rule(("list", "watch"), (groups.clusters,), ("managedclusters",)),),
         standing=standing,
+        foreseen=(Rule(("get",), (groups.clusters,), ("managedclusters",)), Rule(READ, (CSRS,), (REQUESTS,))),
     )

@@ -4,8 +4,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
+from hub.domain.certificate import CertificateRecord
 from hub.domain.change import Kind, StoredObject
-from hub.domain.request import Requester
+from hub.domain.request import SERIAL_EXTRA, Requester
 from hub.ports import Transaction, Written
 from hub.services import kinds
 from machinery.apiserver.storage import Actor, GroupResource
@@ -48,4 +49,6 @@ def _named(path: kinds.WritePath, resource: GroupResource) -> WritePath:
 
 
 def _requester(actor: Actor) -> Requester:
-    return Requester(actor.user, actor.groups, actor.uid)
+    """With the serial of the certificate that the actor came with, which the hub's own rules go by."""
+    serial = {SERIAL_EXTRA: (f"{actor.holder.serial:x}",)} if isinstance(actor.holder, CertificateRecord) else {}
+    return Requester(actor.user, actor.groups, actor.uid, {**actor.extra, **serial})

@@ -5,7 +5,7 @@ Sources: Kubernetes' certificates.k8s.io/v1; OCM's approver rules (exact subject
 
 from base64 import b64decode
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from hashlib import sha256
@@ -20,10 +20,12 @@ from machinery.identity import (
     AddOnName,
     AgentId,
     ClusterName,
+    CredentialId,
     SerialNumber,
     Subject,
     agent_subject,
     parse_agent_user,
+    parse_bootstrap_user,
 )
 from machinery.timestamps import format_time, parse_time
 
@@ -72,11 +74,12 @@ class Submission:
 
 @dataclass(frozen=True, slots=True)
 class Requester:
-    """Who creates a CSR through the Kubernetes API: goes into `spec.username`, `groups` and `uid`."""
+    """Who creates a CSR through the Kubernetes API: goes into `spec.username`, `groups`, `uid` and `extra`."""
 
     user: str
     groups: tuple[str, ...] = ()
     uid: str = ""
+    extra: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
 
 
 class RequestPhase(StrEnum):
@@ -232,9 +235,14 @@ def name_prefix(submission: Submission) -> str:
 
 
 def requester_serial(request: Document) -> SerialNumber | None:
-    """The serial of the certificate that the requester came with, as the hub noted it."""
+    """The serial of the certificate that the requester came with, as the hub noted it; None: it came with none."""
     values = doc.sequence(request, "spec", "extra", SERIAL_EXTRA)
     return SerialNumber(int(str(values[0]), 16)) if values else None
+
+
+def bootstrap_credential(request: Document) -> CredentialId | None:
+    """The bootstrap credential that the requester came with; None: it came with something else."""
+    return parse_bootstrap_user(str(doc.mapping(request, "spec").get("username") or ""))
 
 
 def requested_duration(request: Document) -> timedelta | None:

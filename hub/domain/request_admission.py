@@ -28,13 +28,13 @@ _SIGNER = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-
 
 def created(new: Document, requester: Requester) -> dict[str, Any]:
     """A new request, with the requester's own names whatever it claims, and no status. Raises InvalidError."""
-    spec = {
-        field: value for field, value in doc.mapping(new, "spec").items() if field not in ("username", "uid", "groups", "extra")
-    }
+    spec = {field: value for field, value in doc.mapping(new, "spec").items() if field not in REQUESTERS}
     spec["username"] = requester.user
     if requester.uid:
         spec["uid"] = requester.uid
     spec["groups"] = list(requester.groups)
+    if requester.extra:
+        spec["extra"] = {name: list(values) for name, values in requester.extra.items()}
     document = {**doc.typed(new, API_VERSION, KIND), "spec": spec, "status": {}}
     causes = [*_signer_causes(spec), *_usage_causes(spec), *_duration_causes(spec)]
     if causes:

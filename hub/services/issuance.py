@@ -12,7 +12,7 @@ from hub.domain.request import APPROVED, FAILED, RequestPhase
 from hub.ports import Issuer, Transaction, Written
 from hub.services import certificates, request_objects, submission
 from machinery.errors import ForbiddenError, InvalidError, MusterError
-from machinery.identity import AddOnName, Subject, agent_subject, cluster_name, recovery_subject
+from machinery.identity import AddOnName, ClusterName, CredentialId, Subject, agent_subject, cluster_name, recovery_subject
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,10 +47,12 @@ def _needs_no_human(tx: Transaction, request: Document, globs: tuple[str, ...]) 
         requester = _requester(tx, request)
     except MusterError:
         return False
-    if requester is None or grant.holder.cluster is None:
+    if grant.holder.cluster is None:
         return False
-    if requester.purpose is Purpose.BOOTSTRAP:
+    if rules.bootstrap_credential(request) is not None:
         return grant.purpose is Purpose.AGENT and approval.matches_rule(grant.holder.cluster, globs)
+    if requester is None:
+        return False
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", grant.holder.cluster))
     cluster = stored.document if stored else None
     own = requester.purpose is Purpose.AGENT and requester.cluster == grant.holder.cluster
@@ -119,14 +121,15 @@ def _grant(tx: Transaction, request: Document) -> _Grant:
         cluster, agent = rules.claimed_agent(facts)
         if labels.get(rules.CLUSTER_LABEL, cluster) != cluster:
             raise InvalidError(f'the label {rules.CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
-        holder = Holder(cluster=cluster, agent=agent, credential=requester.credential if requester else None)
+        credential = requester.credential if requester else _credential(tx, request, cluster)
+        holder = Holder(cluster=cluster, agent=agent, credential=credential)
         granted = _Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
     rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     return granted
 
 
 def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
-    """The record of the certificate that the requester came with; None: it came through the Kubernetes API.
+    """The record of the certificate that the requester came with; None: it came with none.
 
     Raises ForbiddenError when it was revoked since.
     """
@@ -137,3 +140,19 @@ def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
     if record is None or record.revoked_at is not None:
         raise ForbiddenError("the certificate that this request came with was revoked")
     return record
+
+
+def _credential(tx: Transaction, request: Document, cluster: ClusterName) -> CredentialId | None:
+    """The bootstrap token that the requester came with; None: it came with none.
+
+    Raises ForbiddenError when it is for another cluster, or was revoked since.
+    """
+    credential = rules.bootstrap_credential(request)
+    if credential is None:
+        return None
+    record = tx.credentials.by_id(credential)
+    if record is None or record.revoked_at is not None:
+        raise ForbiddenError("the bootstrap credential that this request came with was revoked")
+    if record.cluster not in (None, cluster):
+        raise ForbiddenError(f'the bootstrap credential of this request is for cluster "{record.cluster}", not for "{cluster}"')
+    return credential

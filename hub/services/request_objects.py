@@ -11,6 +11,7 @@ from hub.domain.change import REQUESTS, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
 from hub.domain.request import APPROVED, DENIED, Requester, RequestState
 from hub.ports import Transaction, Written
+from hub.services import credentials
 from hub.services.writing import store
 from machinery import pki
 from machinery.errors import ConflictError, NotFoundError, Subject
@@ -21,11 +22,14 @@ RESOURCE = "certificatesigningrequests.certificates.k8s.io"
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requester: Requester) -> Written:
     """The Kubernetes API's write: requester's names are filled in, the spec never changes, decisions are never taken back.
 
-    Raises InvalidError, AlreadyExistsError, ConflictError.
+    A bootstrap credential asks for agents of clusters that it admits, and for nothing else.
+    Raises InvalidError, ForbiddenError, AlreadyExistsError, ConflictError.
     """
     if old is None:
         document = admission.created(new, requester)
-        pki.parse_request(rules.pem(document))
+        facts = pki.parse_request(rules.pem(document))
+        if (credential := rules.bootstrap_credential(document)) is not None:
+            credentials.admit(tx, credential, rules.claimed_agent(facts)[0])
     else:
         document = admission.updated(new, old.document, tx.now)
     return write(tx, document, old, requester.user, writer="")

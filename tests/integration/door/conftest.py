@@ -29,12 +29,13 @@ from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, Requester
 from hub.issuer import LocalIssuer, ServingNames
 from hub.ports import Issuer, Transaction
 from hub.services import certificates, clusters, namespaces, operators, requests
+from hub.services.credentials import Terms, create_token
 from hub.store import SqlStore
 from machinery import kubeconfig, pki
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
-from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_subject
+from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_subject, bootstrap_user
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
 from machinery.tls import Serving
@@ -196,7 +197,9 @@ class HubUnderTest:
                 "usages": list(USAGES),
             },
         }
-        await self.store.run(requests.put, submission, None, Requester(f"system:bootstrap:{cluster}", ()))
+        terms = Terms(ClusterName(cluster), None, LIFETIMES.bootstrap)
+        credential, _token = await self.store.run(create_token, terms, "test")
+        await self.store.run(requests.put, submission, None, Requester(bootstrap_user(credential.id)))
 
     async def revoke(self, path: Path) -> None:
         """Revokes the certificate in a kubeconfig."""

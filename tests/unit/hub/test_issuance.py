@@ -9,13 +9,15 @@ import pytest
 
 from hub.domain import request as rules
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import ADDONS, Key
+from hub.domain.change import ADDONS, REQUESTS, Key
+from hub.domain.credential import CredentialRecord
 from hub.domain.request import AddOnRequest, Requester, RequestPhase
 from hub.ports import Transaction
 from hub.services import addons, clusters, credentials, request_objects, requests
+from hub.services.credentials import Terms, create_token
 from machinery import pki
 from machinery.clock import ManualClock
-from machinery.errors import ConflictError, InvalidError, NotFoundError, UnavailableError
+from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
     AddOnName,
@@ -24,6 +26,7 @@ from machinery.identity import (
     Subject,
     addon_subject,
     agent_subject,
+    bootstrap_user,
 )
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
@@ -292,6 +295,53 @@ def test_posted_request_bears_the_requesters_names_whatever_it_claims(newcomer: 
     assert (spec["username"], spec["groups"], spec["uid"]) == (OPERATOR, ["system:masters"], "u1")
     assert "extra" not in spec
     assert document["status"] == {}
+
+
+def token_of(newcomer: Newcomer, cluster: ClusterName | None = EDGE) -> CredentialRecord:
+    """A bootstrap credential that is a token."""
+    return newcomer.store.transact(create_token, Terms(cluster, 1, timedelta(hours=1)), OPERATOR)[0]
+
+
+def post_with_token(newcomer: Newcomer, record: CredentialRecord, cluster: ClusterName = EDGE) -> None:
+    requester = Requester(bootstrap_user(record.id), (), extra={"example.com/a": ("b",)})
+    newcomer.store.transact(requests.put, _posted(newcomer, agent_subject(cluster, AGENT)), None, requester)
+
+
+def test_request_posted_with_a_token_is_approved_by_rule_and_signed(newcomer: Newcomer) -> None:
+    record = token_of(newcomer)
+    post_with_token(newcomer, record)
+    assert newcomer.review("gc1", "other*") is None
+    assert newcomer.review("gc1", "edge*") is not None
+    newcomer.issue("gc1")
+    assert newcomer.certificate().credential == record.id
+    assert newcomer.stored("gc1").document["spec"]["extra"] == {"example.com/a": ["b"]}
+    assert newcomer.store.transact(lambda tx: tx.credentials.admitted(record.id)) == {EDGE}
+
+
+def test_token_for_another_cluster_posts_nothing(newcomer: Newcomer) -> None:
+    with pytest.raises(ForbiddenError, match='is for cluster "other", not for "edge"'):
+        post_with_token(newcomer, token_of(newcomer, ClusterName("other")))
+    assert newcomer.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", "gc1"))) is None
+
+
+def test_token_that_is_revoked_before_the_decision_gets_no_certificate(newcomer: Newcomer) -> None:
+    record = token_of(newcomer)
+    post_with_token(newcomer, record)
+    newcomer.store.transact(credentials.revoke, record.id)
+    assert newcomer.review("gc1", "edge*") is None
+    newcomer.approve("gc1")
+    newcomer.issue("gc1")
+    assert newcomer.store.transact(requests.state, "gc1").phase is RequestPhase.FAILED
+
+
+def test_renewal_posted_with_a_certificate_is_approved_while_the_cluster_is_accepted(newcomer: Newcomer) -> None:
+    certificate = newcomer.registered()
+    requester = Requester(certificate.user, certificate.groups, extra={rules.SERIAL_EXTRA: (f"{certificate.serial:x}",)})
+    newcomer.store.transact(requests.put, _posted(newcomer, agent_subject(EDGE, AGENT)), None, requester)
+    newcomer.accept(accepted=False)
+    assert newcomer.review("gc1") is None
+    newcomer.accept()
+    assert newcomer.review("gc1") is not None
 
 
 def test_posted_request_without_the_common_group_is_signed_with_it(newcomer: Newcomer) -> None:

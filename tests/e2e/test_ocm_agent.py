@@ -1,0 +1,291 @@
+"""An unmodified OCM agent joins through the HTTPS door: its recorded requests, sent to a real hub with our names and keys."""
+
+import asyncio
+import json
+import ssl
+from base64 import b64decode
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field, replace
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+
+from machinery import pki
+from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from machinery.kube.client import KubeClient
+from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, is_available, status_of
+from tests.e2e.recording import Recorded, recording
+
+pytestmark = pytest.mark.e2e
+
+NAME = "edge2"
+WITHIN = 10
+ADDONS = f"/apis/addon.open-cluster-management.io/v1beta1/namespaces/{NAME}/managedclusteraddons"
+STATUS = {"kind": "Status", "apiVersion": "v1"}
+INITIAL_EVENTS_END = "k8s.io/initial-events-end"
+
+
+@dataclass
+class Informer:
+    """An open watch, as the agent's informers keep it: what it knows by name, and which events came."""
+
+    response: aiohttp.ClientResponse
+    known: dict[str, Any] = field(default_factory=dict)
+    events: list[str] = field(default_factory=list)
+    synced: bool = False
+
+    async def until(self, condition: Callable[[Mapping[str, Any]], Any]) -> Any:
+        """The first true answer about what is known; reads on until there is one."""
+        async with asyncio.timeout(WITHIN):
+            while not (answer := condition(self.known)):
+                self._take(json.loads(await self.response.content.readline()))
+        return answer
+
+    async def until_synced(self) -> None:
+        await self.until(lambda _known: self.synced)
+
+    def _take(self, event: Mapping[str, Any]) -> None:
+        self.events.append(event["type"])
+        thing = event["object"]
+        if event["type"] == "BOOKMARK":
+            self.synced = self.synced or thing["metadata"].get("annotations", {}).get(INITIAL_EVENTS_END) == "true"
+        elif event["type"] == "DELETED":
+            del self.known[thing["metadata"]["name"]]
+        else:
+            self.known[thing["metadata"]["name"]] = thing
+
+
+class Agent:
+    """The agent's side of the HTTPS door, with one identity."""
+
+    def __init__(self, server: str, context: ssl.SSLContext, stack: AsyncExitStack, token: str = "") -> None:
+        self._server = server
+        self._context = context
+        self._stack = stack
+        self._token = token
+        self._session: aiohttp.ClientSession
+
+    async def open(self) -> "Agent":
+        connector = aiohttp.TCPConnector(ssl=self._context)
+        self._session = await self._stack.enter_async_context(aiohttp.ClientSession(connector=connector))
+        return self
+
+    async def ask(self, exchange: Recorded, body: bytes | None = None) -> Any:
+        """The answer's object; its status is the recorded one, and JSON is what comes back."""
+        async with self._session.request(
+            exchange.method, self._server + exchange.path, data=body or exchange.sent, headers=self._headers(exchange)
+        ) as response:
+            text = await response.text()
+            assert response.status == exchange.status, text
+            assert response.content_type == "application/json"
+            assert (response.version or (0, 0))[:2] == (1, 1)
+            answer = json.loads(text)
+            assert (answer["kind"], answer["apiVersion"]) == (exchange.answer["kind"], exchange.answer["apiVersion"])
+            return answer
+
+    async def informer(self, exchange: Recorded) -> Informer:
+        response = await self._stack.enter_async_context(
+            self._session.get(self._server + exchange.path, headers=self._headers(exchange))
+        )
+        assert response.status == 200, await response.text()
+        return Informer(response)
+
+    async def status(self, method: str, path: str, body: Any = None) -> int:
+        headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
+        async with self._session.request(method, self._server + path, json=body, headers=headers) as response:
+            return response.status
+
+    def _headers(self, exchange: Recorded) -> dict[str, str]:
+        return {**exchange.headers, **({"authorization": f"Bearer {self._token}"} if self._token else {})}
+
+
+@dataclass
+class Hub:
+    """A real hub, the agent's way in, and the recording."""
+
+    bench: Bench
+    server: str
+    authority: str
+    token: str
+    stack: AsyncExitStack
+    said: dict[int, Recorded] = field(default_factory=recording)
+
+    def _context(self) -> ssl.SSLContext:
+        context = ssl.create_default_context(cadata=self.authority)
+        context.minimum_version = ssl.TLSVersion.TLSv1_3
+        return context
+
+    async def with_token(self) -> Agent:
+        return await Agent(self.server, self._context(), self.stack, self.token).open()
+
+    async def with_certificate(self, certificate: bytes, key: bytes, name: str = "agent") -> Agent:
+        file = self.bench.folder / f"{name}.pem"
+        file.write_bytes(certificate + key)
+        context = self._context()
+        context.load_cert_chain(file)
+        return await Agent(self.server, context, self.stack).open()
+
+
+@pytest.fixture
+async def hub(bench: Bench) -> AsyncIterator[Hub]:
+    await bench.hub("--auto-approve=edge*")
+    file = bench.folder / "ocm.kubeconfig"
+    await bench.hubctl("create", "bootstrap-kubeconfig", "--cluster", NAME, "--token", "--allow-loopback", "-o", str(file))
+    kubeconfig = yaml.safe_load(await asyncio.to_thread(Path.read_text, file))
+    cluster, user = kubeconfig["clusters"][0]["cluster"], kubeconfig["users"][0]["user"]
+    assert "extensions" not in cluster, "an OCM agent would not know what to do with our gRPC address"
+    authority = b64decode(cluster["certificate-authority-data"]).decode()
+    async with AsyncExitStack() as stack:
+        yield Hub(bench, cluster["server"], authority, user["token"], stack)
+
+
+async def registered(hub: Hub) -> tuple[bytes, bytes]:
+    """The bootstrap phase as it was recorded: certificate and key."""
+    said, agent = hub.said, await hub.with_token()
+    clusters, requests = await agent.informer(said[1]), await agent.informer(said[2])
+    await clusters.until_synced()
+    await requests.until_synced()
+    missing = await agent.ask(said[3])
+    assert {**missing, "metadata": {}} == said[3].answer
+    created = await agent.ask(said[4])
+    assert created["spec"]["hubAcceptsClient"] is False
+    key = pki.generate_key()
+    asked = await agent.ask(
+        said[5], said[5].with_request(pki.build_request(agent_subject(ClusterName(NAME), AgentId("edge2")), key))
+    )
+    assert asked["metadata"]["labels"] == {"open-cluster-management.io/cluster-name": NAME}
+    name = asked["metadata"]["name"]
+    issued = await requests.until(lambda known: known.get(name, {}).get("status", {}).get("certificate"))
+    await clusters.until(lambda known: NAME in known and status_of(known[NAME], "HubAcceptedManagedCluster") == "True")
+    assert requests.events[:2] == ["BOOKMARK", "ADDED"]
+    assert set(requests.events[2:]) == {"MODIFIED"}
+    return b64decode(issued), key
+
+
+async def test_its_recorded_requests_lead_to_available(hub: Hub) -> None:
+    said, agent = hub.said, await hub.with_certificate(*await registered(hub))
+    requests, clusters, addons = [await agent.informer(said[number]) for number in (6, 7, 8)]
+    for each in (requests, clusters, addons):
+        await each.until_synced()
+    assert (clusters.events[0], addons.events[0]) == ("ADDED", "BOOKMARK")
+
+    lease = await agent.ask(said[9])
+    assert lease["spec"]["holderIdentity"] == said[9].answer["spec"]["holderIdentity"]
+    mine = clusters.known[NAME]["metadata"]
+    await agent.ask(said[10], said[10].with_version(mine["uid"], mine["resourceVersion"]))
+    document = await clusters.until(lambda known: known[NAME] if is_available(known[NAME]) else None)
+    assert [claim["name"] for claim in document["status"]["clusterClaims"]] == ["id.k8s.io", "region.example.com"]
+
+    for read, write in ((9, 11), (14, 15), (19, 20), (25, 26)):
+        lease = await agent.ask(said[read])
+        stamp = lease["metadata"]
+        renewed = await agent.ask(said[write], said[write].with_version(stamp["uid"], stamp["resourceVersion"]))
+        assert renewed["spec"]["renewTime"] > lease["spec"]["renewTime"], "a beat is timed on receipt"
+
+    event = await agent.ask(said[12])
+    assert (event["reason"], event["regarding"]["name"]) == ("Available", NAME)
+    assert "true" in (await hub.bench.hubctl("get", "clusters", NAME)).lower()
+    events = await hub.bench.get(f"/api/v1/namespaces/{NAME}/events")
+    assert event["metadata"]["name"] in [each["metadata"]["name"] for each in events["items"]]
+
+
+async def test_its_add_on_gets_a_certificate_and_reports(hub: Hub) -> None:
+    said, agent = hub.said, await hub.with_certificate(*await registered(hub))
+    addons, requests = await agent.informer(said[8]), await agent.informer(said[6])
+    await addons.until_synced()
+    await _enable(hub, "demo-addon")
+    first = await addons.until(lambda known: known.get("demo-addon"))
+    stamp = first["metadata"]
+    await agent.ask(said[13], said[13].with_version(stamp["uid"], stamp["resourceVersion"]))
+    await addons.until(lambda known: status_of(known["demo-addon"], "Available") == "Unknown")
+
+    await _enable(hub, "demo-addon2")
+    second = await addons.until(lambda known: known.get("demo-addon2"))
+    stamp = second["metadata"]
+    registered_addon = await agent.ask(said[21], said[21].with_version(stamp["uid"], stamp["resourceVersion"]))
+    assert registered_addon["status"]["registrations"] == said[21].body["status"]["registrations"]
+
+    key = pki.generate_key()
+    subject = said[21].body["status"]["registrations"][0]["kubeClient"]["subject"]
+    asked = await agent.ask(said[22], said[22].with_request(pki.build_request(_subject(subject), key)))
+    await hub.bench.hubctl("certificate", "approve", asked["metadata"]["name"])
+    name = asked["metadata"]["name"]
+    certificate = b64decode(await requests.until(lambda known: known.get(name, {}).get("status", {}).get("certificate")))
+    assert pki.parse_certificate(certificate).subject.common_name == subject["user"]
+
+    stamp = registered_addon["metadata"]
+    for number in (23, 24):
+        answer = await agent.ask(said[number], said[number].with_version(stamp["uid"], stamp["resourceVersion"]))
+        stamp = answer["metadata"]
+        await addons.until(partial(_is_at, revision=stamp["resourceVersion"]))
+    assert status_of(addons.known["demo-addon2"], "ClusterCertificateRotated") == "True"
+    assert await agent.status("GET", ADDONS.replace(NAME, "edge3")) == 403
+
+
+async def test_it_renews_its_certificate_without_a_human(hub: Hub) -> None:
+    said, agent = hub.said, await hub.with_certificate(*await registered(hub))
+    requests = await agent.informer(said[6])
+    await requests.until_synced()
+    key = pki.generate_key()
+    subject = agent_subject(ClusterName(NAME), AgentId("edge2"))
+    renewal = await agent.ask(said[5], said[5].with_request(pki.build_request(subject, key)))
+    name = renewal["metadata"]["name"]
+    issued = await requests.until(lambda known: known.get(name, {}).get("status", {}).get("certificate"))
+    renewed = await hub.with_certificate(b64decode(issued), key, "renewed")
+    await renewed.ask(said[9])
+    assert len(await hub.bench.requests()) == 2
+
+
+async def test_a_token_asks_for_its_own_cluster_alone(hub: Hub) -> None:
+    said, agent = hub.said, await hub.with_token()
+    other = pki.build_request(agent_subject(ClusterName("edge3"), AgentId("edge3")), pki.generate_key())
+    refused = replace(said[5], status=403, answer=STATUS)
+    answer = await agent.ask(refused, said[5].with_request(other))
+    assert 'is for cluster "edge2", not for "edge3"' in answer["message"]
+    assert await hub.bench.requests() == []
+
+
+async def test_its_questions_about_a_hub_of_several_are_answered(hub: Hub) -> None:
+    agent = await hub.with_token()
+    review = "/apis/authorization.k8s.io/v1/selfsubjectaccessreviews"
+    asked = [("cluster.open-cluster-management.io", "managedclusters", verb) for verb in ("create", "get")]
+    asked += [("certificates.k8s.io", "certificatesigningrequests", verb) for verb in ("create", "get", "list", "watch")]
+    for group, resource, verb in asked:
+        attributes = {"group": group, "resource": resource, "verb": verb}
+        body = {
+            "apiVersion": "authorization.k8s.io/v1",
+            "kind": "SelfSubjectAccessReview",
+            "spec": {"resourceAttributes": attributes},
+        }
+        async with aiohttp.ClientSession() as session:
+            context = ssl.create_default_context(cadata=hub.authority)
+            headers = {"authorization": f"Bearer {hub.token}"}
+            async with session.post(hub.server + review, json=body, headers=headers, ssl=context) as response:
+                assert (response.status, (await response.json())["status"]["allowed"]) == (201, True), (resource, verb)
+    assert await agent.status("GET", f"{CLUSTERS}/{NAME}") == 404
+    assert await agent.status("GET", f"{CLUSTERS}/edge3") == 403
+    assert await agent.status("GET", REQUESTS) == 403, "the answers are about its own"
+
+
+async def _enable(hub: Hub, name: str) -> None:
+    body = {
+        "apiVersion": "addon.open-cluster-management.io/v1beta1",
+        "kind": "ManagedClusterAddOn",
+        "metadata": {"name": name},
+        "spec": {},
+    }
+    async with await KubeClient.from_file(hub.bench.admin) as client:
+        await client.create(ADDONS, body)
+
+
+def _is_at(known: Mapping[str, Any], revision: str) -> bool:
+    return bool(known["demo-addon2"]["metadata"]["resourceVersion"] == revision)
+
+
+def _subject(told: Mapping[str, Any]) -> Subject:
+    return Subject(told["user"], frozenset(told["groups"]))
