@@ -50,13 +50,14 @@ def checks_of(health: HealthChecks) -> list[HealthCheck]:
 
 
 def add_sections(inspection: Inspection, agents: Parts, operators: Door, draining: Draining, controllers: Controllers) -> None:
-    """What the debug report tells beside the stacks: numbers, and which clusters have a session."""
+    """What the debug report tells beside the stacks: numbers, and which clusters have a session. No secret is among them."""
     counted: Mapping[str, Callable[[], Mapping[str, object]]] = {
         "sessions": lambda: (
             {"open": len(agents.sessions), "calls in flight": agents.gate.in_flight}
             | {f"{each.cluster} {each.agent}": each.id for each in agents.sessions.all()}
         ),
-        "requests": lambda: {"in flight": draining.in_flight, "watches": len(operators.server.watches)},
+        "requests": lambda: {"in flight": draining.in_flight},
+        "watches": lambda: {"open": len(operators.server.watches)} | operators.server.watches.by_resource(),
         "heartbeats": lambda: {"held": len(agents.beats), "storing": agents.beats.storing},
         "controller queues": controllers.waiting,
         "limits": agents.limits.snapshot,

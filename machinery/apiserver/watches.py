@@ -7,6 +7,7 @@ ending moves it to now.
 
 import asyncio
 import secrets
+from collections import Counter
 from collections.abc import AsyncGenerator
 from contextlib import aclosing, suppress
 from datetime import timedelta
@@ -40,13 +41,17 @@ class Watches:
     def __init__(self, *, longest: timedelta, bookmark: timedelta) -> None:
         self._longest = longest.total_seconds()
         self._bookmark = bookmark.total_seconds()
-        self._ends: set[asyncio.Timeout] = set()
+        self._ends: dict[asyncio.Timeout, str] = {}
         self._stopped = False
         self._idle = asyncio.Event()
         self._idle.set()
 
     def __len__(self) -> int:
         return len(self._ends)
+
+    def by_resource(self) -> Counter[str]:
+        """How many watches of each resource are open; may be asked on any thread."""
+        return Counter(tuple(self._ends.values()))
 
     def stop(self) -> None:
         """Ends all watches at once; those that come later are told to try again."""
@@ -86,7 +91,7 @@ class Watches:
         seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)
         try:
             async with asyncio.timeout(seconds) as end:
-                self._ends.add(end)
+                self._ends[end] = str(call.resource.key)
                 self._idle.clear()
                 await _serve(call.request, response, lines)
         except TimeoutError:
@@ -95,7 +100,7 @@ class Watches:
         except ConnectionResetError:
             return response
         finally:
-            self._ends.discard(end)
+            self._ends.pop(end, None)
             if not self._ends:
                 self._idle.set()
         with suppress(ConnectionResetError):  # the client may go while the watch ends

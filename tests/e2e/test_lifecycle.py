@@ -9,6 +9,7 @@ import stat
 import time
 from collections import Counter
 from contextlib import closing
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,18 @@ def channel_of(way: Entrance) -> aio.Channel:
     return aio.secure_channel(way.address.target, credentials, [("grpc.use_local_subchannel_pool", 1)])
 
 
+def took(program: Program, first: str, second: str) -> timedelta:
+    """By the times of its own log lines, which say nothing of how busy the machine of the test is."""
+    moments = {line.get("signal", line["event"]): datetime.fromisoformat(line["time"]) for line in lines(program)}
+    return moments[second] - moments[first]
+
+
+def audited(bench: Bench) -> set[str]:
+    """Whose names the records of requests have."""
+    with closing(sqlite3.connect(f"file:{bench.data / 'hub.db'}?mode=ro", uri=True)) as connection:
+        return {name for (name,) in connection.execute("SELECT name FROM audit").fetchall()}
+
+
 def registered(bench: Bench) -> Counter[str]:
     """How many times each cluster's name was created, by the change log."""
     with closing(sqlite3.connect(f"file:{bench.data / 'hub.db'}?mode=ro", uri=True)) as connection:
@@ -101,6 +114,7 @@ async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told
     assert codes == {STATUS.OK: CALLS}
     assert written.code == 201
     assert registered(bench) == Counter([*names, "made-by-hand"])
+    assert {*names, "made-by-hand"} <= audited(bench), "what was answered while it stopped is on record"
     assert signals(hub)[-3:] == LAST["true"]
 
 
@@ -223,9 +237,8 @@ async def test_a_post_start_hook_is_unready_until_it_is_done_and_a_failing_one_e
         stub: Any = HealthStub(channel)  # type: ignore[no-untyped-call]
         health = (await stub.Check(HealthCheckRequest())).status
     (bench.folder / "go").touch()
-    before = time.monotonic()
     assert await program.ended() == 1
-    assert time.monotonic() - before < 1.5, "a second, and what the test needs to see it"
+    assert took(program, "post-start hook failed", "hub failed") < timedelta(seconds=1)
     assert (own.code, own.text) == (500, "internal server error: not finished\n")
     assert [answer.code for answer in whole] == [500, 500, 500]
     assert "[-]poststarthook/breaks failed: reason withheld" in whole[0].text
@@ -286,9 +299,8 @@ async def test_a_stop_ends_well_in_time_whenever_it_comes(bench: Bench, trial: i
             return "hub is set up" in hub.output
 
         await until(begun, what="the hub has begun")
-    before = time.monotonic()
     assert await hub.stop() == 0
-    assert time.monotonic() - before < 4
+    assert took(hub, "ShutdownInitiated", "hub stopped") < timedelta(seconds=2)
     assert lines(hub)[-1]["event"] == "hub stopped"
 
 

@@ -77,7 +77,9 @@ async def test_a_port_in_use_is_named_with_its_setting(bench: Bench, door: str) 
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", port))
         taken.listen()
-        sentence = await refused(bench, bench.hub_program())
+        program = bench.hub_program()
+        sentence = await refused(bench, program)
+    assert program.output.count('"event": "hub closed"') == 1, "what was opened is closed, once"
     assert f"{door}_listen" in sentence
     assert str(port) in sentence
     assert "in use" in sentence

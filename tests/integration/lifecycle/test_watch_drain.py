@@ -78,6 +78,7 @@ async def test_watches_end_evenly_and_whole_and_the_rest_is_told_to_the_next_wat
         async with asyncio.timeout(60):
             while len(subject.server.watches) < WATCHES:  # noqa: ASYNC110 - they tell nobody
                 await asyncio.sleep(0.01)
+        assert subject.server.watches.by_resource() == {"configmaps": WATCHES}
         draining = asyncio.create_task(subject.server.watches.drain(GRACE))
         await subject.write("while it drains")
         before = asyncio.get_running_loop().time()
