@@ -126,9 +126,9 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
     directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
     # the only truth
     seal, is_new = find_seal(directory, settings.secrets_key_file)
-    store = await _opened(SqlStore(database_url(settings), seal), settings, stack)
+    store = await _opened(SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix), settings, stack)
     # who this hub is
-    hub_id = await store.run(settle)
+    hub_id = await store.run(settle, settings.api_group_suffix)
     # what it signs with
     issuer = await keep_authority(directory, store, lifetimes, clock.now())
     await keep_seal(directory, store, seal, is_new=is_new)
@@ -141,7 +141,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
     serving = Serving(issuer.serving(directory.path, names, lifetimes, clock.now()))
     # the operator's way in
-    cluster = entry(hub_id, addresses, issuer.trust_bundle)
+    cluster = entry(hub_id, addresses, issuer.trust_bundle, settings.api_group_suffix)
     admin = await keep_admin_kubeconfig(directory, store, issuer, cluster, lifetimes=lifetimes, now=clock.now())
 
     # who connects, by certificate: one memory for both doors
@@ -168,6 +168,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
         limits=limits,
         beat_interval=settings.beat_interval,
         default_lease_duration=settings.default_lease_duration,
+        group_suffix=settings.api_group_suffix,
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)
     server.add_door(door)
@@ -202,6 +203,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
         clock=clock,
         lifetimes=lifetimes,
         checks=checks_of(server.health),
+        group_suffix=settings.api_group_suffix,
         revocations=peers.listen,
         filters=Filters(
             paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),

@@ -77,15 +77,15 @@ def _is_everywhere(host: str) -> bool:
     return _is_ip(host) and ip_address(host).is_unspecified
 
 
-def settle(tx: Transaction) -> HubId:
+def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:
     """The hub's id, made at the first start. Raises InvalidError when the database is of a hub with other API groups."""
     suffix = tx.facts.get(SUFFIX)
     if suffix is None:
-        tx.facts.set(SUFFIX, GROUP_SUFFIX)
-    elif suffix != GROUP_SUFFIX:
+        tx.facts.set(SUFFIX, group_suffix)
+    elif suffix != group_suffix:
         raise InvalidError(
-            f'the database belongs to a hub whose API groups end in "{suffix}", this one\'s end in "{GROUP_SUFFIX}": '
-            "the suffix is fixed at the first start"
+            f'the database belongs to a hub whose API groups end in "{suffix}", this one\'s end in "{group_suffix}": '
+            "the suffix is fixed at the first start, so start it with --api-group-suffix as then"
         )
     known = tx.facts.get(HUB_ID)
     if known is None:
@@ -163,13 +163,13 @@ def _note_authority(tx: Transaction, fingerprint: str) -> None:
     tx.facts.set(AUTHORITY, fingerprint)
 
 
-def entry(hub: HubId, addresses: Addresses, trust: bytes) -> ClusterEntry:
+def entry(hub: HubId, addresses: Addresses, trust: bytes, group_suffix: str = GROUP_SUFFIX) -> ClusterEntry:
     """The hub as kubeconfigs have it."""
     return ClusterEntry(
         name=NAME,
         server=f"https://{addresses.https}",
         certificate_authority=trust,
-        endpoint=HubEndpoint(grpc_server=str(addresses.grpc), hub_id=hub),
+        endpoint=HubEndpoint(grpc_server=str(addresses.grpc), hub_id=hub, group_suffix=group_suffix),
     )
 
 

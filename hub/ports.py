@@ -44,6 +44,9 @@ class Objects(Protocol):
 
     def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written: ...
 
+    def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
+        """How many objects of a kind have each value of a selectable field; "" stands for those that lack it."""
+
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
         """Objects that were last written before `moment`, the first `limit` in the order of their revisions."""
 

@@ -19,10 +19,13 @@ from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource
 from machinery.directory import default_data_dir
 from machinery.durations import parse_duration
 from machinery.logs import LogFormat
+from machinery.product import GROUP_SUFFIX
 
 ENVIRONMENT_PREFIX = "HUB_"
 MAX_PORT = 65535
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+_DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
+MAX_SUFFIX = 200
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
 
 
@@ -133,6 +136,11 @@ class Settings(BaseSettings):
         description="The groups (O) that count in certificates of --client-ca-file; all others in them are left out. "
         "Names that begin with system: never count.",
     )
+    api_group_suffix: str = Field(
+        GROUP_SUFFIX,
+        description="What the hub's API groups end in: cluster., addon. and hub. come before it. Fixed at the first start; "
+        "another one than the default lets several hubs' groups be told apart, and shuts out OCM's own agents.",
+    )
     serving_names: Words = Field((), description="More host names and addresses for the serving certificate.")
     auto_approve: Words = Field(
         (),
@@ -218,6 +226,13 @@ class Settings(BaseSettings):
         if address == seen.data.get("grpc_listen"):
             raise ValueError(f"both doors cannot listen on {address}: give grpc_listen and https_listen different ports")
         return address
+
+    @field_validator("api_group_suffix")
+    @classmethod
+    def _is_a_domain(cls, suffix: str) -> str:
+        if len(suffix) > MAX_SUFFIX or not _DOMAIN.fullmatch(suffix):
+            raise ValueError(f'"{suffix}" can end no API group: write a domain of two labels or more, such as hub.example.com')
+        return suffix
 
     @field_validator("auto_approve")
     @classmethod

@@ -37,6 +37,8 @@ class HubEndpoint:
     """PEM; None: the same CA as the HTTPS door's."""
     cluster_name: str | None = None
     """The one cluster name that a bootstrap credential may admit; its agent takes that name unless told otherwise."""
+    group_suffix: str = GROUP_SUFFIX
+    """What the hub's API groups end in; the extension says it as its own group."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,7 +117,7 @@ def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, by
 def endpoint_extension(endpoint: HubEndpoint) -> dict[str, Any]:
     """The entry of `extensions`."""
     extension: dict[str, Any] = {
-        "apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1",
+        "apiVersion": f"hub.{endpoint.group_suffix}/v1alpha1",
         "kind": ENDPOINT_KIND,
         "grpcServer": endpoint.grpc_server,
         "hubID": endpoint.hub_id,
@@ -241,7 +243,9 @@ class _Reader:
         bound = extension.get("clusterName")
         if bound is not None and not isinstance(bound, str):
             raise self._wrong(f"has a clusterName in {what} that is no name")
-        return HubEndpoint(extension["grpcServer"], HubId(extension["hubID"]), authority, bound)
+        group, _, _ = str(extension.get("apiVersion") or "").partition("/")
+        suffix = group.removeprefix("hub.") if group.startswith("hub.") else GROUP_SUFFIX
+        return HubEndpoint(extension["grpcServer"], HubId(extension["hubID"]), authority, bound, suffix)
 
     def _credential(self, name: str, entry: dict[str, Any]) -> Credential | None:
         owner = f'user "{name}"'

@@ -5,10 +5,20 @@ TITLE = "Muster"
 DISTRIBUTION = "muster-hub"
 GROUP_SUFFIX = "open-cluster-management.io"
 """Default suffix of the API groups; fixed at a hub's first start."""
+OWN_GROUPS = ("addon", "cluster", "hub")
+"""First labels of the API groups that end in the suffix."""
 METRIC_PREFIX = "muster_"
 PART_OF = NAME
 KUBECONFIG_EXTENSION = "muster"
 """Name of the cluster entry's extension in a kubeconfig that holds the hub's gRPC endpoint and id."""
+
+
+def suffixed(api_version: str, suffix: str) -> str:
+    """A group or `group/version` of ours with `suffix` in place of the default one; of others as it is."""
+    group, slash, rest = api_version.partition("/")
+    name, _, ending = group.partition(".")
+    own = name in OWN_GROUPS and ending == GROUP_SUFFIX
+    return f"{name}.{suffix}{slash}{rest}" if own else api_version
 
 
 def version() -> str:

@@ -10,8 +10,10 @@ from hub.apiserver.kinds.auditrecord import audit_record
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
 from hub.apiserver.kinds.clustermanagementaddon import cluster_management_add_on
 from hub.apiserver.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
+from hub.apiserver.kinds.clustersummary import cluster_summary
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.apiserver.kinds.service import service
+from hub.apiserver.summary import SummaryStorage
 from hub.ports import Store
 from machinery.apiserver.converted import ConvertedStorage
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
@@ -43,6 +45,8 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             managed_cluster_add_on(group_suffix),
             cluster_management_add_on(group_suffix),
             bootstrap_credential(group_suffix, credentials),
+            cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
             audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
         )
     )

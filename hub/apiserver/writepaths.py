@@ -10,11 +10,10 @@ from hub.domain.request import SERIAL_EXTRA, Requester
 from hub.ports import Transaction, Written
 from hub.services import kinds
 from machinery.apiserver.storage import Actor, GroupResource
+from machinery.product import OWN_GROUPS
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Actor], Written]
 Remove = Callable[[Transaction, StoredObject, Actor], Written]
-OWN_GROUPS = frozenset(("addon", "cluster", "hub"))
-"""The groups that end in the hub's suffix."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ from hub.ports import Store
 from hub.settings import Settings
 from machinery.clock import Clock
 from machinery.directory import DataDirectory
-from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks, TaskEndedError
 
 REPLICA_FILE = "replica"
@@ -53,10 +52,10 @@ async def auditing(
             await auditor.finish()
 
 
-def auditor_of(settings: Settings, store: Store, replica: str, clock: Clock, *, group_suffix: str = GROUP_SUFFIX) -> Auditor:
+def auditor_of(settings: Settings, store: Store, replica: str, clock: Clock) -> Auditor:
     """Records always go to the database, and to a file where the settings name one. Raises InvalidError for a bad policy."""
     file = settings.audit_policy_file
-    policy = default_policy(group_suffix) if file is None else read_policy(file)
+    policy = default_policy(settings.api_group_suffix) if file is None else read_policy(file)
     sinks: list[Sink] = [StoreSink(store, replica)]
     if settings.audit_log_path is not None:
         sinks.append(FileSink(settings.audit_log_path))

@@ -12,6 +12,7 @@ from urllib.parse import urlencode, urlsplit
 from hub.cli.failures import CommandError, ConnectionLostError
 from machinery.errors import InvalidError
 from machinery.kubeconfig import Kubeconfig
+from machinery.product import GROUP_SUFFIX, suffixed
 from machinery.tls import client_context
 
 T = TypeVar("T")
@@ -26,6 +27,8 @@ GONE = 410
 UNTRUSTED = frozenset((18, 19, 20, 21))
 """OpenSSL's verify codes for chains that end in no trusted CA."""
 NOT_YET_VALID, EXPIRED, WRONG_HOST, WRONG_ADDRESS = 9, 10, 62, 64
+
+APIS = "/apis/"
 
 
 class _Connection(http.client.HTTPSConnection):
@@ -50,6 +53,9 @@ class HubClient:
         self._kubeconfig = kubeconfig
         self._server = urlsplit(kubeconfig.cluster.server)
         self._address = kubeconfig.cluster.server.rstrip("/")
+        endpoint = kubeconfig.cluster.endpoint
+        self.group_suffix = endpoint.group_suffix if endpoint else GROUP_SUFFIX
+        """What the hub's API groups end in. All that is asked names the default one; it is replaced on the way."""
         credential = kubeconfig.credential
         try:
             self._context = client_context(
@@ -80,9 +86,9 @@ class HubClient:
     ) -> dict[str, Any]:
         """The answer's document. Raises CommandError with the hub's reason."""
         with closing(self._connection()) as connection:
-            content = None if body is None else json.dumps(body).encode()
+            content = None if body is None else json.dumps(self._grouped(body)).encode()
             headers = {"Accept": accept, **({"Content-Type": content_type} if content else {})}
-            response = self._exchange(connection, method, _target(path, query), headers, content)
+            response = self._exchange(connection, method, self._target(path, query), headers, content)
             answer = self._guarded(response.read)
         if response.status >= http.client.BAD_REQUEST:
             raise self._refusal(response.status, answer)
@@ -91,13 +97,24 @@ class HubClient:
     def stream(self, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[dict[str, Any]]:
         """The events of a watch until the hub ends it. Raises ConnectionLostError when it breaks."""
         with closing(self._connection()) as connection:
-            response = self._exchange(connection, "GET", _target(path, query), {"Accept": accept})
+            response = self._exchange(connection, "GET", self._target(path, query), {"Accept": accept})
             if response.status >= http.client.BAD_REQUEST:
                 raise self._refusal(response.status, self._guarded(response.read))
             connection.sock.settimeout(SILENCE)
             while line := self._guarded(response.readline):
                 if line.strip():
                     yield _document(line)
+
+    def _target(self, path: str, query: Mapping[str, str] | None) -> str:
+        chosen = {name: value for name, value in (query or {}).items() if value}
+        group, slash, rest = path.removeprefix(APIS).partition("/")
+        if path.startswith(APIS):
+            path = f"{APIS}{suffixed(group, self.group_suffix)}{slash}{rest}"
+        return f"{path}?{urlencode(chosen)}" if chosen else path
+
+    def _grouped(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        version = body.get("apiVersion")
+        return {**body, "apiVersion": suffixed(version, self.group_suffix)} if isinstance(version, str) else body
 
     def _connection(self) -> _Connection:
         host, port = self._server.hostname or "", self._server.port or HTTPS_PORT
@@ -206,11 +223,6 @@ class HubClient:
         if status == http.client.FORBIDDEN:
             return CommandError(f"{message}. The credential in kubeconfig {self.source} may not do this", reason=reason)
         return CommandError(message, reason=reason or ("Expired" if status == GONE else ""))
-
-
-def _target(path: str, query: Mapping[str, str] | None) -> str:
-    chosen = {name: value for name, value in (query or {}).items() if value}
-    return f"{path}?{urlencode(chosen)}" if chosen else path
 
 
 def _document(content: bytes) -> dict[str, Any]:

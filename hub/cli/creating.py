@@ -108,7 +108,8 @@ def create_kubeconfig(client: HubClient, wish: Wish) -> tuple[bytes, str]:
         with suppress(CommandError):
             client.request("DELETE", CREDENTIALS.of(made["metadata"]["name"]))
         raise
-    return _kubeconfig(status, endpoints, key, wish.cluster), status["expirationTimestamp"]
+    told = {**status, "groupSuffix": client.group_suffix}
+    return _kubeconfig(told, endpoints, key, wish.cluster), status["expirationTimestamp"]
 
 
 def check_endpoints(endpoints: Endpoints) -> None:
@@ -148,11 +149,14 @@ def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, cluste
     from machinery.product import NAME  # noqa: PLC0415 - the same
 
     user, token = f"bootstrap-{cluster}", status.get("token")
+    endpoint = kubeconfig.HubEndpoint(
+        endpoints.grpc_server, HubId(status["hubID"]), cluster_name=cluster, group_suffix=status["groupSuffix"]
+    )
     entry = kubeconfig.ClusterEntry(
         name=NAME,
         server=endpoints.server,
         certificate_authority=status["certificateAuthority"].encode("ascii"),
-        endpoint=None if token else kubeconfig.HubEndpoint(endpoints.grpc_server, HubId(status["hubID"]), cluster_name=cluster),
+        endpoint=None if token else endpoint,
     )
     if token:
         return kubeconfig.write_token_kubeconfig(entry, token, user=user)

@@ -14,7 +14,7 @@ from hub.ports import Changes
 from hub.store import schema
 from hub.store.encoding import decode_values, encode_values
 from hub.store.instants import from_micros, to_micros
-from hub.store.sealing import Sealing
+from hub.store.rowform import RowForm
 from hub.store.statement import Statement
 from machinery.errors import ExpiredError
 
@@ -46,9 +46,9 @@ _AT = select(schema.changes).where(_row.revision.in_(bindparam("revisions", expa
 
 
 class SqlChanges(Changes):
-    def __init__(self, connection: Connection, sealing: Sealing) -> None:
+    def __init__(self, connection: Connection, form: RowForm) -> None:
         self._connection = connection
-        self._sealing = sealing
+        self._form = form
         self._newest: int | None = None
 
     def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
@@ -56,13 +56,13 @@ class SqlChanges(Changes):
         statement = select(schema.changes).where(_row.revision > revision).order_by(_row.revision).limit(limit)
         if kinds is not None:
             statement = statement.where(_row.kind.in_(kinds))
-        return [_change(row, self._sealing) for row in self._connection.execute(statement)]
+        return [_change(row, self._form) for row in self._connection.execute(statement)]
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
         same = (_row.kind == kind, _row.namespace == key.namespace, _row.name == key.name)
         before = select(func.max(_row.revision)).where(*same, _row.at < to_micros(since)).scalar_subquery()
         statement = select(schema.changes).where(*same, _row.revision >= func.coalesce(before, 0)).order_by(_row.revision)
-        return [_change(row, self._sealing) for row in self._connection.execute(statement)]
+        return [_change(row, self._form) for row in self._connection.execute(statement)]
 
     def _check_kept(self, revision: int) -> None:
         oldest = self.oldest()
@@ -103,7 +103,7 @@ class SqlChanges(Changes):
         self._connection.execute(_VALUE.with_for_update())
 
     def log(self, changes: Sequence[Change]) -> None:
-        _LOG.run_many(self._connection, [_values(change, self._sealing) for change in changes])
+        _LOG.run_many(self._connection, [_values(change, self._form) for change in changes])
 
     def list_at(self, kind: Kind, query: Query, at: int) -> ObjectPage:
         """The objects as they were when `at` was the newest revision. Raises ExpiredError."""
@@ -119,7 +119,7 @@ class SqlChanges(Changes):
         while places := self._places(kind, query.namespace, last, at, portion):
             last = Key(places[-1][0], places[-1][1])
             rows = self._connection.execute(_AT, {"revisions": [revision for _, _, revision in places]})
-            changes = {change.revision: change for change in (_change(row, self._sealing) for row in rows)}
+            changes = {change.revision: change for change in (_change(row, self._form) for row in rows)}
             for change in (changes[revision] for _, _, revision in places):
                 if change.type is not ChangeType.DELETED and (_is_plain(whole) or selects(kind, whole, change.document)):
                     yield StoredObject(kind, change.key, _uid(change), change.revision, change.encoded)
@@ -148,7 +148,7 @@ def _uid(change: Change) -> str:
     return str(change.document["metadata"]["uid"])
 
 
-def _values(change: Change, sealing: Sealing) -> dict[str, Any]:
+def _values(change: Change, form: RowForm) -> dict[str, Any]:
     return {
         "revision": change.revision,
         "at": to_micros(change.at),
@@ -157,13 +157,13 @@ def _values(change: Change, sealing: Sealing) -> dict[str, Any]:
         "namespace": change.key.namespace,
         "name": change.key.name,
         "type": change.type.value,
-        "document": sealing.row(change.kind, change.key, change.encoded),
+        "document": form.row(change.kind, change.key, change.encoded),
         "labels_before": encode_values(change.labels_before),
         "fields_before": encode_values(change.fields_before),
     }
 
 
-def _change(row: Row[Any], sealing: Sealing) -> Change:
+def _change(row: Row[Any], form: RowForm) -> Change:
     kind, key = Kind(row.kind), Key(row.namespace, row.name)
     return Change(
         revision=row.revision,
@@ -172,7 +172,7 @@ def _change(row: Row[Any], sealing: Sealing) -> Change:
         kind=kind,
         key=key,
         type=ChangeType(row.type),
-        encoded=sealing.document(kind, key, row.document),
+        encoded=form.document(kind, key, row.document),
         labels_before=decode_values(row.labels_before),
         fields_before=decode_values(row.fields_before),
     )

@@ -5,7 +5,7 @@ their numbers into the documents and stores all rows. So the counter's lock is h
 visible in order.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -20,7 +20,7 @@ from hub.store import queries, rows, schema
 from hub.store.changes import SqlChanges
 from hub.store.encoding import encode
 from hub.store.instants import to_micros
-from hub.store.sealing import Sealing
+from hub.store.rowform import RowForm
 from machinery.errors import AlreadyExistsError, ConflictError, Subject
 
 PENDING = 0
@@ -49,10 +49,10 @@ class PendingWrite(Written):
 
 
 class SqlObjects(Objects):
-    def __init__(self, connection: Connection, changes: SqlChanges, now: datetime, *, sealing: Sealing, writable: bool) -> None:
+    def __init__(self, connection: Connection, changes: SqlChanges, now: datetime, *, form: RowForm, writable: bool) -> None:
         self._connection = connection
         self._changes = changes
-        self._sealing = sealing
+        self._form = form
         self._now = now
         self._writable = writable
         self._pending: list[PendingWrite] = []
@@ -65,7 +65,7 @@ class SqlObjects(Objects):
         if (kind, key) in self._read:
             return self._read[kind, key]
         row = queries.ONE.row(self._connection, {"kind": kind, "namespace": key.namespace, "name": key.name})
-        stored = None if row is None else rows.stored(kind, row, self._sealing)
+        stored = None if row is None else rows.stored(kind, row, self._form)
         self._read[kind, key] = stored
         return stored
 
@@ -78,7 +78,7 @@ class SqlObjects(Objects):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
         found = self._connection.execute(*queries.many(kind, query, wanted)).all()
-        items = tuple(rows.stored(kind, tuple(row), self._sealing) for row in found[: query.limit])
+        items = tuple(rows.stored(kind, tuple(row), self._form) for row in found[: query.limit])
         more = len(found) > len(items)
         return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
 
@@ -90,7 +90,7 @@ class SqlObjects(Objects):
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
         read = self._connection.execute(*queries.many(kind, query, None)).all()
-        found = {stored.key: stored for stored in (rows.stored(kind, tuple(row), self._sealing) for row in read)}
+        found = {stored.key: stored for stored in (rows.stored(kind, tuple(row), self._form) for row in read)}
         for (changed, key), write in self._latest.items():
             if changed != kind:
                 continue
@@ -103,7 +103,7 @@ class SqlObjects(Objects):
         return ObjectPage(page, revision, len(items) > len(page), (len(items) - len(page)) or None)
 
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-        key = doc.key(new)
+        key, new = doc.key(new), self._form.grouped(new)
         self._guard(kind, key, old)
         earlier = self._latest.get((kind, key))
         seen = StoredObject(kind, key, str(new["metadata"]["uid"]), PENDING, encode(new, None))
@@ -116,10 +116,14 @@ class SqlObjects(Objects):
         self._guard(kind, old.key, old)
         return self._buffer(PendingWrite(kind, ChangeType.DELETED, old.document, old, old, actor))
 
+    def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
+        found = self._connection.execute(queries.TALLY, {"kind": kind, "field": field})
+        return {str(value): int(count) for value, count in found}
+
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
         values = {"kind": kind, "moment": to_micros(moment), "limit": limit}
         found = self._connection.execute(queries.WRITTEN_BEFORE, values)
-        return [rows.stored(kind, tuple(row), self._sealing) for row in found]
+        return [rows.stored(kind, tuple(row), self._form) for row in found]
 
     def _buffer(self, write: PendingWrite) -> PendingWrite:
         self._pending.append(write)
@@ -161,7 +165,7 @@ class SqlObjects(Objects):
     def _store(self, write: PendingWrite, revision: int, guard: int | None) -> Change:
         encoded = encode(write.document, revision)
         stored = StoredObject(write.kind, write.seen.key, write.seen.uid, revision, encoded)
-        held = replace(stored, encoded=self._sealing.row(stored.kind, stored.key, encoded))
+        held = replace(stored, encoded=self._form.row(stored.kind, stored.key, encoded))
         rows.store(self._connection, write.type, held, guard or (write.before.revision if write.before else 0), self._now)
         before: Document = write.before.document if write.before else {}
         labels_before, fields_before = doc.labels(before), fields_of(write.kind, before) if before else {}

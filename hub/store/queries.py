@@ -37,6 +37,11 @@ ONE = Statement(
 )
 """With kind, namespace and name."""
 
+_VALUE = func.coalesce(schema.fields.c.value, "")
+_NAMED = and_(schema.fields.c.uid == objects.c.uid, schema.fields.c.name == bindparam("field"))
+TALLY = select(_VALUE, func.count()).select_from(objects.outerjoin(schema.fields, _NAMED)).where(_OF_KIND).group_by(_VALUE)
+"""With kind and field."""
+
 # The log keeps the last change of every object that is there, however old.
 WRITTEN_BEFORE = (
     select(*ROW)

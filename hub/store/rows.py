@@ -10,7 +10,7 @@ from hub.domain.change import ChangeType, Key, Kind, StoredObject
 from hub.store import schema
 from hub.store.engine import INSERTS
 from hub.store.instants import to_micros
-from hub.store.sealing import Sealing
+from hub.store.rowform import RowForm
 from hub.store.statement import Statement
 
 
@@ -43,9 +43,9 @@ _UNINDEX = {
 }
 
 
-def stored(kind: Kind, row: Sequence[Any], sealing: Sealing) -> StoredObject:
+def stored(kind: Kind, row: Sequence[Any], form: RowForm) -> StoredObject:
     key = Key(row[0], row[1])
-    return StoredObject(kind, key, row[2], row[3], sealing.document(kind, key, row[4]))
+    return StoredObject(kind, key, row[2], row[3], form.document(kind, key, row[4]))
 
 
 def store(connection: Connection, change: ChangeType, new: StoredObject, guard: int, now: datetime) -> None:

@@ -16,12 +16,13 @@ from hub.store.engine import BUSY_TIMEOUT_MS, READERS, parse_url, reading_engine
 from hub.store.failures import translated
 from hub.store.migrate import upgrade
 from hub.store.reindex import reindex
-from hub.store.sealing import Sealing
+from hub.store.rowform import RowForm
 from hub.store.tail import Tail
 from hub.store.transaction import SqlTransaction
 from hub.store.work import CLOSED, Writer
 from machinery.clock import Clock, SystemClock
 from machinery.errors import ExpiredError, UnavailableError
+from machinery.product import GROUP_SUFFIX
 from machinery.sealing import Seal
 
 P = ParamSpec("P")
@@ -48,10 +49,11 @@ class SqlStore(Store):
         clock: Clock | None = None,
         poll: timedelta = POLL,
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
+        group_suffix: str = GROUP_SUFFIX,
     ) -> None:
         """Raises InvalidError when the URL is not one."""
         self._url = parse_url(url)
-        self._sealing = Sealing(seal)
+        self._form = RowForm(seal, group_suffix)
         self._is_sqlite = self._url.get_backend_name() == "sqlite"
         self._clock = clock if clock is not None or not self._is_sqlite else SystemClock()
         self._poll = poll
@@ -83,7 +85,7 @@ class SqlStore(Store):
         try:
             upgrade(self._writing)
             with self._writing.begin() as connection:
-                self._sealing.renew(connection)
+                self._form.renew(connection)
             reindex(self._writing)
         except Exception as error:
             raise translated(error) from error
@@ -93,7 +95,7 @@ class SqlStore(Store):
             loop.call_soon_threadsafe(tail.offer, changes)
 
     def _begun(self, connection: Connection) -> SqlTransaction:
-        return SqlTransaction(connection, self._now(connection), sealing=self._sealing, writable=True)
+        return SqlTransaction(connection, self._now(connection), form=self._form, writable=True)
 
     def _now(self, connection: Connection) -> datetime:
         if self._clock is not None:
@@ -119,7 +121,7 @@ class SqlStore(Store):
     def _query(self, work: Callable[[SqlTransaction], T]) -> T:
         try:
             with self._reading.connect() as connection, connection.begin():
-                return work(SqlTransaction(connection, self._now(connection), sealing=self._sealing, writable=False))
+                return work(SqlTransaction(connection, self._now(connection), form=self._form, writable=False))
         except Exception as error:
             raise translated(error) from error
 

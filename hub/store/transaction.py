@@ -14,16 +14,16 @@ from hub.store.credentials import SqlCredentials
 from hub.store.facts import SqlFacts
 from hub.store.heartbeats import SqlHeartbeats
 from hub.store.objects import SqlObjects
-from hub.store.sealing import Sealing
+from hub.store.rowform import RowForm
 
 
 class SqlTransaction(Transaction):
     """The parts of a transaction, all on the same connection. Beginning and ending it is the caller's."""
 
-    def __init__(self, connection: Connection, now: datetime, *, sealing: Sealing, writable: bool) -> None:
+    def __init__(self, connection: Connection, now: datetime, *, form: RowForm, writable: bool) -> None:
         self._now = now
-        self._changes = SqlChanges(connection, sealing)
-        self._objects = SqlObjects(connection, self._changes, now, sealing=sealing, writable=writable)
+        self._changes = SqlChanges(connection, form)
+        self._objects = SqlObjects(connection, self._changes, now, form=form, writable=writable)
         self._certificates = SqlCertificates(connection)
         self._credentials = SqlCredentials(connection, writable=writable)
         self._heartbeats = SqlHeartbeats(connection, now, writable=writable)

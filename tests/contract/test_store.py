@@ -518,3 +518,13 @@ async def test_an_objects_own_changes_are_found_by_time_with_the_one_before_them
     assert await sizes(timedelta(minutes=2)) == [2, 3, 4]
     assert await sizes(timedelta(seconds=1)) == [4]
     assert await store.read(lambda tx: tx.changes.of(LEASES, Key("", "a"), since=tx.now - timedelta(days=1))) == []
+
+
+async def test_objects_are_counted_by_the_values_of_a_field(store: Store) -> None:
+    for name, version in (("a", "v1.30"), ("b", "v1.31"), ("c", "v1.31"), ("d", "")):
+        document = {**cluster(name), "status": {"version": {"kubernetes": version}}}
+        await store.run(put, document)
+    await store.run(remove, "c")
+    counted = await store.read(lambda tx: dict(tx.objects.tally(MANAGED_CLUSTERS, "status.version.kubernetes")))
+    assert counted == {"v1.30": 1, "v1.31": 1, "": 1}
+    assert await store.read(lambda tx: dict(tx.objects.tally(ADDONS, "status.version.kubernetes"))) == {}

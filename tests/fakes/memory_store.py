@@ -1,7 +1,8 @@
 """A store in memory: the trick is that a transaction works on a copy, which takes the original's place at the commit."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -105,6 +106,10 @@ class MemoryTransaction(Transaction, Objects, Changes):
         rest = len(found) - len(page)
         counted = rest if rest and (past or not (query.labels or query.fields)) else None
         return ObjectPage(page, query.at if past and query.at else self.state.revision, rest > 0, counted)
+
+    def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
+        stored = (each for (of, _), each in self.state.objects.items() if of == kind)
+        return Counter(fields_of(kind, each.document).get(field, "") for each in stored)
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
         at = {change.revision: change.at for change in self.state.log}

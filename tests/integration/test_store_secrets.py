@@ -50,8 +50,9 @@ async def opened(url: str, *keys: bytes) -> AsyncIterator[SqlStore]:
         await store.close()
 
 
-def put(tx: Transaction, kind: Kind = SECRETS) -> None:
-    document: dict[str, Any] = {"metadata": {"name": KEY.name, "namespace": KEY.namespace}, "data": {"p": HIDDEN.decode()}}
+def put(tx: Transaction, /, kind: Kind = SECRETS, **data: str) -> None:
+    metadata = {"name": KEY.name, "namespace": KEY.namespace}
+    document: dict[str, Any] = {"metadata": metadata, "data": {"p": HIDDEN.decode(), **data}}
     objects.put(tx, kind, document, tx.objects.get(kind, KEY), "admin")
 
 
@@ -67,7 +68,7 @@ def rows(url: str) -> list[bytes]:
 async def test_no_secret_lies_open_in_the_database(url: str) -> None:
     async with opened(url, NEW) as store:
         await store.run(put)
-        await store.run(put)
+        await store.run(put, q="bW9yZQ==")
     kept = rows(url)
     assert len(kept) == 3, "the object and two changes"
     assert all(row.startswith(header_of(NEW)) and HIDDEN not in row for row in kept)

@@ -100,12 +100,13 @@ class HubUnderTest:
     serving: Serving = field(init=False)
     client_cas: tuple[Path, tuple[str, ...]] | None = None
     ways_in: tuple[WayIn, ...] = ()
+    group_suffix: str = GROUP_SUFFIX
     _running: AsyncExitStack | None = None
 
     async def start(self) -> None:
         async with AsyncExitStack() as stack:
             now, clock = datetime.now(UTC), SystemClock()
-            self.store = SqlStore(f"sqlite:///{self.folder / 'hub.db'}", SEAL)
+            self.store = SqlStore(f"sqlite:///{self.folder / 'hub.db'}", SEAL, group_suffix=self.group_suffix)
             stack.push_async_callback(self.store.close)
             await self.store.open()
             await self.store.run(namespaces.ensure_standing)
@@ -127,6 +128,7 @@ class HubUnderTest:
                 address,
                 clock=clock,
                 revocations=peers.listen,
+                group_suffix=self.group_suffix,
                 filters=Filters(audit=(Auditing(self.auditor),)),
                 ways_in=self.ways_in,
             )

@@ -274,3 +274,22 @@ async def test_a_selector_of_a_set_must_be_one(hub: HubUnderTest, tmp_path: Path
 async def test_every_kind_that_is_stored_is_served(hub: HubUnderTest) -> None:
     served = (await hub.kubectl("api-resources", "-o", "name")).out.split()
     assert {str(resource) for resource in write_paths(GROUP_SUFFIX)} <= set(served)
+
+
+async def test_the_fleet_is_counted_by_the_database(hub: HubUnderTest) -> None:
+    for name in ("edge1", "edge2", "edge3"):
+        await hub.join(name)
+    for name, status in (("edge1", "True"), ("edge2", "Unknown")):
+        assert (await hub.hubctl("accept", name)).code == 0
+        reason = {"reason": "Test", "message": "", "lastTransitionTime": "2026-01-01T00:00:00Z"}
+        conditions = [{"type": "ManagedClusterConditionAvailable", "status": status, **reason}]
+        patch = json.dumps({"status": {"conditions": conditions, "version": {"kubernetes": "v1.31"}}})
+        patched = await hub.kubectl("patch", "mcl", name, "--subresource=status", "--type=merge", "-p", patch)
+        assert patched.code == 0, patched.err
+    table = (await hub.kubectl("get", "fleet")).out.splitlines()
+    assert table[0].split() == ["NAME", "CLUSTERS", "ACCEPTED", "WAITING", "AVAILABLE", "UNAVAILABLE", "UNKNOWN", "NEVER"]
+    assert table[1].split() == ["fleet", "3", "2", "1", "1", "0", "1", "1"]
+    status = json.loads((await hub.kubectl("get", "clustersummary", "fleet", "-o", "json")).out)["status"]
+    assert status["versions"] == {"v1.31": 2}
+    assert "NotFound" in (await hub.kubectl("get", "clustersummary", "other")).err
+    assert (await hub.kubectl("delete", "clustersummary", "fleet")).code == 1

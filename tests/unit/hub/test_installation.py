@@ -132,6 +132,13 @@ def test_a_database_of_a_hub_with_other_groups_is_refused(world: World) -> None:
         world.store.transact(settle)
 
 
+def test_the_suffix_of_the_first_start_stays(world: World) -> None:
+    first = world.store.transact(settle, "example.org")
+    assert world.store.transact(settle, "example.org") == first
+    with pytest.raises(InvalidError, match="start it with --api-group-suffix as then"):
+        world.store.transact(settle)
+
+
 async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
     first = await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
     again = await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())

@@ -129,3 +129,9 @@ def test_settings_are_read_from_the_process_own_environment_whatever_their_type(
     assert settings.auto_approve == ("edge-*", "core")
     assert settings.default_lease_duration == timedelta(seconds=2)
     assert settings.database_url is None
+
+
+@pytest.mark.parametrize("suffix", ["org", "Example.org", ".example.org", "example.org.", "a b.org", "x" * 200 + ".org"])
+def test_what_can_end_no_api_group_is_refused(suffix: str) -> None:
+    with pytest.raises(SettingsError, match="can end no API group"):
+        load({"api_group_suffix": suffix}, None, {})

@@ -1,4 +1,4 @@
-"""Documents of some kinds lie sealed in the database, in their table and in the change log alike."""
+"""Between documents and their rows, in their table and in the change log: some lie sealed, and our groups have a suffix."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,16 +9,29 @@ from hub.domain.change import SEALED, Key, Kind
 from hub.store import schema
 from hub.store.statement import Statement
 from machinery.errors import InvalidError, UnavailableError
+from machinery.product import GROUP_SUFFIX, suffixed
 from machinery.sealing import HEADER, Seal, shown
 
 NO_KEY = "this hub was started without a key for Secrets"
 
 
-class Sealing:
-    """Between documents and rows. Without a seal, what must be sealed is neither written nor read."""
+class RowForm:
+    """What one hub makes of documents: sealed where they must be, in API groups that end as this hub's do.
 
-    def __init__(self, seal: Seal | None) -> None:
+    Without a seal, what must be sealed is neither written nor read. The rules of the hub write the default suffix; another one
+    takes its place here, where everything passes.
+    """
+
+    def __init__(self, seal: Seal | None, group_suffix: str) -> None:
         self._seal = seal
+        self._suffix = group_suffix
+
+    def grouped(self, document: dict[str, Any]) -> dict[str, Any]:
+        """The document with this hub's name of its group."""
+        version = document.get("apiVersion")
+        if self._suffix == GROUP_SUFFIX or not version:
+            return document
+        return {**document, "apiVersion": suffixed(version, self._suffix)}
 
     def row(self, kind: Kind, key: Key, document: bytes) -> bytes:
         """The document as its row holds it. Raises UnavailableError."""
