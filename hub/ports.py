@@ -62,6 +62,9 @@ class Changes(Protocol):
 
     def newest(self) -> int: ...
 
+    def position(self, moment: datetime) -> int:
+        """The newest revision at that instant. Raises ExpiredError when that is forgotten."""
+
     def oldest(self) -> int:
         """Watches can resume from this revision on."""
 

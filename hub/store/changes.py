@@ -64,6 +64,12 @@ class SqlChanges(Changes):
         statement = select(schema.changes).where(*same, _row.revision >= func.coalesce(before, 0)).order_by(_row.revision)
         return [_change(row, self._form) for row in self._connection.execute(statement)]
 
+    def position(self, moment: datetime) -> int:
+        found = self._connection.execute(select(func.max(_row.revision)).where(_row.at <= to_micros(moment))).scalar_one()
+        position = 0 if found is None else int(found)
+        self._check_kept(position)
+        return position
+
     def _check_kept(self, revision: int) -> None:
         oldest = self.oldest()
         if revision < oldest:

@@ -528,3 +528,19 @@ async def test_objects_are_counted_by_the_values_of_a_field(store: Store) -> Non
     counted = await store.read(lambda tx: dict(tx.objects.tally(MANAGED_CLUSTERS, "status.version.kubernetes")))
     assert counted == {"v1.30": 1, "v1.31": 1, "": 1}
     assert await store.read(lambda tx: dict(tx.objects.tally(ADDONS, "status.version.kubernetes"))) == {}
+
+
+async def test_the_revision_at_an_instant_is_known_as_far_as_the_log_goes(store: Store, clock: ManualClock) -> None:
+    for name in "abc":
+        await store.run(put, cluster(name))
+        clock.advance(timedelta(hours=1))
+
+    async def position(ago: timedelta) -> int:
+        return await store.read(lambda tx: tx.changes.position(tx.now - ago))
+
+    assert await position(timedelta(days=1)) == 0
+    assert [await position(timedelta(minutes=minutes)) for minutes in (190, 180, 130, 70, 0)] == [0, 1, 1, 2, 3]
+    await store.run(lambda tx: tx.changes.compact(clock.now() - timedelta(minutes=90)))
+    assert await position(timedelta(minutes=70)) == 2
+    with pytest.raises(ExpiredError):
+        await position(timedelta(minutes=130))

@@ -190,6 +190,11 @@ class MemoryTransaction(Transaction, Objects, Changes):
         before = [change for change in same if change.at < since]
         return [*before[-1:], *same[len(before) :]]
 
+    def position(self, moment: datetime) -> int:
+        position = max((change.revision for change in self.state.log if change.at <= moment), default=0)
+        self._check_kept(position)
+        return position
+
     def _check_kept(self, revision: int) -> None:
         if revision < self.state.compacted:
             raise ExpiredError(f"changes up to {self.state.compacted} are forgotten")

@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -119,8 +120,96 @@ async def test_a_watch_tells_beats_new_clusters_and_ordinary_leases(leases: Leas
         assert await take(events, 1) == [("ADDED", "managed-cluster-lease")]
 
 
-async def test_a_watch_cannot_resume_from_a_beat(leases: LeaseStorage) -> None:
-    revision = (await leases.get(LEASES, EDGE1)).revision
-    with pytest.raises(ExpiredError):
-        async with leases.watch(LEASES, Selection(), after=revision):
+async def told_first(
+    leases: LeaseStorage, after: int, count: int, selection: Selection | None = None
+) -> list[tuple[str, str, int]]:
+    """The first `count` things that a watch tells."""
+    told: list[tuple[str, str, int]] = []
+    async with asyncio.timeout(10), leases.watch(LEASES, selection or Selection(), after=after) as events:
+        while len(told) < count:
+            event = await anext(events)
+            if isinstance(event, Event):
+                told.append((event.type.value, f"{event.stored.key.namespace}/{event.stored.key.name}", event.stored.revision))
+    return told
+
+
+def ordinary(name: str, *, step: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"leaseTransitions": step}}
+
+
+async def test_a_watch_resumes_from_a_beat_and_is_told_what_it_missed_as_it_is_now(
+    leases: LeaseStorage, store: SqlStore
+) -> None:
+    await join(store, "edge2")
+    for name in ("kept", "gone"):
+        await leases.create(LEASES, Key("default", name), ordinary(name, step=0), ADMIN)
+    before = await leases.create(LEASES, Key("default", "before"), ordinary("before", step=0), ADMIN)
+    await beat(store, "edge1")
+    resumed = (await leases.get(LEASES, EDGE1)).revision
+    await leases.update(LEASES, Key("default", "kept"), lambda old: {**old, "spec": {"leaseTransitions": 1}}, ADMIN)
+    newest = await leases.update(LEASES, Key("default", "kept"), lambda old: {**old, "spec": {"leaseTransitions": 2}}, ADMIN)
+    gone = await leases.update(LEASES, Key("default", "gone"), lambda _: None, ADMIN)
+    edge2 = await store.read(clusters.find, ClusterName("edge2"))
+    removed = await store.run(clusters.remove, edge2, "test")
+    await beat(store, "edge1")
+    lease = await leases.get(LEASES, EDGE1)
+    assert await told_first(leases, resumed, 5) == [
+        ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision),
+        ("ADDED", "default/before", before.revision),
+        ("MODIFIED", "default/kept", newest.revision),
+        ("DELETED", "default/gone", gone.revision),
+        ("MODIFIED", "edge1/managed-cluster-lease", lease.revision),
+    ]
+
+
+async def test_a_watch_of_one_namespace_resumes_from_its_own_beat(leases: LeaseStorage, store: SqlStore) -> None:
+    await join(store, "edge2")
+    await beat(store, "edge1")
+    lease = await leases.get(LEASES, EDGE1)
+    told = await told_first(leases, lease.revision, 1, Selection(namespace="edge1"))
+    assert told == [("MODIFIED", "edge1/managed-cluster-lease", lease.revision)]
+
+
+async def test_a_watch_from_a_revision_hears_of_clusters_that_went_meanwhile(leases: LeaseStorage, store: SqlStore) -> None:
+    await join(store, "edge2")
+    listed = (await leases.list(LEASES, Selection())).revision
+    edge2 = await store.read(clusters.find, ClusterName("edge2"))
+    removed = await store.run(clusters.remove, edge2, "test")
+    assert ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision) in await told_first(leases, listed, 2)
+
+
+async def test_a_beat_from_before_the_log_begins_is_too_old(leases: LeaseStorage, store: SqlStore) -> None:
+    await beat(store, "edge1")
+    old = (await leases.get(LEASES, EDGE1)).revision
+    await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(hours=1)))
+    await join(store, "edge2")
+    await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(hours=1)))
+    with pytest.raises(ExpiredError, match="too old resource version"):
+        async with leases.watch(LEASES, Selection(), after=old - 3_600_000_000):
             pytest.fail("the watch was opened")
+
+
+async def test_beats_within_a_window_are_one_change_and_all_watchers_are_told_by_the_same_event(
+    leases: LeaseStorage, store: SqlStore
+) -> None:
+    async def beats_told(count: int) -> list[Event]:
+        told: list[Event] = []
+        async with leases.watch(LEASES, Selection(), after=await leases.revision()) as events:
+            async for event in events:
+                if isinstance(event, Event):
+                    told.append(event)
+                    opened.set()
+                if len(told) == count:
+                    return told
+        raise AssertionError
+
+    opened = asyncio.Event()
+    async with asyncio.timeout(10), asyncio.TaskGroup() as group:
+        watches = [group.create_task(beats_told(2)) for _ in range(3)]
+        await opened.wait()
+        await asyncio.sleep(0.3)
+        for _ in range(5):
+            await beat(store, "edge1")
+    newest = await leases.get(LEASES, EDGE1)
+    assert [watch.result()[1].stored.revision for watch in watches] == [newest.revision] * 3
+    assert len({id(watch.result()[1]) for watch in watches}) == 1
