@@ -143,7 +143,7 @@ class Ownership:
     def _changes(self, part: str) -> bool:
         """Whether a write on this path can change a top-level part of the object."""
         if self.subresource:
-            return part != "spec"
+            return part == "status"
         return part not in self.resource.fixed and (part != "status" or not self.resource.has_status)
 
     def _check(self, config: Mapping[str, Any]) -> None:

@@ -71,7 +71,7 @@ class Structure:
 
 LEAF = Structure(Form.LEAF)
 OPEN = Structure(Form.OPEN)
-_OWNER = Structure(Form.LEAF, json_type="object")
+_OWNER = Structure(Form.LEAF, element=OPEN, json_type="object")
 _NAMED_LEAVES = (
     *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp"),
     *("deletionTimestamp", "deletionGracePeriodSeconds", "managedFields", "clusterName"),

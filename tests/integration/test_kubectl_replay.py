@@ -20,7 +20,6 @@ from tests.fakes.kubectl import Kubectl, Said, shown
 pytestmark = pytest.mark.kubectl
 RECORDING = Path(__file__).parents[1] / "golden" / "kubectl.jsonl"
 FILES = {"c1.yaml": 5, "c1b.yaml": 12, "bad.yaml": 10}
-APPLY = "server-side apply"
 OTHER_KINDS = "kinds that this server does not have"
 OTHER_WORLD = "what a controller of the recorded world does"
 

@@ -1,0 +1,397 @@
+"""Server-side apply and managedFields over HTTP: what is asked, what is refused, what is written and what is not."""
+
+import json
+from collections.abc import AsyncIterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from yarl import URL
+
+from machinery.apiserver.access import Attributes, Authorizer, Decision, EveryoneIsAdmin
+from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.resource import STATUS, Group, Resource, Version
+from machinery.apiserver.server import ApiServer
+from machinery.apiserver.serving import serve
+from machinery.apiserver.storage import Actor
+from machinery.clock import ManualClock
+from tests.fakes.managedfields import SCHEMA
+
+V1, V2 = "example.com/v1", "example.com/v2"
+PATH = "/apis/example.com/v1/examples/a"
+STATUS_SCHEMA: dict[str, Any] = {"type": "object", "properties": {"phase": {"type": "string"}}}
+_PROPERTIES: dict[str, Any] = {**SCHEMA["properties"], "status": STATUS_SCHEMA, "label": {"type": "string"}}
+
+
+def _renamed(document: Mapping[str, Any], old: str, new: str) -> dict[str, Any]:
+    return {new if name == old else name: value for name, value in document.items()}
+
+
+EXAMPLE = Resource(
+    group="example.com",
+    version="v1",
+    name="examples",
+    kind="Example",
+    schema={"type": "object", "properties": {name: part for name, part in _PROPERTIES.items() if name != "label"}},
+    subresources=(STATUS,),
+    counts_generations=True,
+    versions=(
+        Version(
+            "v2",
+            {"type": "object", "properties": {name: part for name, part in _PROPERTIES.items() if name != "text"}},
+            from_stored=lambda stored: _renamed(stored, "text", "label"),
+            to_stored=lambda shown: _renamed(shown, "label", "text"),
+        ),
+    ),
+)
+
+
+class NoCreating(Authorizer):
+    """Everything but create."""
+
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
+        del actor
+        return Decision(attributes.verb != "create", "not here")
+
+
+class Everything(Authorizer):
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
+        del actor, attributes
+        return Decision(allowed=True)
+
+
+@dataclass(slots=True)
+class Client:
+    """Requests to one server, and its clock."""
+
+    session: aiohttp.ClientSession
+    url: str
+    clock: ManualClock
+
+    async def send(self, method: str, path: str, body: Any, media: str, **headers: str) -> tuple[int, Any, list[str]]:
+        data = body if isinstance(body, bytes) else json.dumps(body).encode()
+        given = {"Content-Type": media, **{name.replace("_", "-"): value for name, value in headers.items()}}
+        async with self.session.request(method, URL(self.url + path, encoded=True), data=data, headers=given) as response:
+            return response.status, await response.json(), response.headers.getall("Warning", [])
+
+    async def apply(self, config: Any, query: str = "fieldManager=me", path: str = PATH) -> tuple[int, Any]:
+        status, answer, _ = await self.send("PATCH", f"{path}?{query}", config, "application/apply-patch+yaml")
+        return status, answer
+
+    async def merge(self, patch: Any, path: str = PATH, **headers: str) -> tuple[int, Any]:
+        status, answer, _ = await self.send("PATCH", path, patch, "application/merge-patch+json", **headers)
+        return status, answer
+
+    async def create(self, **content: Any) -> Any:
+        status, answer, _ = await self.send("POST", PATH.rpartition("/")[0], example(**content), "application/json")
+        assert status == 201, answer
+        return answer
+
+    async def get(self, path: str = PATH) -> Any:
+        async with self.session.get(self.url + path) as response:
+            return await response.json()
+
+
+@pytest.fixture
+async def client(request: pytest.FixtureRequest) -> AsyncIterator[Client]:
+    clock = ManualClock()
+    server = ApiServer(
+        (Group("", (NAMESPACE, CONFIG_MAP)), Group("example.com", (EXAMPLE,))),
+        MemoryStorage(clock=clock),
+        authenticator=EveryoneIsAdmin(),
+        authorizer=getattr(request, "param", Everything()),
+        clock=clock,
+        version={},
+    )
+    listening = await serve(server.application(), "127.0.0.1", 0)
+    async with aiohttp.ClientSession() as session:
+        yield Client(session, f"http://127.0.0.1:{listening.port}", clock)
+    await listening.close()
+
+
+def example(api_version: str = V1, *, metadata: Mapping[str, Any] | None = None, **content: Any) -> dict[str, Any]:
+    return {"apiVersion": api_version, "kind": "Example", "metadata": {"name": "a", **(metadata or {})}, **content}
+
+
+def held(document: Mapping[str, Any]) -> dict[str, Any]:
+    """By holder, the fields."""
+    entries = document["metadata"].get("managedFields", [])
+    return {" ".join((entry["manager"], entry.get("subresource", ""))).strip(): entry["fieldsV1"] for entry in entries}
+
+
+async def test_an_apply_makes_what_is_not_there_and_says_created(client: Client) -> None:
+    status, made = await client.apply(example(number=1))
+    assert (status, made["number"], made["metadata"]["generation"]) == (201, 1, 1)
+    assert held(made) == {"me": {"f:number": {}}}
+
+    client.clock.advance(timedelta(seconds=5))
+    status, again = await client.apply(example(number=1))
+    assert (status, again) == (200, made)
+
+
+async def test_yaml_is_taken_too(client: Client) -> None:
+    status, made = await client.apply(yaml.safe_dump(example(names={"a": "1"})).encode())
+
+    assert (status, made["names"]) == (201, {"a": "1"})
+
+
+@pytest.mark.parametrize("client", [NoCreating()], indirect=True)
+async def test_who_may_not_create_creates_nothing_by_applying(client: Client) -> None:
+    status, refusal = await client.apply(example(number=1))
+
+    assert (status, refusal["reason"]) == (403, "Forbidden")
+    assert 'cannot create resource "examples" in API group "example.com" at the cluster scope: not here' in refusal["message"]
+    assert (await client.get())["code"] == 404
+
+
+async def test_a_dry_run_answers_and_writes_nothing(client: Client) -> None:
+    status, shown = await client.apply(example(number=1), "fieldManager=me&dryRun=All")
+    assert (status, held(shown)) == (201, {"me": {"f:number": {}}})
+    assert (await client.get())["code"] == 404
+
+    await client.create(number=1)
+    before = await client.get()
+    status, shown = await client.apply(example(text="a"), "fieldManager=me&dryRun=All")
+    assert (status, shown["text"]) == (200, "a")
+    assert await client.get() == before
+
+
+async def test_the_status_is_applied_on_its_own_path(client: Client) -> None:
+    assert (await client.apply(example(status={"phase": "A"}), path=f"{PATH}/status"))[0] == 404
+    await client.create(number=1)
+
+    status, document = await client.apply(example(number=2, status={"phase": "A"}), path=f"{PATH}/status")
+
+    assert (status, document["number"], document["status"]) == (200, 1, {"phase": "A"})
+    assert held(document)["me status"] == {"f:status": {"f:phase": {}}}
+
+
+async def test_the_status_is_not_applied_through_the_object(client: Client) -> None:
+    status, document = await client.apply(example(number=1, status={"phase": "A"}))
+
+    assert (status, "status" in document) == (201, False)
+    assert held(document) == {"me": {"f:number": {}}}
+
+
+@pytest.mark.parametrize(
+    ("query", "status", "message"),
+    [
+        ("", 422, 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'),
+        ("fieldManager=" + "x" * 129, 422, "fieldManager: Too long: may not be more than 128 bytes"),
+        ("fieldManager=a%07b", 422, "should only contain printable characters (at position 1)"),
+        ("fieldManager=me&dryRun=Some", 422, 'Unsupported value: ["Some"]'),
+    ],
+)
+async def test_what_an_apply_asks_is_checked(client: Client, query: str, status: int, message: str) -> None:
+    code, refusal = await client.apply(example(number=1), query)
+
+    assert code == status
+    assert message in refusal["message"]
+
+
+async def test_only_an_apply_can_be_forced(client: Client) -> None:
+    await client.create(number=1)
+
+    status, refusal = await client.merge({"number": 2}, f"{PATH}?force=true")
+
+    assert (status, refusal["details"]["causes"][0]["field"]) == (422, "force")
+    assert "may not be specified for non-apply patch" in refusal["message"]
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        (example(V2, number=1), "invalid object type: example.com/v2, Kind=Example"),
+        ({"kind": "Example", "metadata": {"name": "a"}}, "invalid object type: , Kind=Example"),
+        (example(metadata={"name": "b"}), "the name of the object (b) does not match the name on the URL (a)"),
+        (example(metadata={"name": ""}), "undeterminable: name must be provided"),
+        (example(metadata={"namespace": "x"}), "namespace of the provided object does not match"),
+        (example(metadata={"managedFields": []}), "metadata.managedFields must be nil"),
+        (
+            example(nosuch=1),
+            "failed to create typed patch object (/a; example.com/v1, Kind=Example): .nosuch: field not declared",
+        ),
+        (example(number="1"), ".number: expected integer, got string"),
+        (example(inner=[]), ".inner: expected object, got array"),
+        (example(list=[{"name": "a"}, {"name": "a"}]), '.list: duplicate entries for key [name="a"]'),
+        (
+            example(list=[{"value": 1}]),
+            '.list[0]: associative list with keys has an element that omits all key fields ["name"]',
+        ),
+        (b"[1]", "error decoding patch: a configuration is an object"),
+        (b"a: [", "error decoding patch: yaml parse error in line 2"),
+        (b"{,}", "error decoding patch: it is neither JSON nor YAML"),
+        (b'{"apiVersion": "example.com/v1", "kind": "Example", "metadata": 5}', "metadata must be an object"),
+    ],
+)
+async def test_a_configuration_that_does_not_fit_is_refused(client: Client, config: Any, message: str) -> None:
+    status, refusal = await client.apply(config)
+
+    assert (status, refusal["reason"]) == (400, "BadRequest")
+    assert message in refusal["message"]
+
+
+async def test_several_misfits_are_told_together(client: Client) -> None:
+    _, refusal = await client.apply(example(nosuch=1, number="1"))
+
+    assert refusal["message"].endswith(
+        "errors:\n  .nosuch: field not declared in schema\n  .number: expected integer, got string"
+    )
+
+
+@pytest.mark.parametrize(
+    ("body", "told"),
+    [
+        (json.dumps(example(number=1))[:-1].encode() + b', "number": 2}', 'duplicate field "number"'),
+        (yaml.safe_dump(example(number=1)).encode() + b"number: 2\n", 'line 6: key "number" already set in map'),
+    ],
+)
+async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(client: Client, body: bytes, told: str) -> None:
+    media, path = "application/apply-patch+yaml", f"{PATH}?fieldManager=me&fieldValidation="
+
+    status, refusal, _ = await client.send("PATCH", f"{path}Strict", body, media)
+    assert (status, refusal["message"]) == (400, f"error strict decoding patch: {told}")
+    status, made, warnings = await client.send("PATCH", f"{path}Warn", body, media)
+    assert (status, made["number"]) == (201, 2)
+    assert [warning.replace("\\", "") for warning in warnings] == [f'299 - "{told}"']
+    assert (await client.send("PATCH", f"{path}Ignore", body, media))[2] == []
+
+
+async def test_an_apply_for_an_object_that_is_gone_makes_no_other_one(client: Client) -> None:
+    made = await client.create(number=1)
+    gone = example(metadata={"uid": made["metadata"]["uid"]}, number=2)
+    async with client.session.delete(client.url + PATH):
+        pass
+
+    status, refusal = await client.apply(gone)
+
+    assert (status, refusal["reason"]) == (409, "Conflict")
+    assert "no existing object was found" in refusal["message"]
+
+
+async def test_a_revision_in_the_configuration_locks(client: Client) -> None:
+    made = await client.create(number=1)
+    stale = example(metadata={"resourceVersion": made["metadata"]["resourceVersion"]}, text="a")
+    await client.merge({"text": "b"})
+
+    status, refusal = await client.apply(stale, "fieldManager=me&force=true")
+
+    assert (status, refusal["reason"]) == (409, "Conflict")
+    assert "the object has been modified" in refusal["message"]
+
+
+async def test_the_manager_of_who_does_not_say_is_the_users_program(client: Client) -> None:
+    await client.create(number=1)
+
+    for agent, manager in (("kubectl-neat/v1.2 (linux)", "kubectl-neat"), ("x" * 200, "x" * 128), ("a\tb/1", "ab")):
+        _, document = await client.merge({"names": {manager[:9]: "1"}}, User_Agent=agent)
+        assert manager in held(document), list(held(document))
+
+
+async def test_a_writer_of_the_whole_object_may_reset_who_holds_what(client: Client) -> None:
+    for reset in ([], [{}]):
+        await client.apply(example(number=1))
+        status, document, _ = await client.send(
+            "PUT",
+            PATH,
+            {**await client.get(), "metadata": {**(await client.get())["metadata"], "managedFields": reset}},
+            "application/json",
+        )
+        assert (status, held(document)) == (200, {})
+
+    status, document = await client.merge({"number": 2})
+    assert (status, held(document)) == (200, {})
+
+    _, document = await client.apply(example(text="a"))
+    assert held(document) == {"me": {"f:text": {}}, "before-first-apply": {"f:number": {}}}
+
+
+async def test_a_writer_of_the_status_resets_nothing(client: Client) -> None:
+    await client.apply(example(number=1))
+
+    status, document = await client.merge({"metadata": {"managedFields": [{}]}, "status": {"phase": "A"}}, f"{PATH}/status")
+
+    assert status == 200
+    assert held(document)["me"] == {"f:number": {}}
+    assert held(document)["Python status"] == {"f:status": {".": {}, "f:phase": {}}}
+
+
+@pytest.mark.parametrize(
+    "nonsense",
+    [
+        [{"manager": "x"}],
+        "x",
+        5,
+        [5],
+        [{"operation": "Apply", "apiVersion": V1, "fieldsType": "FieldsV1", "fieldsV1": {"spec": {}}}],
+    ],
+)
+async def test_managed_fields_that_say_nothing_change_nothing(client: Client, nonsense: Any) -> None:
+    await client.apply(example(number=1))
+
+    status, document = await client.merge({"metadata": {"managedFields": nonsense}, "text": "a"})
+
+    assert status == 200
+    assert held(document) == {"me": {"f:number": {}}, "Python": {"f:text": {}}}
+
+
+async def test_a_writer_may_say_who_holds_what(client: Client) -> None:
+    await client.apply(example(number=1))
+    entry = {**(await client.get())["metadata"]["managedFields"][0], "manager": "other"}
+
+    _, document = await client.merge({"metadata": {"managedFields": [entry]}})
+
+    assert held(document) == {"other": {"f:number": {}}}
+
+
+async def test_holders_are_told_in_the_version_they_wrote_in(client: Client) -> None:
+    await client.apply(example(text="a", number=1), "fieldManager=one")
+
+    status, refusal = await client.apply(example(V2, label="b"), "fieldManager=two", PATH.replace("v1", "v2"))
+    assert (status, refusal["details"]["causes"][0]["field"]) == (409, ".text")
+    status, document = await client.apply(example(V2, label="b"), "fieldManager=two&force=true", PATH.replace("v1", "v2"))
+
+    assert (status, document["label"]) == (200, "b")
+    assert (await client.get())["text"] == "b"
+    versions = {entry["manager"]: (entry["apiVersion"], entry["fieldsV1"]) for entry in document["metadata"]["managedFields"]}
+    assert versions == {"one": (V1, {"f:number": {}}), "two": (V2, {"f:label": {}})}
+
+
+async def test_a_write_that_changes_nothing_leaves_revision_and_time(client: Client) -> None:
+    before = await client.create(number=1, names={"a": "1"})
+    client.clock.advance(timedelta(minutes=1))
+
+    for patch in ({}, {"number": 1}, {"metadata": {"managedFields": before["metadata"]["managedFields"]}}):
+        assert (await client.merge(patch))[1] == before
+
+
+async def test_finalizers_and_owners_are_held_one_by_one(client: Client) -> None:
+    owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u1"}
+    await client.apply(example(metadata={"finalizers": ["x.io/a"], "ownerReferences": [owner]}), "fieldManager=one")
+    other = {**owner, "uid": "u2"}
+
+    _, document = await client.apply(
+        example(metadata={"finalizers": ["x.io/b"], "ownerReferences": [other]}), "fieldManager=two"
+    )
+
+    assert (document["metadata"]["finalizers"], len(document["metadata"]["ownerReferences"])) == (["x.io/a", "x.io/b"], 2)
+    assert held(document)["two"] == {
+        "f:metadata": {"f:finalizers": {'v:"x.io/b"': {}}, "f:ownerReferences": {'k:{"uid":"u2"}': {}}}
+    }
+
+
+async def test_two_who_apply_at_once_what_is_not_there_both_succeed(client: Client) -> None:
+    path = "/api/v1/namespaces/x/configmaps/c"
+    config = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "c"}, "data": {"a": "1"}}
+    assert (await client.apply(config, path=path))[0] == 404
+    namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "x"}}
+    assert (await client.apply(namespace, path="/api/v1/namespaces/x"))[0] == 201
+
+    status, made = await client.apply(config, path=path)
+    assert (status, made["metadata"]["namespace"]) == (201, "x")
+    status, made = await client.apply({**config, "data": {"a": "1", "b": "2"}}, "fieldManager=other", path)
+    assert (status, held(made)) == (200, {"me": {"f:data": {"f:a": {}}}, "other": {"f:data": {"f:a": {}, "f:b": {}}}})
