@@ -2,7 +2,8 @@
 
 from collections.abc import Callable
 
-from hollow.kinds.cells import NONE, OPEN, UNKNOWN, part
+from hollow.kinds.cells import NONE, UNKNOWN, part
+from machinery.apiserver.kinds import core
 from machinery.apiserver.resource import STATUS, Column, Resource, Row
 from machinery.apiserver.tables import AGE
 
@@ -45,7 +46,7 @@ NODE = Resource(
     name="nodes",
     kind="Node",
     short_names=("no",),
-    schema=OPEN,
+    schema=core.NODE.schema,
     subresources=(STATUS,),
     columns=(
         Column("Status", _status, description="The status of the node"),
@@ -66,5 +67,4 @@ NODE = Resource(
     selectable=lambda document: {"spec.unschedulable": str(bool(part(document, "spec", "unschedulable"))).lower()},
     selectable_names=("spec.unschedulable",),
     custom=False,
-    merge_keys={"status.conditions": "type", "status.addresses": "type", "spec.taints": "key"},
 )

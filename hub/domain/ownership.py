@@ -4,17 +4,31 @@ The hub's controllers write as `muster-hub`, what an agent tells is written as `
 is held apart from the rest, as Kubernetes does for subresources.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, NAMESPACES, REQUESTS, SERVICE_ACCOUNTS, Document, Kind
+from hub.domain import addon_versions
+from hub.domain.change import (
+    ADDON_DEFINITIONS,
+    ADDONS,
+    CLUSTER_ROLE_BINDINGS,
+    CLUSTER_SETS,
+    EVENTS,
+    MANAGED_CLUSTERS,
+    NAMESPACES,
+    REQUESTS,
+    ROLE_BINDINGS,
+    SERVICE_ACCOUNTS,
+    Document,
+    Kind,
+)
 from machinery.managedfields import entries
-from machinery.managedfields.comparing import compare
+from machinery.managedfields.comparing import Comparison, compare
 from machinery.managedfields.elements import field
 from machinery.managedfields.fieldset import FieldSet, of_paths
 from machinery.managedfields.holdings import updater
-from machinery.managedfields.structure import METADATA, OPEN, Form, Structure
+from machinery.managedfields.structure import LEAF, METADATA, OPEN, Form, Structure
 from machinery.managedfields.updating import NOBODYS
 from machinery.product import NAME
 from machinery.timestamps import format_time
@@ -27,7 +41,12 @@ LIST_MAPS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "status.managedNamespaces": ("clusterSet", "name"),
         "status.managedNamespaces.conditions": ("type",),
     },
+    ADDON_DEFINITIONS: {
+        "spec.defaultConfigs": ("group", "resource"),
+        "spec.installStrategy.placements": ("namespace", "name"),
+    },
     ADDONS: {"status.conditions": ("type",), "status.supportedConfigs": ("group", "resource")},
+    CLUSTER_SETS: {"spec.managedNamespaces": ("name",)},
     REQUESTS: {"status.conditions": ("type",)},
     NAMESPACES: {"status.conditions": ("type",)},
     SERVICE_ACCOUNTS: {"secrets": ("name",)},
@@ -37,10 +56,20 @@ LIST_MAPS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
 These are OCM's and Kubernetes' own declarations; every other list has one holder."""
 FIXED: Mapping[Kind, tuple[str, ...]] = {REQUESTS: ("spec",), NAMESPACES: ("spec",)}
 """Parts that nobody can change, and so nobody holds."""
-KUBERNETES_OWN = frozenset((REQUESTS, NAMESPACES, SERVICE_ACCOUNTS))
-"""Kinds that have `spec` and `status` even when these are empty: nobody holds the parts themselves."""
+WHOLE: Mapping[Kind, tuple[str, ...]] = {
+    CLUSTER_ROLE_BINDINGS: ("roleRef",),
+    CLUSTER_SETS: ("spec.clusterSelector.labelSelector",),
+    EVENTS: ("involvedObject", "related"),
+    ROLE_BINDINGS: ("roleRef",),
+}
+"""By kind: the maps that have one holder, whatever is in them."""
+SHOWN: Mapping[tuple[Kind, str], Callable[[Document], dict[str, Any]]] = {(ADDONS, "v1alpha1"): addon_versions.add_on_shown}
+"""How a stored document reads in another version, for those who hold fields in that one's spelling.
+
+A version that is not here is taken to spell like the stored one."""
+_OUR_GROUPS = frozenset(("addon", "cluster", "hub"))
 _STATUS = field("status")
-_ENVELOPE = {"apiVersion": Structure(Form.LEAF), "kind": Structure(Form.LEAF), "metadata": METADATA}
+_ENVELOPE = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
 
 
 def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str, now: datetime) -> dict[str, Any]:
@@ -48,18 +77,28 @@ def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str,
     before = (old or {}).get("metadata", {}).get("managedFields") or []
     if old is not None and not before:
         return new
-    comparison = compare(STRUCTURES.get(kind, _PLAIN), old or {}, new)
     version = str(new["apiVersion"])
+    comparison = compare(STRUCTURES.get(kind, _PLAIN), old or {}, new)
+
+    def changed(api_version: str) -> Comparison:
+        shown = None if api_version == version else SHOWN.get((kind, api_version.rpartition("/")[2]))
+        return comparison if shown is None else compare(STRUCTURES.get(kind, _PLAIN), shown(old) if old else {}, shown(new))
+
     divided = _divided(kind, comparison.written - NOBODYS, is_new=old is None)
     takings = [entries.Taking(updater(manager, version, subresource), fields) for subresource, fields in divided]
-    held = entries.after(before, comparison, takings, format_time(now))
+    held = entries.after(before, changed, takings, format_time(now))
     metadata = {name: part for name, part in new["metadata"].items() if name != "managedFields"}
     return {**new, "metadata": {**metadata, **({"managedFields": held} if held else {})}}
 
 
+def is_kubernetes_own(kind: Kind) -> bool:
+    """Objects of such a kind have `spec` and `status` even when these are empty: nobody holds the parts themselves."""
+    return kind.partition(".")[2] not in _OUR_GROUPS
+
+
 def _divided(kind: Kind, fields: FieldSet, *, is_new: bool) -> Iterator[tuple[str, FieldSet]]:
     """What is held through the status, and what through the object itself. Nobody creates an object with a status."""
-    if kind in KUBERNETES_OWN:
+    if is_kubernetes_own(kind):
         fixed = (*FIXED.get(kind, ()), *(("status",) if is_new else ()))
         fields = fields.without(_parts(fixed)) - _parts(("spec", "status"))
     status = fields.children.get(_STATUS)
@@ -74,20 +113,22 @@ def _parts(names: Iterable[str]) -> FieldSet:
     return of_paths(*((field(name),) for name in names))
 
 
-def _structure(lists: Mapping[str, tuple[str, ...]], path: str = "") -> Structure:
-    """Maps by names and lists as wholes, but for these lists."""
-    inner = {name.removeprefix(path).partition(".")[0] for name in lists if name.startswith(path)}
-    fields = {}
-    for name in inner:
-        below = _structure(lists, f"{path}{name}.")
-        keys = lists.get(f"{path}{name}")
-        fields[name] = Structure(Form.KEYED, element=below, keys=keys) if keys else below
-    return Structure(Form.MAP, fields, OPEN)
+def _structure(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str] = (), path: str = "") -> Structure:
+    """Maps by names and lists as wholes, but for these lists and maps."""
+    inner = {name.removeprefix(path).partition(".")[0] for name in (*lists, *whole) if name.startswith(path)}
+    return Structure(Form.MAP, {name: _part(lists, whole, f"{path}{name}") for name in inner}, OPEN)
+
+
+def _part(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str], path: str) -> Structure:
+    if path in whole:
+        return LEAF
+    below = _structure(lists, whole, f"{path}.")
+    return Structure(Form.KEYED, element=below, keys=lists[path]) if path in lists else below
 
 
 def _with_envelope(content: Structure) -> Structure:
     return Structure(Form.MAP, {**content.fields, **_ENVELOPE}, OPEN)
 
 
-STRUCTURES = {kind: _with_envelope(_structure(lists)) for kind, lists in LIST_MAPS.items()}
+STRUCTURES = {kind: _with_envelope(_structure(LIST_MAPS.get(kind, {}), WHOLE.get(kind, ()))) for kind in {*LIST_MAPS, *WHOLE}}
 _PLAIN = _with_envelope(OPEN)

@@ -5,6 +5,7 @@ from typing import Any
 from hub.domain import document as doc
 from hub.domain import roles as rules
 from hub.domain.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query, StoredObject
+from hub.domain.ownership import HUB_WRITER
 from hub.ports import Transaction, Written
 from hub.services import objects
 
@@ -12,15 +13,17 @@ ACTOR = "system:hub"
 """Who writes the defaults."""
 
 
-def put_cluster_role(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
-    """Creates (`old` None) or updates; every role that aggregates has its rules when this commits.
+def put_cluster_role(
+    tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = ""
+) -> Written:
+    """Creates (`old` None) or updates (`writer`: see `writing.store`); what aggregates has its rules when this commits.
 
     Raises AlreadyExistsError, ConflictError.
     """
     name = doc.name(new)
     stored = {each.key.name: each for each in tx.objects.find(CLUSTER_ROLES, Query()).items}
     settled = rules.settled({**{other: each.document for other, each in stored.items()}, name: new})
-    written = objects.put(tx, CLUSTER_ROLES, dict(settled.pop(name)), old, actor)
+    written = objects.put(tx, CLUSTER_ROLES, dict(settled.pop(name)), old, actor, writer=writer)
     _put_changed(tx, stored, settled, actor)
     return written
 
@@ -36,7 +39,7 @@ def remove_cluster_role(tx: Transaction, old: StoredObject, actor: str) -> Writt
 def _put_changed(tx: Transaction, stored: dict[str, StoredObject], settled: dict[str, Document], actor: str) -> None:
     for name, document in settled.items():
         if document.get("rules") != stored[name].document.get("rules"):
-            objects.put(tx, CLUSTER_ROLES, dict(document), stored[name], actor)
+            objects.put(tx, CLUSTER_ROLES, dict(document), stored[name], actor, writer=HUB_WRITER)
 
 
 def reconcile(tx: Transaction, groups: rules.Groups) -> int:
@@ -58,7 +61,7 @@ def _reconcile(tx: Transaction, kind: Kind, default: Document) -> bool:
         tx.objects.delete(kind, stored, ACTOR)
         stored = None
     if kind == CLUSTER_ROLES:
-        put_cluster_role(tx, wanted.document, stored, ACTOR)
+        put_cluster_role(tx, wanted.document, stored, ACTOR, writer=HUB_WRITER)
     else:
-        objects.put(tx, kind, wanted.document, stored, ACTOR)
+        objects.put(tx, kind, wanted.document, stored, ACTOR, writer=HUB_WRITER)
     return True

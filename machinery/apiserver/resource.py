@@ -13,7 +13,7 @@ from typing import Any
 
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Storage
 from machinery.errors import Cause
-from machinery.managedfields.structure import Structure, structure
+from machinery.managedfields.structure import LEAF, Form, Structure, keyed_lists, structure
 
 Schema = Mapping[str, Any]
 """A structural OpenAPI v3 schema: `type`, `properties`, `items`, `required`, `enum`, `default`, ...; metadata is known."""
@@ -159,12 +159,12 @@ class Resource:
     """Whether an update without resourceVersion overwrites whatever is there."""
     custom: bool = True
     """A custom resource: no strategic merge patch; unknown fields are pruned with a warning."""
-    merge_keys: Mapping[str, str] = field(default_factory=dict)
-    """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
     storage: Storage | None = None
     """Where the objects live, when not in the server's storage."""
     answers: Answers | None = None
     """Computes the answer to a create of a kind that is never stored; its `verbs` are ("create",) alone."""
+    merge_keys: Mapping[str, str] = field(init=False, repr=False, compare=False)
+    """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
     structures: Mapping[str, Structure] = field(init=False, repr=False, compare=False)
     """By apiVersion of each served version: how its schema divides an object into fields that have owners."""
 
@@ -172,6 +172,9 @@ class Resource:
         schemas = {self.version: self.schema, **{version.name: version.schema for version in self.versions}}
         structures = {self.api_version(name): structure(schema) for name, schema in schemas.items()}
         object.__setattr__(self, "structures", structures)
+        content = Structure(Form.MAP, {**structures[self.api_version()].fields, "metadata": LEAF})
+        lists = () if self.custom else keyed_lists(content)
+        object.__setattr__(self, "merge_keys", {path: keys[0] for path, keys in lists if len(keys) == 1})
 
     @property
     def key(self) -> GroupResource:

@@ -131,7 +131,7 @@ def _list_violations(schema: Schema, value: Sequence[Any], path: str) -> Iterato
         yield invalid_value(path, len(value), f"{path} in body should have at least {schema['minItems']} items")
     if "maxItems" in schema and len(value) > schema["maxItems"]:
         yield Cause("FieldValueTooMany", f"Too many: {len(value)}: must have at most {schema['maxItems']} items", path)
-    if schema.get("x-kubernetes-list-type") == "map":
+    if schema.get("x-kubernetes-list-type") == "map" and not items.get(PRESERVE):  # a node may have two addresses of a type
         names = schema.get("x-kubernetes-list-map-keys", ())
         keys = [{name: entry.get(name) for name in names} for entry in value if isinstance(entry, dict)]
         yield from (duplicate(f"{path}[{index}]", key) for index, key in enumerate(keys) if key in keys[:index])

@@ -3,7 +3,7 @@
 An entry that a write does not touch is neither read nor written anew. The entries must be as this package writes them.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -22,6 +22,8 @@ from machinery.managedfields.holdings import (
 )
 
 Entry = Mapping[str, Any]
+InVersion = Callable[[str], Comparison]
+"""What a write changed, in the spelling of an apiVersion."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,13 +43,13 @@ class Taking:
         )
 
 
-def after(entries: Sequence[Entry], comparison: Comparison, takings: Sequence[Taking], time: str) -> list[Entry]:
+def after(entries: Sequence[Entry], changed: InVersion, takings: Sequence[Taking], time: str) -> list[Entry]:
     """The entries after a write that changed this, by writers that took what they changed; nobody holds what is gone."""
-    lost = comparison.written | comparison.removed
     left, waiting = [], list(takings)
     for entry in entries:
+        comparison = changed(entry["apiVersion"])
         taking = next((each for each in waiting if each.is_of(entry)), None)
-        kept = _without(entry, lost if taking is None else comparison.removed)
+        kept = _without(entry, comparison.removed if taking is not None else comparison.written | comparison.removed)
         if taking is not None:
             waiting.remove(taking)
             kept = _with(kept or entry_of(taking.writer, Holding(taking.writer.api_version, EMPTY)), taking, time)

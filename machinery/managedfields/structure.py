@@ -1,6 +1,6 @@
 """How a schema divides a document into fields: what has owners of its own, and what is owned as a whole."""
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import Any
@@ -96,6 +96,17 @@ def structure(schema: Schema) -> Structure:
     envelope = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
     open_ended = content.form is Form.OPEN
     return Structure(Form.MAP, {**content.fields, **envelope}, OPEN if open_ended else content.element, json_type="object")
+
+
+def keyed_lists(content: Structure, path: str = "") -> Iterator[tuple[str, tuple[str, ...]]]:
+    """The list maps below declared fields, by path (`status.conditions`), with their keys."""
+    for name, part in content.fields.items():
+        here = f"{path}.{name}" if path else name
+        if part.form is Form.KEYED:
+            yield here, part.keys
+        inner = part.element if part.form is Form.KEYED else part
+        if inner is not None:
+            yield from keyed_lists(inner, here)
 
 
 def _structure(schema: Schema) -> Structure:

@@ -293,7 +293,8 @@ async def test_the_manager_of_who_does_not_say_is_the_users_program(client: Clie
 
 
 async def test_a_writer_of_the_whole_object_may_reset_who_holds_what(client: Client) -> None:
-    for reset in ([], [{}]):
+    resets: tuple[list[Any], ...] = ([], [{}])
+    for reset in resets:
         await client.apply(example(number=1))
         status, document, _ = await client.send(
             "PUT",

@@ -1,4 +1,4 @@
-"""A real kubectl applies, diffs, edits and replaces, against the API server in memory, the hub's objects and a hollow cluster."""
+"""A real kubectl applies, diffs, edits and replaces: on the API server in memory, on the hub's objects, on a hollow cluster."""
 
 import json
 from collections.abc import AsyncIterator

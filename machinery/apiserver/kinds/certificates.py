@@ -262,7 +262,6 @@ CERTIFICATE_SIGNING_REQUEST = Resource(
         Subresource("approval", _decided, _decision_violations),
         Subresource("status", _status_written, _status_violations),
     ),
-    merge_keys={"status.conditions": "type"},
     selectable=lambda document: {"spec.signerName": document.get("spec", {}).get("signerName", "")},
     selectable_names=("spec.signerName",),
     columns=(

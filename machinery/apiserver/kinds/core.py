@@ -18,11 +18,18 @@ OPEN: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields"
 TEXT: dict[str, Any] = {"type": "string"}
 TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
 BYTES: dict[str, Any] = {"type": "object", "additionalProperties": {"type": "string", "format": "byte", "nullable": True}}
+SET: dict[str, Any] = {"type": "array", "items": TEXT, "x-kubernetes-list-type": "set"}
 NAMESPACE_FINALIZER = "kubernetes"
 LARGEST = 1024 * 1024
 """What a secret or a config map may hold, in bytes."""
 _MAX_KEY = 253
 _KEY_LETTERS = frozenset("-._abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789")
+
+
+def listed_by(key: str) -> dict[str, Any]:
+    """A list of objects of any content that are known by one field, as Kubernetes declares some of its lists."""
+    items = {**OPEN, "properties": {key: TEXT}}
+    return {"type": "array", "items": items, "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": [key]}
 
 
 def _complete_namespace(new: Document) -> Document:
@@ -59,7 +66,7 @@ NAMESPACE = Resource(
         "type": "object",
         "properties": {
             "spec": {"type": "object", "properties": {"finalizers": {"type": "array", "items": TEXT}}},
-            "status": {"type": "object", "properties": {"phase": TEXT, "conditions": {"type": "array", "items": OPEN}}},
+            "status": {"type": "object", "properties": {"phase": TEXT, "conditions": listed_by("type")}},
         },
     },
     subresources=(STATUS,),
@@ -71,7 +78,6 @@ NAMESPACE = Resource(
     held=lambda document: bool(document.get("spec", {}).get("finalizers")),
     selectable=lambda document: {"status.phase": document.get("status", {}).get("phase", "")},
     selectable_names=("status.phase",),
-    merge_keys={"status.conditions": "type"},
     columns=(
         Column(
             "Status", lambda row: row.document.get("status", {}).get("phase", ""), description="The status of the namespace"
@@ -147,10 +153,9 @@ SERVICE_ACCOUNT = Resource(
         "properties": {
             "automountServiceAccountToken": {"type": "boolean"},
             "imagePullSecrets": {"type": "array", "items": OPEN},
-            "secrets": {"type": "array", "items": OPEN},
+            "secrets": listed_by("name"),
         },
     },
-    merge_keys={"secrets": "name", "imagePullSecrets": "name"},
     columns=(Column("Secrets", lambda row: len(row.document.get("secrets", [])), type="integer"), AGE),
 )
 
@@ -179,12 +184,18 @@ NODE = Resource(
     schema={
         "description": "Node is a worker node in Kubernetes.",
         "type": "object",
-        "properties": {"spec": {**OPEN, "description": "Its desired state."}, "status": {**OPEN, "description": "Its state."}},
+        "properties": {
+            "spec": {**OPEN, "description": "Its desired state.", "properties": {"podCIDRs": SET}},
+            "status": {
+                **OPEN,
+                "description": "Its state.",
+                "properties": {"addresses": listed_by("type"), "conditions": listed_by("type")},
+            },
+        },
     },
     subresources=(STATUS,),
     selectable=lambda document: {"spec.unschedulable": str(document.get("spec", {}).get("unschedulable", False)).lower()},
     selectable_names=("spec.unschedulable",),
-    merge_keys={"status.conditions": "type", "status.addresses": "type"},
     columns=(
         Column("Status", _node_status, description="The status of the node"),
         Column("Roles", _node_roles, description="The roles of the node"),

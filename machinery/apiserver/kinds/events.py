@@ -13,13 +13,14 @@ from machinery.errors import Cause
 
 _TIME: dict[str, Any] = {"type": "string", "format": "date-time", "nullable": True}
 _MICRO_TIME: dict[str, Any] = {"type": "string", "format": "micro-time", "nullable": True}
+REFERENCE: dict[str, Any] = {**OPEN, "x-kubernetes-map-type": "atomic"}
 _COUNT: dict[str, Any] = {"type": "integer", "format": "int32"}
 _ABOUT = ("kind", "namespace", "name", "uid", "apiVersion", "resourceVersion", "fieldPath")
 _SHARED: dict[str, Any] = {
     "action": TEXT,
     "eventTime": _MICRO_TIME,
     "reason": TEXT,
-    "related": {**OPEN, "nullable": True},
+    "related": {**REFERENCE, "nullable": True},
     "reportingInstance": TEXT,
     "series": {
         "type": "object",
@@ -128,7 +129,7 @@ EVENT = Resource(
             **_SHARED,
             "count": _COUNT,
             "firstTimestamp": _TIME,
-            "involvedObject": OPEN,
+            "involvedObject": REFERENCE,
             "lastTimestamp": _TIME,
             "message": TEXT,
             "reportingComponent": TEXT,
@@ -160,7 +161,7 @@ EVENTS_V1 = Resource(
             "deprecatedLastTimestamp": _TIME,
             "deprecatedSource": OPEN,
             "note": TEXT,
-            "regarding": OPEN,
+            "regarding": REFERENCE,
             "reportingController": TEXT,
         },
     },

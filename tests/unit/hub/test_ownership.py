@@ -1,0 +1,228 @@
+"""Who holds which fields when the hub itself writes."""
+
+from collections.abc import Iterator
+from datetime import UTC, datetime
+from functools import partial
+from typing import Any
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hub.apiserver.groups import groups_of
+from hub.apiserver.writepaths import resource_of
+from hub.domain import ownership
+from hub.domain import request as request_rules
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Kind
+from hub.domain.cluster import AVAILABLE, StatusReport
+from hub.domain.ownership import AGENT_WRITER, HUB_WRITER, tracked
+from hub.services import addons, clusters, kinds
+from hub.services.writing import Unchanged
+from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
+from machinery.apiserver.resource import Resource
+from machinery.conditions import Condition
+from machinery.identity import AddOnName
+from machinery.managedfields import entries
+from machinery.managedfields import holdings as held
+from machinery.managedfields.comparing import Comparison, compare
+from machinery.managedfields.holdings import MOST_UPDATERS, updater
+from machinery.managedfields.structure import Form, Structure, keyed_lists
+from machinery.managedfields.updating import NOBODYS, Comparisons, OneVersion, updated
+from machinery.product import GROUP_SUFFIX
+from tests.fakes.managedfields import STRUCTURE, V1
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.registration import EDGE, OPERATOR, Newcomer
+from tests.unit.machinery.managedfields.test_ownership_properties import DOCUMENTS
+
+NOW = datetime(2026, 11, 21, 7, tzinfo=UTC)
+_PARTS = ("lastTransitionTime", "message", "reason", "status", "type")
+CONDITION: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in _PARTS}}
+
+
+def shares(store: MemoryStore, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
+    """By holder, the fields."""
+    stored = store.transact(lambda tx: tx.objects.get(kind, Key(namespace, name)))
+    assert stored is not None
+    fields = stored.document["metadata"].get("managedFields", [])
+    return {" ".join((entry["manager"], entry.get("subresource", ""))).strip(): entry["fieldsV1"] for entry in fields}
+
+
+def condition(kind: str) -> str:
+    return f'k:{{"type":"{kind}"}}'
+
+
+def test_a_cluster_that_joins_is_the_agents_and_its_acceptance_the_hubs(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    newcomer.accept()
+
+    told = shares(store, MANAGED_CLUSTERS, EDGE)
+
+    assert told[HUB_WRITER]["f:spec"] == {"f:hubAcceptsClient": {}}
+    assert told[AGENT_WRITER]["f:spec"] == {".": {}, "f:leaseDurationSeconds": {}}
+
+
+def test_what_an_agent_reports_is_held_through_the_status(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    newcomer.accept()
+    report = StatusReport(conditions=(AVAILABLE,), kubernetes_version="v1.31.2", node_count=3)
+
+    store.transact(clusters.report_status, EDGE, report, "agent")
+    store.transact(clusters.set_condition, EDGE, Condition("Deleting", "True", "Test", ""), "hub")
+
+    told = shares(store, MANAGED_CLUSTERS, EDGE)
+    status = told[f"{AGENT_WRITER} status"]["f:status"]
+    assert status["f:conditions"] == {".": {}, condition(AVAILABLE.type): CONDITION}
+    assert status["f:version"] == {".": {}, "f:kubernetes": {}}
+    assert told[f"{HUB_WRITER} status"] == {"f:status": {"f:conditions": {condition("Deleting"): CONDITION}}}
+
+
+def test_an_operators_condition_that_the_agent_reports_too_changes_hands(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    newcomer.accept()
+    store.transact(clusters.set_condition, EDGE, Condition(AVAILABLE.type, "Unknown", "Test", ""), "hub")
+
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,), complete=False), "agent")
+
+    told = shares(store, MANAGED_CLUSTERS, EDGE)
+    entry = condition(AVAILABLE.type)
+    changed = {"f:status", "f:reason", "f:message"}
+    assert changed.isdisjoint(told[f"{HUB_WRITER} status"]["f:status"]["f:conditions"][entry])
+    assert told[f"{AGENT_WRITER} status"]["f:status"]["f:conditions"][entry].keys() >= changed
+
+
+def test_add_on_conditions_are_the_agents(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    document = {"metadata": {"name": "metrics", "namespace": "edge", "managedFields": []}, "spec": {}}
+    store.transact(lambda tx: addons.put(tx, document, None, OPERATOR, writer="operator"))
+
+    store.transact(addons.report, EDGE, AddOnName("metrics"), (Condition("Available", "True", "Test", ""),), "agent")
+
+    fields = {"f:conditions": {".": {}, condition("Available"): CONDITION}}
+    assert shares(store, ADDONS, "metrics", "edge")[f"{AGENT_WRITER} status"] == {"f:status": {".": {}, **fields}}
+
+
+def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    older = f"addon.{GROUP_SUFFIX}/v1alpha1"
+    fields: dict[str, Any] = {"f:status": {"f:registrations": {}, "f:kubeClientDriver": {}}}
+    entry = {"apiVersion": older, "fieldsType": "FieldsV1", "manager": "old", "operation": "Update", "fieldsV1": fields}
+    kube = {"type": "kubeClient", "kubeClient": {"driver": "csr"}}
+    document = {
+        "metadata": {"name": "metrics", "namespace": "edge", "managedFields": [entry]},
+        "spec": {},
+        "status": {"registrations": [kube]},
+    }
+    store.transact(lambda tx: addons.put(tx, document, None, OPERATOR))
+    stored = store.transact(lambda tx: addons.find(tx, EDGE, AddOnName("metrics")))
+    changed = {**stored.document, "status": {"registrations": [{**kube, "kubeClient": {"driver": "token"}}]}}
+
+    store.transact(lambda tx: addons.put(tx, changed, addons.find(tx, EDGE, AddOnName("metrics")), "hub", writer=HUB_WRITER))
+
+    told = shares(store, ADDONS, "metrics", "edge")
+    assert told == {"old": {"f:status": {"f:registrations": {}}}, f"{HUB_WRITER} status": {"f:status": {"f:registrations": {}}}}
+
+
+def test_requests_are_the_agents_and_their_decision_and_certificate_the_hubs(newcomer: Newcomer, store: MemoryStore) -> None:
+    requester = newcomer.bootstrap()
+    newcomer.join(requester)
+    newcomer.accept()
+    name = newcomer.submit(requester)
+    newcomer.approve(name)
+    newcomer.issue(name)
+
+    told = shares(store, REQUESTS, name)
+
+    assert sorted(told) == [AGENT_WRITER, HUB_WRITER, f"{HUB_WRITER} status"]
+    assert "f:spec" not in told[AGENT_WRITER]
+    assert request_rules.RECOVERY_ANNOTATION in next(iter(told[HUB_WRITER]["f:metadata"]["f:annotations"].keys() - {"."}))
+    assert told[f"{HUB_WRITER} status"]["f:status"].keys() == {"f:conditions", "f:certificate"}
+
+
+def test_the_same_report_again_writes_nothing(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+    newcomer.accept()
+    report = StatusReport(conditions=(AVAILABLE,), kubernetes_version="v1.31.2")
+    store.transact(clusters.report_status, EDGE, report, "agent")
+    revision = store.state.revision
+
+    store.transact(clusters.report_status, EDGE, report, "agent")
+    written = store.transact(lambda tx: clusters.put(tx, dict(clusters.find(tx, EDGE).document), clusters.find(tx, EDGE), "x"))
+
+    assert isinstance(written, Unchanged)
+    assert store.state.revision == revision
+
+
+def test_what_came_without_holders_stays_without(store: MemoryStore) -> None:
+    entered = {"metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": True}}
+    store.transact(clusters.put, entered, None, OPERATOR)
+
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,)), "agent")
+
+    assert shares(store, MANAGED_CLUSTERS, "edge") == {}
+
+
+def _same(comparison: Comparison, _version: str) -> Comparison:
+    return comparison
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(("a", "b")), DOCUMENTS), max_size=6))
+def test_entries_change_as_holdings_do(writes: list[tuple[str, dict[str, Any]]]) -> None:
+    old: dict[str, Any] = {}
+    cheap: list[Any] = []
+    for tick, (manager, document) in enumerate(writes):
+        new = {"apiVersion": V1, **document}
+        writer, time = updater(manager, V1), f"2026-11-21T00:00:{tick:02}Z"
+        full = updated(Comparisons(OneVersion(STRUCTURE), old, new), held.read(cheap), writer, time)
+        comparison = compare(STRUCTURE, old, new)
+        taken = comparison.written - NOBODYS
+        takings = [entries.Taking(writer, taken)] if taken else []
+        cheap = entries.after(cheap, partial(_same, comparison), takings, time)
+        assert cheap == held.written(full)
+        old = new
+
+
+def test_writers_beyond_the_tenth_become_one() -> None:
+    document: dict[str, Any] = {"apiVersion": "v", "metadata": {"labels": {}}}
+    before = None
+    for number in range(MOST_UPDATERS + 3):
+        labels = {**document["metadata"]["labels"], f"l{number}": "x"}
+        new = {**document, "metadata": {**document["metadata"], "labels": labels}}
+        document, before = tracked(MANAGED_CLUSTERS, new, before, f"writer{number:02}", NOW), document
+        before = document
+
+    managers = [entry["manager"] for entry in document["metadata"]["managedFields"]]
+    assert len(managers) == MOST_UPDATERS
+    assert "ancient-changes" in managers
+
+
+def served() -> dict[str, Resource]:
+    """By the name of the kind, the resource that the door serves."""
+    nothing: Any = None
+    groups = groups_of(nothing, GROUP_SUFFIX, nothing, nothing, nothing)
+    found = {str(resource.key): resource for group in groups for resource in group.resources}
+    return {**found, **{str(resource.key): resource for resource in ROLES_AND_BINDINGS}}
+
+
+def atomic_maps(structure: Structure, path: str = "") -> Iterator[str]:
+    """The maps below declared fields that have one holder each."""
+    for name, part in structure.fields.items():
+        here = f"{path}{name}"
+        if part.form is Form.LEAF and part.json_type == "object":
+            yield here
+        elif part.form is Form.MAP and name != "metadata":
+            yield from atomic_maps(part, f"{here}.")
+
+
+@pytest.mark.parametrize("kind", sorted(kinds.WRITE_PATHS))
+def test_hub_and_door_divide_a_kind_alike(kind: Kind) -> None:
+    """The services know lists by a table, the door by its schemas: both must say the same."""
+    resource = served()[str(resource_of(kind, GROUP_SUFFIX))]
+    structure = resource.structures[resource.api_version()]
+
+    declared = {path: keys for path, keys in keyed_lists(structure) if not path.startswith("metadata")}
+
+    assert dict(ownership.LIST_MAPS.get(kind, {})) == declared
+    assert set(ownership.WHOLE.get(kind, ())) == set(atomic_maps(structure))
+    assert ownership.is_kubernetes_own(kind) is not resource.custom
+    assert ownership.FIXED.get(kind, ()) == resource.fixed
