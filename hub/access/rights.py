@@ -7,7 +7,7 @@ another agent of the same cluster     nothing                                   
 a bootstrap credential                create, get, list, watch; unbound: of any  nothing                    its name's; its own
 
 "Requests" are CertificateSigningRequests: created, and seen by the label of the cluster or one by one. The agent of a cluster
-is the one whose certificate was issued last and stands; the names in a certificate's subject decide nothing.
+is the one that came last and whose certificate stands; the names in a certificate's subject decide nothing.
 """
 
 from dataclasses import dataclass

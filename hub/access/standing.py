@@ -6,7 +6,7 @@ is heard or not, it is read anew after `BOUND`.
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import msgspec
 
@@ -18,7 +18,7 @@ from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, Key
 from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Store, Transaction
 from machinery.clock import Clock
-from machinery.identity import AgentId, ClusterName
+from machinery.identity import AgentId, ClusterName, SerialNumber
 
 BOUND = timedelta(seconds=10)
 MAX_KEPT = 50_000
@@ -83,7 +83,12 @@ def _view(tx: Transaction, cluster: ClusterName) -> ClusterView:
 
 
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent whose certificate was issued last among those that stand."""
-    standing = [record for record in records if record.purpose is Purpose.AGENT and record.revoked_at is None]
-    newest = max(standing, key=lambda record: (record.issued_at, record.serial), default=None)
-    return newest.agent if newest is not None else None
+    """The agent that came last among those with a certificate that stands. Renewing moves nobody forward."""
+    came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
+    standing: set[AgentId] = set()
+    for record in records:
+        if record.purpose is Purpose.AGENT and record.agent is not None:
+            issued = (record.issued_at, record.serial)
+            came[record.agent] = min(came.get(record.agent, issued), issued)
+            standing.update((record.agent,) if record.revoked_at is None else ())
+    return max(standing, key=lambda agent: came[agent], default=None)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from hub.domain.certificate import CertificateRecord
+from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import Kind, StoredObject
 from hub.domain.request import SERIAL_EXTRA, Requester
 from hub.ports import Transaction, Written
@@ -48,6 +48,12 @@ def _named(path: kinds.WritePath, resource: GroupResource) -> WritePath:
 
 
 def _requester(actor: Actor) -> Requester:
-    """With the serial of the certificate that the actor came with, which the hub's own rules go by."""
-    serial = {SERIAL_EXTRA: (f"{actor.holder.serial:x}",)} if isinstance(actor.holder, CertificateRecord) else {}
-    return Requester(actor.user, actor.groups, actor.uid, {**actor.extra, **serial})
+    """With the serial of the certificate that the actor came with, which the hub's own rules go by and nobody else may claim.
+
+    An operator's request stands for itself: it does not fall with his certificate.
+    """
+    holder = actor.holder
+    extra = {name: values for name, values in actor.extra.items() if name != SERIAL_EXTRA}
+    if isinstance(holder, CertificateRecord) and holder.purpose is not Purpose.OPERATOR:
+        extra[SERIAL_EXTRA] = (f"{holder.serial:x}",)
+    return Requester(actor.user, actor.groups, actor.uid, extra)

@@ -1,6 +1,7 @@
 """An agent opens its own cluster and no other: tried on every path that discovery names, so that no resource is forgotten."""
 
 import asyncio
+from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
@@ -9,10 +10,10 @@ import aiohttp
 import pytest
 
 from hub.domain.certificate import Holder, Profile, Purpose
-from hub.domain.request import CLUSTER_LABEL
+from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, RequestPhase
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
-from hub.services import certificates, clusters
+from hub.services import certificates, clusters, requests
 from machinery import pki
 from machinery.identity import AddOnName, AgentId, ClusterName, agent_subject
 from tests.integration.door.conftest import LIFETIMES, HubUnderTest
@@ -241,3 +242,37 @@ async def test_a_bootstrap_certificate_joins_by_the_api_within_its_uses(hub: Hub
     assert (await joining.get(f"{CLUSTERS}/edge7"))[0] == 200
     assert (await joining.get(f"{REQUESTS}?labelSelector={CLUSTER_LABEL}%3Dedge7"))[0] == 200
     assert (await joining.get(REQUESTS))[0] == 403
+
+
+def request_for(cluster: str, agent: str, labelled: str) -> dict[str, Any]:
+    asked = pki.build_request(agent_subject(ClusterName(cluster), AgentId(agent)), pki.generate_key())
+    return {
+        "metadata": {"generateName": f"{labelled}-", "labels": {CLUSTER_LABEL: labelled}},
+        "spec": {"request": b64encode(asked).decode(), "signerName": SIGNER, "usages": list(USAGES)},
+    }
+
+
+async def test_an_agent_renews_by_the_api_without_a_human_and_only_itself(hub: HubUnderTest, agent: Visitor) -> None:
+    status, own = await agent.ask("POST", REQUESTS, request_for("edge1", "bcdfg", "edge1"))
+    assert status == 201, own
+    assert own["spec"]["username"] == "system:open-cluster-management:edge1:bcdfg"
+    assert (await agent.ask("POST", REQUESTS, request_for(OTHER, "bcdfg", OTHER)))[0] == 403
+    others = [await agent.ask("POST", REQUESTS, request_for(*who, "edge1")) for who in ((OTHER, "bcdfg"), ("edge1", "xyz"))]
+    await hub.store.run(requests.review, own["metadata"]["name"], (), "test")
+    for _, other in others:
+        await hub.store.run(requests.review, other["metadata"]["name"], ("*",), "test")
+    assert (await hub.store.run(requests.state, own["metadata"]["name"])).phase is RequestPhase.APPROVED
+    for _, other in others:
+        assert (await hub.store.run(requests.state, other["metadata"]["name"])).phase is RequestPhase.PENDING
+
+
+async def test_a_bootstrap_certificate_asks_for_its_own_cluster_alone(hub: HubUnderTest, tmp_path: Any) -> None:
+    file = tmp_path / "b.kubeconfig"
+    made = await hub.hubctl("create", "bootstrap-kubeconfig", "--cluster", "edge7", "-o", str(file), "--allow-loopback")
+    assert made.code == 0, made
+    joining = holder(hub, file)
+    status, own = await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge7"))
+    assert status == 201, own
+    assert (await joining.get(f"{REQUESTS}/{own['metadata']['name']}"))[0] == 200
+    assert (await joining.ask("POST", REQUESTS, request_for("edge8", "bcdfg", "edge7")))[0] == 403
+    assert (await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge8")))[0] == 403

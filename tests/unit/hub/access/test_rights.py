@@ -1,5 +1,6 @@
 """What the hub's records alone entitle to: agents, bootstrap credentials, add-ons; names that only look alike open nothing."""
 
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -183,7 +184,7 @@ def test_an_operators_rights_come_from_roles_alone() -> None:
         assert rights_of(standing, ClusterView(accepted=True, agent=AGENT), GROUPS) == Rights()
 
 
-def test_the_own_agent_is_whose_certificate_stands_and_was_issued_last() -> None:
+def test_the_own_agent_is_the_one_that_came_last_and_stands() -> None:
     later = NOW.replace(day=2)
     first = record(Purpose.AGENT, agent=AgentId("a"))
     second = record(Purpose.AGENT, agent=AgentId("b"), issued_at=later)
@@ -193,6 +194,15 @@ def test_the_own_agent_is_whose_certificate_stands_and_was_issued_last() -> None
     assert own_agent([first]) == "a"
     assert own_agent([second, first, revoked, addon]) == "b"
     assert own_agent([revoked, addon]) is None
+
+
+def test_an_agent_that_was_superseded_does_not_come_back_by_renewing() -> None:
+    first, second, renewed = (
+        record(Purpose.AGENT, agent=AgentId(agent), issued_at=NOW.replace(day=day), serial=SerialNumber(day))
+        for agent, day in (("a", 1), ("b", 2), ("a", 3))
+    )
+    assert own_agent([first, second, renewed]) == "b"
+    assert own_agent([first, replace(second, revoked_at=NOW), renewed]) == "a"
 
 
 def test_the_names_of_an_agent_stand_for_it_in_a_review() -> None:
