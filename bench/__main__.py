@@ -4,7 +4,7 @@ import importlib
 
 import click
 
-COMMANDS = {name: f"bench.{name}" for name in ("join", "heartbeats", "issuance", "hubctl", "door")}
+COMMANDS = {name: f"bench.{name}" for name in ("join", "heartbeats", "issuance", "hubctl", "door", "authorization")}
 
 
 class Figures(click.Group):
