@@ -40,7 +40,7 @@ def asked(text: str, **more: str) -> Attributes:
     kind, _, part = kind.partition("/")
     namespace, _, name = where.rpartition("/")
     group, resource = KINDS[kind]
-    return Attributes(verb, "", group, "v1", resource, part, namespace, name, **more)
+    return Attributes(verb, "/request", group, "v1", resource, part, namespace, name, **more)
 
 
 def agent(*, accepted: bool = True, own: str = "a") -> Rights:
@@ -168,6 +168,14 @@ def test_one_that_is_bound_to_no_name_looks_at_one_name_at_a_time() -> None:
         assert not rights.allow(asked(question)), question
     assert rights.own_request(requester="system:bootstrap:c1", cluster="edge7")
     assert not rights.own_request(requester="system:bootstrap:c2", cluster="edge7")
+
+
+@pytest.mark.parametrize("question", ["get mcl", "get csr", "list csr", "watch csr"])
+def test_a_review_that_names_nothing_tells_a_bootstrap_credential_what_it_may_do_with_its_own(question: str) -> None:
+    reviewed = replace(asked(question), path="")
+    assert bootstrap("edge1").allow(reviewed)
+    assert not bootstrap("edge1").allow(replace(reviewed, name="edge2", verb="delete"))
+    assert not bootstrap("edge1").allow(asked(question))
 
 
 def record(purpose: Purpose, user: str = "u", groups: tuple[str, ...] = (), **more: Any) -> CertificateRecord:
