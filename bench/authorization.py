@@ -3,7 +3,7 @@
     python -m bench authorization [--clusters 10000] [--bindings 1000]
 
 The hub's authorizer over a store in SQLite with so many accepted clusters, an agent's certificate for each, and so many
-bindings of users and groups to roles, half of them in namespaces. No socket is involved: a request costs this beside everything else.
+bindings of users and groups to roles, half of them in namespaces. No socket is involved: a request costs this beside the rest.
 """
 
 import asyncio
