@@ -180,7 +180,11 @@ class Settings(BaseSettings):
     max_registrations_inflight: Count = Field(100, description="Calls with bootstrap credentials, at both doors, likewise.")
     max_session_starts_inflight: Count = Field(100, description="Starts of agents' sessions, likewise.")
     max_status_reports_inflight: Count = Field(100, description="Agents' reports on their clusters, at both doors, likewise.")
-    max_sessions_per_cluster: Count = Field(10, description="Sessions that the agents of one cluster have open. 0: any number.")
+    max_sessions_per_cluster: Count = Field(
+        10,
+        description="Sessions that the agents of one cluster have open; one that takes the place of another counts "
+        "beside it for a moment. 0: any number.",
+    )
     identity_rate: Count = Field(
         200, description="Requests a second of one identity, at either door; system:masters may ask faster. 0: any number."
     )

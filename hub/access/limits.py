@@ -69,7 +69,7 @@ class AccessLimits:
 
     def __init__(self, clock: Clock, capacity: Capacity | None = None) -> None:
         capacity = capacity or Capacity()
-        self._pools = Pools(capacity.levels(), clock)
+        self.pools = Pools(capacity.levels(), clock)
         self._per_cluster = capacity.sessions_per_cluster
         self._open: Counter[ClusterName] = Counter()
         self._turned_away = 0
@@ -78,7 +78,7 @@ class AccessLimits:
     def place(self, actor: Actor, asked: Attributes) -> tuple[Pool, str]:
         """The pool of a request, and the identity that it counts for: "" for one that is not limited."""
         level = level_of(actor, asked)
-        return self._pools[level], "" if level == EXEMPT else actor.user
+        return self.pools[level], "" if level == EXEMPT else actor.user
 
     @asynccontextmanager
     async def seat(
@@ -115,7 +115,7 @@ class AccessLimits:
     def snapshot(self) -> dict[str, Any]:
         """Numbers for who looks into a running hub."""
         sessions = {"clusters": len(self._open), "open": self._open.total(), "refused": self._turned_away}
-        return {**self._pools.snapshot(), "rates": self.rates.snapshot(), "sessions per cluster": sessions}
+        return {**self.pools.snapshot(), "rates": self.rates.snapshot(), "sessions per cluster": sessions}
 
 
 def level_of(actor: Actor, asked: Attributes) -> str:

@@ -66,8 +66,10 @@ def to_loss(error: aio.AioRpcError) -> HubLostError:
     """Why the session stream ended."""
     if error.code() is grpc.StatusCode.INTERNAL and error.details() == TORN:
         return TornError(TORN)
-    loss = _LOSSES.get(error.code(), Loss.UNREACHABLE)
-    return HubLostError(error.details() or error.code().name, loss, retry_after=_pushback(error.trailing_metadata()))
+    loss, pushback = _LOSSES.get(error.code(), Loss.UNREACHABLE), _pushback(error.trailing_metadata())
+    if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
+        loss = Loss.UNREACHABLE  # it is busy, and says until when
+    return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
 
 
 def _pushback(trailing: aio.Metadata | None) -> timedelta | None:

@@ -153,6 +153,10 @@ class Stream:
         await stage.store.wait_for_change(newest - 1, timedelta(seconds=5))
         await asyncio.sleep(0.2)
 
+    def limited_to(self, seconds: float) -> Any:
+        """A session stream that has only so much time."""
+        return SessionStub(self._channel).Connect(timeout=seconds)
+
     def raw(self) -> Any:
         """A call without serializers."""
         return self._channel.stream_stream("/muster.session.v1.Session/Connect")()

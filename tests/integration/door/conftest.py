@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from hub.access import Peers
+from hub.access import AccessLimits, Capacity, Peers
 from hub.apiserver.auditing import Auditing
 from hub.apiserver.clientca import ClientAuthorityFile
 from hub.apiserver.credentials import HubAddress
@@ -33,6 +33,8 @@ from hub.services.credentials import Terms, create_token
 from hub.store import SqlStore
 from machinery import kubeconfig, pki
 from machinery.apiserver.filters import Filters
+from machinery.apiserver.limiting import Limiting
+from machinery.apiserver.limits import REQUEST_LIMIT
 from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_subject, bootstrap_user
@@ -92,11 +94,13 @@ class HubUnderTest:
     advertised: str = "127.0.0.1"
     port: int = 0
     policy: Policy | None = None
+    capacity: Capacity | None = None
     replica: str = "here"
     store: SqlStore = field(init=False)
     issuer: LocalIssuer = field(init=False)
     door: Door = field(init=False)
     auditor: Auditor = field(init=False)
+    limits: AccessLimits = field(init=False)
     serving: Serving = field(init=False)
     client_cas: tuple[Path, tuple[str, ...]] | None = None
     ways_in: tuple[WayIn, ...] = ()
@@ -120,6 +124,7 @@ class HubUnderTest:
             trail = Trail(StoreSink(self.store, self.replica), clock, window=timedelta(milliseconds=20))
             self.auditor = Auditor(self.policy or default_policy(GROUP_SUFFIX), [trail], clock)
             await self.auditor.open()
+            self.limits = AccessLimits(clock, self.capacity)
             address = HubAddress(HUB_ID, f"https://{self.advertised}:6443", f"{self.advertised}:8443")
             self.door = build_door(
                 self.store,
@@ -129,7 +134,10 @@ class HubUnderTest:
                 clock=clock,
                 revocations=peers.listen,
                 group_suffix=self.group_suffix,
-                filters=Filters(audit=(Auditing(self.auditor),)),
+                filters=Filters(
+                    audit=(Auditing(self.auditor),),
+                    limits=(Limiting(self.limits.place, self.limits.rates, clock, REQUEST_LIMIT),),
+                ),
                 ways_in=self.ways_in,
             )
             await self.door.prepare()

@@ -71,3 +71,8 @@ def test_a_pause_that_the_hub_asks_for_is_kept() -> None:
     assert to_error(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
     assert to_loss(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
     assert to_loss(status(Code.UNAVAILABLE, **{"grpc-retry-pushback-ms": "soon"})).retry_after is None
+
+
+def test_a_hub_that_is_busy_and_says_until_when_is_asked_again_then() -> None:
+    lost = to_loss(status(Code.RESOURCE_EXHAUSTED, **{"grpc-retry-pushback-ms": "2500"}))
+    assert (lost.loss, lost.retry_after) == (Loss.UNREACHABLE, timedelta(seconds=2.5))

@@ -17,8 +17,10 @@ SOON = timedelta(milliseconds=5)
 
 
 @asynccontextmanager
-async def running(sink: MemorySink, *, capacity: int = 10_000, batch: int = 400) -> AsyncIterator[Trail]:
-    trail = Trail(sink, ManualClock(), capacity=capacity, batch=batch, window=SOON)
+async def running(
+    sink: MemorySink, *, capacity: int = 10_000, batch: int = 400, window: timedelta = SOON
+) -> AsyncIterator[Trail]:
+    trail = Trail(sink, ManualClock(), capacity=capacity, batch=batch, window=window)
     await trail.open()
     async with asyncio.timeout(10), GuardedTasks("test") as tasks:
         tasks.start("trail", trail.run())
@@ -43,9 +45,9 @@ async def test_every_record_arrives_once_in_the_order_of_the_offers() -> None:
     assert max(sink.batches) <= 64
 
 
-async def test_records_that_come_together_are_written_together() -> None:
+async def test_records_that_come_together_are_written_together_and_a_flush_waits_for_no_window() -> None:
     sink = MemorySink()
-    async with running(sink) as trail:
+    async with running(sink, window=timedelta(seconds=60)) as trail:
         for number in range(50):
             trail.offer(record(number))
             await asyncio.sleep(0)
