@@ -12,6 +12,7 @@ from functools import partial
 import structlog
 
 from hub.access import AccessLimits, Capacity, Peers
+from hub.apiserver.aggregation import Aggregation
 from hub.apiserver.auditing import Auditing
 from hub.apiserver.clientca import ClientAuthorityFile
 from hub.apiserver.credentials import HubAddress
@@ -214,7 +215,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
         ),
         loopback=loopback,
         token_keys=open_token_keys(directory, clock.now()),
-        ways_in=_ways_in(settings, serving, clock),
+        ways_in=[*_guests(settings, serving, clock), *await _aggregation(settings, serving, clock, stack)],
     )
     await operators.prepare()  # the roles that every hub has
     installed()
@@ -238,7 +239,18 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
     await server.prepare().run(ending.wait)
 
 
-def _ways_in(settings: Settings, serving: Serving, clock: Clock) -> list[WayIn]:
+async def _aggregation(settings: Settings, serving: Serving, clock: Clock, stack: AsyncExitStack) -> list[WayIn]:
+    """The way through a kube-apiserver that has this hub behind it."""
+    if settings.management_cluster is None:
+        return []
+    from hub.management import ManagementCluster  # noqa: PLC0415 - 60 MB that only such a hub needs
+
+    namespace, _, name = (settings.aggregation_service or "").partition("/")
+    connected = await ManagementCluster.connected(settings.management_cluster, (namespace, name) if name else None)
+    return [Aggregation(await stack.enter_async_context(connected), serving, clock)]
+
+
+def _guests(settings: Settings, serving: Serving, clock: Clock) -> list[WayIn]:
     """Who else comes in to the door for operators than those the hub itself knows."""
     if settings.client_ca_file is None:
         return []

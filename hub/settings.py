@@ -26,6 +26,7 @@ MAX_PORT = 65535
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 MAX_SUFFIX = 200
+_SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?")
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
 
 
@@ -141,6 +142,16 @@ class Settings(BaseSettings):
         description="What the hub's API groups end in: cluster., addon. and hub. come before it. Fixed at the first start; "
         "another one than the default lets several hubs' groups be told apart, and shuts out OCM's own agents.",
     )
+    management_cluster: str | None = Field(
+        None,
+        description="The Kubernetes cluster that has the hub as an aggregated API server: a kubeconfig for it, or the word "
+        "in-cluster. Its front proxy is believed, its tokens and its rights count for those whom it knows.",
+    )
+    aggregation_service: str | None = Field(
+        None,
+        description="NAMESPACE/NAME of the Service by which --management-cluster reaches the hub: the caBundle of its "
+        "APIServices is kept right.",
+    )
     serving_names: Words = Field((), description="More host names and addresses for the serving certificate.")
     auto_approve: Words = Field(
         (),
@@ -237,6 +248,15 @@ class Settings(BaseSettings):
         if len(suffix) > MAX_SUFFIX or not _DOMAIN.fullmatch(suffix):
             raise ValueError(f'"{suffix}" can end no API group: write a domain of two labels or more, such as hub.example.com')
         return suffix
+
+    @field_validator("aggregation_service")
+    @classmethod
+    def _names_a_service(cls, service: str | None, seen: ValidationInfo) -> str | None:
+        if service is not None and not _SERVICE.fullmatch(service):
+            raise ValueError(f'"{service}" names no Service: write NAMESPACE/NAME')
+        if service is not None and seen.data.get("management_cluster") is None:
+            raise ValueError("needs management_cluster too: the cluster whose APIServices are kept right")
+        return service
 
     @field_validator("auto_approve")
     @classmethod

@@ -35,6 +35,8 @@ class ClientAuthorityFile(WayIn):
         self._trouble = ""
         self.authorities = Authorities()
         self.authenticator = ForeignCertificates(self.authorities, groups, clock)
+        self.tokens = None
+        self.review = None
         self._presence: Presence | None = None
         try:
             content = path.read_bytes()

@@ -10,6 +10,7 @@ from aiohttp import web
 from hub.access.rolebook import RoleBook
 from hub.access.standing import Standings
 from hub.apiserver.admission import HubAdmission
+from hub.apiserver.aggregation import OwnRoles, delegating
 from hub.apiserver.authentication import Identify, Listen, takes_no_part
 from hub.apiserver.authorization import HubAuthorizer, named_actor
 from hub.apiserver.credentials import CredentialStorage, HubAddress
@@ -31,7 +32,6 @@ from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
-from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
 from machinery.clock import Clock
 from machinery.pki import TokenKeys
@@ -98,8 +98,8 @@ def build_door(
     credentials = CredentialStorage(store, issuer, address, lifetimes or Lifetimes(), f"hub.{group_suffix}/v1alpha1")
     roles, standings, own = RoleBook(store, clock), Standings(store, clock), Groups(group_suffix)
     roles.watch(standings.heard)
-    rbac = RbacAuthorizer(roles)
-    authorizer = HubAuthorizer(store, rbac, standings, own)
+    rbac = OwnRoles(roles)
+    authorizer = delegating(HubAuthorizer(store, rbac, standings, own), ways_in, clock)
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Grounds(store, objects, feed, clock)
     entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, ways_in)

@@ -21,7 +21,15 @@ from hub.apiserver.authentication import (
 from hub.apiserver.feed import ChangeFeed
 from hub.domain.change import SERVICE_ACCOUNTS
 from hub.ports import Store
-from machinery.apiserver.authentication import BearerTokens, Chain, Presence, RequestAuthenticator, TokenUnion
+from machinery.apiserver.authentication import (
+    BearerTokens,
+    Chain,
+    Presence,
+    RequestAuthenticator,
+    TokenAuthenticator,
+    TokenUnion,
+)
+from machinery.apiserver.authentication.delegated import Review
 from machinery.apiserver.authentication.kinds import service_account, token_review
 from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
 from machinery.apiserver.resource import Resource
@@ -58,6 +66,10 @@ class WayIn(Protocol):
     """Another way in, which an operator has opened: asked before the hub's own."""
 
     authenticator: RequestAuthenticator
+    tokens: TokenAuthenticator | None
+    """Tokens that are known by this way; asked after the hub's own."""
+    review: Review | None
+    """Who is asked what they may do who are known by this way alone; None: the hub's own roles say."""
 
     def bind(self, presence: Presence) -> None:
         """Tells where to end what came in this way and is good no more."""
@@ -80,9 +92,8 @@ class Entrance:
         self._grounds = grounds
         self._bootstrap = BootstrapTokens(grounds.store)
         accounts = Accounts(grounds.objects)
-        tokens = TokenUnion(
-            BootstrapTokenAuthenticator(self._bootstrap.identify), ServiceAccountTokens(issuer, accounts, grounds.clock)
-        )
+        own = BootstrapTokenAuthenticator(self._bootstrap.identify), ServiceAccountTokens(issuer, accounts, grounds.clock)
+        tokens = TokenUnion(*own, *(way.tokens for way in ways_in if way.tokens is not None))
         self.presence = Presence(grounds.clock)
         more = [way.authenticator for way in ways_in]
         self.authenticator = Chain(*more, CertificateAuthenticator(identify), BearerTokens(tokens))

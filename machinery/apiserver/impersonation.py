@@ -10,13 +10,14 @@ wrong with them, and an empty `Impersonate-User` is no way to be answered as one
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from urllib.parse import unquote
 
 from aiohttp import web
 from multidict import CIMultiDictProxy
 
 from machinery.apiserver.access import ANONYMOUS, Attributes, Authorizer
+from machinery.apiserver.authentication.frontproxy import Origin
 from machinery.apiserver.filters import Incoming, Inner
 from machinery.apiserver.refusals import forbidden_request
 from machinery.apiserver.storage import Actor
@@ -104,7 +105,7 @@ class Impersonation:
             decision = await self._authorizer.authorize(asker, asked)
             if not decision.allowed:
                 raise forbidden_request(asker, asked, decision.reason)
-        return taken_for
+        return replace(taken_for, holder=asker.holder) if asker.holder is Origin.DELEGATED else taken_for
 
 
 def claimed(headers: CIMultiDictProxy[str]) -> Claim | None:

@@ -4,7 +4,7 @@ import asyncio
 import os
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
@@ -103,6 +103,7 @@ class HubUnderTest:
     limits: AccessLimits = field(init=False)
     serving: Serving = field(init=False)
     client_cas: tuple[Path, tuple[str, ...]] | None = None
+    make_ways_in: Callable[[Serving], tuple[WayIn, ...]] | None = None
     ways_in: tuple[WayIn, ...] = ()
     group_suffix: str = GROUP_SUFFIX
     _running: AsyncExitStack | None = None
@@ -121,6 +122,8 @@ class HubUnderTest:
             if self.client_cas is not None:
                 path, groups = self.client_cas
                 self.ways_in = (ClientAuthorityFile(path, groups, serving, clock),)
+            if self.make_ways_in is not None:
+                self.ways_in = self.make_ways_in(serving)
             trail = Trail(StoreSink(self.store, self.replica), clock, window=timedelta(milliseconds=20))
             self.auditor = Auditor(self.policy or default_policy(GROUP_SUFFIX), [trail], clock)
             await self.auditor.open()

@@ -8,6 +8,7 @@ from aiohttp.test_utils import make_mocked_request
 from multidict import CIMultiDict
 
 from machinery.apiserver.access import Attributes, Authorizer, Decision
+from machinery.apiserver.authentication.frontproxy import Origin
 from machinery.apiserver.filters import Incoming
 from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.storage import Actor
@@ -102,6 +103,13 @@ async def test_the_refusal_is_in_kubernetes_words() -> None:
     assert told.value.message == (
         'users "bob" is forbidden: User "alice" cannot impersonate resource "users" in API group "" at the cluster scope'
     )
+
+
+async def test_who_is_known_by_another_server_stays_so_as_another() -> None:
+    """Its rights are told there, also those of whom it acts as."""
+    incoming = await answered([("Impersonate-User", "bob")], asker=Actor("ann", holder=Origin.DELEGATED))
+    assert incoming.actor.holder is Origin.DELEGATED
+    assert (await answered([("Impersonate-User", "bob")])).actor.holder is None
 
 
 async def test_a_service_account_is_asked_for_as_one_and_brings_its_groups() -> None:

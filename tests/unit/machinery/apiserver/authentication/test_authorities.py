@@ -1,41 +1,18 @@
 """CAs of others: whose certificates count, and which of the names in them."""
 
-import asyncio
 import ssl
 from datetime import timedelta
-from typing import Any
 
 import pytest
-from aiohttp import web
-from aiohttp.test_utils import make_mocked_request
 
 from machinery import pki
 from machinery.apiserver.authentication.authorities import Authorities, ForeignCertificates, mark_of_authority
 from machinery.clock import ManualClock, SystemClock
 from machinery.errors import InvalidError, UnauthorizedError
-from machinery.kubeconfig import Credential
 from tests.fakes.authority import OtherCA
+from tests.fakes.shown import request
 
 CA, OTHER = OtherCA("ca"), OtherCA("other")
-
-
-class Shown(asyncio.Transport):
-    """A connection on which a certificate was shown and verified."""
-
-    def __init__(self, credential: Credential | None) -> None:
-        super().__init__()
-        self._der = None if credential is None else ssl.PEM_cert_to_DER_cert(credential.chain.decode())
-
-    def get_extra_info(self, name: str, default: Any = None) -> Any:
-        return self if name == "ssl_object" and self._der is not None else default
-
-    def getpeercert(self, *, binary_form: bool) -> bytes | None:
-        assert binary_form
-        return self._der
-
-
-def request(credential: Credential | None) -> web.Request:
-    return make_mocked_request("GET", "/", transport=Shown(credential))
 
 
 def foreign(*groups: str, clock: ManualClock | SystemClock | None = None) -> ForeignCertificates:
