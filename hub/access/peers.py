@@ -27,6 +27,9 @@ OVERLAP = timedelta(seconds=5)
 BLIND = timedelta(seconds=60)
 """Without a look at revocations for this long, nobody is known any more."""
 MAX_KEPT = 50_000
+KEPT_FOR = timedelta(minutes=10)
+"""Since somebody last came with it: certificates are renewed, and the ones before never come again."""
+TIDY = timedelta(minutes=1)
 
 log = structlog.get_logger(__name__)
 
@@ -35,6 +38,7 @@ log = structlog.get_logger(__name__)
 class _Known:
     record: CertificateRecord
     read_at: float
+    asked_at: float
 
 
 class Peers:
@@ -45,9 +49,14 @@ class Peers:
         self._clock = clock
         self._known: dict[bytes, _Known] = {}
         self._polled_at = -FRESH.total_seconds()
+        self._tidied_at = clock.monotonic()
         self._seen: set[SerialNumber] = set()
         self._since: datetime | None = None
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
+
+    def __len__(self) -> int:
+        """How many certificates are remembered."""
+        return len(self._known)
 
     async def identify(self, certificate: bytes) -> CertificateRecord:
         """The record behind a certificate (PEM or DER) that TLS has verified.
@@ -56,10 +65,12 @@ class Peers:
         """
         known = self._known.get(certificate)
         if known is None or not self._is_fresh(known):
-            known = _Known(await self._read(certificate), self._clock.monotonic())
+            record = await self._read(certificate)
+            known = _Known(record, read_at=self._clock.monotonic(), asked_at=0.0)
             if len(self._known) >= MAX_KEPT:
                 self._known.clear()
             self._known[certificate] = known
+        known.asked_at = self._clock.monotonic()
         self._check(known.record)
         return known.record
 
@@ -97,6 +108,10 @@ class Peers:
             self._known = {key: known for key, known in self._known.items() if known.record.serial not in gone}
             for serial in new:
                 self._tell(serial)
+        if began >= self._tidied_at + TIDY.total_seconds():
+            self._tidied_at = began
+            oldest = began - KEPT_FOR.total_seconds()
+            self._known = {key: known for key, known in self._known.items() if known.asked_at >= oldest}
 
     def _is_fresh(self, known: _Known) -> bool:
         return self._clock.monotonic() - max(known.read_at, self._polled_at) < FRESH.total_seconds()

@@ -6,6 +6,7 @@ from datetime import timedelta
 import pytest
 
 from hub.access import Peers
+from hub.access.peers import KEPT_FOR, TIDY
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.services import certificates
 from machinery import pki
@@ -96,3 +97,15 @@ async def test_a_certificate_without_a_record_is_nobody(stage: Stage) -> None:
 async def test_what_is_no_certificate_is_nobody(stage: Stage) -> None:
     with pytest.raises(UnauthorizedError):
         await stage.peers.identify(b"junk")
+
+
+async def test_a_certificate_that_nobody_comes_with_any_more_is_forgotten(stage: Stage) -> None:
+    for _ in range(3):
+        await stage.peers.identify(stage.certificate)
+        stage.clock.advance(KEPT_FOR - timedelta(seconds=1))
+        await stage.peers.poll()
+        assert len(stage.peers) == 1
+    stage.clock.advance(TIDY)
+    await stage.peers.poll()
+    assert len(stage.peers) == 0
+    assert (await stage.peers.identify(stage.certificate)).user == "cn"
