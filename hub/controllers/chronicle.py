@@ -104,16 +104,15 @@ class Chronicle:
         tell = log.bind(request=key.name, cluster=cluster, **_by(by))
         if before is None:
             tell.info("certificate requested")
-            self._tell(Told(cluster, document, "CertificateRequested", f"certificate requested{_with(by)}"))
         if phase is not RequestPhase.PENDING:
             state = request_rules.state(document)
             said = {} if phase is RequestPhase.ISSUED else {"reason": state.reason, "detail": state.message}
             level = "warning" if phase is RequestPhase.FAILED else "info"
             getattr(tell, level)(f"certificate request {phase.lower()}", **said)
-            message = f"certificate request {phase.lower()}{_with(by)}" + (
-                f": {state.message}" if said and state.message else ""
-            )
-            self._tell(Told(cluster, document, f"Certificate{phase}", message, _type(phase is not RequestPhase.FAILED)))
+            if phase is not RequestPhase.APPROVED:  # what ends a request is an event; 5,000 that join make enough of them
+                why = f": {state.message}" if said and state.message else ""
+                message = f"certificate request {phase.lower()}{_with(by)}{why}"
+                self._tell(Told(cluster, document, f"Certificate{phase}", message, _type(phase is not RequestPhase.FAILED)))
 
 
 def _tell_availability(name: str, available: Condition) -> None:

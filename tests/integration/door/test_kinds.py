@@ -186,6 +186,8 @@ async def test_kubectl_does_to_it_what_people_do(row: Row, hub: HubUnderTest, tm
     document = json.loads((await kubectl("get", *target, "-o", "json")).out)
     assert (document["metadata"]["labels"]["tier"], document["metadata"][ANNOTATION]["note"]) == ("silver", "kept")
     assert (await kubectl("get", row.word, *row.namespace, "-l", "tier=silver", "-o", "name")).out.count(row.name) == 1
+    applied = await kubectl("apply", "--server-side", "--force-conflicts", "-f", str(file))
+    assert "serverside-applied" in applied.out
     assert row.described in (await kubectl("describe", *target)).out
     assert (await hub.kubectl("create", "-f", str(file))).err.count("AlreadyExists") == 1
     assert "deleted" in (await kubectl("delete", *target, "--wait=false")).out

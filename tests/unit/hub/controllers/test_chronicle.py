@@ -12,7 +12,7 @@ from hub.domain import cluster as cluster_rules
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Kind
 from hub.domain.cluster import Joining, StatusReport
 from hub.domain.event import Told
-from hub.services import clusters
+from hub.services import clusters, requests
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 
@@ -148,14 +148,14 @@ async def test_the_log_and_the_events_tell_the_same_story(hub: Hub) -> None:
     ]
 
 
-async def test_what_becomes_of_a_request_is_an_event_of_its_cluster(hub: Hub) -> None:
+async def test_the_end_of_a_request_is_an_event_of_its_cluster(hub: Hub) -> None:
     reader = Reader(hub)
     hub.join("c1")
     await reader.start()
     name = hub.submit("c1")
     hub.approve(name)
+    hub.store.transact(requests.issue, name, hub.issuer, hub.lifetimes, "issuance")
     await reader.read()
-    assert [(each.cluster, each.reason, each.about["kind"]) for each in reader.told] == [
-        ("c1", "CertificateRequested", "CertificateSigningRequest"),
-        ("c1", "CertificateApproved", "CertificateSigningRequest"),
+    assert [(each.cluster, each.reason, each.message, each.about["kind"]) for each in reader.told] == [
+        ("c1", "CertificateIssued", "certificate request issued by issuance", "CertificateSigningRequest"),
     ]
