@@ -27,6 +27,18 @@ spec: {hubAcceptsClient: false}
 WEST = EAST.replace("east", "west").replace("region: eu", "region: us")
 CHANGED = EAST.replace("region: eu", "region: eu, tier: gold")
 MISSPELT = EAST.replace("hubAcceptsClient", "hubAcceptClient")
+SET = """
+apiVersion: cluster.open-cluster-management.io/v1beta2
+kind: ManagedClusterSet
+metadata: {name: blue}
+spec: {}
+"""
+ADD_ON = """
+apiVersion: addon.open-cluster-management.io/v1beta1
+kind: ManagedClusterAddOn
+metadata: {name: metrics, namespace: edge1}
+spec: {}
+"""
 ROLE = """
 apiVersion: rbac.authorization.k8s.io/v1
 kind: ClusterRole
@@ -66,6 +78,8 @@ STEPS = (
     told("explain mcl.spec.taints.effect", "^ENUM:$", "NoSelectIfNew"),
     told("explain mcl --recursive", "^    leaseDurationSeconds\t<integer>$", "^      timeAdded\t<string>$"),
     told("explain mca --api-version=addon.open-cluster-management.io/v1beta1", "VERSION: +v1beta1"),
+    told("explain mca --api-version=addon.open-cluster-management.io/v1alpha1", "VERSION: +v1alpha1"),
+    told("explain managedclustersets.spec", "FIELD: spec"),
     told("explain mcl.status.conditions --output=plaintext-openapiv2", "lastTransitionTime\t<string> -required-"),
     told("explain mcl.nothing", "does not exist", exit=1),
     # Who I am and what I may do.
@@ -156,6 +170,16 @@ STEPS = (
     told("auth can-i list managedclusters --as=bob", "^yes$"),
     told("auth reconcile -f -", "reconciled$", given=ROLE),
     told("delete clusterrolebinding bob-viewer", "deleted"),
+    # Cluster sets and add-ons.
+    told("create -f -", "managedclusterset.*/blue created$", given=SET),
+    told("label mcl edge1 cluster.open-cluster-management.io/clusterset=blue", "labeled$"),
+    told("get managedclustersets -o name", "/blue$"),
+    told("create -f -", "managedclusteraddon.*/metrics created$", given=ADD_ON),
+    told("get managedclusteraddons.v1alpha1.addon.open-cluster-management.io -n edge1 -o yaml", "addon.*/v1alpha1$", "metrics"),
+    told("get managedclusteraddons.v1alpha1.addon.open-cluster-management.io -n edge1", "^metrics"),
+    told("get mca -A", "^edge1 +metrics"),
+    told("get mca -A --field-selector status.available=True", "No resources found"),
+    told("delete mca metrics -n edge1 --timeout=10s", "deleted"),
     # Deleting.
     told("delete mcl east --dry-run=server", "deleted \\(server dry run\\)$"),
     told("delete mcl east --timeout=10s", '"east" deleted'),
