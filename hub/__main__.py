@@ -21,7 +21,8 @@ Every flag is also an environment variable ({ENVIRONMENT_PREFIX}GRPC_LISTEN for 
 password, so it has no flag: HUB_DATABASE_URL or database_url, without it SQLite in the data directory.
 
 The first start makes the data directory with the database, the CA, the serving certificate and admin.kubeconfig; use that with
-hubctl or kubectl. SIGTERM or SIGINT stops the hub cleanly, a second one at once.
+hubctl or kubectl. SIGTERM or SIGINT stops the hub cleanly, a second one at once. SIGUSR1 writes into the log what the hub
+does right now.
 """
 
 

@@ -97,21 +97,24 @@ def main(settings: Settings, extend: Extend | None = None) -> int:
 async def run(settings: Settings, resort: LastResort, extend: Extend | None = None) -> None:
     """A whole hub, from its data directory to its doors. Raises StartError, HookError, MusterError, TaskEndedError.
 
-    Whatever happens, everything that was opened is closed once, and `resort` ends a process that cannot do that in time.
+    Whatever happens, everything that was opened is closed once. `resort` ends a process that cannot start or close in time.
     """
     async with AsyncExitStack() as stack:
         stack.callback(log.info, "hub closed")
         try:
-            await _serve(settings, stack, extend)
+            resort.arm(2 * settings.start_timeout, "the start hangs: is the database there? (--start-timeout)")
+            await _serve(settings, stack, extend, resort.disarm)
         except Exception as error:
             log.error("hub ends", error=str(error))  # noqa: TRY400 - told with its stack once everything is closed, if it ever is
             raise
         finally:
-            resort.arm(CLOSED_WITHIN)
+            resort.arm(CLOSED_WITHIN, "what was opened cannot be closed")
     log.info("hub stopped")
 
 
-async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | None) -> None:  # noqa: PLR0915 - the parts in one list
+async def _serve(  # noqa: PLR0915 - the parts in one list
+    settings: Settings, stack: AsyncExitStack, extend: Extend | None, ready_to_serve: Callable[[], None]
+) -> None:
     clock: Clock = SystemClock()
     lifetimes = lifetimes_of(settings)
     addresses = Addresses.of(settings)
@@ -236,6 +239,7 @@ async def _serve(settings: Settings, stack: AsyncExitStack, extend: Extend | Non
     tasks.start("log", keep_log(log_progress))
 
     log.info("hub is set up", hub=hub_id, data=str(directory.path), admin_kubeconfig=str(admin), server=cluster.server)
+    ready_to_serve()
     await server.prepare().run(ending.wait)
 
 

@@ -176,7 +176,8 @@ class Settings(BaseSettings):
     event_lifetime: Duration = Field(timedelta(hours=1), description="Events are kept this long after they were last seen.")
     finished_requests: Duration = Field(timedelta(hours=1), description="Decided certificate requests are kept this long.")
     start_timeout: Duration = Field(
-        timedelta(seconds=60), description="Opening the database and migrating its schema may take this long at a start."
+        timedelta(seconds=60),
+        description="Opening and migrating the database may take this long, and everything until the doors open twice as long.",
     )
     livez_grace: NoDuration = Field(
         timedelta(), description="For this long after a start /livez passes over what has not finished starting."

@@ -1,4 +1,4 @@
-"""What ends a process: SIGTERM and SIGINT, a request from inside, and a deadline for an end that hangs.
+"""What ends a process: SIGTERM and SIGINT, a request from inside, and a deadline for a start or an end that hangs.
 
 The first signal asks for a graceful stop, the second ends the process at once with code 1.
 """
@@ -76,16 +76,16 @@ def request_shutdown() -> bool:
 
 
 class LastResort:
-    """Ends the process with code 1 when its end takes too long. On a thread of its own: it works while the loop hangs."""
+    """Ends the process with code 1 when a step takes too long. On a thread of its own: it works while the loop hangs."""
 
     def __init__(self, at_once: Callable[[], object] = _exit_at_once) -> None:
         self._at_once = at_once
         self._timer: threading.Timer | None = None
 
-    def arm(self, limit: timedelta) -> None:
-        """From now on the process has `limit` to end."""
+    def arm(self, limit: timedelta, why: str) -> None:
+        """From now on the process has `limit` until it is disarmed or armed anew; `why` is the log's last line otherwise."""
         self.disarm()
-        self._timer = threading.Timer(limit.total_seconds(), self._end, (limit,))
+        self._timer = threading.Timer(limit.total_seconds(), self._end, (limit, why))
         self._timer.daemon = True
         self._timer.start()
 
@@ -93,6 +93,6 @@ class LastResort:
         if self._timer is not None:
             self._timer.cancel()
 
-    def _end(self, limit: timedelta) -> None:
-        log.critical("what was opened cannot be closed: ending at once", limit_seconds=limit.total_seconds())
+    def _end(self, limit: timedelta, why: str) -> None:
+        log.critical(why, limit_seconds=limit.total_seconds())
         self._at_once()

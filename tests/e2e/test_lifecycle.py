@@ -316,6 +316,12 @@ async def test_a_database_that_hangs_at_the_start_is_named_in_time(bench: Bench)
     assert "canary" not in program.output
 
 
+async def test_a_start_that_hangs_anywhere_is_ended_in_time(bench: Bench) -> None:
+    program = await hooked(bench, "hangs", HUB_START_TIMEOUT="1s").start()
+    assert await program.ended(within=20) == 1
+    assert lines(program)[-1]["event"].startswith("the start hangs")
+
+
 class Proxy:
     """Stands between the hub and its database, and lets nothing through while it is cut."""
 

@@ -29,6 +29,17 @@ async def told(name: str) -> None:
         await asyncio.sleep(0.01)
 
 
+def asked_for() -> list[str]:
+    return os.environ.get("HOOKS", "").split()
+
+
+def hang_or_extend(server: Server, client: LoopbackClient) -> None:
+    """Is called before anything is served."""
+    if "hangs" in asked_for():
+        blocked_in_this_function()
+    extend(server, client)
+
+
 def extend(server: Server, client: LoopbackClient) -> None:
     """Adds the hooks that HOOKS asks for."""
 
@@ -58,7 +69,7 @@ def extend(server: Server, client: LoopbackClient) -> None:
     sticking: list[asyncio.Task[None]] = []
     post_start = {"breaks": breaks, "sticks": started_to_stick}
     pre_shutdown = {"calls": calls_after_the_delay, "fails": fails}
-    for name in os.environ.get("HOOKS", "").split():
+    for name in asked_for():
         if name in post_start:
             server.post_start.add(name, post_start[name])
         else:
@@ -72,4 +83,4 @@ def blocked_in_this_function() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(app.main(load({}), extend))
+    sys.exit(app.main(load({}), hang_or_extend))

@@ -7,6 +7,7 @@ import threading
 from datetime import timedelta
 
 import pytest
+import structlog.testing
 
 from machinery.lifecycle.process import LastResort, StopSignals, request_shutdown
 from machinery.lifecycle.server import StartError
@@ -54,11 +55,14 @@ async def test_leaving_the_block_gives_the_signals_back() -> None:
 def test_an_end_that_takes_too_long_is_made_and_one_in_time_is_left_alone() -> None:
     ended, disarmed = threading.Event(), threading.Event()
     late, prompt = LastResort(ended.set), LastResort(disarmed.set)
-    prompt.arm(timedelta(milliseconds=20))
+    prompt.arm(timedelta(milliseconds=20), "it hangs")
     prompt.disarm()
-    late.arm(timedelta(milliseconds=20))
-    assert ended.wait(5)
+    with structlog.testing.capture_logs() as logs:
+        late.arm(timedelta(hours=1), "the start hangs")
+        late.arm(timedelta(milliseconds=20), "the end hangs")
+        assert ended.wait(5)
     assert not disarmed.is_set()
+    assert [(line["log_level"], line["event"]) for line in logs] == [("critical", "the end hangs")]
 
 
 async def test_a_step_of_the_start_that_hangs_is_named_and_ended() -> None:
