@@ -4,7 +4,9 @@ import importlib
 
 import click
 
-COMMANDS = {name: f"bench.{name}" for name in ("join", "heartbeats", "issuance", "hubctl", "door", "authorization")}
+COMMANDS = {
+    name: f"bench.{name}" for name in ("join", "heartbeats", "issuance", "hubctl", "door", "authorization", "ownership")
+}
 
 
 class Figures(click.Group):

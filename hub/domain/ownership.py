@@ -4,7 +4,7 @@ The hub's controllers write as `muster-hub`, what an agent tells is written as `
 is held apart from the rest, as Kubernetes does for subresources.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -69,6 +69,7 @@ SHOWN: Mapping[tuple[Kind, str], Callable[[Document], dict[str, Any]]] = {(ADDON
 A version that is not here is taken to spell like the stored one."""
 _OUR_GROUPS = frozenset(("addon", "cluster", "hub"))
 _STATUS = field("status")
+_PARTS = of_paths((field("spec"),), (_STATUS,))
 _ENVELOPE = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
 
 
@@ -99,18 +100,14 @@ def is_kubernetes_own(kind: Kind) -> bool:
 def _divided(kind: Kind, fields: FieldSet, *, is_new: bool) -> Iterator[tuple[str, FieldSet]]:
     """What is held through the status, and what through the object itself. Nobody creates an object with a status."""
     if is_kubernetes_own(kind):
-        fixed = (*FIXED.get(kind, ()), *(("status",) if is_new else ()))
-        fields = fields.without(_parts(fixed)) - _parts(("spec", "status"))
+        unheld = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(kind, ()))}
+        fields = FieldSet(children={name: part for name, part in fields.children.items() if name not in unheld}) - _PARTS
     status = fields.children.get(_STATUS)
     rest = {element: below for element, below in fields.children.items() if element != _STATUS}
     if rest:
         yield "", FieldSet(children=rest)
     if status is not None:
         yield "status", FieldSet(children={_STATUS: status})
-
-
-def _parts(names: Iterable[str]) -> FieldSet:
-    return of_paths(*((field(name),) for name in names))
 
 
 def _structure(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str] = (), path: str = "") -> Structure:

@@ -42,7 +42,11 @@ def compare(structure: Structure, old: Mapping[str, Any], new: Mapping[str, Any]
 
 
 def _compared(structure: Structure, old: Any, new: Any) -> Comparison:
-    if old is not ABSENT and new is not ABSENT and old == new:
+    if old is ABSENT:
+        return Comparison(added=_everything(structure, new))
+    if new is ABSENT:
+        return Comparison(removed=_everything(structure, old))
+    if old == new:
         return SAME
     here, there = _form(structure, old), _form(structure, new)
     if here is None or there is None or here is there:
@@ -52,17 +56,33 @@ def _compared(structure: Structure, old: Any, new: Any) -> Comparison:
 
 def _form(structure: Structure, value: Any) -> Form | None:
     """None: whatever the other side is."""
-    return None if value is ABSENT or value is None else structure.divides(value)
+    return None if value is None else structure.divides(value)
+
+
+def _everything(structure: Structure, value: Any) -> FieldSet:
+    """A value that comes or goes: the place itself and every place in it."""
+    form = Form.LEAF if value is None or not value else structure.divides(value)
+    if form is Form.LEAF:
+        return LEAF
+    if form is Form.MAP:
+        return FieldSet(
+            member=True,
+            children={elements.field(name): _everything(structure.of(name), part) for name, part in value.items()},
+        )
+    element = structure.element or LEAF_ENTRY
+    parts = by_element(structure, value).items()
+    children = {name: _everything(element, entries[0]) if len(entries) == 1 else LEAF for name, entries in parts}
+    return FieldSet(member=True, children=children)
 
 
 def _compared_as(form: Form, structure: Structure, old: Any, new: Any) -> Comparison:
     match form:
         case Form.LEAF:
-            return _leaf(old, new)
+            return _MODIFIED
         case Form.MAP:
             before, after = _map(old), _map(new)
             if not before and not after:
-                return _leaf(old, new)
+                return _MODIFIED
             parts = {
                 elements.field(name): part
                 for name in {**before, **after}
@@ -70,25 +90,17 @@ def _compared_as(form: Form, structure: Structure, old: Any, new: Any) -> Compar
             }
         case _:
             if not _list(old) and not _list(new):
-                return _leaf(old, new)
+                return _MODIFIED
             parts = _entries(structure, _list(old), _list(new))
-    if not parts and old is not ABSENT and new is not ABSENT:
-        return SAME
     return Comparison(
-        _gathered({element: part.removed for element, part in parts.items() if part.removed}, member=new is ABSENT),
-        _gathered({element: part.modified for element, part in parts.items() if part.modified}, member=False),
-        _gathered({element: part.added for element, part in parts.items() if part.added}, member=old is ABSENT),
+        _gathered({element: part.removed for element, part in parts.items() if part.removed}),
+        _gathered({element: part.modified for element, part in parts.items() if part.modified}),
+        _gathered({element: part.added for element, part in parts.items() if part.added}),
     )
 
 
-def _gathered(children: dict[str, FieldSet], *, member: bool) -> FieldSet:
-    return FieldSet(member, children) if member or children else EMPTY
-
-
-def _leaf(old: Any, new: Any) -> Comparison:
-    if old is ABSENT:
-        return _ADDED
-    return _REMOVED if new is ABSENT else _MODIFIED
+def _gathered(children: dict[str, FieldSet]) -> FieldSet:
+    return FieldSet(children=children) if children else EMPTY
 
 
 def _entries(structure: Structure, old: Sequence[Any], new: Sequence[Any]) -> dict[str, Comparison]:
