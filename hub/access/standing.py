@@ -48,7 +48,8 @@ class Standings:
         self._store = store
         self._clock = clock
         self._known: dict[str, _Known] = {}
-        self._changes = 0
+        self._reading: dict[str, object] = {}
+        """By cluster, a mark of the newest read under way; a change takes it away."""
 
     async def of(self, cluster: ClusterName) -> ClusterView:
         """Raises UnavailableError."""
@@ -56,9 +57,14 @@ class Standings:
         began = self._clock.monotonic()
         if known is not None and began - known.read_at < BOUND.total_seconds():
             return known.view
-        changes = self._changes
-        view = await self._store.read(_view, cluster)
-        if changes == self._changes:  # else what was read may be old already
+        mark = self._reading[cluster] = object()
+        try:
+            view = await self._store.read(_view, cluster)
+        finally:
+            undisturbed = self._reading.get(cluster) is mark
+            if undisturbed:
+                del self._reading[cluster]
+        if undisturbed:  # else what was read may be old already
             if len(self._known) >= MAX_KEPT:
                 self._known.clear()
             self._known[cluster] = _Known(view, began)
@@ -72,7 +78,7 @@ class Standings:
             cluster = _labels.decode(change.encoded).metadata.labels.get(CLUSTER_LABEL, "")
         else:
             return
-        self._changes += 1
+        self._reading.pop(cluster, None)
         self._known.pop(cluster, None)
 
 

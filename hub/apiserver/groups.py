@@ -46,7 +46,6 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             cluster_management_add_on(group_suffix),
             bootstrap_credential(group_suffix, credentials),
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
-            cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
             audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
         )
     )

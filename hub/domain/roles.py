@@ -82,6 +82,10 @@ class Groups:
         return f"addon.{self.suffix}"
 
     @property
+    def own(self) -> str:
+        return f"hub.{self.suffix}"
+
+    @property
     def register(self) -> str:
         """Of the virtual resources `managedclusters/accept` and `managedclusters/clientcertificates`."""
         return f"register.{self.suffix}"
@@ -142,10 +146,11 @@ def _namespaced(groups: Groups, verbs: tuple[str, ...]) -> tuple[Rule, ...]:
 def _view(groups: Groups) -> tuple[Rule, ...]:
     return (
         *_namespaced(groups, READ),
-        rule((CORE,), ("events", "namespaces"), READ),
+        rule((CORE,), ("events", "namespaces", "services"), READ),
         rule((EVENTS,), ("events",), READ),
         rule((groups.addons,), ("clustermanagementaddons",), READ),
         rule((groups.clusters,), (*_FLEET, *(f"{each}/status" for each in _FLEET)), READ),
+        rule((groups.own,), ("clustersummaries",), READ),
     )
 
 

@@ -4,14 +4,17 @@ from typing import Any
 
 import pytest
 
+from hub.apiserver.groups import groups_of, with_others
 from hub.domain import document as doc
 from hub.domain.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind
 from hub.domain.request import Requester
 from hub.domain.roles import AUTOUPDATE, Groups, cluster_role, cluster_roles, rule, settled
 from hub.ports import Transaction
 from hub.services import kinds, objects, roles
-from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
+from machinery.apiserver.memory import MemoryStorage
 from machinery.clock import ManualClock
+from machinery.product import GROUP_SUFFIX
 from tests.fakes.memory_store import MemoryStore
 
 ADMIN = Requester("admin", ())
@@ -147,3 +150,27 @@ def test_the_groups_of_the_hub_follow_its_suffix() -> None:
     }
     assert {"cluster.example.org", "addon.example.org", "register.example.org"} <= groups
     assert not any(group.endswith("open-cluster-management.io") for group in groups)
+
+
+WITHHELD = {
+    "secrets": "whoever reads them has what they open: edit and admin do",
+    "roles": "admin does",
+    "rolebindings": "admin does",
+    "clusterroles": "for the whole hub",
+    "clusterrolebindings": "for the whole hub",
+    "certificatesigningrequests": "for who approves",
+    "bootstrapcredentials": "who may join is not for everybody to know",
+    "auditrecords": "who did what is not for everybody to know",
+}
+"""Resources that the role `view` does not show, and why."""
+
+
+def test_view_shows_every_resource_that_is_not_withheld(store: MemoryStore) -> None:
+    memory = MemoryStorage()
+    groups = with_others(groups_of(store, GROUP_SUFFIX, memory, memory, memory), *ROLES_AND_BINDINGS)
+    shown = {
+        (group, resource) for one in role(store, "view")["rules"] for group in one["apiGroups"] for resource in one["resources"]
+    }
+    listed = [resource for group in groups for resource in group.resources if "list" in resource.verbs]
+
+    assert {resource.name for resource in listed if (resource.group, resource.name) not in shown} == set(WITHHELD)
