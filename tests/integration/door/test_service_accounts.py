@@ -1,10 +1,13 @@
 """ServiceAccounts' tokens at the door: asked for, used, reviewed, ended; by the API and by kubectl."""
 
+import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from machinery import logs
 from machinery.pki import unverified_claims
 from tests.integration.door.conftest import HubUnderTest
 from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
@@ -161,3 +164,24 @@ async def test_kubectl_makes_and_uses_a_token(hub: HubUnderTest) -> None:
     assert whole["kind"] == "TokenRequest"
     ended = await hub.kubectl("get", "managedclusters", path=hub.token_kubeconfig("metrics", token))
     assert f'User "{USER}" cannot list resource "managedclusters"' in ended.err, ended
+
+
+async def test_no_token_stays_in_log_records_or_database(hub: HubUnderTest, admin: Visitor, tmp_path: Path) -> None:
+    """The canary: a token and its signature, looked for in all that the hub has said and written."""
+    said = io.StringIO()
+    logs.configure("debug", stream=said)
+    await make(admin)
+    token = await token_of(admin)
+    await review(admin, token)
+    await review(admin, token, "vault")
+    await get(nobody(hub), CLUSTERS, token)
+    await get(nobody(hub), CLUSTERS, token[:-4] + "AAAA")
+    await admin.ask("DELETE", f"{ACCOUNTS}/metrics")
+    await get(nobody(hub), CLUSTERS, token)
+    await hub.stop()
+    stored = b"".join(path.read_bytes() for path in (tmp_path / "hub.db", tmp_path / "hub.db-wal") if path.exists())
+    text = said.getvalue()
+    for canary in token.split("."):
+        assert canary not in text
+        assert canary.encode() not in stored
+    assert "bearer token refused" in text

@@ -4,6 +4,8 @@ import asyncio
 import io
 import json
 import re
+from base64 import b64encode
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,11 +14,13 @@ import yaml
 
 from hub.domain.credential import token_hash, token_id
 from hub.services import credentials
-from machinery import logs
-from machinery.identity import CredentialId
+from hub.services.credentials import Terms
+from machinery import logs, pki
+from machinery.identity import AgentId, ClusterName, CredentialId, agent_subject
 from tests.integration.door.conftest import HubUnderTest
 from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
 
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
 
 
@@ -149,3 +153,66 @@ async def test_many_guesses_at_once_are_all_refused(hub: HubUnderTest, tmp_path:
     guesses = [f"{token_id(token)}.{index:032d}" for index in range(50)]
     answers = await asyncio.gather(*(get(nobody(hub), "/apis", guess) for guess in guesses))
     assert {status for status, _ in answers} == {401}
+
+
+def cluster(name: str) -> dict[str, Any]:
+    return {
+        "apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster",
+        "metadata": {"name": name},
+        "spec": {"leaseDurationSeconds": 60},
+    }
+
+
+def request_for(name: str) -> dict[str, Any]:
+    """As OCM's agent asks for its certificate."""
+    subject = agent_subject(ClusterName(name), AgentId("bcdfg"))
+    labels = {"open-cluster-management.io/cluster-name": name}
+    spec = {
+        "request": b64encode(pki.build_request(subject, pki.generate_key())).decode(),
+        "signerName": "kubernetes.io/kube-apiserver-client",
+        "usages": ["digital signature", "key encipherment", "client auth"],
+    }
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"generateName": f"{name}-", "labels": labels},
+        "spec": spec,
+    }
+
+
+async def test_an_agent_joins_by_its_token_and_no_other_cluster_does(hub: HubUnderTest, tmp_path: Path) -> None:
+    _, token = await bootstrap(hub, tmp_path)
+
+    async def post(path: str, body: Any) -> int:
+        return (await nobody(hub).ask("POST", path, body, authorization=f"Bearer {token}"))[0]
+
+    assert await post(CLUSTERS, cluster("edge2")) == 403
+    assert await post(CLUSTERS, cluster("edge1")) == 201
+    assert await post(REQUESTS, request_for("edge2")) == 403
+    assert await post(REQUESTS, request_for("edge1")) == 201
+    admin = holder(hub, await hub.admin())
+    asked = (await admin.get(REQUESTS))[1]["items"]
+    assert [item["spec"]["username"] for item in asked] == [f"system:bootstrap:{token_id(token)}"]
+    (listed,) = (await admin.get(CREDENTIALS))[1]["items"]
+    assert (listed["status"]["phase"], listed["status"]["admittedClusters"]) == ("UsedUp", ["edge1"])
+
+
+async def test_an_unbound_token_admits_as_many_names_as_it_has_uses(hub: HubUnderTest) -> None:
+    _, token = await hub.store.run(credentials.create_token, Terms(None, 2, timedelta(hours=1)), "ann")
+    for name, expected in (("edge1", 201), ("edge2", 201), ("edge3", 403)):
+        status, _ = await nobody(hub).ask("POST", CLUSTERS, cluster(name), authorization=f"Bearer {token}")
+        assert status == expected
+    status, answer = await nobody(hub).ask("POST", REQUESTS, request_for("edge3"), authorization=f"Bearer {token}")
+    assert (status, "used up" in answer["message"]) == (403, True), answer
+
+
+@pytest.mark.kubectl
+async def test_kubectl_says_who_a_token_is(hub: HubUnderTest, tmp_path: Path) -> None:
+    file, token = await bootstrap(hub, tmp_path)
+    ended = await hub.kubectl("auth", "whoami", "-o", "json", path=file)
+    assert ended.code == 0, ended.err
+    info = json.loads(ended.out)["status"]["userInfo"]
+    assert info["username"] == f"system:bootstrap:{token_id(token)}"
+    assert info["groups"] == ["system:bootstrappers:managedcluster", "system:authenticated"]
+    assert info["extra"] == {"authentication.kubernetes.io/credential-id": [f"BOOTSTRAP={token_id(token)}"]}
