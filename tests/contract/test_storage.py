@@ -1,4 +1,4 @@
-"""What every Storage behind the generic API server promises: in memory, and over the hub's services on SQLite."""
+"""What every Storage behind the generic API server promises: in memory, behind an admission, and over the hub's services."""
 
 import asyncio
 import json
@@ -12,6 +12,7 @@ import pytest
 
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
+from machinery.apiserver.admission import AdmittedStorage
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection, Storage, Stored
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, NotFoundError
@@ -26,10 +27,13 @@ GOLD = Selection(labels=parse_label_selector("tier=gold"))
 QUIET = timedelta(milliseconds=50)
 
 
-@pytest.fixture(params=["memory", "services"])
+@pytest.fixture(params=["memory", "admitted", "services"])
 async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Storage]:
     if request.param == "memory":
         yield MemoryStorage(bookmark_every=QUIET)
+        return
+    if request.param == "admitted":
+        yield AdmittedStorage(MemoryStorage(bookmark_every=QUIET), lambda _write: None)
         return
     async with sqlite_database(tmp_path).opened(None) as store:
         feed = ChangeFeed(store)
