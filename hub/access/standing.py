@@ -4,7 +4,7 @@ An answer is read from the database once and forgotten with the next change of t
 is heard or not, it is read anew after `BOUND`.
 """
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -14,7 +14,7 @@ from hub.access.rights import ClusterView
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, Key
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Key
 from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Store, Transaction
 from machinery.clock import Clock
@@ -32,7 +32,16 @@ class _Labelled(msgspec.Struct):
     metadata: _Metadata
 
 
+class _Spec(msgspec.Struct):
+    hubAcceptsClient: bool = False  # noqa: N815 - the field's name
+
+
+class _Cluster(msgspec.Struct):
+    spec: _Spec
+
+
 _labels = msgspec.json.Decoder(_Labelled)
+_accepts = msgspec.json.Decoder(_Cluster)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +59,18 @@ class Standings:
         self._known: dict[str, _Known] = {}
         self._reading: dict[str, object] = {}
         """By cluster, a mark of the newest read under way; a change takes it away."""
+        self._granted: dict[str, set[SerialNumber]] = {}
+        self._end: Callable[[SerialNumber], None] = lambda _serial: None
+
+    def end_with(self, end: Callable[[SerialNumber], None]) -> None:
+        """Has `end` called with the serial of each certificate whose cluster is denied or deleted after it was `granted`."""
+        self._end = end
+
+    def granted(self, cluster: ClusterName, serial: SerialNumber) -> None:
+        """Notes who was let in because the cluster is accepted: what that certificate has open ends with the acceptance."""
+        if len(self._granted) >= MAX_KEPT:
+            self._granted.clear()
+        self._granted.setdefault(cluster, set()).add(serial)
 
     async def of(self, cluster: ClusterName) -> ClusterView:
         """Raises UnavailableError."""
@@ -74,12 +95,22 @@ class Standings:
         """Forgets what a change may have made untrue."""
         if change.kind == MANAGED_CLUSTERS:
             cluster = change.key.name
+            if cluster in self._granted and (change.type is ChangeType.DELETED or not _is_accepted(change)):
+                self._withdraw(cluster)
         elif change.kind == REQUESTS:
             cluster = _labels.decode(change.encoded).metadata.labels.get(CLUSTER_LABEL, "")
         else:
             return
         self._reading.pop(cluster, None)
         self._known.pop(cluster, None)
+
+    def _withdraw(self, cluster: str) -> None:
+        for serial in self._granted.pop(cluster, ()):
+            self._end(serial)
+
+
+def _is_accepted(change: Change) -> bool:
+    return _accepts.decode(change.encoded).spec.hubAcceptsClient
 
 
 def _view(tx: Transaction, cluster: ClusterName) -> ClusterView:

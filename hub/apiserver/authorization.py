@@ -11,7 +11,7 @@ from dataclasses import replace
 from hub.access.rights import NOTHING, Rights, Standing, named_standing, rights_of, standing_of
 from hub.access.standing import Standings
 from hub.domain import document as doc
-from hub.domain.certificate import Purpose
+from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import REQUESTS
 from hub.domain.change import Key as StoreKey
 from hub.domain.request import CLUSTER_LABEL
@@ -64,6 +64,8 @@ class HubAuthorizer(Authorizer):
         view = await self._standings.of(standing.cluster)
         rights = rights_of(standing, view, self._groups) if standing.purpose is Purpose.AGENT else NOTHING
         own = view.accepted and (standing.purpose is Purpose.ADDON or view.agent == standing.agent)
+        if own and isinstance(actor.holder, CertificateRecord):
+            self._standings.granted(standing.cluster, actor.holder.serial)
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
     async def _is_own(self, rights: Rights, name: str) -> bool:

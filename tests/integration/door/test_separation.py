@@ -1,6 +1,7 @@
 """An agent opens its own cluster and no other: tried on every path that discovery names, so that no resource is forgotten."""
 
 import asyncio
+import json
 from base64 import b64encode
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -184,6 +185,25 @@ async def test_denial_withdraws_and_acceptance_grants_again(hub: HubUnderTest, a
     assert (await _patch(agent, f"{CLUSTERS}/edge1/status", {"status": {}}))[0] == 403
     await accept(hub, "edge1")
     await settled(agent, leases, 200)
+
+
+async def test_an_open_watch_ends_when_its_cluster_is_denied(hub: HubUnderTest, agent: Visitor) -> None:
+    admin = holder(hub, await hub.admin())
+    watch = f"{hub.server}{CLUSTERS}/edge1?watch=1"
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=agent.context)) as session,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=admin.context)) as operators,
+        session.get(watch) as response,
+        operators.get(watch) as kept,
+    ):
+        assert json.loads(await response.content.readline())["type"] == "ADDED"
+        assert json.loads(await kept.content.readline())["type"] == "ADDED"
+        await accept(hub, "edge1", accepted=False)
+        async with asyncio.timeout(10):
+            with pytest.raises(aiohttp.ClientError):
+                while await response.content.readline():
+                    pass
+        assert not kept.content.at_eof(), "the others watch on"
 
 
 async def test_another_agent_of_the_same_group_opens_nothing(hub: HubUnderTest, agent: Visitor) -> None:
