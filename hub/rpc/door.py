@@ -100,25 +100,38 @@ class RpcDoor(Door):
 
     async def drain(self, grace: timedelta) -> None:
         """Ends sessions and other streams at a bounded rate, lets calls finish, and waits until nothing new comes."""
+        log.info("sessions are ended", count=len(self._parts.sessions), within_seconds=grace.total_seconds())
+        try:
+            async with asyncio.timeout(grace.total_seconds()):
+                await self._end_evenly(grace - TO_LEAVE)
+        except TimeoutError:
+            log.warning("sessions did not end in time", count=len(self._parts.sessions))
+        self._end_all()
+        await self._parts.gate.quiet()
+        await self._parts.sessions.write()
+
+    async def _end_evenly(self, grace: timedelta) -> None:
+        """Tells each session to leave, and ends it once it had the time to; returns when the last has had it."""
         sessions, following = self._parts.sessions.all(), self._registration.following()
-        rate = drain_rate(len(sessions) + len(following), grace - TO_LEAVE)
-        log.info("sessions are ended", count=len(sessions), within_seconds=grace.total_seconds())
+        rate = drain_rate(len(sessions) + len(following), grace)
         loop = asyncio.get_running_loop()
         async for session in paced(sessions, rate):
             session.drain(TO_LEAVE / 2)
             loop.call_later(TO_LEAVE.total_seconds(), session.end, _leaving())
         async for end in paced(following, rate):
             end()
-        await self._parts.gate.quiet()
-        await self._parts.sessions.write()
+        await self._parts.sessions.none()
+
+    def _end_all(self) -> None:
+        for session in self._parts.sessions.all():
+            session.end(_leaving())
+        for end in self._registration.following():
+            end()
 
     async def close(self, grace: timedelta) -> None:
         if self._server is not None:
             await self.refuse()
-            for session in self._parts.sessions.all():
-                session.end(_leaving())
-            for end in self._registration.following():
-                end()
+            self._end_all()
             await self._server.stop(grace.total_seconds())
             # The server forgets handlers that were aborted; what they still write needs the store open.
             await self._parts.gate.quiet()

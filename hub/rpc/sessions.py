@@ -55,6 +55,8 @@ class Sessions:
         self._open: dict[tuple[ClusterName, AgentId], OpenSession] = {}
         self._words: dict[ClusterName, _Word] = {}
         self._spoken = asyncio.Event()
+        self._empty = asyncio.Event()
+        self._empty.set()
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
 
     def __len__(self) -> int:
@@ -63,7 +65,12 @@ class Sessions:
     def all(self) -> tuple[OpenSession, ...]:
         return tuple(self._open.values())
 
+    async def none(self) -> None:
+        """Returns when no session is open."""
+        await self._empty.wait()
+
     def add(self, session: OpenSession) -> None:
+        self._empty.clear()
         older = self._open.get((session.cluster, session.agent))
         self._open[session.cluster, session.agent] = session
         if older is not None:
@@ -73,6 +80,8 @@ class Sessions:
     def remove(self, session: OpenSession) -> None:
         if self._open.get((session.cluster, session.agent)) is session:
             del self._open[session.cluster, session.agent]
+        if not self._open:
+            self._empty.set()
         word = self._words.get(session.cluster)
         if word is None or word.session == session.id:
             self._say(session.cluster, _Word(session.id, opened=False))

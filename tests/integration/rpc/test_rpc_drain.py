@@ -1,6 +1,8 @@
 """Many streams at a stop: each is told to leave before it is ended, and they end evenly."""
 
 import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
@@ -19,7 +21,7 @@ from tests.fakes.rpc_stage import RpcStage, Stream
 from tests.trials import soaked, trials
 
 STREAMS = trials(test=100, soak=2_000)
-GRACE = timedelta(seconds=trials(test=3, soak=6))
+GRACE = timedelta(seconds=trials(test=3, soak=10))
 WINDOW = 0.1
 AT_ONCE = 50
 
@@ -60,22 +62,33 @@ async def seen(stream: Stream) -> End:
     return end
 
 
+@asynccontextmanager
+async def sessions(stage: RpcStage, count: int) -> AsyncIterator[list[Stream]]:
+    """Many open sessions, each of a cluster of its own."""
+    slots = asyncio.Semaphore(AT_ONCE)
+    streams: list[Stream] = []
+
+    async def open_one(number: int) -> None:
+        async with slots:
+            streams.append(await opened(stage, f"edge{number}"))
+
+    try:
+        await asyncio.gather(*(open_one(number) for number in range(count)))
+        yield streams
+    finally:
+        await asyncio.gather(*(stream.close() for stream in streams))
+
+
 @soaked(STREAMS)
 async def test_sessions_are_told_to_leave_and_end_evenly_and_their_last_beats_are_kept(stage: RpcStage) -> None:
-    slots = asyncio.Semaphore(AT_ONCE)
-
-    async def open_one(number: int) -> Stream:
-        async with slots:
-            return await opened(stage, f"edge{number}")
-
-    streams = await asyncio.gather(*(open_one(number) for number in range(STREAMS)))
-    reading = [asyncio.create_task(seen(stream)) for stream in streams]
-    await stage.door.refuse()
-    loop = asyncio.get_running_loop()
-    before = loop.time()
-    await stage.door.drain(GRACE)
-    took = loop.time() - before
-    ends = await asyncio.gather(*reading)
+    async with sessions(stage, STREAMS) as streams:
+        reading = [asyncio.create_task(seen(stream)) for stream in streams]
+        await stage.door.refuse()
+        loop = asyncio.get_running_loop()
+        before = loop.time()
+        await stage.door.drain(GRACE)
+        took = loop.time() - before
+        ends = await asyncio.gather(*reading)
     rate = max(LEAST_RATE, STREAMS / (GRACE.total_seconds() - 1))
     assert took < GRACE.total_seconds() + 1
     assert {end.code for end in ends} == {grpc.StatusCode.UNAVAILABLE}
@@ -86,8 +99,15 @@ async def test_sessions_are_told_to_leave_and_end_evenly_and_their_last_beats_ar
     assert moments[-1] - moments[0] > 0.8 * (STREAMS - 1) / rate, "evenly, not at once"
     crowded = [sum(1 for each in moments[index:] if each < moment + WINDOW) for index, moment in enumerate(moments)]
     assert max(crowded) <= 1.5 * rate * WINDOW
-    for stream in streams:
-        await stream.close()
+
+
+async def test_sessions_that_cannot_end_evenly_in_time_end_at_its_end(stage: RpcStage) -> None:
+    async with sessions(stage, 3) as streams:
+        reading = [asyncio.create_task(seen(stream)) for stream in streams]
+        await stage.door.refuse()
+        async with asyncio.timeout(2):
+            await stage.door.drain(timedelta(milliseconds=200))
+        assert {end.code for end in await asyncio.gather(*reading)} == {grpc.StatusCode.UNAVAILABLE}
 
 
 async def test_streams_that_have_said_nothing_or_only_wait_end_too(stage: RpcStage) -> None:
