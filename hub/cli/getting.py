@@ -154,7 +154,8 @@ class Documents:
 
     def _print(self, document: dict[str, Any]) -> None:
         if self._wish.output == "name":
-            click.echo(f"{self._wish.resource.qualified}/{document['metadata']['name']}")
+            group, _, _ = str(document.get("apiVersion") or self._wish.resource.group_version).partition("/")
+            click.echo(f"{self._wish.resource.kind.lower()}.{group}/{document['metadata']['name']}")
         elif self._wish.output == "json":
             click.echo(json.dumps(document, indent=4))
         else:

@@ -39,11 +39,6 @@ class Resource:
             return self.path
         return f"/apis/{self.group_version}/namespaces/{quote(namespace, safe='')}/{self.plural}"
 
-    @property
-    def qualified(self) -> str:
-        """As in `-o name`."""
-        return f"{self.kind.lower()}.{self.group_version.partition('/')[0]}"
-
 
 CLUSTERS = Resource(
     ("clusters", "cluster", "managedclusters", "managedcluster", "mcl", "mcls"),

@@ -59,6 +59,8 @@ async def test_hubctl_learns_the_suffix_from_its_kubeconfig(hub: HubUnderTest, t
     path = hub.kubeconfig("operator", issued, key, endpoint=endpoint)
     await hub.join("edge1")
     assert "edge1" in (await hub.hubctl("get", "clusters", path=path)).out
+    named = (await hub.hubctl("get", "clusters", "-o", "name", path=path)).out
+    assert named == f"managedcluster.cluster.{SUFFIX}/edge1\n"
     accepted = await hub.hubctl("accept", "edge1", path=path)
     assert accepted.code == 0, accepted.err
     output = tmp_path / "bootstrap.kubeconfig"
