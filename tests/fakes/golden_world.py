@@ -64,7 +64,7 @@ GROUPS = (
     CERTIFICATES,
     Group(TOKEN_REVIEW.group, (TOKEN_REVIEW,)),
     Group(f"cluster.{GROUP_SUFFIX}", (CLUSTERS,)),
-    Group(f"addon.{GROUP_SUFFIX}", (managed_cluster_add_on(GROUP_SUFFIX),)),
+    Group(f"addon.{GROUP_SUFFIX}", (replace(managed_cluster_add_on(GROUP_SUFFIX), versions=()),)),
 )
 VERSION = {"major": "1", "minor": "36", "gitVersion": "v1.36.0+test", "platform": "linux/amd64"}
 LIST_OF_CLUSTERS, LIST_OF_REQUESTS, TABLE_OF_NAMESPACES = 68, 170, 174
