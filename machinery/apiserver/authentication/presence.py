@@ -25,7 +25,7 @@ class Presence:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._open: dict[str, list[asyncio.Transport]] = {}
+        self._open: dict[str, set[asyncio.Transport]] = {}
         self._ended: OrderedDict[str, None] = OrderedDict()
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
@@ -66,12 +66,12 @@ class Presence:
         if identity.until is not None:
             left = (identity.until - self._clock.now()).total_seconds()
             timer = asyncio.get_running_loop().call_later(max(left, 0), transport.abort)
-        self._open.setdefault(identity.mark, []).append(transport)
+        self._open.setdefault(identity.mark, set()).add(transport)
         try:
             yield
         finally:
             if timer is not None:
                 timer.cancel()
-            self._open[identity.mark].remove(transport)
+            self._open[identity.mark].discard(transport)
             if not self._open[identity.mark]:
                 del self._open[identity.mark]

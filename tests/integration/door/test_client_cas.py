@@ -1,5 +1,6 @@
 """CAs of others at the HTTPS door: exchanged while it serves, without a connection lost; and what they cannot do."""
 
+import asyncio
 import json
 from datetime import datetime
 from pathlib import Path
@@ -190,3 +191,33 @@ def _signed(root: OtherCA, name: str, key: ec.EllipticCurvePublicKey, now: datet
 
 def _name(name: str) -> x509.Name:
     return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+async def test_an_open_watch_ends_when_its_ca_is_taken_away(guests: Guests) -> None:
+    hub = guests.hub
+    await hub.join("edge1")
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "ops"},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"},
+        "subjects": [{"apiGroup": "rbac.authorization.k8s.io", "kind": "Group", "name": "ops"}],
+    }
+    admin = holder(hub, await hub.admin())
+    assert (await admin.ask("POST", "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings", binding))[0] == 201
+    await guests.write(guests.first.certificate, guests.second.certificate)
+    carol, dave = (guests.visitor(ca.issue(name, "ops")) for ca, name in ((guests.first, "carol"), (guests.second, "dave")))
+    watch = f"{hub.server}{CLUSTERS}?watch=1"
+    async with (
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=carol.context)) as carols,
+        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=dave.context)) as daves,
+        carols.get(watch) as mine,
+        daves.get(watch) as theirs,
+    ):
+        assert [json.loads(await each.content.readline())["type"] for each in (mine, theirs)] == ["ADDED", "ADDED"]
+        await guests.write(guests.second.certificate)
+        async with asyncio.timeout(10):
+            with pytest.raises(aiohttp.ClientError):
+                while await mine.content.readline():
+                    pass
+        assert not theirs.content.at_eof()
