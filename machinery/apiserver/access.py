@@ -31,7 +31,7 @@ class Attributes:
 
 @dataclass(frozen=True, slots=True)
 class Decision:
-    """`reason` is told to the asker when it is refused."""
+    """`reason` is told to the asker when it is refused, and in a review either way."""
 
     allowed: bool
     reason: str = ""
