@@ -60,7 +60,7 @@ class Watches:
             self._end_now(end)
 
     async def drain(self, grace: timedelta) -> None:
-        """Ends all watches within `grace`, at the least rate that does it; returns when the last is over."""
+        """Ends all watches within `grace`, at the least rate that does it, and at its end those that are left."""
         self._stopped = True
         log.info("watches are ended", count=len(self._ends), within_seconds=grace.total_seconds())
         try:
@@ -70,6 +70,7 @@ class Watches:
                 await self._idle.wait()
         except TimeoutError:
             log.warning("watches did not end in time", count=len(self._ends))
+            self.stop()
 
     async def ended(self) -> None:
         """Returns when no watch is open."""

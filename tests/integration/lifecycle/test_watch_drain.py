@@ -7,6 +7,7 @@ from contextlib import asynccontextmanager
 from datetime import timedelta
 
 import aiohttp
+import pytest
 
 from machinery.apiserver.access import AllowEverything, EveryoneIsAdmin
 from machinery.apiserver.draining import Draining
@@ -23,7 +24,7 @@ from tests.trials import soaked, trials
 
 GROUPS = (Group("", (CONFIG_MAP,)),)
 WATCHES = trials(test=100, soak=2_000)
-GRACE = timedelta(seconds=trials(test=3, soak=5))
+GRACE = timedelta(seconds=trials(test=3, soak=10))
 ADMIN = Actor("admin")
 
 
@@ -124,6 +125,20 @@ async def watched_for(session: aiohttp.ClientSession, url: str, after: int, coun
             if len(names) == count:
                 break
     return names, response.status
+
+
+async def test_watches_that_cannot_end_evenly_in_time_end_at_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("machinery.pacing.LEAST_RATE", 1)
+    monkeypatch.setattr("machinery.apiserver.watches.PACED_SHARE", 50)
+    async with stage() as subject, aiohttp.ClientSession() as session:
+        await subject.write("first")
+        watching = [asyncio.create_task(watched(session, subject.url)) for _ in range(10)]
+        async with asyncio.timeout(20):
+            while len(subject.server.watches) < 10:  # noqa: ASYNC110 - they tell nobody
+                await asyncio.sleep(0.01)
+        await subject.server.watches.drain(timedelta(milliseconds=300))
+        async with asyncio.timeout(5):
+            assert [names for names, _ in await asyncio.gather(*watching)] == [["first"]] * 10
 
 
 async def test_who_does_not_read_holds_up_nobody_beyond_the_grace() -> None:
