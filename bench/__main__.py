@@ -5,7 +5,8 @@ import importlib
 import click
 
 COMMANDS = {
-    name: f"bench.{name}" for name in ("join", "heartbeats", "issuance", "hubctl", "door", "authorization", "ownership")
+    name: f"bench.{name}"
+    for name in ("join", "heartbeats", "issuance", "hubctl", "door", "authorization", "ownership", "audit")
 }
 
 
