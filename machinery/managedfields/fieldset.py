@@ -9,7 +9,7 @@ from machinery.managedfields.elements import canonical, order
 
 NOTHING: Mapping[str, "FieldSet"] = MappingProxyType({})
 SELF = "."
-DEEPEST = 64
+DEEPEST = 100
 """How deep a set that a client sends may be."""
 
 

@@ -69,8 +69,19 @@ class Structure:
         return elements.key(found) if found and all(isinstance(part, Hashable) for part in found.values()) else None
 
 
+DEEPEST_OPEN = 64
+"""How many levels of what nobody declared have holders of their own; what lies deeper is owned as a whole."""
+
+
+def _open() -> Structure:
+    nested = LEAF
+    for _ in range(DEEPEST_OPEN):
+        nested = Structure(Form.OPEN, element=nested)
+    return nested
+
+
 LEAF = Structure(Form.LEAF)
-OPEN = Structure(Form.OPEN)
+OPEN = _open()
 _OWNER = Structure(Form.LEAF, element=OPEN, json_type="object")
 _NAMED_LEAVES = (
     *("name", "generateName", "namespace", "selfLink", "uid", "resourceVersion", "generation", "creationTimestamp"),

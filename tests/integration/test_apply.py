@@ -370,6 +370,14 @@ async def test_a_write_that_changes_nothing_leaves_revision_and_time(client: Cli
         assert (await client.merge(patch))[1] == before
 
 
+async def test_an_apply_whose_only_change_the_server_takes_back_writes_nothing(client: Client) -> None:
+    config = example(metadata={"creationTimestamp": None}, number=1)
+    _, made = await client.apply(config)
+    client.clock.advance(timedelta(minutes=1))
+
+    assert await client.apply(config) == (200, made)
+
+
 async def test_finalizers_and_owners_are_held_one_by_one(client: Client) -> None:
     owner = {"apiVersion": "v1", "kind": "Node", "name": "n", "uid": "u1"}
     await client.apply(example(metadata={"finalizers": ["x.io/a"], "ownerReferences": [owner]}), "fieldManager=one")

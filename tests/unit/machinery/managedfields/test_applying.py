@@ -121,6 +121,17 @@ def test_what_the_applier_never_held_stays() -> None:
     assert world.content == {"inner": {"right": "b"}}
 
 
+def test_what_nobody_holds_stays_beside_what_somebody_holds() -> None:
+    world = World()
+    world.apply("one", {"names": {"x": "1"}})
+    world.update("updater", {"names": {"x": "1", "y": "2"}})
+    world.live = {**world.live, "names": {**world.live["names"], "z": "3"}}
+
+    world.apply("one", {})
+
+    assert world.content == {"names": {"y": "2", "z": "3"}}
+
+
 def test_an_entry_goes_with_the_last_of_its_appliers() -> None:
     world = World()
     world.apply("one", {"list": [{"name": "a"}, {"name": "b"}]})

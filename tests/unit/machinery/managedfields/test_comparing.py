@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 
 from machinery.managedfields.comparing import compare
-from machinery.managedfields.fieldset import FieldSet, encoded
+from machinery.managedfields.fieldset import FieldSet, decoded, encoded
+from machinery.managedfields.merging import merge
 from machinery.managedfields.selecting import fields_of, reconciled, with_named, without
-from machinery.managedfields.structure import structure
+from machinery.managedfields.structure import DEEPEST_OPEN, structure
 from tests.fakes.managedfields import SCHEMA, STRUCTURE
 
 READY = 'k:{"name":"a"}'
@@ -157,6 +158,18 @@ def test_named_maps_go_with_their_content_and_free_names_do_not() -> None:
     named = with_named(STRUCTURE, fields - fields_of(STRUCTURE, {"open": {"a": {}}}))
 
     assert encoded(named) == {"f:inner": {".": {}, "f:left": {}}, "f:open": {".": {}, "f:a": {"f:b": {}}}}
+
+
+def test_what_lies_too_deep_is_one_field() -> None:
+    deep: dict[str, Any] = {}
+    for _ in range(500):
+        deep = {"a": deep, "b": 1}
+
+    comparison = compare(STRUCTURE, {}, {"open": deep})
+
+    assert max(len(path) for path in comparison.added.paths()) == DEEPEST_OPEN + 1
+    assert decoded(encoded(fields_of(STRUCTURE, {"open": deep}))) == fields_of(STRUCTURE, {"open": deep})
+    assert merge(STRUCTURE, {"open": deep}, {"open": deep}) == {"open": deep}
 
 
 def test_who_held_parts_of_what_is_a_whole_today_holds_the_whole() -> None:
