@@ -12,7 +12,14 @@ from machinery.apiserver.access import Attributes
 from machinery.apiserver.answers import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
 from machinery.apiserver.metadata import generated
 from machinery.apiserver.negotiation import Shape
-from machinery.apiserver.options import WriteOptions, agent_manager, check_patch_options, list_options, write_options
+from machinery.apiserver.options import (
+    WriteOptions,
+    agent_manager,
+    check_patch_options,
+    delete_options,
+    list_options,
+    write_options,
+)
 from machinery.apiserver.reads import Call, list_page
 from machinery.apiserver.refusals import in_its_words, success_document
 from machinery.apiserver.resource import Subresource
@@ -171,7 +178,9 @@ class Mutations:
 
     async def _delete_options(self, call: Call) -> Mapping[str, Any]:
         body = await bodies.read(call.request, self._limit)
-        return await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions") if body.strip() else {}
+        if not body.strip():
+            return {}
+        return delete_options(await bodies.decode(body, bodies.media_type(call.request), "DeleteOptions"))
 
     async def _patched(self, call: Call) -> Callable[[Document], dict[str, Any]]:
         """The function that applies the request's patch."""

@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 from machinery.apiserver.paths import is_true
 from machinery.apiserver.refusals import forbidden, invalid_options, invalid_value, not_supported, required, too_long
@@ -220,6 +221,29 @@ def agent_manager(user_agent: str) -> str:
     """The manager's name when a request tells none: what stands before the first `/` of its User-Agent."""
     letters = "".join(letter for letter in user_agent.partition("/")[0] if letter.isprintable())
     return letters.encode()[:LONGEST_MANAGER].decode(errors="ignore")
+
+
+_OPTION_TYPES: Mapping[str, type] = {
+    "dryRun": list,
+    "gracePeriodSeconds": int,
+    "orphanDependents": bool,
+    "preconditions": dict,
+    "propagationPolicy": str,
+}
+
+
+def delete_options(given: Mapping[str, Any]) -> dict[str, Any]:
+    """A DeleteOptions without nulls, and without fields that it does not have. Raises BadRequestError when a type is wrong."""
+    options = {name: given[name] for name in _OPTION_TYPES if given.get(name) is not None}
+    wrong = [name for name, value in options.items() if type(value) is not _OPTION_TYPES[name]]
+    if not wrong:
+        preconditions = options.get("preconditions", {})
+        texts = [*options.get("dryRun", ()), *(preconditions.get(name) or "" for name in ("uid", "resourceVersion"))]
+        wrong = [] if all(isinstance(text, str) for text in texts) else ["dryRun or preconditions"]
+    if wrong:
+        named = ", ".join(wrong)
+        raise BadRequestError(f'DeleteOptions in version "v1" cannot be handled as a DeleteOptions: wrong type of {named}')
+    return options
 
 
 def write_continue(after: Key, at: int) -> str:

@@ -356,3 +356,24 @@ async def test_a_line_end_in_a_path_goes_the_way_of_every_request(server: Server
 
     assert (said.status, said.document["reason"]) == (404, "NotFound")
     assert said.headers["Audit-Id"]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"preconditions": "x"},
+        {"preconditions": {"uid": 5}},
+        {"dryRun": 5},
+        {"dryRun": [{}]},
+        {"gracePeriodSeconds": "soon"},
+        {"orphanDependents": "yes"},
+        {"propagationPolicy": []},
+    ],
+)
+async def test_options_of_a_delete_have_their_types(server: Server, options: dict[str, Any]) -> None:
+    await server.make("kept")
+
+    for path in (MAPS, f"{MAPS}/kept"):
+        said = await server.ask(path, method="DELETE", body=options)
+        assert (said.status, said.document["reason"]) == (400, "BadRequest")
+    assert (await server.ask(f"{MAPS}/kept")).status == 200

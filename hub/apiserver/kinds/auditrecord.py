@@ -10,7 +10,8 @@ from machinery.apiserver.tables import AGE
 TEXT: dict[str, Any] = {"type": "string"}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
 NUMBER: dict[str, Any] = {"type": "integer", "format": "int64"}
-FREE: dict[str, Any] = {"type": "object", "x-kubernetes-preserve-unknown-fields": True}
+FREE: dict[str, Any] = {"x-kubernetes-preserve-unknown-fields": True}
+"""Of any type: a JSON patch is a list."""
 USER: dict[str, Any] = {
     "type": "object",
     "properties": {
