@@ -150,7 +150,7 @@ async def test_kubectl_with_a_token(hub: HubUnderTest, tmp_path: Path) -> None:
 
 async def test_many_guesses_at_once_are_all_refused(hub: HubUnderTest, tmp_path: Path) -> None:
     _, token = await bootstrap(hub, tmp_path)
-    guesses = [f"{token_id(token)}.{index:032d}" for index in range(50)]
+    guesses = [f"{token_id(token)}.{index:032d}" for index in range(10)]
     answers = await asyncio.gather(*(get(nobody(hub), "/apis", guess) for guess in guesses))
     assert {status for status, _ in answers} == {401}
 
