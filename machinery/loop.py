@@ -1,7 +1,7 @@
 """An event loop for servers of many small messages: it takes what comes thick and fast together.
 
 Waking up costs more than what a heartbeat asks for: a system call to wait, one to read, and a round of the loop, for each of
-thousands a second. So when gRPC wakes the loop more often than `BUSY` says, it is not looked at for a few milliseconds after
+thousands a second. So when gRPC finishes more operations than `BUSY` says, it is not looked at for a few milliseconds after
 each time, as network cards do with interrupts. A quiet loop looks at once, nobody waits longer than `PAUSE`, and nothing else
 waits at all: requests of the HTTPS door, timers and threads are served meanwhile.
 
@@ -20,10 +20,10 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PAUSE = 0.010
+PAUSE = 0.020
 WINDOW = 0.1
-BUSY, CALM = 50, 6
-"""Wakes per window from which on pauses begin, and below which they end; with pauses there can be 10 at most."""
+BUSY, CALM = 50, 25
+"""Operations that gRPC finishes per window, from which on pauses begin and below which they end."""
 GRPC_READER = "_handle_events"
 MANY = 4096
 OUT_OF_SIGHT = 0
@@ -38,7 +38,7 @@ class PausingSelector(selectors.DefaultSelector):
         self._paced: int | None = None
         self._looking = True
         self._busy = False
-        self._woken = 0
+        self._finished = 0
         self._window_ends = 0.0
         self._last = 0.0
 
@@ -70,7 +70,7 @@ class PausingSelector(selectors.DefaultSelector):
         self._look(self._paced, yes=True)
         found = super().select(timeout)
         if any(key.fd == self._paced for key, _ in found):
-            self._count(time.monotonic())
+            self._last = time.monotonic()
         return found
 
     def _look(self, paced: int, *, yes: bool) -> None:
@@ -78,12 +78,13 @@ class PausingSelector(selectors.DefaultSelector):
             self._looking = yes
             self.modify(paced, selectors.EVENT_READ if yes else OUT_OF_SIGHT, self.get_key(paced).data)
 
-    def _count(self, now: float) -> None:
-        self._last = now
-        self._woken += 1
+    def announced(self, count: int) -> None:
+        """So many operations have finished."""
+        now = time.monotonic()
+        self._finished += count
         if now >= self._window_ends:
-            self._busy = now < self._window_ends + WINDOW and self._woken >= (CALM if self._busy else BUSY)
-            self._woken, self._window_ends = 0, now + WINDOW
+            self._busy = now < self._window_ends + WINDOW and self._finished >= (CALM if self._busy else BUSY)
+            self._finished, self._window_ends = 0, now + WINDOW
 
 
 class PausingLoop(asyncio.SelectorEventLoop):
@@ -97,17 +98,18 @@ class PausingLoop(asyncio.SelectorEventLoop):
         reader = callback.func if isinstance(callback, functools.partial) else callback
         paced = isinstance(fd, socket.socket) and getattr(reader, "__name__", "") == GRPC_READER
         if paced:
-            callback = functools.partial(_read_but_one, fd, callback)
+            callback = functools.partial(_read_but_one, self._pausing, fd, callback)
         super().add_reader(fd, callback, *args)
         if paced:
             self._pausing.pace(fd)
 
 
-def _read_but_one(announced: socket.socket, callback: Callable[..., Any], *args: Any) -> None:
+def _read_but_one(selector: PausingSelector, file: socket.socket, callback: Callable[..., Any], *args: Any) -> None:
     """Takes all bytes but one, then lets the reader take that and everything that was announced."""
-    count = len(announced.recv(MANY, socket.MSG_PEEK))
+    count = len(file.recv(MANY, socket.MSG_PEEK))
     if count > 1:
-        announced.recv(count - 1)
+        file.recv(count - 1)
+    selector.announced(count)
     callback(*args)
 
 
