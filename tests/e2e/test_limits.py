@@ -2,14 +2,20 @@
 
 import asyncio
 import time
+from collections.abc import AsyncIterator
+from contextlib import suppress
 from dataclasses import dataclass, field
+from pathlib import Path
 
+import aiohttp
 import grpc
 import pytest
 from grpc import aio
 
 from machinery import pki
 from machinery.identity import ClusterName, agent_subject
+from machinery.kubeconfig import read_kubeconfig
+from machinery.tls import client_context
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -131,3 +137,32 @@ async def test_heartbeats_renewals_and_operators_live_through_a_registration_sto
     assert max(asked) < UNHEARD
     found = await bench.get(CLUSTERS)
     assert len(found["items"]) == CLIENTS + 1
+
+
+def resident(pid: int) -> int:
+    """MiB of memory that a process holds."""
+    lines = Path(f"/proc/{pid}/status").read_text("ascii").splitlines()
+    return next(int(line.split()[1]) // 1024 for line in lines if line.startswith("VmRSS"))
+
+
+async def test_a_body_without_end_is_not_kept(bench: Bench) -> None:
+    hub = await bench.hub()
+    kubeconfig = read_kubeconfig(bench.admin)
+    credential = kubeconfig.require_credential()
+    context = client_context(kubeconfig.cluster.certificate_authority, credential.chain, credential.key)
+    before, most = resident(hub.pid), 0
+
+    async def endless() -> AsyncIterator[bytes]:
+        nonlocal most
+        for _ in range(1_000):
+            yield b" " * 100_000
+            most = max(most, resident(hub.pid))
+
+    url = f"https://127.0.0.1:{bench.https_port}{CLUSTERS}"
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=context)) as session:
+        with suppress(aiohttp.ClientOSError):  # the hub does not read on after its answer
+            async with session.post(url, data=endless(), headers={"Content-Type": "application/json"}) as response:
+                assert response.status == 413
+    assert most
+    assert most - before < 40
+    assert (await bench.get(CLUSTERS))["items"] == []
