@@ -3,7 +3,8 @@
 Waking up costs more than what a heartbeat asks for: a system call to wait, one to read, and a round of the loop, for each of
 thousands a second. So when gRPC finishes more operations than `BUSY` says, it is not looked at for a few milliseconds after
 each time, as network cards do with interrupts. A quiet loop looks at once, nobody waits longer than `PAUSE`, and nothing else
-waits at all: requests of the HTTPS door, timers and threads are served meanwhile.
+waits at all: requests of the HTTPS door, timers and threads are served meanwhile. gRPC accepts one new call per look, so
+whoever serves new calls says `hurry`: while they come, nobody pauses, and a storm of them is taken in as fast as it can be.
 
 gRPC announces each finished operation with one byte on a socket and takes only one of them per wake, so pauses would pile
 bytes up. Its reader is recognised and given all but one of them at once; where it is not, or where the system has no epoll, the
@@ -41,6 +42,7 @@ class PausingSelector(selectors.DefaultSelector):
         self._finished = 0
         self._window_ends = 0.0
         self._last = 0.0
+        self._hurried_until = 0.0
 
     @property
     def busy(self) -> bool:
@@ -60,7 +62,7 @@ class PausingSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         if self._paced is None:
             return super().select(timeout)
-        left = self._last + PAUSE - time.monotonic() if self._busy else 0.0
+        left = self._left()
         if left > 0:
             self._look(self._paced, yes=False)
             found = super().select(left if timeout is None else min(left, timeout))
@@ -72,6 +74,15 @@ class PausingSelector(selectors.DefaultSelector):
         if any(key.fd == self._paced for key, _ in found):
             self._last = time.monotonic()
         return found
+
+    def _left(self) -> float:
+        """How long the paced file is not to be looked at, in seconds."""
+        now = time.monotonic()
+        return self._last + PAUSE - now if self._busy and now >= self._hurried_until else 0.0
+
+    def hurry(self) -> None:
+        """No pauses for a window from now on."""
+        self._hurried_until = time.monotonic() + WINDOW
 
     def _look(self, paced: int, *, yes: bool) -> None:
         if yes is not self._looking:
@@ -94,6 +105,10 @@ class PausingLoop(asyncio.SelectorEventLoop):
         self._pausing = PausingSelector()
         super().__init__(self._pausing)
 
+    def hurry(self) -> None:
+        """No pauses for a moment: a new call has come, and others may be waiting behind it."""
+        self._pausing.hurry()
+
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         reader = callback.func if isinstance(callback, functools.partial) else callback
         paced = isinstance(fd, socket.socket) and getattr(reader, "__name__", "") == GRPC_READER
@@ -111,6 +126,13 @@ def _read_but_one(selector: PausingSelector, file: socket.socket, callback: Call
         file.recv(count - 1)
     selector.announced(count)
     callback(*args)
+
+
+def hurry() -> None:
+    """`PausingLoop.hurry` of the running loop, where it is one."""
+    running = asyncio.get_running_loop()
+    if isinstance(running, PausingLoop):
+        running.hurry()
 
 
 def run(main: Coroutine[Any, Any, T]) -> T:

@@ -23,6 +23,7 @@ from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.refusals import CODES
 from machinery.apiserver.storage import Actor
 from machinery.errors import ForbiddenError, MusterError, UnauthorizedError
+from machinery.loop import hurry
 from machinery.product import NAME
 
 T = TypeVar("T")
@@ -127,6 +128,7 @@ async def unary(
     parts: Parts, context: Context, asked: Attributes, work: Callable[[Call, CertificateRecord], Awaitable[T]], *, flow: str
 ) -> T:
     """The answer of `work`, within the limits, remembered. Raises what it raises, and UnavailableError at a closed gate."""
+    hurry()
     with parts.gate.entered():
         call = Call(parts, context, asked, parts.auditor.clock.now())
         try:
@@ -143,6 +145,7 @@ async def unary(
 @asynccontextmanager
 async def stream(parts: Parts, context: Context, asked: Attributes) -> AsyncIterator[Call]:
     """A block around a stream, which says when it has `opened`. Raises as `unary` does."""
+    hurry()
     with parts.gate.entered():
         call = Call(parts, context, asked, parts.auditor.clock.now())
         try:

@@ -113,6 +113,32 @@ def test_a_busy_loop_takes_announcements_together_and_serves_others_meanwhile() 
     assert wait < PAUSE / 5
 
 
+def test_while_new_calls_come_a_busy_loop_does_not_pause() -> None:
+    async def scenario() -> float:
+        running = asyncio.get_running_loop()
+        queue = Announcements(running)
+        await made_busy(queue)
+        began = time.monotonic()
+        for _ in range(10):
+            loop.hurry()
+            before = queue.wakes
+            queue.announce()
+            while queue.wakes == before:  # noqa: ASYNC110 - the loop's own turns are what is measured
+                await asyncio.sleep(0.0005)
+        took = time.monotonic() - began
+        queue.close(running)
+        return took
+
+    assert loop.run(scenario()) < 5 * PAUSE
+
+
+def test_hurry_is_nothing_to_other_loops() -> None:
+    async def scenario() -> None:
+        loop.hurry()
+
+    asyncio.run(scenario())
+
+
 def test_without_grpc_a_loop_never_pauses() -> None:
     async def scenario() -> bool:
         running = asyncio.get_running_loop()
