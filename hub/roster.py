@@ -104,7 +104,7 @@ class Controllers:
 
         def tell(told: Told) -> None:
             recording.wants(told)
-            self._events.enqueue(recorder.TOGETHER)
+            self._events.queue.add_after(recorder.TOGETHER, recorder.GATHER)
 
         return tell
 

@@ -1,6 +1,6 @@
 """Events that the hub itself tells of clusters and requests, in the form of core/v1."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -30,6 +30,13 @@ class Told:
         uid = doc.mapping(self.about, "metadata").get("uid", "")
         digest = sha256("\0".join((str(uid), self.type, self.reason, self.message)).encode()).hexdigest()[:16]
         return f"{doc.name(self.about)[:200]}.{digest}"
+
+    def brief(self) -> "Told":
+        """The same news, without what of the object no Event shows: many may wait for their time."""
+        metadata = doc.mapping(self.about, "metadata")
+        kept = {name: metadata[name] for name in ("name", "uid") if name in metadata}
+        about = {name: self.about[name] for name in ("apiVersion", "kind") if name in self.about}
+        return replace(self, about={**about, "metadata": kept})
 
 
 def event(told: Told, namespace: str, now: datetime) -> dict[str, Any]:

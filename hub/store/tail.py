@@ -8,7 +8,6 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
-from itertools import islice
 
 import structlog
 
@@ -56,7 +55,8 @@ class Tail:
         if revision + 1 < first:
             return None
         skip = revision + 1 - first
-        return tuple(islice(self._changes, skip, skip + limit))
+        # by position: followers read near the end, and a slice would pass everything before it
+        return tuple(self._changes[place] for place in range(skip, min(skip + limit, len(self._changes))))
 
     async def wait(self, after: int, within: timedelta | None = None) -> int:
         """Returns when a change above `after` is there, or when the time is over; the newest revision."""

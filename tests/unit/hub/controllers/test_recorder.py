@@ -2,7 +2,7 @@
 
 import pytest
 
-from hub.controllers.recorder import AT_MOST, KEPT, TOGETHER, Recorder
+from hub.controllers.recorder import AT_MOST, TOGETHER, Recorder
 from hub.domain.change import EVENTS, Query
 from hub.domain.event import Told
 from machinery.errors import UnavailableError
@@ -29,6 +29,16 @@ async def test_news_go_together_and_the_rest_at_once_after(hub: Hub) -> None:
     assert len(reasons(hub)) == AT_MOST + 1
 
 
+async def test_news_that_wait_hold_no_whole_objects(hub: Hub) -> None:
+    subject = Recorder(hub.store)
+    large = {**EAST, "apiVersion": "v1", "status": {"much": ["x"] * 100}}
+    subject.wants(Told("east", large, "Reason1", "m"))
+    assert "status" not in subject.waiting[0].about
+    await subject.reconcile(TOGETHER)
+    (event,) = hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items
+    assert event.document["involvedObject"] == {"apiVersion": "v1", "kind": "ManagedCluster", "name": "east", "uid": "u-1"}
+
+
 async def test_news_wait_for_a_database_that_is_away(hub: Hub) -> None:
     subject = Recorder(hub.store)
     subject.wants(news(1))
@@ -42,10 +52,10 @@ async def test_news_wait_for_a_database_that_is_away(hub: Hub) -> None:
 
 
 async def test_the_oldest_news_are_lost_first_and_memory_stays_bounded(hub: Hub) -> None:
-    subject = Recorder(hub.store)
-    for number in range(KEPT + 2):
+    subject = Recorder(hub.store, kept=100)
+    for number in range(102):
         subject.wants(news(number))
     while await subject.reconcile(TOGETHER) is not None:
         pass
-    assert len(reasons(hub)) == KEPT
+    assert len(reasons(hub)) == 100
     assert not {"Reason0", "Reason1"} & reasons(hub)
