@@ -334,6 +334,16 @@ def test_token_that_is_revoked_before_the_decision_gets_no_certificate(newcomer:
     assert newcomer.store.transact(requests.state, "gc1").phase is RequestPhase.FAILED
 
 
+def test_signing_itself_looks_at_the_cluster_that_a_token_is_for(newcomer: Newcomer) -> None:
+    record = token_of(newcomer, ClusterName("other"))
+    posted = _posted(newcomer, agent_subject(EDGE, AGENT), {"username": bootstrap_user(record.id), "groups": []})
+    document = {**posted, "apiVersion": rules.API_VERSION, "kind": rules.KIND, "status": {}}
+    newcomer.store.transact(request_objects.write, document, None, "test")
+    newcomer.approve("gc1")
+    newcomer.issue("gc1")
+    assert newcomer.store.transact(requests.state, "gc1").phase is RequestPhase.FAILED
+
+
 def test_renewal_posted_with_a_certificate_is_approved_while_the_cluster_is_accepted(newcomer: Newcomer) -> None:
     certificate = newcomer.registered()
     requester = Requester(certificate.user, certificate.groups, extra={rules.SERIAL_EXTRA: (f"{certificate.serial:x}",)})
