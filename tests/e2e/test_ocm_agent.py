@@ -18,7 +18,7 @@ import yaml
 from machinery import pki
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
 from machinery.kube.client import KubeClient
-from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, is_available, status_of
+from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, is_available, status_of, until
 from tests.e2e.recording import Recorded, recording
 
 pytestmark = pytest.mark.e2e
@@ -192,6 +192,12 @@ async def test_its_recorded_requests_lead_to_available(hub: Hub) -> None:
     assert "true" in (await hub.bench.hubctl("get", "clusters", NAME)).lower()
     events = await hub.bench.get(f"/api/v1/namespaces/{NAME}/events")
     assert event["metadata"]["name"] in [each["metadata"]["name"] for each in events["items"]]
+
+    async def told() -> bool:
+        found = await hub.bench.get(f"/api/v1/namespaces/{NAME}/events")
+        return {"Accepted", "CertificateIssued"} <= {each["reason"] for each in found["items"]}
+
+    await until(told, what="the hub's own Events tell of the join")
 
 
 async def test_its_add_on_gets_a_certificate_and_reports(hub: Hub) -> None:
