@@ -83,7 +83,7 @@ HUB_DELIBERATE = (
 HUB_OWED: Mapping[str, str] = {
     **OWED,
 }
-"""What is owed on the hub's own objects: more than in memory, because the hub does not serve every kind yet."""
+"""What is owed on the hub's own objects beside that."""
 
 
 def unexpected(case: str, found: list[str], deliberate: tuple[Difference, ...] = DELIBERATE) -> list[str]:
