@@ -1,6 +1,7 @@
 """The Session service: who may open a stream, and how it ends."""
 
 import asyncio
+from contextlib import suppress
 from datetime import timedelta
 
 import grpc
@@ -19,6 +20,8 @@ from machinery.wire.session.v1 import session_pb2 as wire
 
 SERVICE = "muster.session.v1.Session"
 HELLO_WITHIN = timedelta(seconds=10)
+REFUSED_WITHIN = timedelta(seconds=1)
+"""How long a refusal waits for the Hello that it answers."""
 
 
 class Connecting:
@@ -34,17 +37,20 @@ class Connecting:
         return grpc.method_handlers_generic_handler(SERVICE, {"Connect": grpc.stream_stream_rpc_method_handler(self.connect)})
 
     async def connect(self, _messages: object, context: Context) -> None:
+        heard = False
         try:
             async with stream(self._parts, context, self._asking.session(None)) as call:
                 record = await call.identify()
                 call.asked = self._asking.session(record.cluster)
                 cluster, agent = session_holder(record)
                 with self._parts.limits.session(cluster):
-                    hello = await self._hello(context)
+                    heard, hello = True, await self._hello(context)
                     await Session(self._parts, call, record, cluster, agent).serve(hello)
         except aio.AbortError:
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
+            if not heard:
+                await _hear_out(context)
             await abort(context, error)
 
     def stop_waiting(self) -> None:
@@ -80,3 +86,10 @@ class Connecting:
                 session.end(UnauthorizedError("the hub cannot tell any more which certificates are revoked"))
             elif session.serial == serial:
                 session.end(UnauthorizedError("this certificate is revoked: register again with a bootstrap kubeconfig"))
+
+
+async def _hear_out(context: Context) -> None:
+    """Takes the Hello of a peer that is refused: one that still writes when its stream ends reads INTERNAL in place of why."""
+    with suppress(TimeoutError):
+        async with asyncio.timeout(REFUSED_WITHIN.total_seconds()):
+            await context.read()

@@ -37,6 +37,24 @@ async def test_a_session_is_welcomed_and_told_what_the_hub_wants(stage: RpcStage
     await stream.close()
 
 
+async def test_a_refusal_answers_the_hello_so_that_the_agent_reads_why(stage: RpcStage) -> None:
+    """A stream that ends while its agent still writes tells the agent INTERNAL, and not what it has to do."""
+    stream = Stream(stage.channel(await stage.bootstrap("edge1")))
+    refused = asyncio.create_task(stream.status())
+    await asyncio.wait({refused}, timeout=0.3)
+    assert not refused.done()
+    await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid="uid-1"))
+    assert await refused is grpc.StatusCode.PERMISSION_DENIED
+    await stream.close()
+
+
+async def test_a_refusal_does_not_wait_for_a_hello_that_never_comes(stage: RpcStage) -> None:
+    stream = Stream(stage.channel(await stage.bootstrap("edge1")))
+    async with asyncio.timeout(5):
+        assert await stream.status() is grpc.StatusCode.PERMISSION_DENIED
+    await stream.close()
+
+
 async def test_a_beat_is_stored_before_it_is_acknowledged(stage: RpcStage) -> None:
     stream = await Stream.open(stage, await stage.enrol("edge1"))
     await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE))
