@@ -32,6 +32,8 @@ _NOISY = {
     "aiohttp.access": logging.WARNING,
     "alembic": logging.WARNING,
     "asyncio": logging.WARNING,
+    # At DEBUG it logs a server that is being freed, and the record then holds what no longer exists: the process crashes.
+    "grpc": logging.INFO,
 }
 _GRPC = "grpc._cython.cygrpc"
 

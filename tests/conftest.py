@@ -5,16 +5,18 @@ same absence is a failure: a skip nobody reads would prove nothing.
 """
 
 import json
+import logging
 import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import cache
 from importlib.util import find_spec
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.trials import load_profile
 
@@ -67,6 +69,18 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             if os.environ.get("REQUIRE_TOOLS", "0") not in {"", "0"}:
                 pytest.fail(f"REQUIRE_TOOLS is set and {reason}", pytrace=False)
             pytest.skip(reason)
+
+
+@pytest.fixture(autouse=True)
+def _logging_as_before() -> Iterator[None]:
+    """What a test sets up of a process's logging ends with it. Above all the level: libraries do odd things at DEBUG."""
+    root = logging.getLogger()
+    before, level = root.handlers[:], root.level
+    yield
+    if root.level != level or root.handlers != before:
+        root.handlers[:] = before
+        root.setLevel(level)
+        structlog.reset_defaults()
 
 
 class _SocketGuard:

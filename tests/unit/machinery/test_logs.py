@@ -4,7 +4,6 @@ import base64
 import io
 import json
 import logging
-from collections.abc import Iterator
 
 import pytest
 import structlog
@@ -16,15 +15,10 @@ CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
 
 
 @pytest.fixture
-def stream() -> Iterator[io.StringIO]:
-    root = logging.getLogger()
-    before, level = root.handlers[:], root.level
+def stream() -> io.StringIO:
     target = io.StringIO()
     logs.configure("info", logs.LogFormat.JSON, target)
-    yield target
-    root.handlers[:] = before
-    root.setLevel(level)
-    structlog.reset_defaults()
+    return target
 
 
 def lines(stream: io.StringIO) -> list[dict[str, object]]:
@@ -45,6 +39,12 @@ def test_lines_below_the_level_are_not_written(stream: io.StringIO) -> None:
 def test_a_library_that_uses_standard_logging_writes_into_the_same_stream(stream: io.StringIO) -> None:
     logging.getLogger("some.library").warning("port %d is taken", 8443)
     assert lines(stream)[0]["event"] == "port 8443 is taken"
+
+
+def test_grpc_never_logs_at_debug_because_a_record_of_a_freed_server_ends_the_process(stream: io.StringIO) -> None:
+    logs.configure("debug", logs.LogFormat.JSON, stream)
+    assert not logging.getLogger("grpc._cython.cygrpc").isEnabledFor(logging.DEBUG)
+    assert structlog.get_logger("hub").isEnabledFor(logging.DEBUG)
 
 
 class ExecuteBatchError(Exception):
