@@ -1,0 +1,186 @@
+"""From what a text says to what it means: names become declared fields, literals take types, what fits nothing is refused."""
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import cast, get_args
+
+from machinery.expression import syntax, tree
+from machinery.expression.tokens import ExpressionError, Sort
+from machinery.expression.types import FieldType, ListOf, MapOf, Scalar, Type
+
+__all__ = ["ExpressionError", "Fields", "checked"]
+
+FUNCTIONS: tuple[str, ...] = get_args(tree.TextFunction)
+
+
+@dataclass(frozen=True)
+class Fields:
+    """What a condition may speak of. Names may have dots, as in `requester.user`; a name never begins another one's path."""
+
+    types: Mapping[str, FieldType]
+
+    def described(self) -> str:
+        """All of them, for messages and documentation."""
+        return ", ".join(sorted(self.types))
+
+
+def checked(parsed: syntax.Parsed, fields: Fields) -> tree.Condition:
+    """Raises ExpressionError."""
+    return _Checker(fields).condition(parsed)
+
+
+class _Checker:
+    def __init__(self, fields: Fields) -> None:
+        self._fields = fields
+
+    def condition(self, parsed: syntax.Parsed) -> tree.Condition:
+        match parsed:
+            case syntax.Junction(operator=operator, operands=operands):
+                inner = tuple(self.condition(operand) for operand in operands)
+                return tree.All(inner) if operator == "&&" else tree.Any(inner)
+            case syntax.Negation(operand=operand):
+                return tree.Not(self.condition(operand))
+            case syntax.Relation(operator="in"):
+                return self._membership(parsed)
+            case syntax.Relation():
+                return self._comparison(parsed)
+            case syntax.Call():
+                return self._call(parsed)
+            case syntax.Listing(column=column):
+                raise ExpressionError(column, "a list is no condition: write FIELD in [...]")
+            case syntax.Path() | syntax.Literal():
+                return self._truth(parsed)
+
+    def _truth(self, parsed: syntax.Path | syntax.Literal) -> tree.Condition:
+        if isinstance(parsed, syntax.Literal):
+            if parsed.sort is Sort.NAME:
+                return tree.Truth(tree.Value(Type.BOOLEAN, value=parsed.text == "true"))
+            raise ExpressionError(parsed.column, "a value is no condition: compare a field with it")
+        found = self._found(parsed)
+        if not isinstance(found, tree.Whole) and found.type is Type.BOOLEAN:
+            return tree.Truth(found)
+        raise ExpressionError(
+            parsed.column, f"{_shown(parsed)} is a {found.type}, not a condition: compare it, or write has({_shown(parsed)})"
+        )
+
+    def _comparison(self, relation: syntax.Relation) -> tree.Condition:
+        left, right = relation.left, relation.right
+        for side in (left, right):
+            if isinstance(side, syntax.Call):
+                self._call(side)  # a function that there is not is the greater mistake
+                raise ExpressionError(relation.column, f"{side.function}() is a condition already and compares with nothing")
+        first: tree.Operand
+        second: tree.Operand
+        if isinstance(left, syntax.Path):
+            first = self._single(left)
+            second = self._operand(right, first.type)
+        elif isinstance(right, syntax.Path):
+            second = self._single(right)
+            first = self._operand(left, second.type)
+        else:
+            raise ExpressionError(relation.column, f'"{relation.operator}" needs a field on one of its sides')
+        if first.type is not second.type:
+            raise ExpressionError(relation.column, f"a {first.type} cannot be compared with a {second.type}")
+        if relation.operator not in ("==", "!=") and not first.type.has_order:
+            raise ExpressionError(relation.column, f'"{relation.operator}" has no meaning for {first.type}: use == or !=')
+        return tree.Compare(cast("tree.Comparator", relation.operator), first, second)
+
+    def _membership(self, relation: syntax.Relation) -> tree.Condition:
+        right = relation.right
+        if isinstance(right, syntax.Listing):
+            if not isinstance(relation.left, syntax.Path):
+                raise ExpressionError(relation.column, '"in" needs a field before it when a list is written out')
+            operand = self._single(relation.left)
+            return tree.OneOf(operand, tuple(self._value(item, operand.type) for item in right.items))
+        whole = self._found(right) if isinstance(right, syntax.Path) else None
+        if not isinstance(whole, tree.Whole):
+            raise ExpressionError(relation.right.column, '"in" needs a list or a map after it, as in name in ["a", "b"]')
+        wanted = whole.type.of if isinstance(whole.type, ListOf) else Type.TEXT
+        found = self._operand(relation.left, wanted)
+        if found.type is not wanted:
+            raise ExpressionError(relation.column, f"a {found.type} cannot be in a {whole.type}")
+        return tree.In(found, whole)
+
+    def _call(self, call: syntax.Call) -> tree.Condition:
+        if call.subject is None:
+            if call.function != "has":
+                raise ExpressionError(call.column, f'there is no function "{call.function}": {_instead(call.function)}')
+            if not isinstance(call.argument, syntax.Path):
+                raise ExpressionError(call.argument.column, "has() asks for a field, as in has(labels.tier)")
+            return tree.Has(self._found(call.argument))
+        if call.function not in FUNCTIONS:
+            raise ExpressionError(call.column, f'there is no function "{call.function}": {_instead(call.function)}')
+        operand = self._single(call.subject)
+        if operand.type is not Type.TEXT:
+            raise ExpressionError(call.column, f"{call.function} is for text, and {_shown(call.subject)} is a {operand.type}")
+        if not isinstance(call.argument, syntax.Literal) or call.argument.sort is not Sort.TEXT:
+            raise ExpressionError(call.argument.column, f"{call.function} needs a text in quotes")
+        return tree.Match(cast("tree.TextFunction", call.function), operand, call.argument.text)
+
+    def _operand(self, parsed: syntax.Parsed, wanted: Type) -> tree.Operand:
+        if isinstance(parsed, syntax.Path):
+            return self._single(parsed)
+        if isinstance(parsed, syntax.Literal):
+            return tree.Value(wanted, self._value(parsed, wanted))
+        raise ExpressionError(parsed.column, "expected a field or a value here")
+
+    def _value(self, literal: syntax.Literal, wanted: Type) -> Scalar:
+        if literal.sort is Sort.NAME:
+            if wanted is not Type.BOOLEAN:
+                raise ExpressionError(literal.column, f"{literal.text} cannot be compared with a {wanted}")
+            return literal.text == "true"
+        if wanted is Type.TEXT and literal.sort is Sort.NUMERAL:
+            raise ExpressionError(literal.column, f'a text is expected here: write "{literal.text}" in quotes')
+        try:
+            return wanted.literal(literal.text)
+        except ValueError as error:
+            raise ExpressionError(literal.column, str(error)) from None
+
+    def _single(self, path: syntax.Path) -> tree.Field | tree.Entry:
+        found = self._found(path)
+        if isinstance(found, tree.Whole):
+            how = f'"x" in {_shown(path)}' if isinstance(found.type, ListOf) else f'{_shown(path)}["x"]'
+            raise ExpressionError(path.column, f"{_shown(path)} is a {found.type}: write {how}")
+        return found
+
+    def _found(self, path: syntax.Path) -> tree.Field | tree.Entry | tree.Whole:
+        """The longest declared name that the path begins with, and at most one key after it."""
+        names = [step.name for step in path.steps]
+        plain = next((at for at, step in enumerate(path.steps) if step.indexed), len(names))
+        for length in range(plain, 0, -1):
+            name = ".".join(names[:length])
+            if (known := self._fields.types.get(name)) is not None:
+                return self._reached(path, name, known, length)
+        raise ExpressionError(path.column, self._unknown(".".join(names[:plain])))
+
+    def _reached(self, path: syntax.Path, name: str, known: FieldType, length: int) -> tree.Field | tree.Entry | tree.Whole:
+        rest = path.steps[length:]
+        if isinstance(known, MapOf) and len(rest) == 1:
+            return tree.Entry(name, rest[0].name, known.of)
+        if rest:
+            raise ExpressionError(rest[0].column, f'{name} is a {known} and has no "{rest[0].name}"')
+        return tree.Field(name, known) if isinstance(known, Type) else tree.Whole(name, known)
+
+    def _unknown(self, name: str) -> str:
+        near = _nearest(name, self._fields.types)
+        meant = f'did you mean "{near}"? ' if near else ""
+        return f'there is no field "{name[:80]}": {meant}fields are {self._fields.described()}'
+
+
+def _instead(function: str) -> str:
+    near = _nearest(function, (*FUNCTIONS, "has"))
+    meant = f"did you mean {near}? " if near else ""
+    return f'{meant}there are {", ".join(FUNCTIONS)}, as in name.startsWith("edge-"), and has(FIELD)'
+
+
+def _nearest(word: str, known: Iterable[str]) -> str | None:
+    spelled = {each.lower(): each for each in known}
+    near = get_close_matches(word.lower(), spelled, n=1)
+    return spelled[near[0]] if near else None
+
+
+def _shown(path: syntax.Path) -> str:
+    return "".join(
+        f'["{step.name}"]' if step.indexed else f"{'.' if at else ''}{step.name}" for at, step in enumerate(path.steps)
+    )

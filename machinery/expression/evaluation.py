@@ -1,0 +1,162 @@
+"""What a checked condition says of one object. Total: it neither raises nor waits, and takes time in its length only."""
+
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any, assert_never
+
+from machinery.expression import syntax, tree
+from machinery.expression.checking import Fields, checked
+from machinery.expression.types import ListOf, MapOf, Scalar
+
+Values = Mapping[str, Any]
+"""By the name of a field, what stands in the document; what is absent, None or of another type is missing."""
+
+_COMPARE: Mapping[str, Callable[[Any, Any], bool]] = {
+    "==": operator.eq,
+    "!=": operator.ne,
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+}
+
+
+@dataclass(frozen=True)
+class Expression:
+    """A condition over declared fields."""
+
+    text: str
+    tree: tree.Condition
+
+    def evaluate(self, values: Values) -> bool | None:
+        """True, False, or None: what it depends on is missing."""
+        return _condition(self.tree, values)
+
+    def holds(self, values: Values) -> bool:
+        """Whether it is true; what is unknown is not."""
+        return self.evaluate(values) is True
+
+
+def parse(text: str, fields: Fields) -> Expression:
+    """Raises ExpressionError with the column and what would be right."""
+    return Expression(text, checked(syntax.read(text), fields))
+
+
+def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: PLR0911 - one per node
+    match node:
+        case tree.All(operands):
+            return _all([_condition(operand, values) for operand in operands])
+        case tree.Any(operands):
+            return _not(_all([_not(_condition(operand, values)) for operand in operands]))
+        case tree.Not(operand):
+            return _not(_condition(operand, values))
+        case tree.Has(what):
+            return _is_there(what, values)
+        case tree.Truth(operand):
+            value = _value(operand, values)
+            return None if value is None else bool(value)
+        case tree.Compare(sign, left, right):
+            first, second = _value(left, values), _value(right, values)
+            return None if first is None or second is None else _COMPARE[sign](first, second)
+        case tree.OneOf(operand, accepted):
+            value = _value(operand, values)
+            return None if value is None else value in accepted
+        case tree.In(operand, whole):
+            return _is_in(_value(operand, values), whole, values)
+        case tree.Match(function, operand, argument):
+            text = _value(operand, values)
+            return _FUNCTIONS[function](text, argument) if isinstance(text, str) else None
+        case _:
+            assert_never(node)
+
+
+def _all(results: Sequence[bool | None]) -> bool | None:
+    if False in results:
+        return False
+    return None if None in results else True
+
+
+def _not(result: bool | None) -> bool | None:  # noqa: FBT001 - a truth value is what this is about
+    return None if result is None else not result
+
+
+def _value(operand: tree.Operand, values: Values) -> Scalar | None:
+    match operand:
+        case tree.Value(value=value):
+            return value
+        case tree.Field(name, kind):
+            return kind.read(values.get(name))
+        case tree.Entry(name, key, kind):
+            return MapOf(kind).read(values.get(name), key)
+
+
+def _is_there(what: tree.Field | tree.Entry | tree.Whole, values: Values) -> bool:
+    if isinstance(what, tree.Whole):
+        return bool(values.get(what.name))
+    return _value(what, values) is not None
+
+
+def _is_in(value: Scalar | None, whole: tree.Whole, values: Values) -> bool | None:
+    raw = values.get(whole.name)
+    if value is None:
+        return None
+    if isinstance(whole.type, ListOf):
+        entries = whole.type.read(raw)
+        return None if entries is None else value in entries
+    return value in raw if isinstance(raw, Mapping) else None
+
+
+def _matches(text: str, pattern: str) -> bool:
+    """A glob over the whole text, in time that grows with both lengths: each part between `*` is looked for once, leftmost."""
+    first, *others = _parts(pattern)
+    if not others:
+        return first.fullmatch(text) is not None
+    found = first.match(text)
+    if found is None:
+        return False
+    at = found.end()
+    for part in others[:-1]:
+        found = part.search(text, at)
+        if found is None:
+            return False
+        at = found.end()
+    return _ends(others[-1], text, at)
+
+
+def _ends(last: re.Pattern[str], text: str, at: int) -> bool:
+    start = len(text) - _length(last)
+    return start >= at and last.fullmatch(text, start) is not None
+
+
+@lru_cache(maxsize=1024)
+def _parts(pattern: str) -> tuple[re.Pattern[str], ...]:
+    """The pattern between its stars: literal characters, and dots for question marks."""
+    parts, escaped = [""], False
+    for character in pattern:
+        if escaped or character not in "*?\\":
+            parts[-1] += re.escape(character)
+            escaped = False
+        elif character == "*":
+            parts.append("")
+        elif character == "?":
+            parts[-1] += "."
+        else:
+            escaped = True
+    return tuple(re.compile(part, re.DOTALL) for part in parts)
+
+
+@lru_cache(maxsize=4096)
+def _length(part: re.Pattern[str]) -> int:
+    """How many characters a part between stars stands for."""
+    return len(re.sub(r"\\(.)", r"\1", part.pattern, flags=re.DOTALL))
+
+
+_FUNCTIONS: Mapping[str, Callable[[str, str], bool]] = {
+    "startsWith": str.startswith,
+    "endsWith": str.endswith,
+    "contains": str.__contains__,
+    "matches": _matches,
+}

@@ -1,0 +1,224 @@
+"""What a condition's text says, before it is known what its names mean.
+
+condition   = conjunction *("||" conjunction)
+conjunction = negation *("&&" negation)
+negation    = "!" negation / relation
+relation    = operand [("==" / "!=" / "<" / "<=" / ">" / ">=" / "in") operand]
+operand     = "(" condition ")" / "[" [literal *("," literal)] "]" / literal / call / path
+call        = "has(" path ")" / path "." function "(" literal ")"
+path        = name *("." name / "[" text "]")
+"""
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from machinery.expression.tokens import ExpressionError, Sort, Token, tokens
+
+DEEPEST = 40
+"""Parentheses and negations within each other."""
+MOST_PARTS = 500
+RELATIONS = ("==", "!=", "<", "<=", ">", ">=", "in")
+
+
+@dataclass(frozen=True, slots=True)
+class Literal:
+    """A numeral, a quoted text, or true or false."""
+
+    column: int
+    sort: Sort
+    text: str
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    column: int
+    items: tuple[Literal, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One part of a path; `indexed`: it stood in brackets."""
+
+    column: int
+    name: str
+    indexed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Path:
+    column: int
+    steps: tuple[Step, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """`subject.function(argument)`, and `has(argument)` without a subject."""
+
+    column: int
+    function: str
+    subject: Path | None
+    argument: "Parsed"
+
+
+@dataclass(frozen=True, slots=True)
+class Relation:
+    column: int
+    operator: str
+    left: "Parsed"
+    right: "Parsed"
+
+
+@dataclass(frozen=True, slots=True)
+class Negation:
+    column: int
+    operand: "Parsed"
+
+
+@dataclass(frozen=True, slots=True)
+class Junction:
+    """All of the operands ("&&"), or any ("||")."""
+
+    column: int
+    operator: str
+    operands: tuple["Parsed", ...]
+
+
+Parsed = Literal | Listing | Path | Call | Relation | Negation | Junction
+
+
+def read(text: str) -> Parsed:
+    """Raises ExpressionError."""
+    return _Reader(text).whole()
+
+
+class _Reader:
+    """Looks one token ahead."""
+
+    def __init__(self, text: str) -> None:
+        self._tokens = tokens(text)
+        self._next = next(self._tokens)
+        self._deep = 0
+        self._parts = 0
+
+    def whole(self) -> Parsed:
+        if self._at_end():
+            raise ExpressionError(1, "there is no condition")
+        parsed = self._condition()
+        if self._next.is_sign(*RELATIONS):
+            raise ExpressionError(self._next.column, "comparisons do not chain: write a < b && b < c")
+        if not self._at_end():
+            raise ExpressionError(self._next.column, f"found {self._next.shown}, expected &&, || or the end")
+        return parsed
+
+    def _at_end(self) -> bool:
+        return self._next.sort is Sort.END
+
+    def _take(self) -> Token:
+        taken, self._next = self._next, next(self._tokens)
+        self._parts += 1
+        if self._parts > MOST_PARTS:
+            raise ExpressionError(taken.column, f"the condition has more than {MOST_PARTS} parts: make several of it")
+        return taken
+
+    def _expect(self, sign: str, what: str) -> Token:
+        if not self._next.is_sign(sign):
+            raise ExpressionError(self._next.column, f'found {self._next.shown}, expected "{sign}" {what}')
+        return self._take()
+
+    def _condition(self) -> Parsed:
+        return self._junction("||", lambda: self._junction("&&", self._negation))
+
+    def _junction(self, operator: str, operand: Callable[[], Parsed]) -> Parsed:
+        column, operands = self._next.column, [operand()]
+        while self._next.is_sign(operator):
+            self._take()
+            operands.append(operand())
+        return operands[0] if len(operands) == 1 else Junction(column, operator, tuple(operands))
+
+    def _negation(self) -> Parsed:
+        if not self._next.is_sign("!"):
+            return self._relation()
+        column = self._take().column
+        return self._deeper(column, lambda: Negation(column, self._negation()))
+
+    def _deeper(self, column: int, inner: Callable[[], Parsed]) -> Parsed:
+        self._deep += 1
+        if self._deep > DEEPEST:
+            raise ExpressionError(column, f"more than {DEEPEST} parentheses and negations within each other")
+        parsed = inner()
+        self._deep -= 1
+        return parsed
+
+    def _relation(self) -> Parsed:
+        left = self._operand()
+        is_in = self._next.sort is Sort.NAME and self._next.text == "in"
+        if not is_in and not self._next.is_sign(*RELATIONS):
+            return left
+        operator = self._take()
+        return Relation(operator.column, operator.text, left, self._operand())
+
+    def _operand(self) -> Parsed:
+        token = self._next
+        if token.is_sign("("):
+            return self._deeper(token.column, self._parenthesized)
+        if token.is_sign("["):
+            return self._listing()
+        if token.sort is Sort.NAME and token.text not in ("true", "false", "in"):
+            return self._named()
+        return self._literal()
+
+    def _parenthesized(self) -> Parsed:
+        self._take()
+        parsed = self._condition()
+        self._expect(")", "to close the parenthesis")
+        return parsed
+
+    def _literal(self) -> Literal:
+        token = self._next
+        is_truth = token.sort is Sort.NAME and token.text in ("true", "false")
+        if token.sort not in (Sort.NUMERAL, Sort.TEXT) and not is_truth:
+            raise ExpressionError(token.column, f"found {token.shown}, expected a field or a value")
+        self._take()
+        return Literal(token.column, token.sort, token.text)
+
+    def _listing(self) -> Listing:
+        column, items = self._take().column, []
+        while not self._next.is_sign("]"):
+            items.append(self._literal())
+            if not self._next.is_sign("]"):
+                self._expect(",", "or ] in the list")
+        self._take()
+        return Listing(column, tuple(items))
+
+    def _named(self) -> Parsed:
+        first = self._take()
+        steps = [Step(first.column, first.text, indexed=False)]
+        while self._next.is_sign(".", "["):
+            if self._take().text == "[":
+                steps.append(Step(self._next.column, self._key(), indexed=True))
+                self._expect("]", "after the name in brackets")
+            else:
+                steps.append(Step(self._next.column, self._name(), indexed=False))
+        if self._next.is_sign("("):
+            return self._call(steps)
+        return Path(first.column, tuple(steps))
+
+    def _name(self) -> str:
+        if self._next.sort is not Sort.NAME:
+            raise ExpressionError(self._next.column, f'found {self._next.shown}, expected a name after "."')
+        return self._take().text
+
+    def _key(self) -> str:
+        if self._next.sort is not Sort.TEXT:
+            raise ExpressionError(
+                self._next.column, f'found {self._next.shown}, expected a text in quotes, as in labels["tier"]'
+            )
+        return self._take().text
+
+    def _call(self, steps: list[Step]) -> Call:
+        self._take()
+        function = steps.pop()
+        argument = self._operand()
+        self._expect(")", f"after the argument of {function.name}")
+        subject = Path(steps[0].column, tuple(steps)) if steps else None
+        return Call(function.column, function.name, subject, argument)

@@ -1,0 +1,114 @@
+"""A checked condition as plain data: every name is a declared field, every literal has the type of what it is compared with.
+
+Each node has one meaning in Python (`machinery.expression.evaluation`) and one in SQL, with missing values as NULL.
+"""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from machinery.expression.types import ListOf, MapOf, Scalar, Type
+
+Comparator = Literal["==", "!=", "<", "<=", ">", ">="]
+TextFunction = Literal["startsWith", "endsWith", "contains", "matches"]
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """A literal."""
+
+    type: Type
+    value: Scalar
+
+
+@dataclass(frozen=True, slots=True)
+class Field:
+    """One value of the object."""
+
+    name: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Entry:
+    """One value of a map."""
+
+    name: str
+    key: str
+    type: Type
+
+
+@dataclass(frozen=True, slots=True)
+class Whole:
+    """A list or a map; stands only in `Has` and `In`."""
+
+    name: str
+    type: ListOf | MapOf
+
+
+Operand = Value | Field | Entry
+
+
+@dataclass(frozen=True, slots=True)
+class Has:
+    """Never unknown."""
+
+    what: Field | Entry | Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Truth:
+    """A field of type BOOLEAN, or a literal, as a condition."""
+
+    operand: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class Compare:
+    """Both operands are of one type."""
+
+    operator: Comparator
+    left: Operand
+    right: Operand
+
+
+@dataclass(frozen=True, slots=True)
+class OneOf:
+    """Whether a field is one of some literals."""
+
+    operand: Operand
+    values: tuple[Scalar, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class In:
+    """Whether a value is in a list, or is a key of a map."""
+
+    operand: Operand
+    whole: Whole
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """A function of texts with a literal argument."""
+
+    function: TextFunction
+    operand: Operand
+    argument: str
+
+
+@dataclass(frozen=True, slots=True)
+class Not:
+    operand: "Condition"
+
+
+@dataclass(frozen=True, slots=True)
+class All:
+    operands: tuple["Condition", ...]
+
+
+@dataclass(frozen=True, slots=True)
+class Any:
+    operands: tuple["Condition", ...]
+
+
+Condition = Has | Truth | Compare | OneOf | In | Match | Not | All | Any

@@ -1,0 +1,66 @@
+"""The values that conditions compare, from the words that people and Kubernetes write for them. All parsing is bounded."""
+
+import re
+from dataclasses import dataclass, field
+from fractions import Fraction
+
+LONGEST = 64
+"""No version, number or quantity needs more characters; what is longer is refused before it is looked at."""
+LARGEST_EXPONENT = 60
+_EARLY = ("alpha", "beta", "rc", "pre", "dev", "snapshot")
+_VERSION = re.compile(r"v?(\d+)(?:\.(\d+))?(?:\.(\d+))?(?:-([0-9A-Za-z.-]+))?(?:\+[0-9A-Za-z.-]+)?", re.ASCII)
+_QUANTITY = re.compile(r"([+-]?)(\d+(?:\.\d*)?|\.\d+)(?:([KMGTPE]i|[numkMGTPE])|[eE]([+-]?\d{1,3}))?", re.ASCII)
+_BINARY = {unit: Fraction(1024) ** power for power, unit in enumerate(("Ki", "Mi", "Gi", "Ti", "Pi", "Ei"), start=1)}
+_DECIMAL = {
+    **{unit: Fraction(1000) ** power for power, unit in enumerate(("k", "M", "G", "T", "P", "E"), start=1)},
+    **{unit: Fraction(1, 1000) ** power for power, unit in enumerate(("m", "u", "n"), start=1)},
+}
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class Version:
+    """A version as Kubernetes reports it. What is left out is zero; alpha, beta, rc and the like come before the release.
+
+    A distributor's suffix (`-gke.100`, `-eks-1a2b`, `+k3s1`) is no early version but the release itself, and does not count.
+    """
+
+    major: int
+    minor: int = 0
+    patch: int = 0
+    final: bool = True
+    early: tuple[tuple[bool, int, str], ...] = field(default=())
+    """Parts of an early version's name: numbers come before words, as semantic versioning has it."""
+
+
+def parse_version(text: str) -> Version:
+    """`v1.30.2`, `1.30`, `1.31.0-rc.1`. Raises ValueError with the form that is asked for."""
+    found = _VERSION.fullmatch(text) if len(text) <= LONGEST else None
+    if found is None:
+        raise ValueError(f'"{text[:LONGEST]}" is not a version: write it like 1.30 or v1.30.2')
+    major, minor, patch = (int(part or 0) for part in found.groups()[:3])
+    suffix = (found[4] or "").lower()
+    if not suffix.startswith(_EARLY):
+        return Version(major, minor, patch)
+    return Version(major, minor, patch, final=False, early=tuple(_part(part) for part in suffix.split(".")))
+
+
+def _part(text: str) -> tuple[bool, int, str]:
+    return (False, int(text), "") if text.isascii() and text.isdigit() else (True, 0, text)
+
+
+def parse_quantity(text: str) -> Fraction:
+    """Kubernetes' resource quantity: `64Gi`, `500m`, `1e3`, `1.5`. Raises ValueError with the form that is asked for."""
+    found = _QUANTITY.fullmatch(text) if len(text) <= LONGEST else None
+    exponent = int(found[4] or 0) if found else 0
+    if found is None or abs(exponent) > LARGEST_EXPONENT:
+        raise ValueError(f'"{text[:LONGEST]}" is not a quantity: write it like 64Gi, 500m or 8')
+    sign = -1 if found[1] == "-" else 1
+    scale = {**_BINARY, **_DECIMAL}.get(found[3] or "", Fraction(1))
+    return sign * Fraction(found[2]) * scale * Fraction(10) ** exponent
+
+
+def parse_number(text: str) -> Fraction:
+    """A decimal number. Raises ValueError with the form that is asked for."""
+    if len(text) > LONGEST or not re.fullmatch(r"[+-]?\d+(\.\d+)?", text, re.ASCII):
+        raise ValueError(f'"{text[:LONGEST]}" is not a number: write it like 3 or 0.5')
+    return Fraction(text)
