@@ -83,6 +83,25 @@ def version_command() -> None:
 
 
 @main.group()
+def keys() -> None:
+    """The keys that all replicas of a hub share."""
+
+
+@keys.command()
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
+def create(folder: Path, config: Path | None) -> None:
+    """Make the keys of a new hub in FOLDER, for --keys-dir of all its replicas.
+
+    Nothing that is there is replaced. Keep a copy: without the keys the hub is lost. In Kubernetes the folder becomes a Secret:
+    kubectl create secret generic hub-keys --from-file=FOLDER
+    """
+    from hub.creation import run  # noqa: PLC0415 - help comes at once
+
+    sys.exit(run(folder, config))
+
+
+@main.group()
 def audit() -> None:
     """What the hub remembers of requests."""
 

@@ -21,12 +21,13 @@ from hub.apiserver.entrance import WayIn
 from hub.apiserver.listener import HttpsDoor
 from hub.audit import auditing
 from hub.auditing import database_url
-from hub.domain.certificate import Lifetimes
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.inspection import add_checks, add_sections, checks_of, keep_log
-from hub.installation import Addresses, entry, find_seal, keep_admin_kubeconfig, keep_authority, keep_seal, settle
-from hub.issuer import ServingNames, open_token_keys
+from hub.installation import Addresses, entry, keep_admin_kubeconfig, lifetimes_of, settle
+from hub.issuer import ServingNames
+from hub.keys import KeyFolder, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.ports import Transaction
+from hub.replica import is_alone, replica_name
 from hub.roster import Controllers
 from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed as StreamFeed
@@ -128,14 +129,18 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
 
     # all its files, and the proof that no other hub uses them
     directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
+    # which replica it is, and the keys that it shares with the others
+    replica = replica_name(settings, directory)
+    keys = KeyFolder.of(directory, settings.keys_dir, alone=is_alone(settings))
     # the only truth
-    seal, is_new = find_seal(directory, settings.secrets_key_file)
+    seal, is_new = find_seal(keys, settings.secrets_key_file)
     store = await _opened(SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix), settings, stack)
     # who this hub is
     hub_id = await store.run(settle, settings.api_group_suffix)
     # what it signs with
-    issuer = await keep_authority(directory, store, lifetimes, clock.now())
-    await keep_seal(directory, store, seal, is_new=is_new)
+    issuer = await keep_authority(keys, store, lifetimes, clock.now())
+    await keep_seal(keys, store, seal, is_new=is_new)
+    token_keys = await keep_token_keys(keys, store, clock.now())
     # where objects that belong to no cluster lie
     await store.run(namespaces.ensure_standing)
     # nobody is connected yet, and nobody is silent
@@ -155,7 +160,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     # which silence is the agents', and which is ours
     hearing = Hearing(clock, beats, started)
     # who did what at both doors; what was answered is remembered before the process ends
-    auditor = await stack.enter_async_context(auditing(settings, store, directory, clock, on_end=ending.failed))
+    auditor = await stack.enter_async_context(auditing(settings, store, replica, clock, on_end=ending.failed))
     # how much of it at once, at both doors
     limits = AccessLimits(clock, capacity_of(settings))
     # the door for agents
@@ -217,7 +222,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT),),
         ),
         loopback=loopback,
-        token_keys=open_token_keys(directory, clock.now()),
+        token_keys=token_keys,
         ways_in=[*_guests(settings, serving, clock), *await _aggregation(settings, serving, clock, stack)],
     )
     await operators.prepare()  # the roles that every hub has
@@ -238,7 +243,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     tasks.start("watches", operators.run())
     tasks.start("log", keep_log(log_progress))
 
-    log.info("hub is set up", hub=hub_id, data=str(directory.path), admin_kubeconfig=str(admin), server=cluster.server)
+    where = {"data": str(directory.path), "admin_kubeconfig": str(admin), "server": cluster.server}
+    log.info("hub is set up", hub=hub_id, replica=replica, **where)
     ready_to_serve()
     await server.prepare().run(ending.wait)
 
@@ -297,16 +303,6 @@ def _begin(tx: Transaction) -> datetime:
     """The database time from which beats can be stored. No session is open then."""
     heartbeats.close_all_sessions(tx)
     return tx.now
-
-
-def lifetimes_of(settings: Settings) -> Lifetimes:
-    return Lifetimes(
-        agent=settings.agent_lifetime,
-        recovery=settings.recovery_lifetime,
-        bootstrap=settings.bootstrap_lifetime,
-        serving=settings.serving_lifetime,
-        ca=settings.ca_lifetime,
-    )
 
 
 def capacity_of(settings: Settings) -> Capacity:

@@ -1,8 +1,8 @@
 """What the first start leaves in the database and the data directory, and what later starts find there and keep.
 
-The hub's id, the suffix of its API groups and its CA's fingerprint are facts in the database. The admin kubeconfig is a file
-with a recorded operator certificate; it is written again only when an address, the CA or the hub's id in it is no longer right,
-or when its certificate nears its end.
+The hub's id and the suffix of its API groups are facts in the database, the same for all replicas (their keys:
+`hub.keys`). Each replica has an admin kubeconfig in its data directory, with a recorded operator certificate; it is written
+again only when an address, the CA or the hub's id in it is no longer right, or when its certificate nears its end.
 """
 
 from dataclasses import dataclass
@@ -14,8 +14,6 @@ from uuid import uuid4
 import structlog
 
 from hub.domain.certificate import Lifetimes
-from hub.issuer import LocalIssuer
-from hub.issuer.local import CA_CERTIFICATE, CA_KEY
 from hub.ports import Issuer, Store, Transaction
 from hub.services import operators
 from hub.settings import Address, Settings
@@ -25,10 +23,8 @@ from machinery.errors import InvalidError
 from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint
 from machinery.product import GROUP_SUFFIX, NAME
-from machinery.sealing import Seal, shown
 
-HUB_ID, SUFFIX, AUTHORITY, SEAL_KEY = "hub-id", "group-suffix", "ca-sha256", "secrets-key"
-SEAL_FILE = "secrets.key"
+HUB_ID, SUFFIX = "hub-id", "group-suffix"
 ADMIN_FILE = "admin.kubeconfig"
 ADMIN = "admin"
 RENEW_AT = 1 / 3
@@ -77,90 +73,25 @@ def _is_everywhere(host: str) -> bool:
     return _is_ip(host) and ip_address(host).is_unspecified
 
 
+def lifetimes_of(settings: Settings) -> Lifetimes:
+    return Lifetimes(
+        agent=settings.agent_lifetime,
+        recovery=settings.recovery_lifetime,
+        bootstrap=settings.bootstrap_lifetime,
+        serving=settings.serving_lifetime,
+        ca=settings.ca_lifetime,
+    )
+
+
 def settle(tx: Transaction, group_suffix: str = GROUP_SUFFIX) -> HubId:
     """The hub's id, made at the first start. Raises InvalidError when the database is of a hub with other API groups."""
-    suffix = tx.facts.get(SUFFIX)
-    if suffix is None:
-        tx.facts.set(SUFFIX, group_suffix)
-    elif suffix != group_suffix:
+    suffix = tx.facts.settle(SUFFIX, group_suffix)
+    if suffix != group_suffix:
         raise InvalidError(
             f'the database belongs to a hub whose API groups end in "{suffix}", this one\'s end in "{group_suffix}": '
             "the suffix is fixed at the first start, so start it with --api-group-suffix as then"
         )
-    known = tx.facts.get(HUB_ID)
-    if known is None:
-        known = str(uuid4())
-        tx.facts.set(HUB_ID, known)
-    return HubId(known)
-
-
-def find_seal(directory: DataDirectory, file: Path | None) -> tuple[Seal, bool]:
-    """What Secrets are sealed with, and whether it was made just now. Raises InvalidError, UnavailableError."""
-    if file is not None:
-        try:
-            return Seal.parse(file.read_bytes()), False
-        except OSError as error:
-            raise InvalidError(f"the key file for Secrets, {file}, cannot be read: {error.strerror or error}") from error
-    kept = directory.read(SEAL_FILE)
-    return (Seal.generate(), True) if kept is None else (Seal.parse(kept), False)
-
-
-async def keep_seal(directory: DataDirectory, store: Store, seal: Seal, *, is_new: bool) -> None:
-    """The seal is the one that the database's hub uses, and the data directory has it when it is new. Raises InvalidError."""
-    await store.run(_settle_seal, seal)
-    if is_new:
-        directory.write(SEAL_FILE, seal.written())
-
-
-def _settle_seal(tx: Transaction, seal: Seal) -> None:
-    known = tx.facts.get(SEAL_KEY)
-    if known is not None and not seal.knows(bytes.fromhex(known)):
-        raise InvalidError(
-            f"the database's hub seals Secrets with the key {shown(bytes.fromhex(known))}, which is not here: "
-            f"restore {SEAL_FILE} into the data directory, or give all replicas the same file with --secrets-key-file"
-        )
-    if known != seal.header.hex():
-        tx.facts.set(SEAL_KEY, seal.header.hex())
-
-
-async def keep_authority(directory: DataDirectory, store: Store, lifetimes: Lifetimes, now: datetime) -> LocalIssuer:
-    """The hub's CA, made at the first start. Raises InvalidError, UnavailableError.
-
-    The database knows its CA: a data directory that was lost or mistaken does not lock every agent out with a new one.
-    """
-    known = await store.read(_authority)
-    if known is not None and directory.read(CA_CERTIFICATE) is None:
-        raise InvalidError(
-            f"the database belongs to a hub whose CA is not in the data directory {directory.path}: "
-            "start it with that hub's data directory, or restore ca.crt and ca.key from a backup"
-        )
-    if known is None:
-        _set_aside_half(directory)
-    issuer = LocalIssuer.open(directory.path, lifetimes, now)
-    here = pki.parse_certificate(issuer.trust_bundle).key_hash
-    if known is None:
-        await store.run(_note_authority, here)
-    elif known != here:
-        raise InvalidError(
-            f"the CA in the data directory {directory.path} is not the one of the database's hub: "
-            "start it with that hub's data directory, or with another database"
-        )
-    return issuer
-
-
-def _set_aside_half(directory: DataDirectory) -> None:
-    """A first start that was cut off can leave a key without its certificate. No database knows it: it has signed nothing."""
-    if directory.read(CA_CERTIFICATE) is None and directory.read(CA_KEY) is not None:
-        directory.rename(CA_KEY, f"{CA_KEY}.unused")
-        log.warning("the first start was cut off: the CA is made again", kept=f"{CA_KEY}.unused")
-
-
-def _authority(tx: Transaction) -> str | None:
-    return tx.facts.get(AUTHORITY)
-
-
-def _note_authority(tx: Transaction, fingerprint: str) -> None:
-    tx.facts.set(AUTHORITY, fingerprint)
+    return HubId(tx.facts.settle(HUB_ID, str(uuid4())))
 
 
 def entry(hub: HubId, addresses: Addresses, trust: bytes, group_suffix: str = GROUP_SUFFIX) -> ClusterEntry:

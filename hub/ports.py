@@ -143,6 +143,9 @@ class Facts(Protocol):
 
     def set(self, name: str, value: str) -> None: ...
 
+    def settle(self, name: str, value: str) -> str:
+        """The fact; where there is none yet it is `value` from now on, whoever else settles it at the same moment."""
+
 
 class AuditLog(Protocol):
     """Records of requests, a chain per replica. Links are added at an end and removed, by age, at a beginning; none changes."""

@@ -122,10 +122,20 @@ class Settings(BaseSettings):
         description="How operators and tools reach --https-listen: host[:port]. Written into every kubeconfig and into the "
         "serving certificate. Without it: the listening address.",
     )
+    replica_name: str | None = Field(
+        None,
+        description="Which replica of the hub this is, the same after every restart. Without it: POD_NAME of the environment, "
+        "else the host's name; on SQLite a name that the data directory keeps.",
+    )
+    keys_dir: Path | None = Field(
+        None,
+        description="Folder with the keys that all replicas share: ca.crt, ca.key, secrets.key and token-*.key, as "
+        "`hub keys create` makes them; only read. Without it: the data directory, where the first start of all makes them.",
+    )
     secrets_key_file: Path | None = Field(
         None,
         description="Keys that encrypt Secrets in the database, 32 bytes in base64 on each line: the first encrypts, all "
-        "decrypt. Replicas share one file. Without it: secrets.key in the data directory, made at the first start.",
+        "decrypt. Replicas share one file. Without it: secrets.key beside the other keys.",
     )
     client_ca_file: Path | None = Field(
         None,

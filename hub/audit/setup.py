@@ -2,7 +2,6 @@
 
 from collections.abc import AsyncGenerator, Callable
 from contextlib import asynccontextmanager
-from uuid import uuid4
 
 from hub.audit.auditor import Auditor
 from hub.audit.default import default_policy
@@ -13,36 +12,23 @@ from hub.audit.trail import Sink, Trail
 from hub.ports import Store
 from hub.settings import Settings
 from machinery.clock import Clock
-from machinery.directory import DataDirectory
 from machinery.tasks import GuardedTasks, TaskEndedError
-
-REPLICA_FILE = "replica"
-
-
-def keep_replica(directory: DataDirectory) -> str:
-    """This process's name among all that ever used the database; the data directory keeps it. Raises UnavailableError."""
-    known = directory.read(REPLICA_FILE)
-    if known is not None and known.strip():
-        return known.decode("ascii", "replace").strip()
-    replica = str(uuid4())
-    directory.write(REPLICA_FILE, f"{replica}\n".encode())
-    return replica
 
 
 @asynccontextmanager
 async def auditing(
     settings: Settings,
     store: Store,
-    directory: DataDirectory,
+    replica: str,
     clock: Clock,
     *,
     on_end: Callable[[TaskEndedError], object],
 ) -> AsyncGenerator[Auditor]:
-    """The audit for the length of the block; all that was offered in it is kept when it ends.
+    """The audit for the length of the block, in the chain of this replica; all that was offered in it is kept when it ends.
 
     Raises InvalidError for a bad policy, and MusterError when records cannot be kept.
     """
-    auditor = auditor_of(settings, store, keep_replica(directory), clock)
+    auditor = auditor_of(settings, store, replica, clock)
     await auditor.open()
     async with GuardedTasks("audit", on_end=on_end) as tasks:
         tasks.start("delivery", auditor.run())

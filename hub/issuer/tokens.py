@@ -1,16 +1,16 @@
-"""The keys that ServiceAccounts' tokens are signed with: files of the data directory, exchanged at a start when they are old.
+"""The keys that ServiceAccounts' tokens are signed with: files, of which the newest signs.
 
-`token-<when it was made>.key`: the newest signs. The others verify what they have signed, until the longest token of theirs has
-ended; then they go.
+`token-<when it was made>.key`. The others verify what they have signed. Where a hub exchanges its keys by itself, one goes when
+the longest token of its has ended.
 """
 
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 
 import structlog
 
 from machinery import pki
 from machinery.directory import DataDirectory
-from machinery.pki import TokenKeys
 
 PREFIX, SUFFIX, FORM = "token-", ".key", "%Y%m%dT%H%M%SZ"
 SIGNS_FOR = timedelta(days=90)
@@ -19,18 +19,50 @@ LONGEST_TOKEN = timedelta(days=366)
 log = structlog.get_logger(__name__)
 
 
-def open_token_keys(directory: DataDirectory, now: datetime) -> TokenKeys:
-    """The keys that are good now; the newest is made when there is none young enough. Raises InvalidError, UnavailableError."""
-    made = _made(directory)
+@dataclass(frozen=True, slots=True)
+class TokenKey:
+    """A private key (PEM) and when it was made."""
+
+    made: datetime
+    key: bytes
+
+    def __repr__(self) -> str:
+        return f"TokenKey({self.name})"
+
+    @property
+    def name(self) -> str:
+        """Of its file."""
+        return _name(self.made)
+
+    @property
+    def mark(self) -> str:
+        """What a database may know of it: when it was made, and the fingerprint of its public key."""
+        return f"{self.made.strftime(FORM)} {pki.key_hash(pki.public_key_of(self.key))}"
+
+
+def read_token_keys(directory: DataDirectory) -> list[TokenKey]:
+    """The newest first. Raises InvalidError for a file without a key in it, UnavailableError."""
+    found = [TokenKey(made, directory.read(_name(made)) or b"") for made in sorted(_made(directory), reverse=True)]
+    pki.TokenKeys([each.key for each in found] or [pki.generate_key()])
+    return found
+
+
+def make_token_key(directory: DataDirectory, now: datetime) -> str:
+    """The name of the new key's file. Raises UnavailableError."""
+    directory.write(_name(now), pki.generate_key())
+    log.info("key for ServiceAccounts' tokens made", key=_name(now))
+    return _name(now)
+
+
+def exchange_token_keys(directory: DataDirectory, now: datetime) -> str | None:
+    """Makes a key when none is young enough to sign, and forgets those whose tokens have ended; the name of the new file."""
+    made, new = _made(directory), None
     if not made or now - max(made) > SIGNS_FOR:
-        directory.write(_name(now), pki.generate_key())
-        log.info("key for ServiceAccounts' tokens made", key=_name(now))
-        made = [*made, now]
-    for each in sorted(made)[:-1]:
+        new = make_token_key(directory, now)
+    for each in sorted(made):
         if now - each > SIGNS_FOR + LONGEST_TOKEN:
             directory.remove(_name(each))
-            made.remove(each)
-    return TokenKeys([directory.read(_name(each)) or b"" for each in sorted(made, reverse=True)])
+    return new
 
 
 def _made(directory: DataDirectory) -> list[datetime]:

@@ -186,6 +186,11 @@ async def test_facts_are_kept_and_replaced(store: Store) -> None:
     assert await store.read(lambda tx: tx.facts.get("hub-id")) == "b"
 
 
+async def test_a_fact_that_many_settle_at_once_is_settled_once(store: Store) -> None:
+    told = await asyncio.gather(*(store.run(lambda tx, value: tx.facts.settle("ca", value), str(one)) for one in range(20)))
+    assert set(told) == {await store.read(lambda tx: tx.facts.get("ca"))}
+
+
 async def test_one_request_issued_by_many_at_once_has_one_certificate(store: Store, clock: ManualClock) -> None:
     newcomer = Newcomer(MemoryStore(clock))
 

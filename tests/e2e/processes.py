@@ -156,10 +156,11 @@ class Bench:
     programs: list[Program] = field(default_factory=list)
     grpc_port: int = field(default_factory=free_port)
     https_port: int = field(default_factory=free_port)
+    data_name: str = "hub"
 
     @property
     def data(self) -> Path:
-        return self.folder / "hub"
+        return self.folder / self.data_name
 
     @property
     def admin(self) -> Path:

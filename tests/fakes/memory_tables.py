@@ -147,6 +147,9 @@ class MemoryFacts(Facts):
     def set(self, name: str, value: str) -> None:
         self._facts[name] = value
 
+    def settle(self, name: str, value: str) -> str:
+        return self._facts.setdefault(name, value)
+
 
 class MemoryAuditLog(AuditLog):
     def __init__(self, state: State) -> None:

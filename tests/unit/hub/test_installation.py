@@ -6,17 +6,7 @@ from pathlib import Path
 import pytest
 
 from hub.domain.certificate import Lifetimes, Purpose
-from hub.installation import (
-    ADMIN_FILE,
-    SEAL_FILE,
-    SUFFIX,
-    entry,
-    find_seal,
-    keep_admin_kubeconfig,
-    keep_authority,
-    keep_seal,
-    settle,
-)
+from hub.installation import ADMIN_FILE, SUFFIX, entry, keep_admin_kubeconfig, settle
 from hub.installation import Addresses as At
 from hub.issuer import LocalIssuer
 from hub.services import certificates
@@ -27,7 +17,6 @@ from machinery.directory import DataDirectory
 from machinery.errors import InvalidError
 from machinery.identity import OPERATOR_GROUP, HubId
 from machinery.kubeconfig import ClusterEntry, read_kubeconfig
-from machinery.sealing import Seal
 from tests.fakes.memory_store import MemoryStore
 
 HUB = HubId("0d6c4a04-2f7c-4c5e-9d1c-0b6a4e6f2a11")
@@ -137,73 +126,3 @@ def test_the_suffix_of_the_first_start_stays(world: World) -> None:
     assert world.store.transact(settle, "example.org") == first
     with pytest.raises(InvalidError, match="start it with --api-group-suffix as then"):
         world.store.transact(settle)
-
-
-async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
-    first = await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
-    again = await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
-    assert again.trust_bundle == first.trust_bundle
-    with (
-        DataDirectory(tmp_path / "empty", "hub") as empty,
-        pytest.raises(InvalidError, match="whose CA is not in the data directory"),
-    ):
-        await keep_authority(empty, world.store, LIFETIMES, world.clock.now())
-    assert not (tmp_path / "empty" / "ca.crt").exists()
-    with DataDirectory(tmp_path / "other", "hub") as other:
-        LocalIssuer.open(other.path, LIFETIMES, world.clock.now())
-        with pytest.raises(InvalidError, match="is not the one of the database's hub"):
-            await keep_authority(other, world.store, LIFETIMES, world.clock.now())
-
-
-async def test_a_first_start_that_was_cut_off_is_made_again_and_its_key_is_kept(tmp_path: Path) -> None:
-    clock = ManualClock()
-    with DataDirectory(tmp_path, "hub") as directory:
-        directory.write("ca.key", b"half")
-        await keep_authority(directory, MemoryStore(clock), LIFETIMES, clock.now())
-        assert directory.read("ca.key.unused") == b"half"
-        assert directory.read("ca.crt")
-
-
-async def test_half_a_ca_of_a_hub_that_has_served_is_not_made_again(world: World) -> None:
-    await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
-    (world.directory.path / "ca.key").unlink()
-    with pytest.raises(InvalidError, match="restore it from a backup"):
-        await keep_authority(world.directory, world.store, LIFETIMES, world.clock.now())
-
-
-async def kept_seal(world: World, file: Path | None = None) -> Seal:
-    seal, is_new = find_seal(world.directory, file)
-    await keep_seal(world.directory, world.store, seal, is_new=is_new)
-    return seal
-
-
-async def test_the_key_for_secrets_is_made_once_and_is_the_owners_alone(world: World) -> None:
-    first = await kept_seal(world)
-    assert (world.directory.path / SEAL_FILE).stat().st_mode & 0o777 == 0o600
-    assert (await kept_seal(world)).header == first.header
-
-
-async def test_a_lost_key_for_secrets_is_told_and_no_other_is_made(world: World) -> None:
-    await kept_seal(world)
-    (world.directory.path / SEAL_FILE).unlink()
-    with pytest.raises(InvalidError, match=r"restore secrets\.key into the data directory"):
-        await kept_seal(world)
-    assert not (world.directory.path / SEAL_FILE).exists()
-
-
-async def test_a_key_file_is_used_in_place_of_the_data_directory(world: World, tmp_path: Path) -> None:
-    file = tmp_path / "keys"
-    old, new = Seal.generate(), Seal.generate()
-    file.write_bytes(old.written())
-    assert (await kept_seal(world, file)).header == old.header
-    assert not (world.directory.path / SEAL_FILE).exists()
-    file.write_bytes(new.written() + old.written())
-    assert (await kept_seal(world, file)).header == new.header
-    file.write_bytes(old.written())
-    with pytest.raises(InvalidError, match="is not here"):
-        await kept_seal(world, file)
-
-
-def test_a_key_file_that_cannot_be_read_is_named(world: World, tmp_path: Path) -> None:
-    with pytest.raises(InvalidError, match="absent, cannot be read: No such file"):
-        find_seal(world.directory, tmp_path / "absent")

@@ -5,12 +5,19 @@ from pathlib import Path
 
 import pytest
 
-from hub.issuer import open_token_keys
+from hub.issuer import exchange_token_keys, read_token_keys
 from machinery.directory import DataDirectory
 from machinery.errors import InvalidError
+from machinery.pki import TokenKeys
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 CLAIMS = {"sub": "ann"}
+
+
+def open_token_keys(directory: DataDirectory, now: datetime) -> TokenKeys:
+    """As a hub that is alone opens them."""
+    exchange_token_keys(directory, now)
+    return TokenKeys([each.key for each in read_token_keys(directory)])
 
 
 def files(folder: Path) -> list[str]:

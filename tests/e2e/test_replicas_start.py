@@ -1,0 +1,70 @@
+"""Several replicas of one hub: what they share, what each has for itself, and who is refused."""
+
+import asyncio
+import shutil
+
+import pytest
+
+from machinery.kube.client import KubeClient
+from tests.e2e.processes import Bench, until
+from tests.e2e.replicas import Replica, replicas_of
+
+pytestmark = pytest.mark.postgres
+NAMESPACE = "/api/v1/namespaces/default"
+
+
+async def token_of(replica: Replica) -> str:
+    async with await replica.client() as client:
+        await client.create(f"{NAMESPACE}/serviceaccounts", {"metadata": {"name": "reader", "namespace": "default"}})
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        return str((await client.create(f"{NAMESPACE}/serviceaccounts/reader/token", body))["status"]["token"])
+
+
+async def user_of(replica: Replica, token: str) -> str:
+    """Whom this replica takes the bearer of a token for; "" when it does not take it."""
+    async with await replica.client() as client:
+        body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        reviewed = await client.create("/apis/authentication.k8s.io/v1/tokenreviews", body)
+        return str(reviewed["status"].get("user", {}).get("username", ""))
+
+
+async def test_two_that_start_at_once_on_a_new_database_are_one_hub(bench: Bench, postgres_url: str) -> None:
+    async with replicas_of(bench, postgres_url) as replicas:
+        one, other = await replicas.start(2)
+        keys = [(replica.data / "serving.key").read_bytes() for replica in (one, other)]
+        assert keys[0] != keys[1]
+        assert not (one.data / "ca.key").exists()
+        token = await token_of(one)
+        assert await user_of(other, token) == "system:serviceaccount:default:reader"
+        async with await other.client() as client:
+            await client.create(
+                f"{NAMESPACE}/secrets", {"metadata": {"name": "s", "namespace": "default"}, "stringData": {"a": "b"}}
+            )
+        async with await one.client() as client:
+            assert (await client.get(f"{NAMESPACE}/secrets/s"))["data"] == {"a": "Yg=="}
+
+        async def led_to_both() -> bool:
+            async with await KubeClient.from_file(bench.admin) as client:
+                await client.raw("GET", "/readyz")
+            return len(replicas.https.taken) == 2
+
+        await until(led_to_both, what="the balancer has led to both")
+
+
+async def test_a_replica_without_the_keys_of_the_databases_hub_is_refused(bench: Bench, postgres_url: str) -> None:
+    async with replicas_of(bench, postgres_url) as replicas:
+        await replicas.start(1)
+        environment = {"HUB_DATABASE_URL": postgres_url}
+        lost = bench.program("lost", "hub", "serve", f"--data-dir={bench.folder / 'lost'}", environment=environment)
+        other = bench.folder / "other-keys"
+        shutil.copytree(bench.folder / "keys", other)
+        (other / "ca.crt").unlink()
+        (other / "ca.key").unlink()
+        half = bench.program(
+            "half", "hub", "serve", f"--data-dir={bench.folder / 'half'}", f"--keys-dir={other}", environment=environment
+        )
+        await asyncio.gather(lost.start(), half.start())
+        assert (await lost.ended(), await half.ended()) == (1, 1)
+        assert "copy of its ca.crt, ca.key, secrets.key and token-*.key" in lost.output
+        assert "all replicas of a hub are given the same keys" in half.output
+        assert not list((bench.folder / "lost").glob("*.key"))

@@ -1,0 +1,254 @@
+"""The keys that replicas share: made once, found again, and never mistaken for those of another hub."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.domain.certificate import Lifetimes
+from hub.issuer import LocalIssuer, make_token_key
+from hub.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
+from hub.ports import Transaction
+from machinery.clock import ManualClock
+from machinery.directory import DataDirectory
+from machinery.errors import AlreadyExistsError, InvalidError
+from machinery.pki import TokenKeys
+from machinery.sealing import Seal
+from tests.fakes.memory_store import MemoryStore
+
+LIFETIMES = Lifetimes()
+CLAIMS = {"sub": "ann"}
+
+
+@dataclass
+class World:
+    """A data directory and a store."""
+
+    directory: DataDirectory
+    clock: ManualClock
+    store: MemoryStore
+
+    @property
+    def keys(self) -> KeyFolder:
+        return KeyFolder(self.directory)
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[World]:
+    clock = ManualClock()
+    with DataDirectory(tmp_path / "hub", "hub") as directory:
+        yield World(directory, clock, MemoryStore(clock))
+
+
+async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
+    first = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    again = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    assert again.trust_bundle == first.trust_bundle
+    with (
+        DataDirectory(tmp_path / "empty", "hub") as empty,
+        pytest.raises(InvalidError, match="whose CA is not in the data directory"),
+    ):
+        await keep_authority(KeyFolder(empty), world.store, LIFETIMES, world.clock.now())
+    assert not (tmp_path / "empty" / "ca.crt").exists()
+    with DataDirectory(tmp_path / "other", "hub") as other:
+        LocalIssuer.open(other.path, LIFETIMES, world.clock.now())
+        with pytest.raises(InvalidError, match="is not the one of the database's hub"):
+            await keep_authority(KeyFolder(other), world.store, LIFETIMES, world.clock.now())
+
+
+async def test_a_first_start_that_was_cut_off_is_made_again_and_its_key_is_kept(tmp_path: Path) -> None:
+    clock = ManualClock()
+    with DataDirectory(tmp_path, "hub") as directory:
+        directory.write("ca.key", b"half")
+        await keep_authority(KeyFolder(directory), MemoryStore(clock), LIFETIMES, clock.now())
+        assert directory.read("ca.key.unused") == b"half"
+        assert directory.read("ca.crt")
+
+
+async def test_half_a_ca_of_a_hub_that_has_served_is_not_made_again(world: World) -> None:
+    await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    (world.directory.path / "ca.key").unlink()
+    with pytest.raises(InvalidError, match="restore it from a backup"):
+        await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+
+
+async def kept_seal(world: World, file: Path | None = None) -> Seal:
+    seal, is_new = find_seal(world.keys, file)
+    await keep_seal(world.keys, world.store, seal, is_new=is_new)
+    return seal
+
+
+async def test_the_key_for_secrets_is_made_once_and_is_the_owners_alone(world: World) -> None:
+    first = await kept_seal(world)
+    assert (world.directory.path / SEAL_FILE).stat().st_mode & 0o777 == 0o600
+    assert (await kept_seal(world)).header == first.header
+
+
+async def test_a_lost_key_for_secrets_is_told_and_no_other_is_made(world: World) -> None:
+    await kept_seal(world)
+    (world.directory.path / SEAL_FILE).unlink()
+    with pytest.raises(InvalidError, match=r"restore secrets\.key into the data directory"):
+        await kept_seal(world)
+    assert not (world.directory.path / SEAL_FILE).exists()
+
+
+async def test_a_key_file_is_used_in_place_of_the_data_directory(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    old, new = Seal.generate(), Seal.generate()
+    file.write_bytes(old.written())
+    assert (await kept_seal(world, file)).header == old.header
+    assert not (world.directory.path / SEAL_FILE).exists()
+    file.write_bytes(new.written() + old.written())
+    assert (await kept_seal(world, file)).header == new.header
+    file.write_bytes(old.written())
+    with pytest.raises(InvalidError, match="is not here"):
+        await kept_seal(world, file)
+
+
+def test_a_key_file_that_cannot_be_read_is_named(world: World, tmp_path: Path) -> None:
+    with pytest.raises(InvalidError, match="absent, cannot be read: No such file"):
+        find_seal(world.keys, tmp_path / "absent")
+
+
+async def started(keys: KeyFolder, world: World) -> TokenKeys:
+    """A replica's start, as far as keys go."""
+    seal, is_new = find_seal(keys, None)
+    await keep_authority(keys, world.store, LIFETIMES, world.clock.now())
+    await keep_seal(keys, world.store, seal, is_new=is_new)
+    return await keep_token_keys(keys, world.store, world.clock.now())
+
+
+def given(folder: Path, world: World) -> KeyFolder:
+    return KeyFolder.of(world.directory, folder, alone=False)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+async def test_replicas_that_are_given_the_same_keys_know_each_others_tokens(world: World, tmp_path: Path) -> None:
+    create_keys(tmp_path / "keys", LIFETIMES, world.clock.now())
+    before = content(tmp_path / "keys")
+    first, second = await started(given(tmp_path / "keys", world), world), await started(given(tmp_path / "keys", world), world)
+    assert second.verified(first.sign(CLAIMS)) == CLAIMS
+    assert content(tmp_path / "keys") == before, "the folder is only read"
+    assert sorted(before) == ["ca.crt", "ca.key", "secrets.key", f"token-{world.clock.now():%Y%m%dT%H%M%SZ}.key"]
+    assert not list(world.directory.path.glob("*.key"))
+
+
+def test_keys_are_never_made_over_others_and_are_the_owners_alone(tmp_path: Path) -> None:
+    create_keys(tmp_path, LIFETIMES, ManualClock().now())
+    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
+    before = content(tmp_path)
+    with pytest.raises(AlreadyExistsError, match="has keys already"):
+        create_keys(tmp_path, LIFETIMES, ManualClock().now())
+    assert content(tmp_path) == before
+
+
+@pytest.mark.parametrize("missing", ["ca.crt", "ca.key", "secrets.key", "token-*.key"])
+async def test_a_replica_that_lacks_a_key_is_refused_and_told_what_to_do(world: World, tmp_path: Path, missing: str) -> None:
+    create_keys(tmp_path / "keys", LIFETIMES, world.clock.now())
+    for path in (tmp_path / "keys").glob(missing):
+        path.unlink()
+    with pytest.raises(InvalidError, match=r"hub keys create|restore it from a backup"):
+        await started(given(tmp_path / "keys", world), world)
+
+
+async def test_a_replica_with_other_keys_is_refused(world: World, tmp_path: Path) -> None:
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    create_keys(ours, LIFETIMES, world.clock.now())
+    create_keys(others, LIFETIMES, world.clock.now())
+    await started(given(ours, world), world)
+    with pytest.raises(InvalidError, match="is not the one of the database's hub"):
+        await started(given(others, world), world)
+    for other in others.glob("token-*.key"):
+        (ours / other.name).write_bytes(other.read_bytes())
+    with pytest.raises(InvalidError, match="signs ServiceAccounts' tokens with a key that is not in the folder"):
+        await started(given(ours, world), world)
+    (ours / SEAL_FILE).write_bytes((others / SEAL_FILE).read_bytes())
+    with pytest.raises(InvalidError, match="seals Secrets with the key"):
+        await started(given(ours, world), world)
+
+
+async def test_a_second_machine_without_the_first_ones_keys_is_refused_and_keeps_none(world: World, tmp_path: Path) -> None:
+    await started(KeyFolder(world.directory, alone=False), world)
+    with DataDirectory(tmp_path / "second", "hub") as second:
+        keys = KeyFolder(second, alone=False)
+        with pytest.raises(InvalidError, match=r"copy of its ca\.crt, ca\.key, secrets\.key and token-\*\.key"):
+            await started(keys, world)
+        assert not list(second.path.glob("*.key"))
+        for name in ("ca.crt", "ca.key", "secrets.key"):
+            second.write(name, world.directory.read(name) or b"")
+        with pytest.raises(InvalidError, match="for ServiceAccounts' tokens are not in the data directory"):
+            await started(keys, world)
+        for path in world.directory.path.glob("token-*.key"):
+            second.write(path.name, path.read_bytes())
+        await started(keys, world)
+
+
+class Overtaken(MemoryStore):
+    """Between a replica's look at this store and its word another replica settles its keys."""
+
+    def __init__(self, clock: ManualClock, by: KeyFolder) -> None:
+        super().__init__(clock)
+        self.now = clock.now()
+        self._by: KeyFolder | None = by
+
+    async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        found = await super().read(query, *args, **kwargs)
+        by, self._by = self._by, None
+        if by is not None:
+            await keep_authority(by, self, LIFETIMES, self.now)
+        return found
+
+
+async def test_of_two_that_make_a_ca_for_one_new_database_the_second_is_refused_and_keeps_none(
+    world: World, tmp_path: Path
+) -> None:
+    store = Overtaken(world.clock, KeyFolder(world.directory, alone=False))
+    with DataDirectory(tmp_path / "second", "hub") as second:
+        with pytest.raises(InvalidError, match="another replica began on this database at the same moment"):
+            await keep_authority(KeyFolder(second, alone=False), store, LIFETIMES, world.clock.now())
+        assert not list(second.path.glob("ca.*"))
+
+
+async def test_a_newer_key_for_tokens_is_given_to_all_replicas_one_after_the_other(world: World, tmp_path: Path) -> None:
+    create_keys(tmp_path / "keys", LIFETIMES, world.clock.now())
+    old = await started(given(tmp_path / "keys", world), world)
+    world.clock.advance(timedelta(days=91))
+    with DataDirectory(tmp_path / "keys", "hub") as folder:
+        make_token_key(folder, world.clock.now())
+    new = await started(given(tmp_path / "keys", world), world)
+    assert new.verified(old.sign(CLAIMS)) == CLAIMS
+    assert old.verified(new.sign(CLAIMS)) is None
+    (newest,) = (tmp_path / "keys").glob(f"token-{world.clock.now():%Y%m%d}*.key")
+    newest.unlink()
+    with pytest.raises(InvalidError, match="signs ServiceAccounts' tokens with a key that is not in the folder"):
+        await started(given(tmp_path / "keys", world), world)
+
+
+async def test_only_a_hub_that_is_alone_exchanges_its_keys_for_tokens_by_itself(world: World) -> None:
+    shared, alone = KeyFolder(world.directory, alone=False), KeyFolder(world.directory)
+    await started(shared, world)
+    world.clock.advance(timedelta(days=91))
+    await started(shared, world)
+    assert len(list(world.directory.path.glob("token-*.key"))) == 1
+    await started(alone, world)
+    assert len(list(world.directory.path.glob("token-*.key"))) == 2
+
+
+async def test_the_database_has_fingerprints_and_no_key(world: World) -> None:
+    await started(KeyFolder(world.directory, alone=False), world)
+
+    def facts(tx: Transaction) -> str:
+        return " ".join(tx.facts.get(name) or "" for name in ("ca-sha256", "secrets-key", "token-key"))
+
+    known = world.store.transact(facts)
+    assert len(known.split()) == 4
+    for path in world.directory.path.glob("*.key"):
+        lines = [line for line in path.read_text().splitlines() if line and not line.startswith(("#", "-----"))]
+        assert lines
+        assert not any(line in known for line in lines)
