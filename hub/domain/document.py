@@ -16,8 +16,9 @@ def mapping(document: Document, *path: str) -> Mapping[str, Any]:
     """The mapping at `path`; an empty one when it is absent or null."""
     part: Any = document
     for step in path:
-        part = part.get(step) if isinstance(part, Mapping) else None
-    return part if isinstance(part, Mapping) else {}
+        # asked first, because asking an abstract class is dear, and this is asked tens of times per write
+        part = part.get(step) if type(part) is dict or isinstance(part, Mapping) else None
+    return part if type(part) is dict or isinstance(part, Mapping) else {}
 
 
 def sequence(document: Document, *path: str) -> Sequence[Any]:
@@ -52,7 +53,8 @@ def is_deleting(document: Document) -> bool:
 
 
 def conditions(document: Document) -> list[Mapping[str, Any]]:
-    return [entry for entry in sequence(document, "status", "conditions") if isinstance(entry, Mapping)]
+    entries = sequence(document, "status", "conditions")
+    return [entry for entry in entries if type(entry) is dict or isinstance(entry, Mapping)]
 
 
 def typed(document: Document, api_version: str, kind: str) -> dict[str, Any]:

@@ -31,6 +31,7 @@ _ONE = select(schema.heartbeats).where(_column.cluster == bindparam("cluster"))
 _ALL = Statement(select(schema.heartbeats).order_by(_column.cluster))
 _OF = Statement(_ONE)
 _OF_TO_WRITE = Statement(_ONE.with_for_update())
+_FORGET = Statement(delete(schema.heartbeats).where(_column.cluster == bindparam("of_cluster")))
 _UPSERT = Statement(*(_upsert(dialect) for dialect in INSERTS), dialects=tuple(INSERTS))
 
 
@@ -69,7 +70,7 @@ class SqlHeartbeats(Heartbeats):
         self._connection.execute(new.on_conflict_do_update(index_elements=[_column.cluster], set_=values))
 
     def forget(self, cluster: ClusterName) -> None:
-        self._connection.execute(delete(schema.heartbeats).where(_column.cluster == cluster))
+        _FORGET.run(self._connection, {"of_cluster": cluster})
 
 
 def _beat(row: tuple[Any, ...]) -> LastBeat:

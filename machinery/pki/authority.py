@@ -55,7 +55,8 @@ class Authority:
         if not self._facts.is_ca:
             raise InvalidError("the certificate is not one of a certificate authority")
         self._name = names.raw_subject_of(self._certificate)
-        self._own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        self._begun = {usage: _begun(self._name, usage, own_id) for usage in Usage}
 
     @property
     def certificate(self) -> bytes:
@@ -72,34 +73,37 @@ class Authority:
         _refuse(lint_plan(plan, self._facts, serving=serving))
         key = _load_public_key(plan.public_key)
         builder = (
-            x509.CertificateBuilder()
+            self._begun[plan.usage]
             .subject_name(names.build(plan.subject))
-            .issuer_name(self._name)
             .public_key(key)
             .serial_number(plan.serial)
             .not_valid_before(plan.not_before)
             .not_valid_after(plan.not_after)
+            .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
         )
-        for extension, critical in self._extensions(plan, key):
-            builder = builder.add_extension(extension, critical=critical)
+        if alternatives := _alternatives(plan):
+            builder = builder.add_extension(x509.SubjectAlternativeName(alternatives), critical=False)
         signed = builder.sign(self._key, hashes.SHA256())
         _refuse(lint_certificate(signed, plan, self._facts, serving=serving))
         return signed.public_bytes(serialization.Encoding.PEM)
 
-    def _extensions(self, plan: Plan, key: ec.EllipticCurvePublicKey) -> list[tuple[x509.ExtensionType, bool]]:
-        usage = ExtendedKeyUsageOID.CLIENT_AUTH if plan.usage is Usage.CLIENT else ExtendedKeyUsageOID.SERVER_AUTH
-        extensions: list[tuple[x509.ExtensionType, bool]] = [
-            (x509.BasicConstraints(ca=False, path_length=None), True),
-            (_key_usage(ca=False), True),
-            (x509.ExtendedKeyUsage([usage]), False),
-            (x509.SubjectKeyIdentifier.from_public_key(key), False),
-            (x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(self._own_id), False),
-        ]
-        alternatives: list[x509.GeneralName] = [x509.DNSName(name) for name in plan.dns_names]
-        alternatives += [x509.IPAddress(ip_address(address)) for address in plan.ip_addresses]
-        if alternatives:
-            extensions.append((x509.SubjectAlternativeName(alternatives), False))
-        return extensions
+
+def _begun(issuer: x509.Name, usage: Usage, own_id: x509.SubjectKeyIdentifier) -> x509.CertificateBuilder:
+    """What all certificates of one usage have in common, built once."""
+    extended = ExtendedKeyUsageOID.CLIENT_AUTH if usage is Usage.CLIENT else ExtendedKeyUsageOID.SERVER_AUTH
+    return (
+        x509.CertificateBuilder()
+        .issuer_name(issuer)
+        .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
+        .add_extension(_key_usage(ca=False), critical=True)
+        .add_extension(x509.ExtendedKeyUsage([extended]), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False)
+    )
+
+
+def _alternatives(plan: Plan) -> list[x509.GeneralName]:
+    dns_names: list[x509.GeneralName] = [x509.DNSName(name) for name in plan.dns_names]
+    return [*dns_names, *(x509.IPAddress(ip_address(address)) for address in plan.ip_addresses)]
 
 
 def create_authority(

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 from datetime import datetime
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
@@ -108,15 +108,14 @@ def facts_of(certificate: x509.Certificate) -> CertificateFacts:
 
 def _facts(certificate: x509.Certificate) -> CertificateFacts:
     key = keys.encode_public_key(certificate.public_key())
-    extensions = certificate.extensions
-    usages = _extension(extensions, x509.ExtendedKeyUsage)
-    constraints = _extension(extensions, x509.BasicConstraints)
-    alternatives = _extension(extensions, x509.SubjectAlternativeName)
-    own_id = _extension(extensions, x509.SubjectKeyIdentifier)
-    authority_id = _extension(extensions, x509.AuthorityKeyIdentifier)
+    extensions = extensions_of(certificate)
+    usages, constraints = extensions.of(x509.ExtendedKeyUsage), extensions.of(x509.BasicConstraints)
+    alternatives = extensions.of(x509.SubjectAlternativeName)
+    own_id, authority_id = extensions.of(x509.SubjectKeyIdentifier), extensions.of(x509.AuthorityKeyIdentifier)
+    subject, issuer = names.names_of(certificate)
     return CertificateFacts(
-        subject=names.subject_of(certificate),
-        issuer=names.issuer_of(certificate),
+        subject=subject,
+        issuer=issuer,
         serial=SerialNumber(certificate.serial_number),
         not_before=certificate.not_valid_before_utc,
         not_after=certificate.not_valid_after_utc,
@@ -133,8 +132,22 @@ def _facts(certificate: x509.Certificate) -> CertificateFacts:
     )
 
 
-def _extension(extensions: x509.Extensions, kind: type[E]) -> E | None:
-    try:
-        return extensions.get_extension_for_class(kind).value
-    except x509.ExtensionNotFound:
-        return None
+class Extensions:
+    """For this package: a certificate's extensions by their class. The library looks through all of them for each question."""
+
+    def __init__(self, extensions: x509.Extensions) -> None:
+        self._by_class = {type(extension.value): extension for extension in extensions}
+
+    def of(self, kind: type[E]) -> E | None:
+        found: x509.Extension[Any] | None = self._by_class.get(kind)
+        return None if found is None else found.value
+
+    def is_critical(self, kind: type[x509.ExtensionType]) -> bool:
+        """False: it is not there, or not critical."""
+        found = self._by_class.get(kind)
+        return found is not None and found.critical
+
+
+def extensions_of(certificate: x509.Certificate) -> Extensions:
+    """For this package."""
+    return Extensions(certificate.extensions)

@@ -73,12 +73,12 @@ def lint_certificate(signed: x509.Certificate, plan: Planned, authority: Certifi
 
 
 def _lint_usage(signed: x509.Certificate) -> list[str]:
-    constraints = signed.extensions.get_extension_for_class(x509.BasicConstraints)
-    usage = signed.extensions.get_extension_for_class(x509.KeyUsage)
+    extensions = certificates.extensions_of(signed)
+    usage = extensions.of(x509.KeyUsage)
     rules = (
-        (constraints.critical, "BasicConstraints is not critical"),
-        (usage.critical, "KeyUsage is not critical"),
-        (usage.value.digital_signature, "KeyUsage lacks digitalSignature"),
-        (not usage.value.key_cert_sign, "KeyUsage allows signing certificates"),
+        (extensions.is_critical(x509.BasicConstraints), "BasicConstraints is not critical"),
+        (extensions.is_critical(x509.KeyUsage), "KeyUsage is not critical"),
+        (usage is not None and usage.digital_signature, "KeyUsage lacks digitalSignature"),
+        (usage is not None and not usage.key_cert_sign, "KeyUsage allows signing certificates"),
     )
     return [finding for fine, finding in rules if not fine]

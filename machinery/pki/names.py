@@ -29,6 +29,7 @@ UNREADABLE = (
     x509.UnsupportedGeneralNameType,
 )
 """Everything that the library raises over what it cannot decode."""
+_KNOWN = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
 _PRINTABLE = re.compile(r"[A-Za-z0-9 '()+,\-./:=?]*")
 _filters = Lock()
 """`warnings.catch_warnings` is not safe for threads: two at once may leave each other's filters behind."""
@@ -49,16 +50,18 @@ def build(subject: Subject) -> x509.Name:
     return x509.Name(parts)
 
 
-def subject_of(certificate: x509.Certificate | x509.CertificateSigningRequest) -> Subject:
-    """The subject's CN, O and OU. Raises ValueError when the name cannot be decoded or holds more than one CN."""
+def names_of(certificate: x509.Certificate) -> tuple[Subject, Subject]:
+    """CN, O and OU of the subject and of the issuer. Raises ValueError: undecodable, or a name holds more than one CN."""
     with _long_names():
-        return _read(certificate.subject)
+        subject, issuer = certificate.subject, certificate.issuer
+    return _read(subject), _read(issuer)
 
 
-def issuer_of(certificate: x509.Certificate) -> Subject:
-    """The issuer's CN, O and OU. Raises ValueError as `subject_of` does."""
+def asked_of(request: x509.CertificateSigningRequest) -> tuple[Subject, tuple[str, ...]]:
+    """The subject's CN, O and OU, and the dotted types of its other attributes. Raises ValueError as `names_of` does."""
     with _long_names():
-        return _read(certificate.issuer)
+        subject = request.subject
+    return _read(subject), tuple(sorted({part.oid.dotted_string for part in subject if part.oid not in _KNOWN}))
 
 
 def raw_subject_of(certificate: x509.Certificate) -> x509.Name:
@@ -73,26 +76,15 @@ def verify_issuer(certificate: x509.Certificate, authority: x509.Certificate) ->
         certificate.verify_directly_issued_by(authority)
 
 
-def other_attributes(request: x509.CertificateSigningRequest) -> tuple[str, ...]:
-    """The dotted types of attributes in the subject beside CN, O and OU."""
-    known = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
-    with _long_names():
-        return tuple(sorted({part.oid.dotted_string for part in request.subject if part.oid not in known}))
-
-
 def _read(name: x509.Name) -> Subject:
-    common_names = _values(name, NameOID.COMMON_NAME)
+    found: dict[ObjectIdentifier, list[str]] = {kind: [] for kind in _KNOWN}
+    for part in name:
+        if part.oid in found:
+            found[part.oid].append(str(part.value))
+    common_names, organizations, units = found.values()
     if len(common_names) > 1:
         raise ValueError("the subject holds more than one CN")
-    return Subject(
-        common_name=common_names[0] if common_names else "",
-        organizations=frozenset(_values(name, NameOID.ORGANIZATION_NAME)),
-        units=frozenset(_values(name, NameOID.ORGANIZATIONAL_UNIT_NAME)),
-    )
-
-
-def _values(name: x509.Name, kind: ObjectIdentifier) -> list[str]:
-    return [str(part.value) for part in name.get_attributes_for_oid(kind)]
+    return Subject(common_names[0] if common_names else "", frozenset(organizations), frozenset(units))
 
 
 def _attribute(kind: ObjectIdentifier, value: str) -> x509.NameAttribute[str]:

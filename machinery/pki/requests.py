@@ -97,8 +97,9 @@ def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> RequestFac
     dns_names = tuple(name.value for name in alternatives if isinstance(name, x509.DNSName))
     ip_addresses = tuple(str(name.value) for name in alternatives if isinstance(name, x509.IPAddress))
     refusal = keys.refusal_of(key)
+    subject, other_attributes = names.asked_of(request)
     return RequestFacts(
-        subject=names.subject_of(request),
+        subject=subject,
         public_key=keys.encode_public_key(key),
         key_kind=keys.kind_of(key),
         key_size=getattr(key, "key_size", 0),
@@ -109,7 +110,7 @@ def _facts(request: x509.CertificateSigningRequest, pem_size: int) -> RequestFac
         dns_names=dns_names,
         ip_addresses=ip_addresses,
         other_names=len(alternatives) - len(dns_names) - len(ip_addresses),
-        other_attributes=names.other_attributes(request),
+        other_attributes=other_attributes,
     )
 
 
