@@ -6,7 +6,7 @@ import os
 import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import datetime, timedelta
+from datetime import timedelta
 from functools import partial
 
 import structlog
@@ -26,7 +26,6 @@ from hub.inspection import add_checks, add_sections, checks_of, keep_log
 from hub.installation import Addresses, entry, keep_admin_kubeconfig, lifetimes_of, settle
 from hub.issuer import ServingNames
 from hub.keys import KeyFolder, find_seal, keep_authority, keep_seal, keep_token_keys
-from hub.ports import Transaction
 from hub.replica import is_alone, replica_name
 from hub.roster import Controllers
 from hub.rpc.door import RpcDoor
@@ -143,8 +142,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     token_keys = await keep_token_keys(keys, store, clock.now())
     # where objects that belong to no cluster lie
     await store.run(namespaces.ensure_standing)
-    # nobody is connected yet, and nobody is silent
-    started = await store.run(_begin)
+    # nobody is connected yet
+    await store.run(heartbeats.close_all_sessions)
 
     # what both doors show to who connects
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
@@ -158,7 +157,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     # beats on their way to the database
     beats = BeatBuffer(store, clock, settings.flush_window)
     # which silence is the agents', and which is ours
-    hearing = Hearing(clock, beats, started)
+    hearing = Hearing(store, clock, replica, lambda: beats.storing)
+    await hearing.mark()
     # who did what at both doors; what was answered is remembered before the process ends
     auditor = await stack.enter_async_context(auditing(settings, store, replica, clock, on_end=ending.failed))
     # how much of it at once, at both doors
@@ -186,7 +186,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     def renew() -> None:
         serving.replace(issuer.serving(directory.path, names, lifetimes, clock.now()))
 
-    controllers = Controllers(store, issuer, settings, lifetimes, since=hearing.since, renew=renew)
+    controllers = Controllers(store, issuer, settings, lifetimes, clock=clock, since=hearing.since, renew=renew)
     working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
     server.post_start.add("controllers", partial(controllers.start, working))
     server.pre_shutdown.add("controllers", working.stop)
@@ -297,12 +297,6 @@ class Ending:
     async def wait(self) -> BaseException | None:
         await self._requested.wait()
         return self._failure
-
-
-def _begin(tx: Transaction) -> datetime:
-    """The database time from which beats can be stored. No session is open then."""
-    heartbeats.close_all_sessions(tx)
-    return tx.now
 
 
 def capacity_of(settings: Settings) -> Capacity:

@@ -12,7 +12,9 @@ from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
 from hub.domain.chain import AuditQuery, Head, Link
 from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.credential import CredentialRecord
+from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
+from hub.domain.transition import Transition
 from machinery.identity import ClusterName, CredentialId, SerialNumber
 
 P = ParamSpec("P")
@@ -136,6 +138,39 @@ class Heartbeats(Protocol):
     def forget(self, cluster: ClusterName) -> None: ...
 
 
+class Transitions(Protocol):
+    """Every change of a cluster's availability, kept longer than the change log."""
+
+    def add(self, transition: Transition) -> None: ...
+
+    def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
+        """The newest first; `uid`: those of one ManagedCluster, where others had its name before."""
+
+    def falls(self, since: datetime) -> Mapping[ClusterName, int]:
+        """How often each cluster ceased to be Available after that instant; those that never did are left out."""
+
+    def silent(self, since: datetime, reason: str) -> int:
+        """How many clusters turned Unknown after that instant for that reason, and are so still."""
+
+    def trim(self, before: datetime, limit: int) -> int:
+        """Forgets what is older, at most `limit`; returns how many."""
+
+
+class Marks(Protocol):
+    """The replicas' marks that beats can be stored."""
+
+    def all(self) -> Sequence[Mark]: ...
+
+    def put(self, mark: Mark) -> None:
+        """Replaces the replica's mark."""
+
+    def begin_anew(self, now: datetime) -> None:
+        """The database's clock has jumped: time counts from `now`, for all replicas, and no beat is of the future."""
+
+    def forget(self, before: datetime) -> None:
+        """Drops marks that are older: their replicas are gone."""
+
+
 class Facts(Protocol):
     """Small facts about this hub: id, group suffix, schema."""
 
@@ -193,6 +228,12 @@ class Transaction(Protocol):
 
     @property
     def heartbeats(self) -> Heartbeats: ...
+
+    @property
+    def transitions(self) -> Transitions: ...
+
+    @property
+    def marks(self) -> Marks: ...
 
     @property
     def facts(self) -> Facts: ...

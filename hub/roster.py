@@ -24,6 +24,7 @@ from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Document, 
 from hub.domain.event import Told
 from hub.ports import Issuer, Store
 from hub.settings import Settings
+from machinery.clock import Clock
 from machinery.controller import Controller
 from machinery.identity import ClusterName
 from machinery.lifecycle.starting import in_time
@@ -33,8 +34,6 @@ from machinery.tasks import GuardedTasks
 PERIODIC = "all"
 """The one key of a periodic controller."""
 PERIOD = timedelta(minutes=5)
-JUDGES = 16
-"""Silences that end together share a commit."""
 HOUSES = 4
 """Namespaces that are looked after at the same time: one that is emptied holds up no other."""
 SYNCED_WITHIN = timedelta(seconds=60)
@@ -50,6 +49,7 @@ class Controllers:
         settings: Settings,
         lifetimes: Lifetimes,
         *,
+        clock: Clock,
         since: Since,
         renew: Callable[[], None],
     ) -> None:
@@ -63,16 +63,20 @@ class Controllers:
         # approved -> certificate
         issuing = Issuance(store, issuer, lifetimes)
         self._issuance = Controller(issuance.NAME, issuing)
-        # silence -> Unknown, when a grace ends; as many at once as share a commit
-        judging = Availability(store, window=settings.flush_window, since=since)
-        self._availability = Controller(availability.NAME, judging, workers=JUDGES)
+        # silence -> Unknown, when a grace ends
+        judging = Availability(store, clock, window=settings.flush_window, since=since)
+        self._availability = Controller(availability.NAME, judging)
         # an accepted cluster's namespace; a deleted one is emptied
         housing = Namespaces(store)
         self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
         # what is over goes
         self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests))
         keeping = Compaction(
-            store, window=settings.watch_window, events=settings.event_lifetime, records=settings.audit_retention
+            store,
+            window=settings.watch_window,
+            events=settings.event_lifetime,
+            records=settings.audit_retention,
+            transitions=settings.transition_retention,
         )
         self._compaction = Controller(compaction.NAME, keeping)
         # what the doors show is replaced before its end
@@ -90,7 +94,7 @@ class Controllers:
                 _together(MANAGED_CLUSTERS, accepting, self._acceptance, accepting.wanted),
                 _together(REQUESTS, approving, self._approval, approval.wanted),
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
-                Route(MANAGED_CLUSTERS, lambda key: self._availability.enqueue(ClusterName(key.name))),
+                _judged(judging, self._availability),
             ),
             # what the operator reads in the log
             Chronicle(self._told(recording)),
@@ -140,6 +144,16 @@ class Controllers:
             self._serving,
             self._events,
         )
+
+
+def _judged(judging: Availability, controller: Controller[str]) -> Route:
+    """A route into the judge of silences: the name waits there."""
+
+    def enqueue(key: Key) -> None:
+        judging.wants(ClusterName(key.name))
+        controller.enqueue(TOGETHER)
+
+    return Route(MANAGED_CLUSTERS, enqueue)
 
 
 def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> Route:

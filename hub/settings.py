@@ -220,6 +220,9 @@ class Settings(BaseSettings):
         None, description="Audit records go to this file too, as lines of JSON; - for standard output. Always: to the database."
     )
     audit_retention: Duration = Field(timedelta(days=90), description="Audit records in the database are kept this long.")
+    transition_retention: Duration = Field(
+        timedelta(days=90), description="Every change of a cluster's availability is kept this long, with its reason."
+    )
     shutdown_delay: NoDuration = Field(
         timedelta(), description="After SIGTERM everything is served this long while /readyz already fails."
     )

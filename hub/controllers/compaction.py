@@ -1,4 +1,4 @@
-"""Owns what is kept for a time only: the change log for the watch window, Events for their lifetime, audit records."""
+"""Owns what is kept for a time only: the change log for the watch window, Events, audit records, transitions."""
 
 from datetime import timedelta
 
@@ -12,6 +12,8 @@ from machinery.controller import Reconciler
 NAME = "compaction"
 PORTION = 200
 """Events that go in one transaction: others write meanwhile."""
+FORGOTTEN_AT_ONCE = 1_000
+"""Transitions."""
 MORE = timedelta(seconds=1)
 """A trim of the audit log that left something old behind goes on after this."""
 
@@ -21,14 +23,17 @@ log = structlog.get_logger(__name__)
 class Compaction(Reconciler[str]):
     """`window`: a watch can resume from a change that is at most this old. `events`: how long an Event stays unwritten.
 
-    `records`: how long audit records stay.
+    `records`: how long audit records stay; `transitions`: how long changes of availability do.
     """
 
-    def __init__(self, store: Store, *, window: timedelta, events: timedelta, records: timedelta) -> None:
+    def __init__(
+        self, store: Store, *, window: timedelta, events: timedelta, records: timedelta, transitions: timedelta
+    ) -> None:
         self._store = store
         self._window = window
         self._events = events
         self._records = records
+        self._transitions = transitions
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         expired = await self._store.run(events.expire, self._events, f"{ACTOR}:{NAME}", limit=PORTION)
@@ -39,10 +44,15 @@ class Compaction(Reconciler[str]):
         gone = await self._store.run(_compact, self._window)
         if gone:
             log.info("change log compacted", rows=gone)
+        forgotten = await self._store.run(_forget, self._transitions)
         gone = await self._store.run(audit.trim, self._records)
         if gone:
             log.info("audit log trimmed", records=gone)
-        return MORE if gone >= audit.TRIMMED_AT_ONCE else None
+        return MORE if gone >= audit.TRIMMED_AT_ONCE or forgotten == FORGOTTEN_AT_ONCE else None
+
+
+def _forget(tx: Transaction, kept: timedelta) -> int:
+    return tx.transitions.trim(tx.now - kept, FORGOTTEN_AT_ONCE)
 
 
 def _compact(tx: Transaction, window: timedelta) -> int:

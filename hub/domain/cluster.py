@@ -6,6 +6,7 @@ Sources: OCM's ManagedCluster API (conditions, reasons and messages are its word
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
+from enum import StrEnum
 from typing import Any
 
 from hub.domain import document as doc
@@ -53,8 +54,33 @@ SILENT = Condition(
     "ManagedClusterLeaseUpdateStopped",
     "Registration agent stopped updating its lease.",
 )
+NEVER_JOINED = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "ManagedClusterNeverJoined",
+    "No registration agent was ever heard of since the cluster was accepted.",
+)
+MOVED = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "ManagedClusterMoved",
+    "The registration agent has moved to another hub.",
+)
+STANDBY = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "ManagedClusterStandby",
+    "The registration agent reports to another hub, and holds this one in reserve.",
+)
 ACCEPTED = Condition(conditions.HUB_ACCEPTED, conditions.TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
 DENIED = Condition(conditions.HUB_ACCEPTED, conditions.FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
+
+
+class Parting(StrEnum):
+    """Why an agent said that it would fall silent."""
+
+    MOVED = "Moved"
+    STANDBY = "Standby"
 
 
 @dataclass(frozen=True, slots=True)
@@ -160,6 +186,13 @@ def lease_duration(cluster: Document) -> timedelta:
 
 def availability(cluster: Document) -> Condition | None:
     return conditions.find(doc.conditions(cluster), conditions.AVAILABLE)
+
+
+def silence(*, heard: bool, parting: Parting | None = None) -> Condition:
+    """Availability at the end of a silence's grace. `heard`: a beat ever came; `parting`: what the agent said when it left."""
+    if parting is not None:
+        return MOVED if parting is Parting.MOVED else STANDBY
+    return SILENT if heard else NEVER_JOINED
 
 
 def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word

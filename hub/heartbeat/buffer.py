@@ -9,13 +9,13 @@ news: it wakes the loop and commits in a transaction of its own, with the change
 import asyncio
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Protocol
 
 import structlog
 
 from hub.domain.heartbeat import Beat
-from hub.ports import Store, Transaction
+from hub.ports import Store
 from hub.services import heartbeats
 from machinery.clock import Clock
 from machinery.errors import MusterError
@@ -55,13 +55,7 @@ class BeatBuffer:
         self._held: dict[ClusterName, _Held] = {}
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
-        self._storing_since: datetime | None = None
         self._failing = False
-
-    @property
-    def storing_since(self) -> datetime | None:
-        """The database time from which beats could be stored again after it was away; None: it never was."""
-        return self._storing_since
 
     @property
     def storing(self) -> bool:
@@ -107,11 +101,11 @@ class BeatBuffer:
         if not taken:
             return
         try:
-            now = await self._store.run(_flush, self._beats(taken.items()))
+            await self._store.run(heartbeats.flush, self._beats(taken.items()))
         except MusterError as error:
             self._keep(taken, error)
             return
-        self._stored(now)
+        self._stored()
         for held in taken.values():
             held.sink.acknowledge(held.sequence, ended_silence=False)
 
@@ -143,13 +137,7 @@ class BeatBuffer:
         self._held = taken | self._held
         self._filled.set()
 
-    def _stored(self, now: datetime) -> None:
+    def _stored(self) -> None:
         if self._failing:
             log.info("heartbeats are stored again")
             self._failing = False
-            self._storing_since = now
-
-
-def _flush(tx: Transaction, beats: Sequence[Beat]) -> datetime:
-    heartbeats.flush(tx, beats)
-    return tx.now

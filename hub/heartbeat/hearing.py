@@ -1,71 +1,87 @@
-"""Since when every beat that an agent sent could be stored: only that time counts as an agent's silence.
+"""Keeps this replica's mark in the database: beats can be stored, so that silence from now on is the agents' own.
 
-Time does not count in which this process was not up, stood still (stopped, starved, or its machine suspended), or could not
-write to the database; nor does a jump of the database's clock. After each of these everybody has a full grace again.
+A mark is made while this process turns and what it holds can be stored. Time without any replica's fresh mark (none was up, all
+stood still, the database was away) counts towards nobody's grace, and neither does a jump of the database's clock, which shows
+in how it goes beside our monotonic one. After each of these everybody has a full grace again; a change of leader gives none.
 """
 
 import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
-from threading import Lock
 
 import structlog
 
-from hub.heartbeat.buffer import BeatBuffer
+from hub.domain.hearing import JUMP
+from hub.ports import Store, Transaction
+from hub.services import hearing
 from machinery.clock import Clock
+from machinery.errors import MusterError
 
 PULSE = timedelta(seconds=1)
-STANDSTILL = timedelta(seconds=4)
-"""Without a pulse for so long, this process was not listening."""
-JUMP = timedelta(seconds=2)
-"""The database's clock and our monotonic one drift by less between two looks."""
 
 log = structlog.get_logger(__name__)
 
 
 class Hearing:
-    """`started`: the database's time when this process began. `run` must be running."""
+    """`replica`: its name, by which its mark is known. `storing`: whether what was received could be stored. `run` must run."""
 
-    def __init__(self, clock: Clock, beats: BeatBuffer, started: datetime) -> None:
+    def __init__(self, store: Store, clock: Clock, replica: str, storing: Callable[[], bool]) -> None:
+        self._store = store
         self._clock = clock
-        self._beats = beats
-        self._since = started
-        self._pulsed = clock.monotonic()
-        self._stood_still = False
-        self._began: datetime | None = None
-        self._asking = Lock()
+        self._replica = replica
+        self._storing = storing
+        self._began = True
+        self._epoch: _Epoch | None = None
+        self._failing = False
 
     async def run(self) -> None:
-        """Pulses for ever."""
+        """Marks for ever."""
         while True:
-            self.pulse()
+            await self.mark()
             await asyncio.sleep(PULSE.total_seconds())
 
-    def pulse(self) -> None:
-        """Says that the event loop turns."""
-        self._stood_still = self._stood_still or self._is_standing()
-        self._pulsed = self._clock.monotonic()
+    async def mark(self) -> None:
+        """Marks now, unless beats cannot be stored."""
+        if not self._storing():
+            return
+        try:
+            self._epoch = await self._store.run(self._mark, self._clock.monotonic())
+        except MusterError as error:
+            if not self._failing:
+                log.warning("silences are not counted: beats cannot be stored", error=error.message)
+            self._failing = True
+        else:
+            self._began = self._failing = False
 
-    def since(self, now: datetime) -> datetime | None:
-        """The instant in database time, which is `now`; None: beats cannot be stored at the moment.
+    def since(self, tx: Transaction) -> datetime | None:
+        """From when on beats could be stored without a gap, in database time; None: they cannot be stored at the moment.
 
-        Called on threads of the store, inside the transactions that judge, several at once.
+        Asked inside the transactions that judge, on threads of the store, several at once.
         """
-        if not self._beats.storing:
-            return None
-        with self._asking:
-            if why := self._gap(now):
-                log.warning("silences are counted anew", because=why)
-                self._since = now
-        return max(self._since, self._beats.storing_since or self._since)
+        epoch = self._epoch
+        is_ahead = epoch is not None and self._ago(tx.now) > epoch.latest + JUMP
+        return None if is_ahead else hearing.since(tx)
 
-    def _gap(self, now: datetime) -> str | None:
-        before, self._began = self._began, now - timedelta(seconds=self._clock.monotonic())
-        if self._stood_still or self._is_standing():
-            self._stood_still = False
-            return "this process stood still"
-        if before is not None and abs(self._began - before) > JUMP:
-            return "the database's clock has jumped"
-        return None
+    def _mark(self, tx: Transaction, asked: float) -> "_Epoch":
+        """`asked`: our monotonic time before the transaction began."""
+        epoch = _Epoch(earliest=self._ago(tx.now), latest=tx.now - timedelta(seconds=asked))
+        jumped = self._epoch is not None and epoch.is_apart(self._epoch)
+        if jumped:
+            log.warning("silences are counted anew: the database's clock has jumped")
+        hearing.mark(tx, self._replica, began=self._began, jumped=jumped)
+        return epoch
 
-    def _is_standing(self) -> bool:
-        return self._clock.monotonic() - self._pulsed > STANDSTILL.total_seconds()
+    def _ago(self, now: datetime) -> datetime:
+        return now - timedelta(seconds=self._clock.monotonic())
+
+
+@dataclass(frozen=True, slots=True)
+class _Epoch:
+    """When our monotonic clock began, by the database's: between these two, as a transaction may wait for its turn."""
+
+    earliest: datetime
+    latest: datetime
+
+    def is_apart(self, other: "_Epoch") -> bool:
+        return self.earliest > other.latest + JUMP or self.latest < other.earliest - JUMP

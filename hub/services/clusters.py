@@ -12,6 +12,8 @@ from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
+from hub.domain.transition import Subject as Judged
+from hub.domain.transition import transition
 from hub.ports import Transaction, Written
 from hub.services import certificates, credentials, namespaces
 from hub.services.writing import store
@@ -36,7 +38,19 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         return remove(tx, old, actor)
     if rules.is_accepted(document) and not (before and rules.is_accepted(before)):
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
+    _note(tx, before, document, actor)
     return store(tx, MANAGED_CLUSTERS, document, old, actor, writer=writer)
+
+
+def _note(tx: Transaction, before: Document | None, after: Document | None, actor: str) -> None:
+    """Keeps what became of the availability."""
+    document = after or before
+    old, new = (rules.availability(each) if each else None for each in (before, after))
+    if document is None or (old is None and new is None):
+        return
+    judged = Judged(ClusterName(doc.name(document)), str(doc.mapping(document, "metadata").get("uid")))
+    if found := transition(judged, old, new, tx.now, actor):
+        tx.transitions.add(found)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
@@ -46,6 +60,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
         return put(tx, doc.deleting(document, tx.now), old, actor)
     certificates.revoke_cluster(tx, ClusterName(old.key.name), "ClusterDeleted")
     tx.heartbeats.forget(ClusterName(old.key.name))
+    _note(tx, document, None, actor)
     return tx.objects.delete(MANAGED_CLUSTERS, old, actor)
 
 

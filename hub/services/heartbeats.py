@@ -47,7 +47,9 @@ def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: d
     found = silence(tx, cluster, window=window, since=since)
     if not found.is_due:
         return found
-    clusters.set_condition(tx, cluster, rules.SILENT, actor)
+    last = tx.heartbeats.of(cluster)
+    heard = last is not None and last.at is not None
+    clusters.set_condition(tx, cluster, rules.silence(heard=heard), actor)
     return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
 
 

@@ -166,3 +166,25 @@ audit_anchors = Table(
     Column("sequence", Counter, nullable=False),
     Column("hash", Text, nullable=False),
 )
+
+transitions = Table(
+    "transitions",
+    metadata,
+    Column("id", Counter, primary_key=True, autoincrement=True),
+    Column("cluster", Text, nullable=False),
+    Column("uid", Text, nullable=False),
+    Column("at", Counter, nullable=False, index=True),
+    Column("before", Text, nullable=False),
+    Column("status", Text, nullable=False),
+    Column("reason", Text, nullable=False),
+    Column("actor", Text, nullable=False),
+    Index(None, "cluster", "id"),
+)
+
+hearing = Table(
+    "hearing",
+    metadata,
+    Column("replica", Text, primary_key=True),
+    Column("since", Counter, nullable=False),
+    Column("at", Counter, nullable=False),
+)

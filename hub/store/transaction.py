@@ -12,9 +12,11 @@ from hub.store.certificates import SqlCertificates
 from hub.store.changes import SqlChanges
 from hub.store.credentials import SqlCredentials
 from hub.store.facts import SqlFacts
+from hub.store.hearing import SqlMarks
 from hub.store.heartbeats import SqlHeartbeats
 from hub.store.objects import SqlObjects
 from hub.store.rowform import RowForm
+from hub.store.transitions import SqlTransitions
 
 
 class SqlTransaction(Transaction):
@@ -27,6 +29,8 @@ class SqlTransaction(Transaction):
         self._certificates = SqlCertificates(connection)
         self._credentials = SqlCredentials(connection, writable=writable)
         self._heartbeats = SqlHeartbeats(connection, now, writable=writable)
+        self._transitions = SqlTransitions(connection)
+        self._marks = SqlMarks(connection)
         self._facts = SqlFacts(connection)
         self._audit = SqlAuditLog(connection)
 
@@ -53,6 +57,14 @@ class SqlTransaction(Transaction):
     @property
     def heartbeats(self) -> SqlHeartbeats:
         return self._heartbeats
+
+    @property
+    def transitions(self) -> SqlTransitions:
+        return self._transitions
+
+    @property
+    def marks(self) -> SqlMarks:
+        return self._marks
 
     @property
     def facts(self) -> SqlFacts:

@@ -20,6 +20,8 @@ from tests.fakes.memory_tables import (
     MemoryCredentials,
     MemoryFacts,
     MemoryHeartbeats,
+    MemoryMarks,
+    MemoryTransitions,
     Place,
     State,
 )
@@ -54,6 +56,8 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self._certificates = MemoryCertificates(state)
         self._credentials = MemoryCredentials(state)
         self._heartbeats = MemoryHeartbeats(state, now)
+        self._transitions = MemoryTransitions(state)
+        self._marks = MemoryMarks(state)
         self._facts = MemoryFacts(state)
         self._audit = MemoryAuditLog(state)
 
@@ -80,6 +84,14 @@ class MemoryTransaction(Transaction, Objects, Changes):
     @property
     def heartbeats(self) -> "MemoryHeartbeats":
         return self._heartbeats
+
+    @property
+    def transitions(self) -> "MemoryTransitions":
+        return self._transitions
+
+    @property
+    def marks(self) -> "MemoryMarks":
+        return self._marks
 
     @property
     def facts(self) -> "MemoryFacts":

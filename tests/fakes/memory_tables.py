@@ -1,5 +1,6 @@
 """What the store in memory holds, and the parts of a transaction that are plain tables."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -9,8 +10,11 @@ from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.chain import AuditQuery, Head, Link, selects
 from hub.domain.change import Change, Key, Kind, StoredObject
 from hub.domain.credential import CredentialRecord
+from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
-from hub.ports import AuditLog, Certificates, Credentials, Facts, Heartbeats
+from hub.domain.transition import Transition
+from hub.ports import AuditLog, Certificates, Credentials, Facts, Heartbeats, Marks, Transitions
+from machinery.conditions import UNKNOWN
 from machinery.errors import ConflictError
 from machinery.identity import ClusterName, CredentialId, SerialNumber
 
@@ -29,6 +33,8 @@ class State:
     credentials: dict[CredentialId, CredentialRecord] = field(default_factory=dict)
     admissions: dict[CredentialId, frozenset[ClusterName]] = field(default_factory=dict)
     beats: dict[ClusterName, LastBeat] = field(default_factory=dict)
+    transitions: list[Transition] = field(default_factory=list)
+    marks: dict[str, Mark] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     links: dict[tuple[str, int], Link] = field(default_factory=dict)
     anchors: dict[str, Head] = field(default_factory=dict)
@@ -135,6 +141,55 @@ class MemoryHeartbeats(Heartbeats):
 
     def forget(self, cluster: ClusterName) -> None:
         self._beats.pop(cluster, None)
+
+
+class MemoryTransitions(Transitions):
+    def __init__(self, state: State) -> None:
+        self._kept = state.transitions
+
+    def add(self, transition: Transition) -> None:
+        self._kept.append(transition)
+
+    def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
+        found = [each for each in reversed(self._kept) if each.cluster == cluster and uid in (None, each.uid)]
+        return found[:limit]
+
+    def falls(self, since: datetime) -> Mapping[ClusterName, int]:
+        return Counter(each.cluster for each in self._kept if each.at > since and each.is_fall)
+
+    def silent(self, since: datetime, reason: str) -> int:
+        newest = {each.cluster: each for each in self._kept}.values()
+        fallen = (each for each in newest if each.status == UNKNOWN and each.before != UNKNOWN and each.reason == reason)
+        return sum(each.at > since for each in fallen)
+
+    def trim(self, before: datetime, limit: int) -> int:
+        old = sorted((each for each in self._kept if each.at < before), key=lambda each: each.at)[:limit]
+        for each in old:
+            self._kept.remove(each)
+        return len(old)
+
+
+class MemoryMarks(Marks):
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def all(self) -> Sequence[Mark]:
+        return [self._state.marks[replica] for replica in sorted(self._state.marks)]
+
+    def put(self, mark: Mark) -> None:
+        self._state.marks[mark.replica] = mark
+
+    def begin_anew(self, now: datetime) -> None:
+        for mark in self.all():
+            self.put(replace(mark, since=now, at=now))
+        for cluster, last in self._state.beats.items():
+            if last.at is not None and last.at > now:
+                self._state.beats[cluster] = replace(last, at=now)
+
+    def forget(self, before: datetime) -> None:
+        for mark in self.all():
+            if mark.at < before:
+                del self._state.marks[mark.replica]
 
 
 class MemoryFacts(Facts):

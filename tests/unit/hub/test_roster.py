@@ -22,7 +22,13 @@ async def working(hub: Hub, *globs: str) -> AsyncIterator[ManualTimetable]:
     timetable = ManualTimetable()
     renewed: list[bool] = []
     controllers = Controllers(
-        hub.store, hub.issuer, settings, hub.lifetimes, since=lambda _now: START, renew=lambda: renewed.append(True)
+        hub.store,
+        hub.issuer,
+        settings,
+        hub.lifetimes,
+        clock=hub.clock,
+        since=lambda _tx: START,
+        renew=lambda: renewed.append(True),
     )
     controllers.wake(timetable)
     async with GuardedTasks("controllers") as tasks:

@@ -6,9 +6,12 @@ from typing import Any
 import pytest
 
 from hub.controllers.availability import Availability
+from hub.controllers.batch import TOGETHER
+from hub.domain import cluster as rules
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats
 from machinery.conditions import AVAILABLE, UNKNOWN, Condition
+from machinery.errors import ConflictError
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -20,7 +23,13 @@ SECOND = timedelta(seconds=1)
 
 def judge(hub: Hub) -> Availability:
     started = hub.clock.now()
-    return Availability(hub.store, window=WINDOW, since=lambda _now: started)
+    return Availability(hub.store, hub.clock, window=WINDOW, since=lambda _tx: started)
+
+
+async def look(subject: Availability, cluster: ClusterName = C1) -> timedelta | None:
+    """One look at one cluster."""
+    subject.wants(cluster)
+    return await subject.reconcile(TOGETHER)
 
 
 def accepted(hub: Hub) -> None:
@@ -36,7 +45,11 @@ def beat(hub: Hub) -> None:
 
 
 def status(hub: Hub) -> str | None:
-    condition = hub.condition("c1", AVAILABLE)
+    return status_of(hub, "c1")
+
+
+def status_of(hub: Hub, name: str) -> str | None:
+    condition = hub.condition(name, AVAILABLE)
     return condition.status if condition else None
 
 
@@ -44,12 +57,12 @@ async def test_it_looks_again_exactly_when_the_grace_ends(hub: Hub) -> None:
     accepted(hub)
     beat(hub)
     subject = judge(hub)
-    assert await subject.reconcile(C1) == GRACE + WINDOW
+    assert await look(subject) == GRACE + WINDOW
     hub.clock.advance(GRACE)
-    assert await subject.reconcile(C1) == WINDOW
+    assert await look(subject) == WINDOW
     assert status(hub) != UNKNOWN
     hub.clock.advance(WINDOW)
-    await subject.reconcile(C1)
+    await look(subject)
     condition = hub.condition("c1", AVAILABLE)
     assert condition is not None
     assert (condition.status, condition.reason, condition.message) == (
@@ -66,7 +79,7 @@ async def test_a_beat_moves_the_end_of_the_grace(hub: Hub) -> None:
     hub.clock.advance(GRACE)
     beat(hub)
     hub.clock.advance(WINDOW)
-    assert await subject.reconcile(C1) == GRACE
+    assert await look(subject) == GRACE
     assert status(hub) != UNKNOWN
 
 
@@ -75,12 +88,12 @@ async def test_after_a_start_nobody_is_judged_before_a_full_grace(hub: Hub) -> N
     beat(hub)
     hub.clock.advance(timedelta(days=3))
     subject = judge(hub)
-    assert await subject.reconcile(C1) == GRACE + WINDOW
+    assert await look(subject) == GRACE + WINDOW
     hub.clock.advance(GRACE + WINDOW - SECOND)
-    await subject.reconcile(C1)
+    await look(subject)
     assert status(hub) != UNKNOWN
     hub.clock.advance(SECOND)
-    await subject.reconcile(C1)
+    await look(subject)
     assert status(hub) == UNKNOWN
 
 
@@ -88,10 +101,10 @@ async def test_a_silence_that_goes_on_is_written_once(hub: Hub) -> None:
     accepted(hub)
     subject = judge(hub)
     hub.clock.advance(GRACE + WINDOW)
-    await subject.reconcile(C1)
+    await look(subject)
     before = hub.revision
     hub.clock.advance(GRACE)
-    await subject.reconcile(C1)
+    await look(subject)
     assert hub.revision == before
 
 
@@ -99,7 +112,7 @@ async def test_a_cluster_that_was_never_accepted_is_not_judged(hub: Hub) -> None
     hub.join("c1")
     subject = judge(hub)
     hub.clock.advance(timedelta(days=1))
-    assert await subject.reconcile(C1) is None
+    assert await look(subject) is None
     assert status(hub) is None
 
 
@@ -107,12 +120,13 @@ async def test_nobody_is_silent_while_beats_cannot_be_stored(hub: Hub) -> None:
     accepted(hub)
     beat(hub)
     hub.clock.advance(timedelta(days=1))
-    assert await Availability(hub.store, window=WINDOW, since=lambda _now: None).reconcile(C1) == SECOND
+    subject = Availability(hub.store, hub.clock, window=WINDOW, since=lambda _tx: None)
+    assert await look(subject) == SECOND
     assert status(hub) != UNKNOWN
 
 
 async def test_a_cluster_that_is_gone_is_forgotten(hub: Hub) -> None:
-    assert await judge(hub).reconcile(ClusterName("gone")) is None
+    assert await look(judge(hub), ClusterName("gone")) is None
 
 
 async def test_it_writes_only_when_a_silence_is_news(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -126,14 +140,14 @@ async def test_it_writes_only_when_a_silence_is_news(hub: Hub, monkeypatch: pyte
         return await run(use_case, *args, **kwargs)
 
     monkeypatch.setattr(hub.store, "run", noted)
-    assert await subject.reconcile(C1) == GRACE + WINDOW
+    assert await look(subject) == GRACE + WINDOW
     assert written == []
     hub.clock.advance(GRACE + WINDOW)
-    assert await subject.reconcile(C1) == GRACE
+    assert await look(subject) == GRACE
     assert written == ["transaction"]
     assert status(hub) == UNKNOWN
     hub.clock.advance(GRACE)
-    assert await subject.reconcile(C1) == GRACE
+    assert await look(subject) == GRACE
     assert written == ["transaction"]
 
 
@@ -149,5 +163,77 @@ async def test_a_beat_that_is_stored_after_the_first_look_keeps_the_cluster(hub:
         return await run(use_case, *args, **kwargs)
 
     monkeypatch.setattr(hub.store, "run", beaten)
-    assert await subject.reconcile(C1) == GRACE + WINDOW
+    assert await look(subject) == GRACE + WINDOW
     assert status(hub) != UNKNOWN
+
+
+async def test_a_grace_that_ends_is_looked_at_without_any_news(hub: Hub) -> None:
+    accepted(hub)
+    beat(hub)
+    subject = judge(hub)
+    await look(subject)
+    hub.clock.advance(GRACE)
+    assert await subject.reconcile(TOGETHER) == WINDOW
+    hub.clock.advance(WINDOW)
+    await subject.reconcile(TOGETHER)
+    assert status(hub) == UNKNOWN
+
+
+async def test_many_that_fall_silent_together_share_their_commits(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"c{number}" for number in range(1, 251)]
+    for name in names:
+        hub.join(name)
+        hub.accept(name)
+        hub.store.transact(clusters.set_condition, ClusterName(name), rules.ACCEPTED, "test")
+    subject, written = judge(hub), list[str]()
+    run = hub.store.run
+
+    async def noted(use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        written.append("transaction")
+        return await run(use_case, *args, **kwargs)
+
+    monkeypatch.setattr(hub.store, "run", noted)
+    for name in names:
+        subject.wants(ClusterName(name))
+    await subject.reconcile(TOGETHER)
+    hub.clock.advance(GRACE + WINDOW)
+    await subject.reconcile(TOGETHER)
+    found = [hub.condition(name, AVAILABLE) for name in names]
+    assert {condition.status for condition in found if condition} == {UNKNOWN}
+    assert None not in found
+    assert len(written) == 3
+
+
+async def test_one_whose_write_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("c1", "c2", "c3"):
+        hub.join(name)
+        hub.accept(name)
+        hub.store.transact(clusters.set_condition, ClusterName(name), rules.ACCEPTED, "test")
+    subject = judge(hub)
+    hub.clock.advance(GRACE + WINDOW)
+    right = heartbeats.expire
+
+    def wrong(tx: Any, cluster: ClusterName, **kwargs: Any) -> Any:
+        if cluster == "c3":
+            raise ConflictError("somebody else was faster")
+        return right(tx, cluster, **kwargs)
+
+    monkeypatch.setattr(heartbeats, "expire", wrong)
+    for name in ("c1", "c2", "c3"):
+        subject.wants(ClusterName(name))
+    with pytest.raises(ConflictError):
+        await subject.reconcile(TOGETHER)
+    assert [status_of(hub, name) for name in ("c1", "c2", "c3")] == [UNKNOWN, UNKNOWN, None]
+    monkeypatch.setattr(heartbeats, "expire", right)
+    await subject.reconcile(TOGETHER)
+    assert status_of(hub, "c3") == UNKNOWN
+
+
+async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:
+    accepted(hub)
+    subject = judge(hub)
+    hub.clock.advance(GRACE + WINDOW)
+    await look(subject)
+    condition = hub.condition("c1", AVAILABLE)
+    assert condition is not None
+    assert (condition.status, condition.reason) == (UNKNOWN, "ManagedClusterNeverJoined")

@@ -73,7 +73,7 @@ async def test_compaction_keeps_the_watch_window(hub: Hub) -> None:
     hub.join("c2")
     hub.clock.advance(timedelta(minutes=59))
     hour = timedelta(hours=1)
-    await Compaction(hub.store, window=hour, events=hour, records=hour).reconcile("all")
+    await Compaction(hub.store, window=hour, events=hour, records=hour, transitions=hour).reconcile("all")
     changes = await hub.store.read(lambda tx: tx.changes.since(old))
     assert changes[-1].key.name == "c2"
     with pytest.raises(ExpiredError):
