@@ -211,9 +211,11 @@ class ChangeFeed:
     async def watch(self, kind: Kind, selection: Selection, *, after: int, patience: timedelta) -> AsyncGenerator[Event | int]:
         """Events above `after`, in order; an int, the revision up to which all was told, at the start and whenever it is quiet.
 
-        Raises ExpiredError when the place is compacted.
+        Raises ExpiredError when the place is compacted, or is none of this database.
         """
         await self._following.wait()
+        if after > self._position:  # told by another replica a moment ago, or lost with what a database forgot
+            await self._store.read(_since, kind, after)
         watcher = _Watcher(self._queue, patience)
         watcher.behind = after < self._position
         with self._attended(kind, selection, watcher):

@@ -14,6 +14,7 @@ from hub.ports import Changes
 from hub.store import schema
 from hub.store.encoding import decode_values, encode_values
 from hub.store.instants import from_micros, to_micros
+from hub.store.ringing import CHANGES, ring
 from hub.store.rowform import RowForm
 from hub.store.statement import Statement
 from machinery.errors import ExpiredError
@@ -21,11 +22,17 @@ from machinery.errors import ExpiredError
 _row = schema.changes.c
 _counter = schema.revision.c
 _VALUE = select(_counter.value)
-_ADVANCE = Statement(update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value))
+_TAKE = update(schema.revision).values(value=_counter.value + bindparam("by")).returning(_counter.value)
+_TAKEN = _TAKE.cte("taken")
+_ADVANCE = Statement(_TAKE, select(_TAKEN.c.value, ring(CHANGES)), dialects=("sqlite", "postgresql"))
+"""On PostgreSQL it also rings for the other replicas, who hear it once this is committed."""
 _NEWEST = Statement(_VALUE)
 _OLDEST = Statement(select(_counter.compacted))
+_KEPT = Statement(select(_counter.value, _counter.compacted))
 _LOG = Statement(insert(schema.changes))
 PORTION = 500
+LEAP = 1_000_000
+"""More revisions than a database loses at once."""
 
 
 def _places(*beyond: ColumnElement[bool]) -> Select[Any]:
@@ -46,9 +53,11 @@ _AT = select(schema.changes).where(_row.revision.in_(bindparam("revisions", expa
 
 
 class SqlChanges(Changes):
-    def __init__(self, connection: Connection, form: RowForm) -> None:
+    def __init__(self, connection: Connection, form: RowForm, ringer: str) -> None:
+        """`ringer`: whose commits they are; others are told that there is something new."""
         self._connection = connection
         self._form = form
+        self._ringer = ringer
         self._newest: int | None = None
 
     def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
@@ -71,10 +80,15 @@ class SqlChanges(Changes):
         return position
 
     def _check_kept(self, revision: int) -> None:
-        oldest = self.oldest()
+        newest, oldest = _KEPT.row(self._connection, {}) or (0, 0)
         if revision < oldest:
             raise ExpiredError(
                 f"The provided resource version is too old: changes up to {oldest} are forgotten; list again, watch from there"
+            )
+        if revision > newest:
+            raise ExpiredError(
+                f"The provided resource version {revision} is not of this database, whose newest is {newest}: "
+                "it was restored, or lost what was written last; list again, watch from there"
             )
 
     def newest(self) -> int:
@@ -102,7 +116,13 @@ class SqlChanges(Changes):
 
     def advance(self, by: int) -> int:
         """Takes the next `by` revisions and returns the last; locks the counter until the commit."""
-        return _number(_ADVANCE.row(self._connection, {"by": by}))
+        return _number(_ADVANCE.row(self._connection, {"by": by, "ringer": self._ringer}))
+
+    def leap(self, beyond: int) -> None:
+        """Continues far above `beyond` and forgets what is below: for a log that is not the one that was shown."""
+        self.lock()
+        far = max(_number(_NEWEST.row(self._connection, {})), beyond) + LEAP
+        self._connection.execute(update(schema.revision).values(value=far, compacted=far))
 
     def lock(self) -> None:
         """Takes the counter's lock now: nobody else writes objects before the commit."""

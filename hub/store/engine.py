@@ -1,8 +1,7 @@
 """Engines for the two databases, set up so that a crash loses nothing and a stuck peer holds nothing for long.
 
 SQLite: WAL, `synchronous=FULL`, transactions begun by us (the driver's own habits lose updates), writers with BEGIN IMMEDIATE,
-readers that cannot write. PostgreSQL: every time-out of a session is at most a third of the leader's lease, because a replica
-that was stopped inside a transaction otherwise holds the revision's row for ever.
+readers that cannot write. PostgreSQL: see `hub.store.postgres`; that and its driver are loaded only where it is used.
 """
 
 import sqlite3
@@ -13,11 +12,9 @@ from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
 from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError
 
+from hub.store.bounds import DEFAULT, Bounds
 from machinery.errors import InvalidError
 
-SESSION_TIMEOUT_MS = 5000
-"""A third of the leader's lease."""
-BUSY_TIMEOUT_MS = 5000
 WAL_RETRY_SECONDS = 0.02
 PRIMARY = 0xFF
 """The part of an SQLite error code that tells its kind."""
@@ -29,29 +26,47 @@ INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.ins
 def parse_url(text: str) -> URL:
     """A database URL. Raises InvalidError, which never holds the URL: it may hold a password."""
     try:
+        if text.startswith("postgres"):
+            from hub.store.postgres import make_postgres_url  # noqa: PLC0415 - see the module
+
+            return make_postgres_url(text)
         url = make_url(text)
-    except ArgumentError:
+    except (ArgumentError, ValueError):
         raise InvalidError("the database URL cannot be read: use sqlite:///PATH or postgresql://USER@HOST/NAME") from None
-    match url.get_backend_name():
-        case "sqlite" if url.database and url.database != ":memory:":
-            return url.set(drivername="sqlite+pysqlite")
-        case "postgresql":
-            return url.set(drivername="postgresql+psycopg")
+    if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
+        return url.set(drivername="sqlite+pysqlite")
     raise InvalidError("the database must be sqlite:///PATH (a file) or postgresql://USER@HOST/NAME")
 
 
-def writing_engine(url: URL, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS) -> Engine:
+def writing_engine(url: URL, bounds: Bounds = DEFAULT) -> Engine:
     """One connection."""
-    if url.get_backend_name() == "sqlite":
-        return _sqlite(url, "BEGIN IMMEDIATE", busy_timeout_ms, connections=1)
-    return _postgres(url, "READ COMMITTED", connections=1)
+    if is_sqlite(url):
+        return _sqlite(url, "BEGIN IMMEDIATE", bounds.busy_timeout_ms, connections=1)
+    return _postgres(url, "READ COMMITTED", bounds, connections=1)
 
 
-def reading_engine(url: URL, *, busy_timeout_ms: int = BUSY_TIMEOUT_MS, connections: int = READERS + 1) -> Engine:
-    if url.get_backend_name() == "sqlite":
-        return _sqlite(url, "BEGIN", busy_timeout_ms, connections=connections)
-    engine = _postgres(url, "REPEATABLE READ", connections=connections)
+def migrating_engine(url: URL, bounds: Bounds = DEFAULT) -> Engine:
+    """One connection, whose statements may take long."""
+    if is_sqlite(url):
+        return writing_engine(url, bounds)
+    return _postgres(url, "READ COMMITTED", bounds, connections=1, patient=True)
+
+
+def reading_engine(url: URL, bounds: Bounds = DEFAULT, *, connections: int = READERS + 1) -> Engine:
+    if is_sqlite(url):
+        return _sqlite(url, "BEGIN", bounds.busy_timeout_ms, connections=connections)
+    engine = _postgres(url, "REPEATABLE READ", bounds, connections=connections)
     return engine.execution_options(postgresql_readonly=True)
+
+
+def is_sqlite(url: URL) -> bool:
+    return url.get_backend_name() == "sqlite"
+
+
+def _postgres(url: URL, isolation: str, bounds: Bounds, *, connections: int, patient: bool = False) -> Engine:
+    from hub.store.postgres import postgres_engine  # noqa: PLC0415 - see the module
+
+    return postgres_engine(url, isolation, bounds.session, connections=connections, patient=patient)
 
 
 def _sqlite(url: URL, begin: str, busy_timeout_ms: int, *, connections: int) -> Engine:
@@ -90,29 +105,3 @@ def _use_wal(cursor: Any, patience: float) -> None:
             time.sleep(WAL_RETRY_SECONDS)
         else:
             return
-
-
-def _postgres(url: URL, isolation: Any, *, connections: int) -> Engine:
-    options = " ".join(
-        f"-c {name}={SESSION_TIMEOUT_MS}"
-        for name in ("idle_in_transaction_session_timeout", "lock_timeout", "statement_timeout")
-    )
-    arguments = {
-        "options": f"{options} -c timezone=UTC",
-        "application_name": "muster-hub",
-        "connect_timeout": 5,
-        "keepalives": 1,
-        "keepalives_idle": 2,
-        "keepalives_interval": 1,
-        "keepalives_count": 3,
-        "tcp_user_timeout": SESSION_TIMEOUT_MS,
-    }
-    return create_engine(
-        url,
-        connect_args=arguments,
-        isolation_level=isolation,
-        pool_size=connections,
-        max_overflow=0,
-        pool_timeout=SESSION_TIMEOUT_MS / 1000,
-        pool_pre_ping=True,
-    )

@@ -22,6 +22,8 @@ _POSTGRES = {
     "57": "the database stopped the statement or is shutting down; nothing was written",
     "25": "the database does not take writes now (read-only, or the transaction was idle too long); nothing was written",
 }
+_LOST = frozenset(("57P01", "57P02", "57P03"))
+_READ_ONLY = "25006"
 AWAY = "the database does not answer"
 
 
@@ -29,7 +31,12 @@ def is_race(error: Exception) -> bool:
     """Whether the same use case may succeed when it runs again on what is there now."""
     if isinstance(error, RaceError | IntegrityError):
         return True
-    return isinstance(error, DBAPIError) and _sqlstate(error) in _POSTGRES_RACES
+    return isinstance(error, DBAPIError) and sqlstate(error) in _POSTGRES_RACES
+
+
+def is_read_only(error: Exception) -> bool:
+    """Whether the server takes no writes, such as one that has become a standby."""
+    return isinstance(error, DBAPIError) and sqlstate(error) == _READ_ONLY
 
 
 def translated(error: Exception) -> Exception:
@@ -45,7 +52,7 @@ def translated(error: Exception) -> Exception:
 
 
 def _meaning(error: DBAPIError) -> str | None:
-    text, state = str(error.orig), _sqlstate(error)
+    text, state = str(error.orig), sqlstate(error)
     for words, meaning in _SQLITE.items():
         if words in text and not state:
             return meaning
@@ -55,5 +62,14 @@ def _meaning(error: DBAPIError) -> str | None:
     return AWAY if isinstance(error, OperationalError) or error.connection_invalidated else None
 
 
-def _sqlstate(error: DBAPIError) -> str:
+def is_lost(error: Exception) -> bool:
+    """Whether the connection to the server went with it: trying the next thing at once meets the same."""
+    if not isinstance(error, DBAPIError) or not hasattr(error.orig, "sqlstate"):
+        return False
+    state = sqlstate(error)
+    return error.connection_invalidated or state in _LOST or (not state and isinstance(error, OperationalError))
+
+
+def sqlstate(error: DBAPIError) -> str:
+    """PostgreSQL's code of the error; "" where there is none."""
     return str(getattr(error.orig, "sqlstate", "") or "")

@@ -7,21 +7,24 @@ from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
+from uuid import uuid4
 
 from sqlalchemy import Connection, text
 
 from hub.domain.change import Change, Kind
 from hub.ports import Store, Transaction
-from hub.store.engine import BUSY_TIMEOUT_MS, READERS, parse_url, reading_engine, writing_engine
+from hub.store.bounds import BUSY_TIMEOUT_MS, Bounds, SessionLimits
+from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writing_engine
 from hub.store.failures import translated
 from hub.store.migrate import upgrade
 from hub.store.reindex import reindex
+from hub.store.ringing import CHANGES
 from hub.store.rowform import RowForm
 from hub.store.tail import Tail
 from hub.store.transaction import SqlTransaction
 from hub.store.work import CLOSED, Writer
 from machinery.clock import Clock, SystemClock
-from machinery.errors import ExpiredError, UnavailableError
+from machinery.errors import UnavailableError
 from machinery.product import GROUP_SUFFIX
 from machinery.sealing import Seal
 
@@ -38,7 +41,8 @@ class SqlStore(Store):
     """A database at a URL. `open` migrates and connects; one store belongs to one event loop.
 
     `seal` keeps Secrets; without one there are none. `clock` stands in for the database's time; None: PostgreSQL's own, and for
-    SQLite the machine's.
+    SQLite the machine's. `session`: how long this replica may hold what others wait for. `doorbell`: whether to listen for
+    others; without it the poll alone finds what they wrote.
     """
 
     def __init__(
@@ -50,20 +54,25 @@ class SqlStore(Store):
         poll: timedelta = POLL,
         busy_timeout_ms: int = BUSY_TIMEOUT_MS,
         group_suffix: str = GROUP_SUFFIX,
+        session: SessionLimits | None = None,
+        doorbell: bool = True,
     ) -> None:
         """Raises InvalidError when the URL is not one."""
         self._url = parse_url(url)
         self._form = RowForm(seal, group_suffix)
-        self._is_sqlite = self._url.get_backend_name() == "sqlite"
+        self._is_sqlite = is_sqlite(self._url)
         self._clock = clock if clock is not None or not self._is_sqlite else SystemClock()
         self._poll = poll
-        self._writing = writing_engine(self._url, busy_timeout_ms=busy_timeout_ms)
-        self._reading = reading_engine(self._url, busy_timeout_ms=busy_timeout_ms)
+        self._bounds = Bounds(busy_timeout_ms, session or SessionLimits())
+        self._ringer = uuid4().hex[:12]
+        self._doorbell = doorbell and not self._is_sqlite
+        self._writing = writing_engine(self._url, self._bounds)
+        self._reading = reading_engine(self._url, self._bounds)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
         self._writer: Writer | None = None
         self._tail: Tail | None = None
-        self._polling: asyncio.Task[None] | None = None
+        self._following: asyncio.Task[None] | None = None
         self._closed = False
 
     async def open(self) -> None:
@@ -74,12 +83,24 @@ class SqlStore(Store):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._checker, self._migrate)
         newest = await self._on(self._readers, self._query, _newest)
-        tail = Tail(self._fetch, newest, self._poll)
+        tail = Tail(self._fetch, self._mend, newest, self._poll)
         committed = partial(self._committed, loop, tail)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
         self._writer = Writer(self._writing, self._begun, committed, at_most=at_most)
         self._tail = tail
-        self._polling = asyncio.create_task(tail.run(), name="store-tail")
+        self._following = asyncio.create_task(self._follow_others(tail), name="store-tail")
+
+    async def _follow_others(self, tail: Tail) -> None:
+        if not self._doorbell:
+            return await tail.run()
+        from hub.store.doorbell import Doorbell  # noqa: PLC0415 - only on PostgreSQL
+
+        bell = Doorbell(self._url, self._bounds.session, self._ringer)
+        with bell.woken(CHANGES, tail.ring):
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(bell.run(), name="store-doorbell")
+                tasks.create_task(tail.run(), name="store-tail")
+        return None
 
     def _migrate(self) -> None:
         try:
@@ -95,7 +116,7 @@ class SqlStore(Store):
             loop.call_soon_threadsafe(tail.offer, changes)
 
     def _begun(self, connection: Connection) -> SqlTransaction:
-        return SqlTransaction(connection, self._now(connection), form=self._form, writable=True)
+        return SqlTransaction(connection, self._now(connection), form=self._form, ringer=self._ringer, writable=True)
 
     def _now(self, connection: Connection) -> datetime:
         if self._clock is not None:
@@ -121,12 +142,17 @@ class SqlStore(Store):
     def _query(self, work: Callable[[SqlTransaction], T]) -> T:
         try:
             with self._reading.connect() as connection, connection.begin():
-                return work(SqlTransaction(connection, self._now(connection), form=self._form, writable=False))
+                return work(
+                    SqlTransaction(connection, self._now(connection), form=self._form, ringer=self._ringer, writable=False)
+                )
         except Exception as error:
             raise translated(error) from error
 
     async def _fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
-        return await self.read(_changes_above, after)
+        return await self.read(_changes_from, after)
+
+    async def _mend(self, seen: int) -> None:
+        await self.run(_leap, seen)
 
     async def wait_for_change(self, after: int, within: timedelta) -> int:
         return await self._followed.wait(after, within)
@@ -161,9 +187,9 @@ class SqlStore(Store):
         if self._closed:
             return
         self._closed = True
-        if self._polling is not None:
-            self._polling.cancel()
-            await asyncio.wait((self._polling,))
+        if self._following is not None:
+            self._following.cancel()
+            await asyncio.wait((self._following,))
         await asyncio.get_running_loop().run_in_executor(None, self._release)
 
     def _release(self) -> None:
@@ -187,11 +213,16 @@ def _since(transaction: Transaction, after: int, limit: int = 500) -> Sequence[C
     return transaction.changes.since(after, limit=limit)
 
 
-def _changes_above(transaction: Transaction, after: int) -> tuple[Sequence[Change] | None, int]:
+def _leap(transaction: Transaction, seen: int) -> None:
+    changes: Any = transaction.changes  # of this adapter, the only one that can lose what it has shown
+    changes.leap(seen)
+
+
+def _changes_from(transaction: Transaction, revision: int) -> tuple[Sequence[Change] | None, int]:
     newest = transaction.changes.newest()
-    if newest <= after:
+    if newest < revision:
         return (), newest
-    try:
-        return transaction.changes.since(after), newest
-    except ExpiredError:
+    oldest = transaction.changes.oldest()
+    if revision < oldest:
         return None, newest
+    return transaction.changes.since(max(revision - 1, oldest)), newest

@@ -1,7 +1,12 @@
 """The newest changes in memory, for all followers at once: one reader of the log, however many watch.
 
-Our own commits arrive here directly; those of other replicas are found by a poll. Either way changes are appended in the order
-of their revisions without a gap, so a follower never sees a revision below one that it saw.
+Our own commits arrive here directly; those of other replicas are found by looking, when the doorbell rings and now and then
+anyway. Either way changes are appended in the order of their revisions without a gap, so a follower never sees a revision below
+one that it saw.
+
+A database may lose what it has shown: it is restored, or fails over to a server that never got the last commits. Then the
+change that was the newest here is not in the log any more, or another one has its revision. Nobody can tell any more which
+revision means what, so all of them are left behind at once (`Mend`), and whoever saw one begins anew.
 """
 
 import asyncio
@@ -19,14 +24,17 @@ MAX_BYTES = 8 * 1024 * 1024
 
 log = structlog.get_logger(__name__)
 Fetch = Callable[[int], Awaitable[tuple[Sequence[Change] | None, int]]]
-"""Changes above a revision, a batch at most (None: they are compacted), and the newest revision then visible."""
+"""Changes from a revision on, a batch at most (None: they are compacted), and the newest revision then visible."""
+Mend = Callable[[int], Awaitable[None]]
+"""Continues the log far above a revision, and compacts all that is below."""
 
 
 class Tail:
     """Belongs to one event loop."""
 
-    def __init__(self, fetch: Fetch, newest: int, poll: timedelta) -> None:
+    def __init__(self, fetch: Fetch, mend: Mend, newest: int, poll: timedelta) -> None:
         self._fetch = fetch
+        self._mend = mend
         self._poll = poll.total_seconds()
         self._newest = newest
         self._changes: deque[Change] = deque()
@@ -38,6 +46,10 @@ class Tail:
     @property
     def newest(self) -> int:
         return self._newest
+
+    def ring(self) -> None:
+        """Others have committed something."""
+        self._behind.set()
 
     def offer(self, changes: Sequence[Change]) -> None:
         """Takes changes that were just committed here; when others come before them, has those fetched."""
@@ -81,24 +93,43 @@ class Tail:
 
     async def _catch_up(self) -> None:
         try:
-            changes, newest = await self._fetch(self._newest)
-            while changes:
-                self.offer(changes)
-                changes, newest = await self._fetch(self._newest)
+            while await self._look():
+                pass
         except MusterError as error:
             if not self._failing:
                 log.warning("change log cannot be read", error=error.message)
             self._failing = True
-            return
-        self._failing = False
+        except Exception:
+            log.exception("change log cannot be read")  # and is looked at again: nobody else would notice that this had ended
+            self._failing = True
+        else:
+            self._failing = False
+
+    async def _look(self) -> bool:
+        """Whether there may be more to see at once."""
+        place = self._newest
+        changes, newest = await self._fetch(place)
+        if place != self._newest:
+            return True  # our own commits came meanwhile: what was read says nothing about the place now
+        if newest < place or (changes and changes[0].revision == place and not self._is_known(changes[0])):
+            await self._mend(place)
+            log.error("the database has lost changes that it had shown: everybody reads anew", newest=newest, seen=place)
+            return True
         if changes is None:
             self._forget(newest)
+            return False
+        self.offer(changes)
+        return place < self._newest < newest
+
+    def _is_known(self, change: Change) -> bool:
+        """Whether the newest change is still what it was."""
+        return not self._changes or self._changes[-1].encoded == change.encoded
 
     def _forget(self, newest: int) -> None:
         """What comes next was compacted before it was read: followers find out when they read it from the log."""
         self._changes.clear()
         self._bytes = 0
-        self._newest = max(self._newest, newest)
+        self._newest = newest
         self._wake()
 
     def _append(self, changes: Sequence[Change]) -> None:

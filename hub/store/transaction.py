@@ -22,9 +22,9 @@ from hub.store.transitions import SqlTransitions
 class SqlTransaction(Transaction):
     """The parts of a transaction, all on the same connection. Beginning and ending it is the caller's."""
 
-    def __init__(self, connection: Connection, now: datetime, *, form: RowForm, writable: bool) -> None:
+    def __init__(self, connection: Connection, now: datetime, *, form: RowForm, ringer: str, writable: bool) -> None:
         self._now = now
-        self._changes = SqlChanges(connection, form)
+        self._changes = SqlChanges(connection, form, ringer)
         self._objects = SqlObjects(connection, self._changes, now, form=form, writable=writable)
         self._certificates = SqlCertificates(connection)
         self._credentials = SqlCredentials(connection, writable=writable)

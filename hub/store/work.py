@@ -3,7 +3,8 @@
 There is one writer thread. While one commit is on its way to the disk, the use cases that arrive gather and share the next
 transaction, each behind a savepoint of its own: one flush to the disk for all of them. When a shared transaction fails, its use
 cases run again one by one, so that none suffers for another. A use case that lost a race against another replica runs again,
-then with the counter locked from its start. A caller that is cancelled leaves the use case undone or done, never torn.
+then with the counter locked from its start. What was perhaps committed never runs again (`hub.store.commit`). A caller that is
+cancelled leaves the use case undone or done, never torn.
 """
 
 from collections.abc import Callable, Sequence
@@ -15,7 +16,8 @@ from typing import Any
 from sqlalchemy import Connection, Engine, text
 
 from hub.domain.change import Change
-from hub.store.failures import is_race, translated
+from hub.store.commit import UnknownOutcomeError, transaction
+from hub.store.failures import is_lost, is_race, is_read_only, translated
 from hub.store.statement import Statement
 from hub.store.transaction import SqlTransaction
 from machinery.errors import MusterError, UnavailableError
@@ -38,6 +40,7 @@ class Job:
         self.use_case = use_case
         self.future: Future[Any] = Future()
         self.changes: Sequence[Change] = ()
+        self._refused = False
         self._outcome: Callable[[], None] = lambda: None
 
     def run(self, transaction: SqlTransaction) -> None:
@@ -45,7 +48,18 @@ class Job:
         self.changes = transaction.flush()
         self._outcome = lambda: self.future.set_result(result)
 
+    def refuse(self, error: MusterError) -> None:
+        """Its own writes were taken back: whatever becomes of the transaction, this is the outcome."""
+        self.fail(error)
+        self._refused = True
+
+    def forget(self) -> None:
+        """It runs again: what came of it before does not count."""
+        self._refused = False
+
     def fail(self, error: Exception) -> None:
+        if self._refused:
+            return
         self.changes = ()
         self._outcome = lambda: self.future.set_exception(translated(error))
 
@@ -65,8 +79,14 @@ class Writer:
         self._at_most = at_most
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
+        self._fault: str | None = None
         self._thread = Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
+
+    @property
+    def fault(self) -> str | None:
+        """Why the database took no writes when it was last asked to; None: it took them."""
+        return self._fault
 
     def submit(self, use_case: UseCase) -> Future[Any]:
         """The outcome, when it is committed. Raises UnavailableError after `close`."""
@@ -108,6 +128,7 @@ class Writer:
         together = len(batch) > 1 and self._run_together(batch)
         for job in batch:
             if not together:
+                job.forget()
                 self._run_alone(job)
             if job.changes:
                 self._committed(job.changes)
@@ -117,15 +138,18 @@ class Writer:
         """Whether the use cases have their outcomes; else each has to run alone."""
         begun = False
         try:
-            with self._engine.begin() as connection:
+            with transaction(self._engine) as connection:
                 begun = True
                 for job in batch:
                     self._run_apart(connection, job)
         except Exception as error:  # noqa: BLE001 - each caller is told, now or after its own attempt
-            if begun:
+            self._note(error)
+            if begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
                 return False
             for job in batch:
                 job.fail(error)
+        else:
+            self._fault = None
         return True
 
     def _run_apart(self, connection: Connection, job: Job) -> None:
@@ -135,20 +159,32 @@ class Writer:
             job.run(self._begun(connection))
         except MusterError as error:
             _TAKE_BACK.run(connection, {})
-            job.fail(error)
+            job.refuse(error)
         _RELEASE.run(connection, {})
 
     def _run_alone(self, job: Job) -> None:
         for attempt in range(ATTEMPTS):
             try:
-                with self._engine.begin() as connection:
-                    transaction = self._begun(connection)
+                with transaction(self._engine) as connection:
+                    begun = self._begun(connection)
                     if attempt:
-                        transaction.changes.lock()
-                    job.run(transaction)
+                        begun.changes.lock()
+                    job.run(begun)
             except Exception as error:  # noqa: BLE001 - the thread outlives every failure; the caller is told
                 job.fail(error)
+                self._note(error)
                 if not is_race(error):
                     return
             else:
+                self._fault = None
                 return
+
+    def _note(self, error: Exception) -> None:
+        """Remembers what the database lacked, and lets go of a server that takes no writes any more."""
+        meaning = translated(error)
+        if isinstance(error, MusterError) and not isinstance(error, UnknownOutcomeError):
+            return  # the use case's own word, whatever it is about
+        if isinstance(meaning, UnavailableError):
+            self._fault = meaning.message
+        if is_read_only(error):
+            self._engine.dispose()

@@ -437,6 +437,14 @@ async def test_follower_from_a_forgotten_revision_is_refused(store: Store, clock
             pass
 
 
+async def test_follower_from_a_revision_that_this_database_never_had_is_refused(store: Store) -> None:
+    """It was restored, or another one took its place: what comes next is not what the follower believes."""
+    await store.run(put, cluster("a"))
+    with pytest.raises(ExpiredError):
+        async for _ in store.follow(2):
+            pass
+
+
 async def test_waiting_ends_with_a_change_or_with_the_time(store: Store) -> None:
     assert await store.wait_for_change(0, timedelta(milliseconds=1)) == 0
     waiting = asyncio.create_task(store.wait_for_change(0, SOON))

@@ -210,6 +210,8 @@ class MemoryTransaction(Transaction, Objects, Changes):
     def _check_kept(self, revision: int) -> None:
         if revision < self.state.compacted:
             raise ExpiredError(f"changes up to {self.state.compacted} are forgotten")
+        if revision > self.state.revision:
+            raise ExpiredError(f"{revision} is above the newest revision, {self.state.revision}")
 
     def newest(self) -> int:
         return self.state.revision

@@ -15,7 +15,8 @@ from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.services import credentials
 from hub.store import SqlStore
-from hub.store.engine import SESSION_TIMEOUT_MS, parse_url, writing_engine
+from hub.store.bounds import HELD
+from hub.store.engine import parse_url, writing_engine
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import ClusterName, CredentialId
 from tests.fakes.databases import SqlDatabase
@@ -129,7 +130,7 @@ async def test_revision_held_by_a_stopped_replica_is_given_back(replicas: tuple[
     """The server ends the session of a replica that is stopped inside a transaction."""
     connection = other.connect()
     connection.execute(text("SELECT value FROM revision FOR UPDATE"))
-    async with asyncio.timeout(3 * SESSION_TIMEOUT_MS / 1000):
+    async with asyncio.timeout(3 * HELD.total_seconds()):
         try:
             count = await replicas[0].run(increment)
         except UnavailableError:  # its own wait ended first

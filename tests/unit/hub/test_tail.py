@@ -31,6 +31,7 @@ class Log:
     compacted: int = 0
     failures: int = 0
     asked: int = 0
+    sizes: dict[int, int] = field(default_factory=dict)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
@@ -40,11 +41,18 @@ class Log:
             raise UnavailableError("away")
         if after < self.compacted:
             return None, self.newest
-        return [change(revision) for revision in range(after + 1, min(self.newest, after + 2) + 1)], self.newest
+        until = min(self.newest, after + 4)
+        return [change(revision, self.sizes.get(revision, 0)) for revision in range(max(after, 1), until + 1)], self.newest
+
+    async def mend(self, seen: int) -> None:
+        if self.failures:
+            self.failures -= 1
+            raise UnavailableError("away")
+        self.newest = self.compacted = max(seen, self.newest) + 100
 
 
 async def test_changes_that_follow_are_told_at_once() -> None:
-    tail = Tail(Log().fetch, 5, LONG)
+    tail = Tail(Log().fetch, Log().mend, 5, LONG)
     tail.offer([change(6), change(7)])
     assert (tail.newest, revisions(tail.after(5)), revisions(tail.after(6)), revisions(tail.after(7))) == (7, [6, 7], [7], [])
     assert revisions(tail.after(5, limit=1)) == [6]
@@ -55,7 +63,7 @@ async def test_changes_that_follow_are_told_at_once() -> None:
 
 async def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
     log = Log(newest=9)
-    tail = Tail(log.fetch, 5, LONG)
+    tail = Tail(log.fetch, log.mend, 5, LONG)
     running = asyncio.create_task(tail.run())
     tail.offer([change(8)])
     assert (tail.newest, revisions(tail.after(5))) == (5, [])
@@ -66,7 +74,7 @@ async def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
 
 async def test_poll_finds_what_nobody_offered() -> None:
     log = Log(newest=3)
-    tail = Tail(log.fetch, 0, timedelta(milliseconds=1))
+    tail = Tail(log.fetch, log.mend, 0, timedelta(milliseconds=1))
     running = asyncio.create_task(tail.run())
     assert await tail.wait(2, SOON) == 3
     running.cancel()
@@ -74,7 +82,7 @@ async def test_poll_finds_what_nobody_offered() -> None:
 
 async def test_log_that_is_away_is_asked_again() -> None:
     log = Log(newest=3, failures=5)
-    tail = Tail(log.fetch, 0, timedelta(milliseconds=1))
+    tail = Tail(log.fetch, log.mend, 0, timedelta(milliseconds=1))
     running = asyncio.create_task(tail.run())
     assert await tail.wait(2, SOON) == 3
     running.cancel()
@@ -82,7 +90,7 @@ async def test_log_that_is_away_is_asked_again() -> None:
 
 async def test_what_was_compacted_before_it_was_read_is_left_to_the_log() -> None:
     log = Log(newest=9, compacted=7)
-    tail = Tail(log.fetch, 5, timedelta(milliseconds=1))
+    tail = Tail(log.fetch, log.mend, 5, timedelta(milliseconds=1))
     tail.offer([change(6)])
     running = asyncio.create_task(tail.run())
     assert await tail.wait(8, SOON) == 9
@@ -92,8 +100,45 @@ async def test_what_was_compacted_before_it_was_read_is_left_to_the_log() -> Non
     running.cancel()
 
 
+async def test_a_log_longer_than_a_batch_is_read_to_its_end() -> None:
+    log = Log(newest=15)
+    tail = Tail(log.fetch, log.mend, 0, LONG)
+    running = asyncio.create_task(tail.run())
+    tail.ring()
+    assert await tail.wait(log.newest - 1, SOON) == log.newest
+    running.cancel()
+
+
+async def test_the_bell_is_as_good_as_the_poll() -> None:
+    log = Log(newest=3)
+    tail = Tail(log.fetch, log.mend, 0, LONG)
+    running = asyncio.create_task(tail.run())
+    tail.ring()
+    assert await tail.wait(2, SOON) == 3
+    running.cancel()
+
+
+async def test_a_log_that_went_back_is_continued_far_above_what_was_shown() -> None:
+    log = Log(newest=3, failures=2)
+    tail = Tail(log.fetch, log.mend, 5, timedelta(milliseconds=1))
+    running = asyncio.create_task(tail.run())
+    assert await tail.wait(5, SOON) == log.newest == 105
+    assert tail.after(5) is None
+    running.cancel()
+
+
+async def test_a_log_whose_newest_change_is_another_one_is_not_the_one_that_was_shown() -> None:
+    log = Log(newest=9, sizes={6: 17})
+    tail = Tail(log.fetch, log.mend, 5, timedelta(milliseconds=1))
+    tail.offer([change(6)])
+    running = asyncio.create_task(tail.run())
+    assert await tail.wait(6, SOON) == log.newest == 109
+    assert tail.after(6) is None
+    running.cancel()
+
+
 async def test_memory_is_bounded_by_number_and_by_bytes() -> None:
-    tail = Tail(Log().fetch, 0, LONG)
+    tail = Tail(Log().fetch, Log().mend, 0, LONG)
     tail.offer([change(revision) for revision in range(1, tails.MAX_CHANGES + 11)])
     assert tail.after(9) is None
     assert len(tail.after(10, limit=10_000) or ()) == tails.MAX_CHANGES
@@ -104,6 +149,6 @@ async def test_memory_is_bounded_by_number_and_by_bytes() -> None:
 
 
 async def test_waiting_ends_with_the_time() -> None:
-    tail = Tail(Log().fetch, 5, LONG)
+    tail = Tail(Log().fetch, Log().mend, 5, LONG)
     assert await tail.wait(5, timedelta()) == 5
     assert await tail.wait(4, LONG) == 5

@@ -1,0 +1,241 @@
+"""Several replicas on one PostgreSQL: what one commits others see at once, in order; what is in doubt is told as that."""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
+from random import Random
+
+import pytest
+from sqlalchemy import Engine, text
+
+from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.ports import Transaction
+from hub.store import SqlStore
+from hub.store.commit import UnknownOutcomeError
+from hub.store.engine import parse_url, writing_engine
+from machinery.errors import ConflictError, ExpiredError, UnavailableError
+from tests.fakes.databases import SqlDatabase
+from tests.fakes.postgres_path import postgres_path
+from tests.trials import soaked, trials
+
+pytestmark = pytest.mark.postgres
+
+NEVER = timedelta(hours=1)
+"""A poll that does not come in time: what is seen is seen through the doorbell."""
+OFTEN = timedelta(milliseconds=50)
+END_LISTENERS = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query = 'SELECT 1'")
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
+
+    with postgres_server() as server:
+        yield server
+
+
+@asynccontextmanager
+async def replicas(url: str, count: int, *, poll: timedelta, doorbell: bool = True) -> AsyncIterator[list[SqlStore]]:
+    async with AsyncExitStack() as stack:
+        stores = [SqlStore(url, poll=poll, doorbell=doorbell) for _ in range(count)]
+        for store in stores:
+            stack.push_async_callback(store.close)
+            await store.open()
+        yield stores
+
+
+@pytest.fixture
+def clean(url: str) -> str:
+    SqlDatabase(url).clear()
+    return url
+
+
+@pytest.fixture
+def other(url: str) -> Iterator[Engine]:
+    engine = writing_engine(parse_url(url))
+    yield engine
+    engine.dispose()
+
+
+def put(tx: Transaction, name: str) -> None:
+    document = {"metadata": {"name": name, "uid": name}}
+    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
+
+
+def names(tx: Transaction) -> list[str]:
+    return [item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items]
+
+
+def newest(tx: Transaction) -> int:
+    return tx.changes.newest()
+
+
+async def followed(store: SqlStore, after: int, until: int) -> list[int]:
+    seen: list[int] = []
+    async for changes in store.follow(after):
+        seen += [change.revision for change in changes]
+        if seen and seen[-1] >= until:
+            return seen
+    return seen
+
+
+async def heard(writer: SqlStore, reader: SqlStore) -> None:
+    """Returns once the reader hears the writer: the bell is hung up beside the opening of a store."""
+    for attempt in range(1000):
+        await writer.run(put, f"bell{attempt}")
+        revision = await writer.read(newest)
+        if await reader.wait_for_change(revision - 1, timedelta(milliseconds=200)) >= revision:
+            return
+    pytest.fail("the doorbell is not heard")
+
+
+async def test_what_one_replica_commits_another_sees_at_once(clean: str) -> None:
+    async with replicas(clean, 2, poll=NEVER) as (one, two), asyncio.timeout(60):
+        await heard(one, two)
+        await heard(two, one)
+        for number in range(20):
+            await one.run(put, f"c{number}")
+            revision = await one.read(newest)
+            assert await two.wait_for_change(revision - 1, timedelta(seconds=10)) == revision
+
+
+async def test_without_the_doorbell_the_poll_finds_it(clean: str) -> None:
+    async with replicas(clean, 2, poll=OFTEN, doorbell=False) as (one, two):
+        for number in range(3):
+            await one.run(put, f"c{number}")
+        async with asyncio.timeout(30):
+            assert await followed(two, 0, 3) == [1, 2, 3]
+
+
+async def test_a_doorbell_that_was_torn_off_is_hung_up_again(clean: str, other: Engine) -> None:
+    async with replicas(clean, 2, poll=NEVER) as (one, two), asyncio.timeout(60):
+        await heard(one, two)
+        with other.begin() as connection:
+            connection.execute(END_LISTENERS)
+        await heard(one, two)
+
+
+@soaked(trials(300, 6000))
+async def test_revisions_are_seen_in_order_with_many_writers_on_several_replicas(clean: str) -> None:
+    """Every replica's follower sees every revision once and in order, while all of them write the same few objects."""
+    writes = trials(300, 6000)
+    draw = Random(5)
+    async with replicas(clean, 3, poll=OFTEN) as stores, asyncio.timeout(600):
+
+        async def write(number: int) -> None:
+            store, name = stores[number % 3], f"c{draw.randrange(20)}"
+            while True:
+                try:
+                    return await store.run(put, name)
+                except ConflictError:  # lost three races: the caller's to try again
+                    continue
+
+        followers = [asyncio.create_task(followed(store, 0, writes)) for store in stores]
+        for start in range(0, writes, 60):
+            await asyncio.gather(*(write(number) for number in range(start, min(start + 60, writes))))
+        for seen in await asyncio.gather(*followers):
+            assert seen == list(range(1, writes + 1))
+
+
+async def test_a_commit_that_was_lost_on_its_way_is_not_told_as_done_nor_done_later(clean: str) -> None:
+    async with postgres_path(clean) as (way, there), replicas(there, 1, poll=OFTEN) as (store,):
+        await store.run(put, "before")
+        way.cut_next = "before"
+        with pytest.raises(UnknownOutcomeError, match="did not say whether"):
+            await store.run(put, "lost")
+        await store.run(put, "after")
+        assert way.cuts == 1
+        assert await store.read(names) == ["after", "before"]
+
+
+async def test_a_commit_whose_answer_was_lost_is_done_once_and_told_as_unknown(clean: str) -> None:
+    """Alone and with others in one transaction: nobody's use case runs a second time."""
+    runs: list[str] = []
+
+    def count(tx: Transaction, name: str) -> None:
+        runs.append(name)
+        put(tx, name)
+
+    async with postgres_path(clean) as (way, there), replicas(there, 1, poll=OFTEN) as (store,):
+        way.cut_next = "after"
+        outcomes = await asyncio.gather(*(store.run(count, f"c{n}") for n in range(8)), return_exceptions=True)
+        unknown = [f"c{n}" for n, outcome in enumerate(outcomes) if isinstance(outcome, UnknownOutcomeError)]
+        assert way.cuts == 1
+        assert unknown
+        assert all(outcome is None or isinstance(outcome, UnknownOutcomeError) for outcome in outcomes)
+        assert sorted(runs) == sorted(f"c{n}" for n in range(8))
+        assert await store.read(names) == [f"c{n}" for n in range(8)]
+        assert await store.wait_for_change(7, timedelta(seconds=30)) == 8
+
+
+async def test_what_was_refused_stays_refused_when_the_commit_of_the_others_is_unknown(clean: str) -> None:
+    def refuse(tx: Transaction) -> None:
+        put(tx, "refused")
+        raise ConflictError("no")
+
+    async with postgres_path(clean) as (way, there), replicas(there, 1, poll=OFTEN) as (store,):
+        first = asyncio.create_task(store.run(put, "first"))
+        await asyncio.sleep(0)
+        way.cut_next = "after"
+        outcomes = await asyncio.gather(first, *(store.run(refuse) for _ in range(3)), return_exceptions=True)
+        assert all(isinstance(outcome, ConflictError | UnknownOutcomeError) for outcome in outcomes[1:])
+        assert await store.read(names) == ["first"]
+
+
+async def test_connections_that_break_at_any_moment_lose_nothing_acknowledged_and_do_nothing_twice(clean: str) -> None:
+    done: list[str] = []
+    unknown: list[str] = []
+
+    async def write(store: SqlStore, number: int) -> None:
+        name = f"c{number:03}"
+        while True:
+            try:
+                await store.run(put, name)
+            except UnknownOutcomeError:
+                unknown.append(name)
+                return
+            except UnavailableError:
+                continue
+            done.append(name)
+            return
+
+    async with postgres_path(clean) as (way, there), replicas(there, 2, poll=OFTEN) as stores, asyncio.timeout(120):
+        cutting = asyncio.create_task(_cut_again_and_again(way.cut_all))
+        for start in range(0, 200, 20):
+            await asyncio.gather(*(write(stores[n % 2], n) for n in range(start, start + 20)))
+        cutting.cancel()
+        found = await stores[0].read(names)
+        revision = await stores[0].read(newest)
+        assert set(done) <= set(found) <= set(done) | set(unknown)
+        assert revision == len(found)
+        for store in stores:
+            assert await store.wait_for_change(revision - 1, timedelta(seconds=30)) == revision
+
+
+async def _cut_again_and_again(cut: object) -> None:
+    draw = Random(7)
+    assert callable(cut)
+    while True:
+        await asyncio.sleep(draw.uniform(0.01, 0.1))
+        cut()
+
+
+async def test_a_database_that_lost_what_it_had_shown_makes_everybody_begin_anew(clean: str, other: Engine) -> None:
+    """As after a fail-over to a standby that was not synchronous: revisions 4 and 5 are gone, and given out again."""
+    async with replicas(clean, 2, poll=OFTEN) as (one, two), asyncio.timeout(60):
+        for number in range(5):
+            await one.run(put, f"c{number}")
+        await two.wait_for_change(4, timedelta(seconds=30))
+        with other.begin() as connection:
+            connection.execute(text("DELETE FROM changes WHERE revision > 3"))
+            connection.execute(text("DELETE FROM objects WHERE revision > 3"))
+            connection.execute(text("UPDATE revision SET value = 3"))
+        with pytest.raises(ExpiredError):
+            await followed(two, 5, 10**9)
+        with pytest.raises(ExpiredError):
+            await followed(one, 3, 10**9)
+        revision = await one.read(newest)
+        await one.run(put, "anew")
+        assert await followed(two, revision, revision + 1) == [revision + 1]
+        assert await two.read(names) == ["anew", "c0", "c1", "c2"]
