@@ -1,6 +1,8 @@
 """The change log, followed once for all streams of this door: who waits for an object is told that it has changed.
 
-Only that, never what: a stream reads what it needs, which also makes up for anything missed while the log could not be read.
+Sessions are told only that, never what: they read what they need, which also makes up for anything missed while the log could
+not be read. Who follows a certificate request is given the change itself, and told when some may have been missed: hundreds of
+clusters that join at once would read each of their requests three times.
 """
 
 import asyncio
@@ -12,13 +14,14 @@ import structlog
 
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, Kind
 from hub.ports import Store, Transaction
+from hub.rpc.following import Followed
 from machinery.backoff import Backoff
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import ClusterName
 
 Wake = Callable[[], None]
 Topic = tuple[Kind, str]
-"""MANAGED_CLUSTERS and a cluster's name (its add-ons' changes too), or REQUESTS and a request's name."""
+"""MANAGED_CLUSTERS and a cluster's name: its add-ons' changes too."""
 
 log = structlog.get_logger(__name__)
 
@@ -29,6 +32,7 @@ class Feed:
     def __init__(self, store: Store) -> None:
         self._store = store
         self._waiting: dict[Topic, set[Wake]] = {}
+        self._following: dict[str, set[Followed]] = {}
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
 
     @contextmanager
@@ -46,8 +50,18 @@ class Feed:
     def told_of_cluster(self, cluster: ClusterName, wake: Wake) -> AbstractContextManager[None]:
         return self.told(MANAGED_CLUSTERS, cluster, wake)
 
-    def told_of_request(self, name: str, wake: Wake) -> AbstractContextManager[None]:
-        return self.told(REQUESTS, name, wake)
+    @contextmanager
+    def followed(self, request: str) -> Iterator[Followed]:
+        """Within the block every change of the certificate request arrives there. Read the request after entering."""
+        followed = Followed()
+        followers = self._following.setdefault(request, set())
+        followers.add(followed)
+        try:
+            yield followed
+        finally:
+            followers.discard(followed)
+            if not followers and self._following.get(request) is followers:
+                del self._following[request]
 
     async def run(self) -> None:
         """Follows for ever."""
@@ -70,11 +84,18 @@ class Feed:
                 await asyncio.sleep(pause)
 
     def _wake(self, change: Change) -> None:
+        if change.kind == REQUESTS:
+            for followed in self._following.get(change.key.name, ()):
+                followed.changed(change)
+            return
         topic = (MANAGED_CLUSTERS, change.key.namespace) if change.kind == ADDONS else (change.kind, change.key.name)
         for wake in tuple(self._waiting.get(topic, ())):
             wake()
 
     def _wake_all(self) -> None:
+        for followers in self._following.values():
+            for followed in followers:
+                followed.wake()
         for listeners in tuple(self._waiting.values()):
             for wake in tuple(listeners):
                 wake()

@@ -1,8 +1,7 @@
 """The Registration service: how a cluster becomes known and gets its certificates."""
 
-import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import nullcontext, suppress
+from contextlib import nullcontext
 from datetime import UTC, timedelta
 from typing import Any, TypeVar
 
@@ -12,11 +11,13 @@ from hub.access import check_registration, check_request_view
 from hub.domain import document as doc
 from hub.domain import request as requests_domain
 from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.change import ChangeType, Document
 from hub.domain.cluster import ClientConfig, Joining
 from hub.domain.request import AddOnRequest, RequestPhase, RequestState, Submission
 from hub.ports import Transaction
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call, stream, unary
+from hub.rpc.following import Followed
 from hub.rpc.parts import Parts
 from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
@@ -45,11 +46,11 @@ class Registration(RegistrationServicer):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._asking = Asking(parts.group_suffix)
-        self._following: set[asyncio.Event] = set()
+        self._following: set[Followed] = set()
 
     def following(self) -> Sequence[Callable[[], None]]:
         """What ends each stream that waits, with UNAVAILABLE, once the gate is closed."""
-        return [wake.set for wake in self._following]
+        return [followed.wake for followed in self._following]
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
         return await self._answered(context, self._asking.hub(), self._get_hub, request, flow=context.peer())
@@ -146,17 +147,21 @@ class Registration(RegistrationServicer):
         return wire.SubmitRequestResponse(name=await self._parts.store.run(requests.submit, submission))
 
     async def _follow(self, name: str, call: Call) -> AsyncIterator[wire.FollowRequestResponse]:
-        wake, told = asyncio.Event(), None
-        self._following.add(wake)
-        try:
-            with self._parts.feed.told_of_request(name, wake.set):
+        told = None
+        with self._parts.feed.followed(name) as followed:
+            self._following.add(followed)
+            try:
                 while True:
-                    wake.clear()
+                    change = followed.take()
                     if self._parts.gate.closed:
                         raise UnavailableError("this hub is shutting down: follow the request again")
                     record = await call.identify()
-                    async with nullcontext() if told else call.seat(name):
-                        state = await self._parts.store.read(_state, name, record)
+                    if told is None or change is None or change.type is ChangeType.DELETED:
+                        async with nullcontext() if told else call.seat(name):
+                            revision, state = await self._parts.store.read(_state, name, record)
+                        followed.read(revision)
+                    else:
+                        state = _state_of(change.document, record)
                     if told is None:
                         call.opened()
                     if state != told:
@@ -164,11 +169,9 @@ class Registration(RegistrationServicer):
                     told = state
                     if state.is_final:
                         return
-                    with suppress(TimeoutError):
-                        async with asyncio.timeout(RECHECK.total_seconds()):
-                            await wake.wait()
-        finally:
-            self._following.discard(wake)
+                    await followed.wait(RECHECK)
+            finally:
+                self._following.discard(followed)
 
     def _encoded(self, state: RequestState) -> wire.FollowRequestResponse:
         answer = wire.FollowRequestResponse(
@@ -182,9 +185,13 @@ class Registration(RegistrationServicer):
         return answer
 
 
-def _state(tx: Transaction, name: str, record: CertificateRecord) -> RequestState:
-    """Where the request stands, for one who may know. Raises NotFoundError, ForbiddenError."""
-    document = requests.find(tx, name).document
+def _state(tx: Transaction, name: str, record: CertificateRecord) -> tuple[int, RequestState]:
+    """The request's revision and where it stands, for one who may know. Raises NotFoundError, ForbiddenError."""
+    stored = requests.find(tx, name)
+    return stored.revision, _state_of(stored.document, record)
+
+
+def _state_of(document: Document, record: CertificateRecord) -> RequestState:
     requester = str(doc.mapping(document, "spec").get("username") or "")
     check_request_view(record, requester=requester, cluster=doc.labels(document).get(requests_domain.CLUSTER_LABEL, ""))
     return requests_domain.state(document)

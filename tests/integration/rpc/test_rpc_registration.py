@@ -15,13 +15,14 @@ from grpc import aio
 from hub.domain.certificate import Purpose
 from hub.domain.change import REQUESTS
 from hub.rpc.status import REASON
+from hub.services import request_objects
 from machinery import pki
 from machinery.apiserver.limits import BODY_LIMIT
 from machinery.identity import Subject, agent_id, agent_subject, cluster_name
 from machinery.pki import names
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
-from tests.fakes.rpc_stage import RpcStage
+from tests.fakes.rpc_stage import ADMIN, RpcStage
 
 Response = wire.FollowRequestResponse
 
@@ -98,6 +99,17 @@ async def test_a_request_is_followed_from_pending_to_issued(stage: RpcStage) -> 
     assert pki.key_matches(states[-1].recovery_certificate, key)
     assert len(await stage.records("edge1")) == 1
     assert len(await stage.records("edge1", Purpose.RECOVERY)) == 1
+
+
+async def test_a_request_that_is_deleted_while_it_is_followed_is_not_found(stage: RpcStage) -> None:
+    async with stage.channel(await stage.bootstrap("edge1")) as channel:
+        stub = RegistrationStub(channel)
+        await stage.join(stub, "edge1")
+        name = (await stub.SubmitRequest(asked("edge1", csr("edge1")))).name
+        following = stub.FollowRequest(wire.FollowRequestRequest(name=name))
+        await following.read()
+        await stage.store.run(lambda tx: request_objects.remove(tx, request_objects.find(tx, name), ADMIN))
+        assert (await refused(following.read()))[:2] == (grpc.StatusCode.NOT_FOUND, "NotFound")
 
 
 async def test_the_same_request_again_is_the_same_request(stage: RpcStage) -> None:
