@@ -7,7 +7,6 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
-from functools import partial
 
 import structlog
 
@@ -26,8 +25,9 @@ from hub.inspection import add_checks, add_sections, checks_of, keep_log
 from hub.installation import Addresses, entry, keep_admin_kubeconfig, lifetimes_of, settle
 from hub.issuer import ServingNames
 from hub.keys import KeyFolder, find_seal, keep_authority, keep_seal, keep_token_keys
+from hub.leading import leadership
 from hub.replica import is_alone, replica_name
-from hub.roster import Controllers
+from hub.roster import Controllers, OwnControllers
 from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
@@ -186,12 +186,27 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     def renew() -> None:
         serving.replace(issuer.serving(directory.path, names, lifetimes, clock.now()))
 
-    controllers = Controllers(store, issuer, settings, lifetimes, clock=clock, since=hearing.since, renew=renew)
-    working = await stack.enter_async_context(GuardedTasks("controllers", on_end=ending.failed))
-    server.post_start.add("controllers", partial(controllers.start, working))
-    server.pre_shutdown.add("controllers", working.stop)
+    own = OwnControllers(renew)
+    working = await stack.enter_async_context(GuardedTasks("own controllers", on_end=ending.failed))
+    own.start(working)
     # wakes what is done periodically
-    controllers.wake(await stack.enter_async_context(Scheduler()))
+    timetable = await stack.enter_async_context(Scheduler())
+    own.wake(timetable)
+    # what one replica does for all of them, while it leads; the lock is released before the doors close
+    leading = await stack.enter_async_context(
+        leadership(
+            settings,
+            database_url(settings),
+            replica,
+            store,
+            lambda fenced: Controllers(fenced, issuer, settings, lifetimes, clock=clock, since=hearing.since),
+            clock=clock,
+            timetable=timetable,
+            on_end=ending.failed,
+        )
+    )
+    server.post_start.add("controllers", leading.begin)
+    server.pre_shutdown.add("controllers", leading.stop)
 
     # the hub as a client of its own API
     loopback = Loopback.fresh(clock.now())
@@ -228,7 +243,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     await operators.prepare()  # the roles that every hub has
     installed()
     server.add_door(HttpsDoor(operators, draining, settings.https_listen.host, settings.https_listen.port, serving.context))
-    add_sections(inspection, agents, operators, draining, controllers)
+    add_sections(inspection, agents, operators, draining, leading)
     # what is buffered goes into the database before the doors close
     server.flush.add("heartbeats", beats.flush)
     server.flush.add("audit", auditor.flush)

@@ -5,7 +5,7 @@ from collections.abc import Callable, Mapping
 from datetime import timedelta
 
 from hub.apiserver.door import Door
-from hub.roster import Controllers
+from hub.leading import Leading
 from hub.rpc.parts import Parts
 from hub.store import SqlStore
 from machinery import logs
@@ -49,7 +49,7 @@ def checks_of(health: HealthChecks) -> list[HealthCheck]:
     ]
 
 
-def add_sections(inspection: Inspection, agents: Parts, operators: Door, draining: Draining, controllers: Controllers) -> None:
+def add_sections(inspection: Inspection, agents: Parts, operators: Door, draining: Draining, leading: Leading) -> None:
     """What the debug report tells beside the stacks: numbers, and which clusters have a session. No secret is among them."""
     counted: Mapping[str, Callable[[], Mapping[str, object]]] = {
         "sessions": lambda: (
@@ -59,7 +59,8 @@ def add_sections(inspection: Inspection, agents: Parts, operators: Door, drainin
         "requests": lambda: {"in flight": draining.in_flight},
         "watches": lambda: {"open": len(operators.server.watches)} | operators.server.watches.by_resource(),
         "heartbeats": lambda: {"held": len(agents.beats), "storing": agents.beats.storing},
-        "controller queues": controllers.waiting,
+        "leadership": leading.snapshot,
+        "controller queues": leading.waiting,
         "limits": agents.limits.snapshot,
         "audit": lambda: {str(trail["sink"]): trail for trail in agents.auditor.snapshot()},
     }

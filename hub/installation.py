@@ -14,9 +14,10 @@ from uuid import uuid4
 import structlog
 
 from hub.domain.certificate import Lifetimes
+from hub.fields import Address
 from hub.ports import Issuer, Store, Transaction
 from hub.services import operators
-from hub.settings import Address, Settings
+from hub.settings import Settings
 from machinery import kubeconfig, pki
 from machinery.directory import DataDirectory
 from machinery.errors import InvalidError

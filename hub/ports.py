@@ -15,6 +15,7 @@ from hub.domain.credential import CredentialRecord
 from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.domain.transition import Transition
+from machinery.election.lock import Candidate, Record
 from machinery.identity import ClusterName, CredentialId, SerialNumber
 
 P = ParamSpec("P")
@@ -207,6 +208,33 @@ class AuditLog(Protocol):
         """Removes what is older from the beginning of each chain, at most `limit` links, and keeps an anchor; how many went."""
 
 
+class Leaders(Protocol):
+    """Who leads, a record per lock; no news, so no change-log row.
+
+    Renewing does not wait for the disk, taking and releasing do.
+    """
+
+    def of(self, lock: str) -> Record | None: ...
+
+    def all(self) -> Mapping[str, Record]:
+        """Every lock there is, by name."""
+
+    def take(self, lock: str, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        """Makes `candidate` the holder in a new term, when the record is as `seen`; else ConflictError.
+
+        Waits for transactions that have called `require` in the term before: none of them commits afterwards.
+        """
+
+    def renew(self, lock: str, held: Record) -> Record:
+        """Raises ConflictError unless the lock is held as in `held`. Waits for no transaction that has called `require`."""
+
+    def release(self, lock: str, held: Record) -> bool:
+        """Whether it was held as in `held`. The term stays: the next one is higher."""
+
+    def require(self, lock: str, term: int) -> None:
+        """Raises NotLeaderError unless `term` is the lock's newest, which it stays until this transaction has ended."""
+
+
 class Transaction(Protocol):
     """One unit of work. Nothing here is visible to others before it commits."""
 
@@ -241,6 +269,9 @@ class Transaction(Protocol):
     @property
     def audit(self) -> AuditLog: ...
 
+    @property
+    def leaders(self) -> Leaders: ...
+
 
 class Store(Protocol):
     """The database, from the event loop's side."""
@@ -265,6 +296,15 @@ class Store(Protocol):
 
     async def check(self) -> None:
         """Raises UnavailableError unless the database answers."""
+
+    async def close(self) -> None: ...
+
+
+class Lifeline(Protocol):
+    """A way to the database that load on the store cannot hold up: a connection and a thread of its own."""
+
+    async def ask(self, use_case: Callable[[Leaders], T]) -> T:
+        """One short transaction. Raises UnavailableError. A caller that is cancelled frees the connection for the next."""
 
     async def close(self) -> None: ...
 

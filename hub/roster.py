@@ -40,7 +40,12 @@ SYNCED_WITHIN = timedelta(seconds=60)
 
 
 class Controllers:
-    """What the hub does by itself. `since`: from when beats could be stored; `renew`: looks after the doors' certificate."""
+    """What the hub does by itself, on the replica that leads, in one of its terms.
+
+    `store` is fenced (`hub.election.fence`): it reads everywhere, and writes only while this replica leads in that term. A
+    controller needs to know no more of it: it uses the store as any other, and is stopped when the term ends. Each term has new
+    controllers, which begin with a look at every object. `since`: from when beats could be stored.
+    """
 
     def __init__(
         self,
@@ -51,7 +56,6 @@ class Controllers:
         *,
         clock: Clock,
         since: Since,
-        renew: Callable[[], None],
     ) -> None:
         globs = settings.auto_approve
         # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rule that accepts without a human
@@ -79,11 +83,9 @@ class Controllers:
             transitions=settings.transition_retention,
         )
         self._compaction = Controller(compaction.NAME, keeping)
-        # what the doors show is replaced before its end
-        self._serving = Controller(serving_certificate.NAME, ServingCertificate(renew))
         # what the hub tells becomes Events
-        recording = Recorder(store)
-        self._events = Controller(recorder.NAME, recording)
+        self._recording = Recorder(store)
+        self._events = Controller(recorder.NAME, self._recording)
         # where keys come from
         self._feed = Feed(
             store,
@@ -97,27 +99,26 @@ class Controllers:
                 _judged(judging, self._availability),
             ),
             # what the operator reads in the log
-            Chronicle(self._told(recording)),
+            Chronicle(self.tell),
         )
 
     def _house(self, key: Key) -> None:
         self._namespaces.enqueue(key.name)
 
-    def _told(self, recording: Recorder) -> Callable[[Told], None]:
-        """The news waits in the recorder; its queue holds one key for all."""
-
-        def tell(told: Told) -> None:
-            recording.wants(told)
-            self._events.queue.add_after(recorder.TOGETHER, recorder.GATHER)
-
-        return tell
-
     def wake(self, timetable: Timetable) -> None:
         """Puts what is done periodically on the timetable."""
         for controller in (self._cleanup, self._compaction):
             timetable.every(PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, jitter=0.25, at_once=True)
-        renewal = partial(self._serving.enqueue, PERIODIC)
-        timetable.every(serving_certificate.PERIOD, renewal, name=self._serving.name, jitter=0.25)
+
+    def rest(self, timetable: Timetable) -> None:
+        """Takes all of it from the timetable."""
+        for controller in (self._cleanup, self._compaction):
+            timetable.drop(controller.name)
+
+    def tell(self, told: Told) -> None:
+        """Has an Event made of it. The news waits in the recorder; its queue holds one key for all."""
+        self._recording.wants(told)
+        self._events.queue.add_after(recorder.TOGETHER, recorder.GATHER)
 
     async def start(self, tasks: GuardedTasks) -> None:
         """Returns when every object there is was looked at once. Raises StartError when that cannot be done in time."""
@@ -141,7 +142,6 @@ class Controllers:
             self._namespaces,
             self._cleanup,
             self._compaction,
-            self._serving,
             self._events,
         )
 
@@ -154,6 +154,22 @@ def _judged(judging: Availability, controller: Controller[str]) -> Route:
         controller.enqueue(TOGETHER)
 
     return Route(MANAGED_CLUSTERS, enqueue)
+
+
+class OwnControllers:
+    """What every replica does for itself, whoever leads. `renew`: looks after its doors' certificate."""
+
+    def __init__(self, renew: Callable[[], None]) -> None:
+        # what the doors show is replaced before its end
+        self._serving = Controller(serving_certificate.NAME, ServingCertificate(renew))
+
+    def wake(self, timetable: Timetable) -> None:
+        """Puts what is done periodically on the timetable."""
+        renewal = partial(self._serving.enqueue, PERIODIC)
+        timetable.every(serving_certificate.PERIOD, renewal, name=self._serving.name, jitter=0.25)
+
+    def start(self, tasks: GuardedTasks) -> None:
+        tasks.start(self._serving.name, self._serving.run())
 
 
 def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> Route:

@@ -7,23 +7,22 @@ the key `grpc_listen` (or `grpc-listen`) of the file. What is wrong is told at o
 import os
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Any, Literal, Self
 
 import yaml
-from pydantic import AfterValidator, BeforeValidator, Field, SecretStr, ValidationError, ValidationInfo, field_validator
-from pydantic_settings import BaseSettings, NoDecode, PydanticBaseSettingsSource, SettingsConfigDict
+from pydantic import Field, SecretStr, ValidationError, ValidationInfo, field_validator, model_validator
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from hub.fields import Address, Count, Duration, ListenAddress, NoDuration, Words
 from machinery.directory import default_data_dir
-from machinery.durations import parse_duration
+from machinery.election.timings import KUBERNETES, Timings
+from machinery.errors import InvalidError
 from machinery.logs import LogFormat
 from machinery.product import GROUP_SUFFIX
 
 ENVIRONMENT_PREFIX = "HUB_"
-MAX_PORT = 65535
-_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
 _DOMAIN = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)+")
 MAX_SUFFIX = 200
 _SERVICE = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9]*[a-z0-9])?")
@@ -37,61 +36,6 @@ class SettingsError(Exception):
         count = "one problem" if len(problems) == 1 else f"{len(problems)} problems"
         super().__init__("\n".join([f"the settings have {count}:", *(f"  - {problem}" for problem in problems)]))
         self.problems = tuple(problems)
-
-
-@dataclass(frozen=True, slots=True)
-class Address:
-    """A host and a port, written `host:port` or `[v6]:port`. A port of 0 stands for "the one that is listened on"."""
-
-    host: str
-    port: int
-
-    @classmethod
-    def parse(cls, text: str) -> Self:
-        """Reads `host:port` or a bare host. Raises ValueError."""
-        host, colon, port = text.strip().rpartition(":")
-        if not colon or text.strip().endswith("]"):
-            host, port = text.strip(), "0"
-        if not _HOST.fullmatch(host) or not port.isdecimal() or int(port) > MAX_PORT:
-            msg = f'"{text}" is not an address: write host:port, such as 127.0.0.1:8443, hub.example.org:443 or [::1]:8443'
-            raise ValueError(msg)
-        return cls(host.strip("[]"), int(port))
-
-    def __str__(self) -> str:
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"{host}:{self.port}" if self.port else host
-
-
-def _duration(value: object) -> object:
-    return value if isinstance(value, timedelta) else parse_duration(str(value))
-
-
-def _address(value: object) -> object:
-    return value if value is None or isinstance(value, Address) else Address.parse(str(value))
-
-
-def _words(value: object) -> object:
-    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
-
-
-def _positive(duration: timedelta) -> timedelta:
-    if duration <= timedelta():
-        raise ValueError("must be longer than 0s")
-    return duration
-
-
-def _not_negative(duration: timedelta) -> timedelta:
-    if duration < timedelta():
-        raise ValueError("must not be negative")
-    return duration
-
-
-Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
-NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
-"""May be 0s: none."""
-Count = Annotated[int, Field(ge=0)]
-Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
-ListenAddress = Annotated[Address, BeforeValidator(_address)]
 
 
 class Settings(BaseSettings):
@@ -223,6 +167,24 @@ class Settings(BaseSettings):
     transition_retention: Duration = Field(
         timedelta(days=90), description="Every change of a cluster's availability is kept this long, with its reason."
     )
+    leader_elect_resource_name: str = Field(
+        "hub", description="Name of the lock that replicas compete for: the same on all replicas of one hub."
+    )
+    leader_elect_lease_duration: Duration = Field(
+        KUBERNETES.lease,
+        description="A replica that died is followed by another after this long; at a clean stop within half a second. For a "
+        "database that is away for a minute now and then: 137s, with a renew deadline of 107s and a retry period of 26s.",
+    )
+    leader_elect_renew_deadline: Duration = Field(
+        KUBERNETES.renew_deadline,
+        description="A leader that cannot reach the lock for this long leads no more. Shorter than the lease duration.",
+    )
+    leader_elect_retry_period: Duration = Field(
+        KUBERNETES.retry, description="How often the leader renews the lock, and anybody tries again after a failure."
+    )
+    leader_elect_poll_period: Duration = Field(
+        KUBERNETES.poll, description="How often the other replicas look whether the leader has released the lock."
+    )
     shutdown_delay: NoDuration = Field(
         timedelta(), description="After SIGTERM everything is served this long while /readyz already fails."
     )
@@ -295,6 +257,24 @@ class Settings(BaseSettings):
             raise ValueError(f"must not be longer than default_lease_duration ({lease.total_seconds():g} s)")
         return duration
 
+    @property
+    def election_timings(self) -> Timings:
+        """Raises InvalidError when they do not fit together."""
+        return Timings(
+            self.leader_elect_lease_duration,
+            self.leader_elect_renew_deadline,
+            self.leader_elect_retry_period,
+            self.leader_elect_poll_period,
+        )
+
+    @model_validator(mode="after")
+    def _elects_in_time(self) -> Self:
+        try:
+            _ = self.election_timings
+        except InvalidError as error:
+            raise ValueError(error.message) from None
+        return self
+
 
 def load(flags: Mapping[str, Any], file: Path | None = None, environment: Mapping[str, str] | None = None) -> Settings:
     """The settings from all three places. Raises SettingsError with every problem.
@@ -361,7 +341,7 @@ def _file(file: Path | None) -> tuple[dict[str, Any], list[str]]:
 
 
 def _problem(entry: Mapping[str, Any], origin: Mapping[str, str]) -> str:
-    name, *rest = [str(part) for part in entry["loc"]]
+    name, *rest = [str(part) for part in entry["loc"]] or ["several together"]
     path = "".join([name, *(f"[{part}]" for part in rest)])
     if entry["type"] == "extra_forbidden":
         message = "there is no such setting"

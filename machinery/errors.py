@@ -16,6 +16,7 @@ there. A message is written for the person who reads it: what is wrong, and what
     ├── TooManyRequestsError     come back after `retry_after`                    TooManyRequests
     ├── DeadlineError            not done in time                                 Timeout
     ├── UnavailableError         a part this needs is away for now                ServiceUnavailable
+    │   └── NotLeaderError       another replica does this now                    ServiceUnavailable
     ├── MethodNotAllowedError    the resource has no such verb                    MethodNotAllowed
     ├── NotAcceptableError       no answer in the form asked for                  NotAcceptable
     └── UnsupportedMediaTypeError                                                 UnsupportedMediaType
@@ -112,6 +113,10 @@ class DeadlineError(MusterError):
 
 class UnavailableError(MusterError):
     reason = "ServiceUnavailable"
+
+
+class NotLeaderError(UnavailableError):
+    """A write that is the leader's was asked of a replica that does not lead, or no longer."""
 
 
 class MethodNotAllowedError(MusterError):

@@ -9,7 +9,7 @@ from sqlalchemy import Connection, Engine, inspect, text
 
 from machinery.errors import InvalidError
 
-HEAD = "0004"
+HEAD = "0005"
 """The newest schema that this release knows."""
 ADVISORY_LOCK = 0x6D7573746572
 """PostgreSQL's advisory lock around an upgrade; SQLite's is the write lock of the transaction itself."""

@@ -188,3 +188,25 @@ hearing = Table(
     Column("since", Counter, nullable=False),
     Column("at", Counter, nullable=False),
 )
+
+leaders = Table(
+    "leaders",
+    metadata,
+    Column("lock", Text, primary_key=True),
+    Column("holder", Text, nullable=False),
+    Column("incarnation", Text, nullable=False),
+    Column("term", Counter, nullable=False),
+    Column("transitions", Counter, nullable=False),
+    Column("lease_ms", Counter, nullable=False),
+    Column("acquired_at", Counter, nullable=False),
+    Column("renewed_at", Counter, nullable=False),
+    Column("version", Counter, nullable=False),
+)
+
+terms = Table(
+    "terms",
+    metadata,
+    Column("lock", Text, primary_key=True),
+    Column("term", Counter, nullable=False),
+)
+"""Apart from `leaders`, so that who renews does not wait for transactions that hold the term."""

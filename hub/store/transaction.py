@@ -14,6 +14,7 @@ from hub.store.credentials import SqlCredentials
 from hub.store.facts import SqlFacts
 from hub.store.hearing import SqlMarks
 from hub.store.heartbeats import SqlHeartbeats
+from hub.store.leaders import SqlLeaders
 from hub.store.objects import SqlObjects
 from hub.store.rowform import RowForm
 from hub.store.transitions import SqlTransitions
@@ -33,6 +34,7 @@ class SqlTransaction(Transaction):
         self._marks = SqlMarks(connection)
         self._facts = SqlFacts(connection)
         self._audit = SqlAuditLog(connection)
+        self._leaders = SqlLeaders(connection, lambda: now)
 
     @property
     def now(self) -> datetime:
@@ -73,6 +75,10 @@ class SqlTransaction(Transaction):
     @property
     def audit(self) -> SqlAuditLog:
         return self._audit
+
+    @property
+    def leaders(self) -> SqlLeaders:
+        return self._leaders
 
     def flush(self) -> Sequence[Change]:
         """The last step before the commit: revisions and rows of everything that was put or deleted."""

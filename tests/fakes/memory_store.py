@@ -10,7 +10,7 @@ from typing import Any, Concatenate, ParamSpec, TypeVar
 from hub.domain import document as doc
 from hub.domain.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.selection import fields_of, selects
-from hub.ports import Changes, Objects, Store, Transaction, Written
+from hub.ports import Changes, Leaders, Lifeline, Objects, Store, Transaction, Written
 from hub.store.encoding import encode
 from machinery.clock import Clock, SystemClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
@@ -20,6 +20,7 @@ from tests.fakes.memory_tables import (
     MemoryCredentials,
     MemoryFacts,
     MemoryHeartbeats,
+    MemoryLeaders,
     MemoryMarks,
     MemoryTransitions,
     Place,
@@ -60,6 +61,7 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self._marks = MemoryMarks(state)
         self._facts = MemoryFacts(state)
         self._audit = MemoryAuditLog(state)
+        self._leaders = MemoryLeaders(state, now)
 
     @property
     def now(self) -> datetime:
@@ -100,6 +102,10 @@ class MemoryTransaction(Transaction, Objects, Changes):
     @property
     def audit(self) -> "MemoryAuditLog":
         return self._audit
+
+    @property
+    def leaders(self) -> "MemoryLeaders":
+        return self._leaders
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         return self.state.objects.get((kind, key))
@@ -300,3 +306,19 @@ class MemoryStore(Store):
 
 def _since(transaction: Transaction, after: int) -> Sequence[Change]:
     return transaction.changes.since(after)
+
+
+class MemoryLifeline(Lifeline):
+    """A way to the same state that a `failure` of the store does not concern."""
+
+    def __init__(self, store: MemoryStore) -> None:
+        self._store = store
+        self._closed = False
+
+    async def ask(self, use_case: Callable[[Leaders], T]) -> T:
+        if self._closed:
+            raise UnavailableError("the connection for the election is closed")
+        return self._store.transact(lambda tx: use_case(tx.leaders))
+
+    async def close(self) -> None:
+        self._closed = True

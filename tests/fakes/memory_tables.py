@@ -3,7 +3,7 @@
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from hub.domain.certificate import CertificateRecord, Purpose
@@ -13,9 +13,10 @@ from hub.domain.credential import CredentialRecord
 from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.domain.transition import Transition
-from hub.ports import AuditLog, Certificates, Credentials, Facts, Heartbeats, Marks, Transitions
+from hub.ports import AuditLog, Certificates, Credentials, Facts, Heartbeats, Leaders, Marks, Transitions
 from machinery.conditions import UNKNOWN
-from machinery.errors import ConflictError
+from machinery.election.lock import Candidate, Record
+from machinery.errors import ConflictError, NotLeaderError
 from machinery.identity import ClusterName, CredentialId, SerialNumber
 
 Place = tuple[Kind, Key]
@@ -38,6 +39,8 @@ class State:
     facts: dict[str, str] = field(default_factory=dict)
     links: dict[tuple[str, int], Link] = field(default_factory=dict)
     anchors: dict[str, Head] = field(default_factory=dict)
+    leaders: dict[str, Record] = field(default_factory=dict)
+    terms: dict[str, int] = field(default_factory=dict)
 
     def copied(self) -> "State":
         copies: dict[str, Any] = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)}
@@ -253,3 +256,62 @@ class MemoryAuditLog(AuditLog):
 
 def _place(link: Link) -> tuple[datetime, str, int]:
     return link.at, link.replica, link.sequence
+
+
+class MemoryLeaders(Leaders):
+    def __init__(self, state: State, now: datetime) -> None:
+        self._records = state.leaders
+        self._terms = state.terms
+        self._now = now
+
+    def of(self, lock: str) -> Record | None:
+        return self._records.get(lock)
+
+    def all(self) -> Mapping[str, Record]:
+        return dict(sorted(self._records.items()))
+
+    def take(self, lock: str, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        found = self._records.get(lock)
+        if (found and found.version) != (seen and seen.version):
+            raise ConflictError("another has taken the lock")
+        self._terms[lock] = self._terms.get(lock, 0) + 1
+        self._records[lock] = Record(
+            holder=candidate.identity,
+            incarnation=candidate.incarnation,
+            term=self._terms[lock],
+            transitions=found.transitions + (found.holder != candidate.identity) if found else 0,
+            lease=lease,
+            acquired_at=self._now,
+            renewed_at=self._now,
+            version=_following(found),
+        )
+        return self._records[lock]
+
+    def renew(self, lock: str, held: Record) -> Record:
+        if not self._holds(lock, held):
+            raise ConflictError("the lock is held by another, or in another term")
+        return self._replace(lock, renewed_at=self._now)
+
+    def release(self, lock: str, held: Record) -> bool:
+        if not self._holds(lock, held):
+            return False
+        self._replace(lock, holder="")
+        return True
+
+    def require(self, lock: str, term: int) -> None:
+        if self._terms.get(lock) != term:
+            raise NotLeaderError("another replica leads now: the write of an earlier term was not committed")
+
+    def _holds(self, lock: str, held: Record) -> bool:
+        found = self._records.get(lock)
+        same = found is not None and (found.incarnation, found.term) == (held.incarnation, held.term)
+        return same and found is not None and bool(found.holder)
+
+    def _replace(self, lock: str, **changes: Any) -> Record:
+        found = self._records[lock]
+        self._records[lock] = replace(found, version=_following(found), **changes)
+        return self._records[lock]
+
+
+def _following(found: Record | None) -> str:
+    return str(int(found.version) + 1) if found else "1"

@@ -6,11 +6,11 @@ from pathlib import Path
 import pytest
 
 from hub.domain.certificate import Lifetimes, Purpose
+from hub.fields import Address
 from hub.installation import ADMIN_FILE, SUFFIX, entry, keep_admin_kubeconfig, settle
 from hub.installation import Addresses as At
 from hub.issuer import LocalIssuer
 from hub.services import certificates
-from hub.settings import Address
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.directory import DataDirectory

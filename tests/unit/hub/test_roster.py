@@ -20,16 +20,7 @@ START = Hub().clock.now()
 async def working(hub: Hub, *globs: str) -> AsyncIterator[ManualTimetable]:
     settings = load({"auto_approve": globs}, None, {})
     timetable = ManualTimetable()
-    renewed: list[bool] = []
-    controllers = Controllers(
-        hub.store,
-        hub.issuer,
-        settings,
-        hub.lifetimes,
-        clock=hub.clock,
-        since=lambda _tx: START,
-        renew=lambda: renewed.append(True),
-    )
+    controllers = Controllers(hub.store, hub.issuer, settings, hub.lifetimes, clock=hub.clock, since=lambda _tx: START)
     controllers.wake(timetable)
     async with GuardedTasks("controllers") as tasks:
         await controllers.start(tasks)

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from hub.settings import Address, SettingsError, load
+from hub.fields import Address
+from hub.settings import SettingsError, load
 
 
 @pytest.fixture

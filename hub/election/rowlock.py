@@ -1,0 +1,26 @@
+"""The lock as a row of the hub's own database: where the database is, the election is."""
+
+from datetime import timedelta
+
+from hub.ports import Lifeline
+from machinery.election.lock import Candidate, Lock, Record
+
+
+class RowLock(Lock):
+    """The row of that name, over a connection that nothing else uses."""
+
+    def __init__(self, lifeline: Lifeline, name: str) -> None:
+        self._lifeline = lifeline
+        self._name = name
+
+    async def read(self) -> Record | None:
+        return await self._lifeline.ask(lambda leaders: leaders.of(self._name))
+
+    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        return await self._lifeline.ask(lambda leaders: leaders.take(self._name, seen, candidate, lease))
+
+    async def renew(self, held: Record) -> Record:
+        return await self._lifeline.ask(lambda leaders: leaders.renew(self._name, held))
+
+    async def release(self, held: Record) -> bool:
+        return await self._lifeline.ask(lambda leaders: leaders.release(self._name, held))

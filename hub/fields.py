@@ -1,0 +1,69 @@
+"""What a setting may be: addresses, durations, counts and lists, each with the words for what is wrong."""
+
+import re
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Annotated, Self
+
+from pydantic import AfterValidator, BeforeValidator, Field
+from pydantic_settings import NoDecode
+
+from machinery.durations import parse_duration
+
+MAX_PORT = 65535
+_HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """A host and a port, written `host:port` or `[v6]:port`. A port of 0 stands for "the one that is listened on"."""
+
+    host: str
+    port: int
+
+    @classmethod
+    def parse(cls, text: str) -> Self:
+        """Reads `host:port` or a bare host. Raises ValueError."""
+        host, colon, port = text.strip().rpartition(":")
+        if not colon or text.strip().endswith("]"):
+            host, port = text.strip(), "0"
+        if not _HOST.fullmatch(host) or not port.isdecimal() or int(port) > MAX_PORT:
+            msg = f'"{text}" is not an address: write host:port, such as 127.0.0.1:8443, hub.example.org:443 or [::1]:8443'
+            raise ValueError(msg)
+        return cls(host.strip("[]"), int(port))
+
+    def __str__(self) -> str:
+        host = f"[{self.host}]" if ":" in self.host else self.host
+        return f"{host}:{self.port}" if self.port else host
+
+
+def _duration(value: object) -> object:
+    return value if isinstance(value, timedelta) else parse_duration(str(value))
+
+
+def _address(value: object) -> object:
+    return value if value is None or isinstance(value, Address) else Address.parse(str(value))
+
+
+def _words(value: object) -> object:
+    return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
+
+
+def _positive(duration: timedelta) -> timedelta:
+    if duration <= timedelta():
+        raise ValueError("must be longer than 0s")
+    return duration
+
+
+def _not_negative(duration: timedelta) -> timedelta:
+    if duration < timedelta():
+        raise ValueError("must not be negative")
+    return duration
+
+
+Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
+NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
+"""May be 0s: none."""
+Count = Annotated[int, Field(ge=0)]
+Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
+ListenAddress = Annotated[Address, BeforeValidator(_address)]

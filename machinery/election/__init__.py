@@ -1,0 +1,24 @@
+"""One of several processes leads: a lock that they share, and the elector that holds it, or waits for it.
+
+The lock is a port; what a leader does is a coroutine that is told its term. Nothing here knows a database or a cluster.
+"""
+
+from machinery.election.elector import Elector
+from machinery.election.leadership import Leadership
+from machinery.election.lock import Candidate, Lock, Record
+from machinery.election.reign import Loss, Tally, Term
+from machinery.election.timings import KUBERNETES, OPENSHIFT, Timings
+
+__all__ = [
+    "KUBERNETES",
+    "OPENSHIFT",
+    "Candidate",
+    "Elector",
+    "Leadership",
+    "Lock",
+    "Loss",
+    "Record",
+    "Tally",
+    "Term",
+    "Timings",
+]

@@ -1,0 +1,140 @@
+"""Runs for the lock for as long as its process lives: waits, leads, loses, and waits again.
+
+After client-go's leaderelection and Pinniped's use of it. Losing is never fatal: the elector runs again. What differs: the
+flag is set in the same step in which the lock was taken, with its term, so that no late callback can set it after it fell;
+and the lock is released only when the leader's work has ended.
+"""
+
+import asyncio
+from datetime import timedelta
+from random import Random
+
+import structlog
+
+from machinery.backoff import Backoff
+from machinery.clock import Clock
+from machinery.election.leadership import Leadership
+from machinery.election.lock import Candidate, Lock, Record
+from machinery.election.observation import Observation
+from machinery.election.reign import NO_ANSWER, Loss, Reign, Tally, Term, Work
+from machinery.election.timings import Timings
+from machinery.errors import ConflictError, InvalidError, MusterError
+
+STOP_WITHIN = timedelta(seconds=10)
+SPREAD = 0.25
+"""Candidates look up to this share sooner than asked, so that they do not look in step."""
+
+log = structlog.get_logger(__name__)
+
+
+class Elector:
+    """One candidate. `work` is run in each of its terms. Raises InvalidError for a candidate without a name.
+
+    `alone`: no other process can use this lock at all. `stop_within`: what the work has for ending.
+    """
+
+    def __init__(
+        self,
+        lock: Lock,
+        candidate: Candidate,
+        work: Work,
+        *,
+        timings: Timings,
+        clock: Clock,
+        leadership: Leadership,
+        alone: bool = False,
+        stop_within: timedelta = STOP_WITHIN,
+    ) -> None:
+        if not candidate.identity or not candidate.incarnation:
+            raise InvalidError("a candidate for the leadership needs a name: the replica's")
+        self._lock = lock
+        self._candidate = candidate
+        self._work = work
+        self._timings = timings
+        self._clock = clock
+        self._leadership = leadership
+        self._seen = Observation(candidate, alone=alone)
+        self._random = Random()  # noqa: S311 - spreads looks
+        self._stop = asyncio.Event()
+        self._ended = asyncio.Event()
+        self._ended.set()
+        self.looked = asyncio.Event()
+        """Set once it is known who leads: this process, or another."""
+        self.tally = Tally()
+        self._reign = Reign(lock, leadership, timings, clock, self.tally, stop_within=stop_within)
+
+    @property
+    def leader(self) -> str:
+        """Who held the lock when it was last seen; "": nobody, or not known."""
+        return self._seen.record.holder if self._seen.record is not None else ""
+
+    async def run(self) -> None:
+        """Runs for the lock until `stop`, whatever happens to it."""
+        self._ended.clear()
+        failing = Backoff(self._timings.retry, 8 * self._timings.retry, random=self._random)
+        try:
+            while not self._stop.is_set():
+                taken = await self._taken()
+                if taken is None:
+                    continue
+                loss = await self._lead(*taken)
+                if loss is Loss.WORK_ENDED:
+                    await self._pause(failing.next().total_seconds())
+        finally:
+            self._ended.set()
+
+    async def stop(self) -> None:
+        """Ends the term in its order if there is one, and returns when that is done. Safe to call twice."""
+        self._stop.set()
+        await self._ended.wait()
+
+    async def _lead(self, held: Record, since: float, because: str) -> Loss:
+        """The flag stands as soon as this begins: nothing was awaited since the lock was taken."""
+        self._leadership.hold(held.term, since + self._timings.renew_deadline.total_seconds())
+        self.tally.gained += 1
+        log.info("leadership gained", term=held.term, because=because)
+        self.looked.set()
+        work = self._work(Term(held.term, self._candidate.identity, because, held.transitions))
+        loss = await self._reign.run(held, since, work, self._stop)
+        self.tally.lost[loss.name] = self.tally.lost.get(loss.name, 0) + 1
+        tell = log.info if loss is Loss.STOPPED else log.warning
+        tell("leadership lost", term=held.term, because=str(loss))
+        return loss
+
+    async def _taken(self) -> tuple[Record, float, str] | None:
+        """Looks once, and takes the lock when it may be taken; otherwise waits until the next look."""
+        self.tally.looks += 1
+        try:
+            async with asyncio.timeout(self._timings.attempt.total_seconds()):
+                record = await self._lock.read()
+            now = self._clock.monotonic()
+            self._seen.look(record, now)
+            free_at = self._seen.free_at()
+            if now >= free_at:
+                return await self._take(record, now)
+        except ConflictError:
+            return None  # another was faster: look who
+        except (MusterError, TimeoutError) as error:
+            self.tally.failures += 1
+            log.warning("the leader's lock cannot be reached", error=str(error) or NO_ANSWER)
+            await self._pause(self._timings.retry.total_seconds())
+            return None
+        self.looked.set()
+        poll = self._timings.poll.total_seconds() * (1 - SPREAD * self._random.random())
+        await self._pause(min(poll, free_at - now))
+        return None
+
+    async def _take(self, record: Record | None, now: float) -> tuple[Record, float, str]:
+        because = self._seen.predecessor()
+        async with asyncio.timeout(self._timings.attempt.total_seconds()):
+            held = await self._lock.take(record, self._candidate, self._timings.lease)
+        self._seen.look(held, self._clock.monotonic())
+        return held, now, because
+
+    async def _pause(self, seconds: float) -> None:
+        """Sleeps so long, unless it is to stop."""
+        try:
+            async with asyncio.timeout(seconds):
+                await self._stop.wait()
+        except TimeoutError:
+            pass

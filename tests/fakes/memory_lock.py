@@ -1,0 +1,93 @@
+"""A lock in memory: the trick is that it can be away, slow, or somebody else's, whenever a test says so."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+from machinery.clock import Clock
+from machinery.election.lock import Candidate, Lock, Record
+from machinery.errors import ConflictError, UnavailableError
+
+
+class MemoryLock(Lock):
+    """What candidates share. Each uses it through a `way` of its own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self.record: Record | None = None
+        self.clock = clock
+        self.terms = 0
+        self.written: list[tuple[str, str, int]] = []
+        """What was done, by whom, in which term."""
+
+    def way(self) -> "Way":
+        return Way(self)
+
+    async def read(self) -> Record | None:
+        return self.record
+
+    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        found = self.record
+        if (found and found.version) != (seen and seen.version):
+            raise ConflictError("another has taken the lock")
+        self.terms += 1
+        now, changed = self.clock.now(), found is not None and found.holder != candidate.identity
+        transitions = found.transitions + changed if found else 0
+        version = str(int(found.version) + 1) if found else "1"
+        self.record = Record(candidate.identity, candidate.incarnation, self.terms, transitions, lease, now, now, version)
+        self.written.append(("taken", candidate.identity, self.terms))
+        return self.record
+
+    async def renew(self, held: Record) -> Record:
+        return self._change(held, renewed_at=self.clock.now())
+
+    async def release(self, held: Record) -> bool:
+        try:
+            self._change(held, holder="")
+        except ConflictError:
+            return False
+        self.written.append(("released", held.holder, held.term))
+        return True
+
+    def _change(self, held: Record, **changes: Any) -> Record:
+        found = self.record
+        if found is None or not found.holder or (found.incarnation, found.term) != (held.incarnation, held.term):
+            raise ConflictError("the lock is held by another, or in another term")
+        self.record = replace(found, version=str(int(found.version) + 1), **changes)
+        return self.record
+
+
+class Way(Lock):
+    """One candidate's way to the lock: `away` refuses, `swallows` never answers, `before` is told of each call."""
+
+    def __init__(self, lock: MemoryLock) -> None:
+        self._lock = lock
+        self.away = False
+        self.swallows = False
+        self.takes_seconds = 0.0
+        self.before: Callable[[str], None] = lambda _call: None
+
+    async def _passes(self, call: str) -> None:
+        self.before(call)
+        if self.away:
+            raise UnavailableError("the database does not answer")
+        if self.swallows:
+            await asyncio.Event().wait()
+        await asyncio.sleep(self.takes_seconds)
+
+    async def read(self) -> Record | None:
+        await self._passes("read")
+        return await self._lock.read()
+
+    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        await self._passes("take")
+        return await self._lock.take(seen, candidate, lease)
+
+    async def renew(self, held: Record) -> Record:
+        await self._passes("renew")
+        return await self._lock.renew(held)
+
+    async def release(self, held: Record) -> bool:
+        await self._passes("release")
+        return await self._lock.release(held)
