@@ -2,13 +2,13 @@
 
 One shape for all three, usable by kubectl and any Kubernetes client: the current context's cluster entry holds the HTTPS door
 and its CA, and in the extension `muster` the gRPC endpoint and the hub's id; its user holds a client certificate, inline or by
-paths relative to the file. A file without the extension is one for the driver `csr`.
+paths relative to the file. A file without it leads to a hub by the Kubernetes API alone, where a bearer token will do.
 """
 
 import base64
 import binascii
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -53,6 +53,14 @@ class Credential:
 
 
 @dataclass(frozen=True, slots=True)
+class BearerToken:
+    """A user's token, inline or in a file that others renew; inline wins, as it does for kubectl."""
+
+    text: str = field(default="", repr=False)
+    file: Path | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ClusterEntry:
     """The hub, as a kubeconfig has it."""
 
@@ -62,29 +70,26 @@ class ClusterEntry:
     certificate_authority: bytes
     """PEM."""
     endpoint: HubEndpoint | None = None
-    proxy_url: str | None = None
+    proxy_url: str | None = field(default=None, repr=False)
     tls_server_name: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class Kubeconfig:
-    """What the current context says. `credential` None: the user has no client certificate."""
+    """What the current context says; errors call it by its `source`. None: the user has no client certificate, or no token."""
 
     source: str
-    """What errors call it: its path."""
     context: str
     cluster: ClusterEntry
     user: str
     credential: Credential | None = None
     namespace: str | None = None
+    token: BearerToken | None = None
 
     def require_endpoint(self) -> HubEndpoint:
-        """The gRPC endpoint. Raises InvalidError that says for which driver the file is."""
+        """The gRPC endpoint. Raises InvalidError."""
         if self.cluster.endpoint is None:
-            raise InvalidError(
-                f'kubeconfig {self.source}: cluster "{self.cluster.name}" has no extension "{KUBECONFIG_EXTENSION}", so it is '
-                "meant for the csr driver, which this version does not have: make one with hubctl create bootstrap-kubeconfig"
-            )
+            raise InvalidError(f'kubeconfig {self.source}: no extension "{KUBECONFIG_EXTENSION}", so it is for the csr driver')
         return self.cluster.endpoint
 
     def require_credential(self) -> Credential:
@@ -116,16 +121,15 @@ def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, by
 
 def endpoint_extension(endpoint: HubEndpoint) -> dict[str, Any]:
     """The entry of `extensions`."""
-    extension: dict[str, Any] = {
+    authority = endpoint.certificate_authority
+    extension = {
         "apiVersion": f"hub.{endpoint.group_suffix}/v1alpha1",
         "kind": ENDPOINT_KIND,
         "grpcServer": endpoint.grpc_server,
         "hubID": endpoint.hub_id,
+        **({"certificateAuthorityData": _encode(authority)} if authority is not None else {}),
+        **({"clusterName": endpoint.cluster_name} if endpoint.cluster_name is not None else {}),
     }
-    if endpoint.certificate_authority is not None:
-        extension["certificateAuthorityData"] = _encode(endpoint.certificate_authority)
-    if endpoint.cluster_name is not None:
-        extension["clusterName"] = endpoint.cluster_name
     return {"name": KUBECONFIG_EXTENSION, "extension": extension}
 
 
@@ -153,10 +157,8 @@ def _write(cluster: ClusterEntry, *, user: str, auth: dict[str, str], context: s
         "server": cluster.server,
         "certificate-authority-data": _encode(cluster.certificate_authority),
     }
-    if cluster.proxy_url:
-        entry["proxy-url"] = cluster.proxy_url
-    if cluster.tls_server_name:
-        entry["tls-server-name"] = cluster.tls_server_name
+    named = {"proxy-url": cluster.proxy_url, "tls-server-name": cluster.tls_server_name}
+    entry.update({name: value for name, value in named.items() if value})
     if cluster.endpoint:
         entry["extensions"] = [endpoint_extension(cluster.endpoint)]
     chosen = {"cluster": cluster.name, "user": user} | ({"namespace": namespace} if namespace else {})
@@ -198,13 +200,15 @@ class _Reader:
             raise self._wrong(f'has a context "{name}" without a cluster')
         if not isinstance(user, str) or not user:
             raise self._wrong(f'has a context "{name}" without a user')
+        login = self._entry(document, "user", user)
         return Kubeconfig(
             source=self._source,
             context=name,
             cluster=self._cluster(cluster_name, self._entry(document, "cluster", cluster_name)),
             user=user,
-            credential=self._credential(user, self._entry(document, "user", user)),
+            credential=self._credential(user, login),
             namespace=context.get("namespace"),
+            token=self._token(login),
         )
 
     def _cluster(self, name: str, entry: dict[str, Any]) -> ClusterEntry:
@@ -250,12 +254,16 @@ class _Reader:
     def _credential(self, name: str, entry: dict[str, Any]) -> Credential | None:
         owner = f'user "{name}"'
         chain, key = self._bytes(entry, "client-certificate", owner), self._bytes(entry, "client-key", owner)
+        if chain is not None and key is not None:
+            return Credential(chain, key)
         if chain is None and key is None:
             return None
-        if chain is None or key is None:
-            missing = "client-certificate-data" if chain is None else "client-key-data"
-            raise self._wrong(f"lacks {missing} of {owner}")
-        return Credential(chain, key)
+        raise self._wrong(f"lacks {'client-certificate-data' if chain is None else 'client-key-data'} of {owner}")
+
+    def _token(self, entry: dict[str, Any]) -> BearerToken | None:
+        text, path = str(entry.get("token") or ""), entry.get("tokenFile")
+        file = self._folder / path if isinstance(path, str) and path and isinstance(self._folder, Path) else None
+        return BearerToken(text, file) if text or file else None
 
     def _bytes(self, entry: dict[str, Any], name: str, owner: str) -> bytes | None:
         """Inline data, or the file that is named; inline data wins, as it does for kubectl."""

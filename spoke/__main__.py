@@ -50,6 +50,18 @@ def parser() -> argparse.ArgumentParser:
     files.add_argument(
         "--spoke-kubeconfig", metavar="FILE", help="the cluster to report, if that is another one (default: as --kubeconfig)"
     )
+    hub = run.add_argument_group("how the hub is reached")
+    hub.add_argument(
+        "--registration-driver",
+        metavar="DRIVER",
+        help="grpc, csr (the Kubernetes API alone, also to an Open Cluster Management hub), or auto: as the kubeconfig has it",
+    )
+    hub.add_argument(
+        "--proxy-url",
+        metavar="URL",
+        help="HTTP CONNECT proxy (default: the kubeconfig's proxy-url, else HTTPS_PROXY and NO_PROXY); one with a password "
+        "belongs into SPOKE_PROXY_URL or the file, not here",
+    )
     names = run.add_argument_group("names")
     names.add_argument(
         "--cluster-name",

@@ -85,6 +85,7 @@ class SpokeAgent:
             timetable=world.timetable,
             progress=self.progress,
             random=world.random,
+            reach=options.reach,
         )
 
     async def run(self) -> None:
@@ -159,7 +160,7 @@ class SpokeAgent:
             contents = await self._bootstrap.unless_changed(self._joining.join(bootstrap, enrolment, finding))
             kept = {}
         self._looked_once = True
-        connection = stored_connection(contents)
+        connection = stored_connection(contents, self._options.reach)
         if self._world.directory is not None and finding is None:
             self._world.directory.replace(contents)
         await self._serve(connection, names, kept, retry)

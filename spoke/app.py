@@ -1,6 +1,7 @@
 """The composition root: the parts of an agent, each with its reason."""
 
-from collections.abc import AsyncIterator, Callable
+import os
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
@@ -14,9 +15,9 @@ from spoke.bootstrapfile import BootstrapFile
 from spoke.cluster import KubeCluster
 from spoke.credentials import AtomicDirectory, KubeSecrets
 from spoke.domain.addon import AddOn
+from spoke.domain.reach import Driver, Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
-from spoke.hubclient.client import GrpcHubClient
 from spoke.options import Options, World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
 from spoke.settings import Settings
@@ -41,8 +42,8 @@ async def build(
         yield SpokeAgent(
             options_of(settings),
             World(
-                bootstrap=BootstrapFile(settings.bootstrap_kubeconfig),
-                dial=dialer(clock),
+                bootstrap=BootstrapFile(settings.bootstrap_kubeconfig, reach_of(settings)),
+                dial=dialer(clock, settings.cluster_annotations),
                 spoke=KubeCluster(spoke),
                 management=KubeCluster(management),
                 secrets=KubeSecrets(management, settings.component_namespace),
@@ -66,16 +67,27 @@ def options_of(settings: Settings) -> Options:
         annotations=settings.cluster_annotations,
         claims=ClaimRules(settings.max_custom_cluster_claims, settings.reserved_cluster_claim_suffixes),
         resync=settings.cluster_healthcheck_period,
+        reach=reach_of(settings),
     )
 
 
-def dialer(clock: Clock) -> Dial:
-    """How hubs are reached: over gRPC."""
+def dialer(clock: Clock, annotations: Mapping[str, str] | None = None) -> Dial:
+    """How hubs are reached: over gRPC or the Kubernetes API, as their address says. Only what is used is loaded."""
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
+        if address.driver is Driver.CSR:
+            from spoke.hubapi.client import ApiHubClient  # noqa: PLC0415
+
+            return ApiHubClient(address, identity, clock, annotations)
+        from spoke.hubclient.client import GrpcHubClient  # noqa: PLC0415 - gRPC is most of an agent's memory
+
         return GrpcHubClient(address, identity, clock)
 
     return dial
+
+
+def reach_of(settings: Settings) -> Reach:
+    return Reach(settings.registration_driver, settings.proxy_url, os.environ)
 
 
 def _addon_secrets(spoke: KubeClient, management: KubeClient) -> Callable[[AddOn], Secrets]:

@@ -9,7 +9,8 @@ from typing import Any, TypeVar
 
 from machinery.errors import InvalidError
 from machinery.kubeconfig import parse_kubeconfig
-from spoke.kubeconfigs import Connection, connection_of
+from spoke.domain.reach import Reach
+from spoke.kubeconfigs import HOWEVER, Connection, connection_of
 
 T = TypeVar("T")
 
@@ -21,8 +22,9 @@ class BootstrapChangedError(Exception):
 class BootstrapFile:
     """The bootstrap kubeconfig on disk, which others may replace at any time."""
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, reach: Reach = HOWEVER) -> None:
         self.path = path
+        self._reach = reach
 
     def signature(self) -> tuple[int, ...]:
         """Changes when the file is written or replaced; empty while there is none."""
@@ -40,7 +42,7 @@ class BootstrapFile:
                 f"bootstrap kubeconfig {self.path} cannot be read: {error.strerror or error}; "
                 "make one with hubctl create bootstrap-kubeconfig"
             ) from None
-        return connection_of(parse_kubeconfig(text, source=str(self.path), folder=self.path.parent))
+        return connection_of(parse_kubeconfig(text, source=str(self.path), folder=self.path.parent), self._reach)
 
 
 class BootstrapWatch:

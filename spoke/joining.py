@@ -77,7 +77,7 @@ class Joining:
         self._progress.enter("reaching the hub with the bootstrap credential")
         info = await client.info()
         self._hub_clock.learn(info.time)
-        if info.hub_id != bootstrap.hub_id:
+        if info.hub_id and info.hub_id != bootstrap.hub_id:
             raise ConflictError(
                 f"the hub at {bootstrap.address.target} has the id {info.hub_id}, but the bootstrap kubeconfig is for "
                 f"{bootstrap.hub_id}: make a new one with hubctl create bootstrap-kubeconfig"

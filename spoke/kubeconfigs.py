@@ -6,11 +6,13 @@ Here PEM and YAML become the values that `spoke.domain` judges and `spoke.ports`
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from uuid import NAMESPACE_URL, uuid5
 
 from machinery.errors import InvalidError
 from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig, parse_kubeconfig, write_hub_kubeconfig
 from machinery.pki import CertificateFacts, parse_chain, public_key_of
+from machinery.product import GROUP_SUFFIX
 from spoke.domain.credential import (
     AGENT_NAME,
     CERTIFICATE,
@@ -21,7 +23,11 @@ from spoke.domain.credential import (
     StoredCredential,
     present_keys,
 )
+from spoke.domain.reach import Driver, Reach, over_grpc
 from spoke.ports import ClientIdentity, HubAddress
+
+HOWEVER = Reach()
+"""As the kubeconfig has it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,16 +45,17 @@ class Connection:
 
     @property
     def hub_id(self) -> HubId:
-        return self.hub.hub_id
+        """The hub's own id; where the kubeconfig tells none, one that stands for the server and its entry's name."""
+        return self.hub.hub_id or HubId(str(uuid5(NAMESPACE_URL, f"{self.hub.server}#{self.hub.cluster}")))
 
     @property
     def certificate(self) -> CertificateFacts:
         return self.chain[0]
 
 
-def stored_connection(contents: Mapping[str, bytes]) -> Connection:
+def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> Connection:
     """The connection of a stored credential that was judged to be good. Raises InvalidError."""
-    return connection_of(_stored_kubeconfig(contents))
+    return connection_of(_stored_kubeconfig(contents), reach)
 
 
 def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
@@ -77,9 +84,30 @@ def _stored_kubeconfig(contents: Mapping[str, bytes]) -> Kubeconfig:
     return parse_kubeconfig(contents.get(KUBECONFIG, b""), source="in the hub kubeconfig secret", folder=contents)
 
 
-def connection_of(kubeconfig: Kubeconfig) -> Connection:
+def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> Connection:
     """The hub and the identity in a kubeconfig. Raises InvalidError, with what is missing and what to do."""
-    endpoint, credential = kubeconfig.require_endpoint(), kubeconfig.require_credential()
+    cluster, endpoint = kubeconfig.cluster, kubeconfig.cluster.endpoint
+    driver = reach.driver_for(
+        source=kubeconfig.source, endpoint=endpoint is not None, certificate=kubeconfig.credential is not None
+    )
+    identity, chain = _identity(kubeconfig, driver)
+    endpoint = replace(endpoint, cluster_name=None) if endpoint is not None else None
+    bound = cluster.endpoint.cluster_name if cluster.endpoint is not None else None
+    return Connection(
+        hub=_hub_entry(cluster),
+        address=_address(kubeconfig, driver, reach),
+        identity=identity,
+        chain=chain,
+        kubeconfig=write_hub_kubeconfig(replace(cluster, endpoint=endpoint)),
+        cluster_name=bound or "",
+    )
+
+
+def _identity(kubeconfig: Kubeconfig, driver: Driver) -> tuple[ClientIdentity, tuple[CertificateFacts, ...]]:
+    """The client certificate, where there is one; else the token, for the driver that takes it."""
+    if kubeconfig.credential is None and kubeconfig.token is not None and driver is Driver.CSR:
+        return ClientIdentity(token=kubeconfig.token), ()
+    credential = kubeconfig.require_credential()
     try:
         chain = parse_chain(credential.chain)
         paired = chain[0].public_key == public_key_of(credential.key)
@@ -87,13 +115,28 @@ def connection_of(kubeconfig: Kubeconfig) -> Connection:
         raise InvalidError(f'kubeconfig {kubeconfig.source}: user "{kubeconfig.user}": {error.message}') from None
     if not paired:
         raise InvalidError(f'kubeconfig {kubeconfig.source}: user "{kubeconfig.user}": the certificate is not for the key')
-    return Connection(
-        hub=_hub_entry(kubeconfig.cluster),
-        address=HubAddress(endpoint.grpc_server, endpoint.certificate_authority or kubeconfig.cluster.certificate_authority),
-        identity=ClientIdentity(credential.chain, credential.key),
-        chain=chain,
-        kubeconfig=write_hub_kubeconfig(replace(kubeconfig.cluster, endpoint=replace(endpoint, cluster_name=None))),
-        cluster_name=endpoint.cluster_name or "",
+    return ClientIdentity(credential.chain, credential.key), chain
+
+
+def _address(kubeconfig: Kubeconfig, driver: Driver, reach: Reach) -> HubAddress:
+    cluster, named = kubeconfig.cluster, kubeconfig.cluster.proxy_url or ""
+    try:
+        if driver is Driver.GRPC:
+            endpoint = kubeconfig.require_endpoint()
+            proxy = over_grpc(reach.proxy_for(endpoint.grpc_server, named=named))
+            return HubAddress(
+                endpoint.grpc_server, endpoint.certificate_authority or cluster.certificate_authority, proxy=proxy
+            )
+        proxy = reach.proxy_for(cluster.server, named=named)
+    except InvalidError as error:
+        raise InvalidError(f"kubeconfig {kubeconfig.source}: {error.message}") from None
+    return HubAddress(
+        cluster.server,
+        cluster.certificate_authority,
+        driver,
+        proxy,
+        cluster.tls_server_name or "",
+        cluster.endpoint.group_suffix if cluster.endpoint is not None else GROUP_SUFFIX,
     )
 
 

@@ -10,10 +10,11 @@ from machinery.clock import Clock
 from machinery.conditions import Condition
 from machinery.scheduler import Timetable
 from spoke.controllers.addon_registration import AddOnCertificates
+from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.health import AvailabilityWatch
-from spoke.kubeconfigs import Connection
+from spoke.kubeconfigs import HOWEVER, Connection
 from spoke.ports import Cluster, HubClient, HubSession
 from spoke.progress import Progress
 
@@ -50,6 +51,7 @@ class Surroundings:
     timetable: Timetable
     progress: Progress
     random: Random
+    reach: Reach = HOWEVER
     conditions: dict[str, Condition] = field(default_factory=dict)
     """Further conditions of the cluster to report, by type."""
 

@@ -10,8 +10,10 @@ from machinery.clock import Clock
 from machinery.scheduler import Timetable
 from spoke.bootstrapfile import BootstrapFile
 from spoke.domain.addon import AddOn
+from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
+from spoke.kubeconfigs import HOWEVER
 from spoke.ports import Cluster, CredentialDirectory, Dial, Secrets
 
 
@@ -48,6 +50,7 @@ class Options:
     claims: ClaimRules = field(default_factory=ClaimRules)
     resync: timedelta = timedelta(minutes=1)
     pauses: Pauses = Pauses()
+    reach: Reach = HOWEVER
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """What the agent's rules and controllers need of the world, as protocols. Adapters implement them; `app.py` introduces them.
 
-`HubClient` is a whole way to talk to a hub (D2): `spoke.hubclient` over gRPC, later `spoke.hubapi` over the Kubernetes API.
+`HubClient` is a whole way to talk to a hub (D2): `spoke.hubclient` over gRPC, `spoke.hubapi` over the Kubernetes API.
 `Cluster` is the managed cluster, `Secrets` the component namespace of the management cluster.
 """
 
@@ -14,7 +14,10 @@ from typing import Protocol
 from machinery.conditions import Condition
 from machinery.errors import UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.kubeconfig import BearerToken
+from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
+from spoke.domain.reach import Driver
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
 
 
@@ -38,26 +41,42 @@ class HubLostError(UnavailableError):
         self.loss = loss
 
 
+class Capability(Enum):
+    """What not every way to talk to a hub has. Declared by the client, never guessed from the driver's name."""
+
+    HUB_ID = "the hub tells its id"
+    ACKNOWLEDGED_BEATS = "a beat is acknowledged by itself, so that silence is noticed within seconds"
+    ONE_SESSION = "the hub knows of the session, and a newer one of the cluster supersedes it"
+    DRAIN = "the hub asks its agents to leave before it goes"
+
+
 @dataclass(frozen=True, slots=True)
 class HubAddress:
-    """Where a hub's gRPC door is and which CA (PEM) vouches for it."""
+    """Where a hub is, and which CA (PEM) vouches for it."""
 
     target: str
-    """`host:port`."""
+    """`host:port` of the gRPC door, or the URL of the Kubernetes API, as the driver has it."""
     ca: bytes
+    driver: Driver = Driver.GRPC
+    proxy: str = field(default="", repr=False)
+    """URL of the proxy to go through; may hold a password."""
+    tls_server_name: str = ""
+    """The name that the API's certificate must have; empty: that of the target."""
+    group_suffix: str = GROUP_SUFFIX
 
 
 @dataclass(frozen=True, slots=True)
 class ClientIdentity:
-    """A client certificate (PEM, leaf first) and its key (PEM, never shown)."""
+    """A client certificate (PEM, leaf first) and its key (PEM, never shown); or a bearer token where the driver takes one."""
 
-    certificate: bytes
-    key: bytes = field(repr=False)
+    certificate: bytes = b""
+    key: bytes = field(default=b"", repr=False)
+    token: BearerToken | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class HubInfo:
-    """Who the hub is, and its time when it answered."""
+    """Who the hub is, and its time when it answered. `hub_id` is empty where the hub tells none."""
 
     hub_id: HubId
     time: datetime
@@ -94,6 +113,8 @@ class Desired:
     addons: tuple[AddOn, ...] = ()
     deleting: bool = False
     revision: int = 0
+    addons_known: bool = True
+    """False: the hub's add-ons cannot be seen now; that is no word that there are none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,7 +135,7 @@ class HubSession(Protocol):
         """How far the hub's clock is ahead of ours, as learned at Welcome."""
 
     async def beat(self, *, available: bool | None) -> None:
-        """Sends a beat; returns when it is acknowledged, that is durable on the hub."""
+        """Sends a beat; returns when the hub has taken it: with ACKNOWLEDGED_BEATS it is durable then."""
 
     async def report(self, report: ClusterReport) -> int:
         """Sends a status report; returns the revision at which it is durable. Raises the hub's refusal."""
@@ -129,11 +150,14 @@ class HubSession(Protocol):
         """Returns the reason when the session ends."""
 
     async def drained(self) -> Drain:
-        """Returns when the hub asks this agent to leave; the session goes on meanwhile."""
+        """Returns when the hub asks this agent to leave (with DRAIN; never else); the session goes on meanwhile."""
 
 
 class HubClient(Protocol):
     """One hub, with one credential. Errors: the tree of machinery.errors, UnavailableError when it cannot be reached."""
+
+    @property
+    def capabilities(self) -> frozenset[Capability]: ...
 
     async def info(self) -> HubInfo: ...
 
@@ -160,7 +184,10 @@ class HubClient(Protocol):
         """Submits a CSR (PEM) and returns its name; the same bytes again return the same name."""
 
     def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
-        """The state at once and at every change, until it is decided for good."""
+        """The state at once and at every change, until it is decided for good.
+
+        Raises NotFoundError or ForbiddenError, as the hub has it, for a request that is not there for us.
+        """
 
     def session(self, cluster_uid: str) -> AbstractAsyncContextManager[HubSession]:
         """Opens the session; entering returns after Welcome."""

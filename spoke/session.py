@@ -19,12 +19,12 @@ from machinery.controller import Controller, Reconciler
 from machinery.errors import MusterError
 from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
-from spoke.controllers.lease import SILENCE, LeaseController
+from spoke.controllers.lease import SILENCE, UNANSWERED, LeaseController
 from spoke.controllers.status import CHANGED, RESYNC, StatusController
 from spoke.enrolment import Enrolment
 from spoke.kubeconfigs import Connection, stored_connection
 from spoke.link import Link, Opener, Registrar, Surroundings
-from spoke.ports import Desired, HubLostError, Loss
+from spoke.ports import Capability, Desired, HubLostError, Loss
 from spoke.progress import Progress
 from spoke.slot import Contents
 
@@ -58,7 +58,11 @@ class SessionRun:
         self._around = around
         self._open = open_link
         self._lease = LeaseController(
-            link.session, verdict=lambda: around.watch.verdict, acknowledged=self._acknowledged, random=around.random
+            link.session,
+            verdict=lambda: around.watch.verdict,
+            acknowledged=self._acknowledged,
+            silence=SILENCE if Capability.ACKNOWLEDGED_BEATS in link.client.capabilities else UNANSWERED,
+            random=around.random,
         )
         self._status = StatusController(
             link.session,
@@ -83,6 +87,7 @@ class SessionRun:
         self.addon_registration = self._controller("addon-registration", self._registration, workers=4)
         self.rotation = self._controller("certificate-rotation", self._rotation)
         self._desired: Desired | None = None
+        self._addons_known = False
         self._successor: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
         self._succeeding = asyncio.Event()
         self._settled = asyncio.Event()
@@ -109,7 +114,8 @@ class SessionRun:
         yield "desired", self._follow_hub()
         yield "cluster", self._follow_cluster()
         yield "lease", self._lease.run()
-        yield "drain", self._leave_when_asked()
+        if Capability.DRAIN in self._link.client.capabilities:
+            yield "drain", self._leave_when_asked()
         yield "succession", self._change_over()
         for controller in (self.status, self.addon_lease, self.addon_registration, self.rotation):
             yield controller.name, controller.run()
@@ -147,12 +153,18 @@ class SessionRun:
         )
         self._lease.accept(accepted=desired.accepted)
         self._status.accept(accepted=desired.accepted)
+        if desired.accepted:
+            self.status.enqueue(CHANGED)
+        if desired.addons_known:
+            self._take_addons(desired)
+
+    def _take_addons(self, desired: Desired) -> None:
         addons = desired.addons if desired.accepted else ()
         names = {*self._addon_lease.names, *self._registration.names, *(addon.name for addon in addons)}
         self._addon_lease.set_addons(addons)
         self._registration.set_addons(desired.addons)
+        self._addons_known = True
         if desired.accepted:
-            self.status.enqueue(CHANGED)
             for name in names:
                 self.addon_lease.enqueue(name)
                 self.addon_registration.enqueue(name)
@@ -207,7 +219,7 @@ class SessionRun:
 
     def _renewed(self, contents: Contents) -> None:
         if not self._successor.done():
-            self._successor.set_result(stored_connection(contents))
+            self._successor.set_result(stored_connection(contents, self._around.reach))
 
     def _tell(self, condition: Condition) -> None:
         self._around.conditions[condition.type] = condition
@@ -238,6 +250,8 @@ class SessionRun:
             self.addon_lease.enqueue(name)
 
     def _enqueue_addon_registrations(self) -> None:
+        if not self._addons_known:
+            return  # an add-on that cannot be seen is not one that is gone
         for name in self._registration.names:
             self.addon_registration.enqueue(name)
 

@@ -79,6 +79,8 @@ class Settings(BaseModel):
     spoke_external_ca: Path | None = None
     cluster_annotations: Annotated[dict[str, str], BeforeValidator(_mapped)] = Field(default_factory=dict)
     client_cert_expiration_seconds: int = 0
+    registration_driver: Literal["auto", "grpc", "csr"] = "auto"
+    proxy_url: str = Field(default="", repr=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 

@@ -110,12 +110,18 @@ class KubeClient:
         base: Path = Path(),
         context: str | None = None,
         within: timedelta = REQUEST_TIMEOUT,
+        environment_proxies: bool = True,
     ) -> Self:
-        """A client for a kubeconfig in memory; `origin` names it in errors, relative paths in it start at `base`."""
+        """A client for a kubeconfig in memory; `origin` names it in errors, relative paths in it start at `base`.
+
+        Without `environment_proxies` no proxy is used but the kubeconfig's own.
+        """
         with TemporaryDirectory(prefix=f"{product.NAME}-") as folder:
             configuration = await config.from_kubeconfig(
                 document, origin=origin, base=base, folder=Path(folder), context=context
             )
+            if not environment_proxies:
+                cast("Any", configuration).client_session_kwargs = {"trust_env": False}
             try:
                 return cls(configuration, within=within)
             except InvalidError as error:

@@ -15,12 +15,14 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
+from spoke.domain.reach import shown_proxy
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubclient.convert import client_configs, request_state
 from spoke.hubclient.diagnosis import diagnose
 from spoke.hubclient.errors import TornError, to_error
 from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
+    Capability,
     ClientIdentity,
     HubAddress,
     HubClient,
@@ -55,6 +57,10 @@ class GrpcHubClient(HubClient):
         self._identity = identity
         self._clock = clock
         self._opened: aio.Channel | None = None
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset(Capability)
 
     async def info(self) -> HubInfo:
         answer = await self._call(RegistrationStub(self._channel).GetHub(wire.GetHubRequest(), timeout=_seconds(CALL_TIMEOUT)))
@@ -136,7 +142,8 @@ class GrpcHubClient(HubClient):
                 private_key=self._identity.key,
                 certificate_chain=self._identity.certificate,
             )
-            self._opened = aio.secure_channel(self._address.target, credentials, options=_OPTIONS)
+            options = (*_OPTIONS, _through(self._address.proxy))
+            self._opened = aio.secure_channel(self._address.target, credentials, options=options)
         return self._opened
 
     async def _opened_session(self, cluster_uid: str) -> GrpcSession:
@@ -180,11 +187,18 @@ class GrpcHubClient(HubClient):
 
     async def _explained(self, message: str) -> str:
         """What gRPC said, or what is really wrong where we can find out."""
+        if self._address.proxy:
+            return f"{message} (through the proxy {shown_proxy(self._address.proxy)})"
         try:
             found = await diagnose(self._address, self._identity, self._clock.now())
         except MusterError:
             return message
         return found or message
+
+
+def _through(proxy: str) -> tuple[str, str | int]:
+    """The proxy, which gRPC would else look up in the environment by rules of its own."""
+    return ("grpc.http_proxy", proxy) if proxy else ("grpc.enable_http_proxy", 0)
 
 
 def _seconds(duration: timedelta) -> float:

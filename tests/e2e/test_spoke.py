@@ -133,7 +133,6 @@ async def test_an_unusable_bootstrap_kubeconfig_ends_the_start_with_a_sentence(b
     damages: dict[str, Callable[[Any], object]] = {
         "certificate-authority-data": lambda one: one["clusters"][0]["cluster"].pop("certificate-authority-data"),
         "the server": lambda one: one["clusters"][0]["cluster"].pop("server"),
-        "csr driver": lambda one: one["clusters"][0]["cluster"].pop("extensions"),
         "client-certificate-data and client-key-data": lambda one: one["users"][0]["user"].clear(),
         'no user "': lambda one: one["users"].clear(),
         "current-context": lambda one: one.pop("current-context"),

@@ -45,6 +45,7 @@ from machinery.pki import (
 from spoke.domain.addon import AddOn
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
+    Capability,
     ClientIdentity,
     Desired,
     Drain,
@@ -208,6 +209,10 @@ class MemoryHubClient(HubClient):
         self._hub = hub
         self._identity = identity
         self.closed = False
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset(Capability)
 
     async def info(self) -> HubInfo:
         self._enter("info")

@@ -1,15 +1,21 @@
-"""Hubs behind a HubClient, each with the same few levers: in memory, in memory behind gRPC, and the hub's own door."""
+"""Hubs behind a HubClient, each with the same few levers: in memory, in memory behind gRPC, and the hub's own two doors."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Protocol
 
-from hub.services import requests
+from hub.apiserver.credentials import HubAddress as ApiAddress
+from hub.apiserver.door import build_door
+from hub.services import namespaces, requests
+from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
 from machinery.identity import AgentId, ClusterName, HubId, agent_subject
 from machinery.kubeconfig import Credential
 from machinery.pki import parse_certificate
+from machinery.tasks import GuardedTasks
+from spoke.domain.reach import Driver
+from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, HubAddress, HubClient
 from tests.fakes.hub import MemoryHub
@@ -92,46 +98,91 @@ class HubRig(Rig):
     """The hub's own gRPC door."""
 
     def __init__(self, stage: RpcStage) -> None:
-        self._stage = stage
+        self.stage = stage
 
     @property
     def hub_id(self) -> HubId:
-        return self._stage.parts.hub.hub_id
+        return self.stage.parts.hub.hub_id
 
     @property
     def trust(self) -> bytes:
-        return self._stage.issuer.trust_bundle
+        return self.stage.issuer.trust_bundle
 
     async def bootstrap(self) -> Credential:
-        return await self._stage.bootstrap(CLUSTER)
+        return await self.stage.bootstrap(CLUSTER)
 
     async def agent(self) -> Credential:
-        return await self._stage.enrol(CLUSTER, agent=AGENT, uid=UID)
+        return await self.stage.enrol(CLUSTER, agent=AGENT, uid=UID)
 
     def client(self, credential: Credential) -> HubClient:
-        address = HubAddress(f"127.0.0.1:{self._stage.door.port}", self.trust)
+        address = HubAddress(f"127.0.0.1:{self.stage.door.port}", self.trust)
         return GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock())
 
     async def approve(self, request: str) -> None:
-        await self._stage.approve(request)
+        await self.stage.approve(request)
 
     async def deny(self, request: str, message: str) -> None:
-        await self._stage.store.run(requests.decide, request, approve=False, reason="Test", message=message, actor=ADMIN)
+        await self.stage.store.run(requests.decide, request, approve=False, reason="Test", message=message, actor=ADMIN)
 
     async def accept(self, *, accepted: bool) -> None:
-        await self._stage.accept(CLUSTER, accepted=accepted)
+        await self.stage.accept(CLUSTER, accepted=accepted)
 
     async def revoke(self, credential: Credential) -> None:
         serial = parse_certificate(credential.chain).serial
-        await self._stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "test"))
+        await self.stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "test"))
+
+
+class ApiRig(HubRig):
+    """The same hub through its HTTPS door. It tells no id there."""
+
+    def __init__(self, stage: RpcStage, port: int) -> None:
+        super().__init__(stage)
+        self._port = port
+
+    @property
+    def hub_id(self) -> HubId:
+        return HubId("")
+
+    @property
+    def server(self) -> str:
+        return f"https://127.0.0.1:{self._port}"
+
+    def client(self, credential: Credential) -> HubClient:
+        return self.client_as(ClientIdentity(credential.chain, credential.key))
+
+    def client_as(self, identity: ClientIdentity) -> ApiHubClient:
+        return ApiHubClient(HubAddress(self.server, self.trust, Driver.CSR), identity, SystemClock())
+
+
+@asynccontextmanager
+async def https_door(stage: RpcStage) -> AsyncIterator[int]:
+    """The HTTPS door over the same store; gives its port."""
+    parts = stage.parts
+    await stage.store.run(namespaces.ensure_standing)
+    address = ApiAddress(parts.hub.hub_id, "https://127.0.0.1:6443", "127.0.0.1:8443")
+    door = build_door(
+        stage.store, stage.issuer, parts.peers.identify, address, clock=parts.clock, revocations=parts.peers.listen
+    )
+    await door.prepare()
+    async with GuardedTasks("https door") as tasks:
+        tasks.start("door", door.run())
+        listening = await serve(door.application(), "127.0.0.1", 0, stage.serving.context)
+        try:
+            yield listening.port
+        finally:
+            await listening.close()
 
 
 @asynccontextmanager
 async def rig_of(kind: str, folder: Path) -> AsyncIterator[Rig]:
-    """`memory`, `grpc` or `hub`."""
+    """`memory`, `grpc`, `hub` or `api`."""
     if kind == "hub":
         async with rpc_stage(folder) as stage:
             yield HubRig(stage)
+        return
+    if kind == "api":
+        async with rpc_stage(folder) as stage, https_door(stage) as port:
+            yield ApiRig(stage, port)
         return
     hub = MemoryHub(SystemClock())
     async with listen(hub) as listening:

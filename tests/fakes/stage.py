@@ -39,7 +39,7 @@ class Stage:
 
     def agent(self) -> SpokeAgent:
         world = World(
-            bootstrap=BootstrapFile(self.file),
+            bootstrap=BootstrapFile(self.file, self.options.reach),
             dial=lambda address, identity: self.hub.dial(address, identity),  # noqa: PLW0108 - the hub may be exchanged
             spoke=self.cluster,
             management=self.cluster,

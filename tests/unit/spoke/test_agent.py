@@ -12,6 +12,7 @@ from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from machinery.kubeconfig import parse_kubeconfig
 from machinery.pki import key_matches, parse_certificate
+from spoke.domain.reach import Reach
 from spoke.domain.rotation import rotate_at
 from spoke.ports import Health, HubLostError, Loss
 from tests.fakes.credentials import MemorySecrets
@@ -174,8 +175,9 @@ async def test_an_unknown_bootstrap_credential_is_refused_in_words_that_say_what
 
 
 async def test_an_unusable_bootstrap_kubeconfig_ends_the_first_start(stage: Stage) -> None:
+    stage.options = replace(stage.options, reach=Reach(driver="grpc"))
     stage.file.write_bytes(stage.hub.bootstrap_kubeconfig().replace(b"name: muster", b"name: other"))
-    with pytest.raises(InvalidError, match="csr driver"):
+    with pytest.raises(InvalidError, match=r"csr driver.*leave the driver on auto"):
         await stage.agent().run()
 
 

@@ -1,0 +1,124 @@
+"""The port `HubClient` over a Kubernetes API, with one credential."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import structlog
+
+from machinery.clock import Clock
+from machinery.errors import ForbiddenError, MusterError, UnauthorizedError
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from spoke.domain.report import ExternalEndpoint
+from spoke.hubapi import clusters, requests
+from spoke.hubapi.clusters import ClusterKeeping
+from spoke.hubapi.documents import is_another, own_annotations
+from spoke.hubapi.door import ApiDoor
+from spoke.hubapi.session import ApiSession, look
+from spoke.ports import (
+    Capability,
+    ClientIdentity,
+    HubAddress,
+    HubClient,
+    HubInfo,
+    HubLostError,
+    HubSession,
+    Loss,
+    Registered,
+    RequestState,
+)
+
+log = structlog.get_logger(__name__)
+
+
+class ApiHubClient(HubClient):
+    """Nothing is sent before the first call. `annotations` are kept on the ManagedCluster while a session lasts."""
+
+    def __init__(
+        self, address: HubAddress, identity: ClientIdentity, clock: Clock, annotations: Mapping[str, str] | None = None
+    ) -> None:
+        self._door = ApiDoor(address, identity, clock)
+        self._annotations = annotations or {}
+
+    @property
+    def capabilities(self) -> frozenset[Capability]:
+        return frozenset()
+
+    async def info(self) -> HubInfo:
+        version = await self._door.ask_version()
+        return HubInfo(HubId(""), self._door.now(), version, self._door.address.ca)
+
+    async def ensure_cluster(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        endpoints: Sequence[ExternalEndpoint],
+        annotations: Mapping[str, str],
+    ) -> Registered:
+        del agent  # the hub learns it from the request
+        return await clusters.ensure_cluster(self._door, cluster, cluster_uid, endpoints=endpoints, annotations=annotations)
+
+    async def submit_request(
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        request: bytes,
+        *,
+        duration: timedelta | None,
+        addon: tuple[AddOnName, str] | None = None,
+    ) -> str:
+        del agent, cluster_uid
+        return await requests.submit(self._door, cluster, request, duration=duration, addon=addon)
+
+    def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+        return requests.follow(self._door, name)
+
+    @asynccontextmanager
+    async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
+        session = await self._opened(cluster_uid)
+        running = asyncio.create_task(_guarded(session), name="session over the Kubernetes API")
+        try:
+            yield session
+        finally:
+            session.finish(HubLostError("the session was closed"))
+            running.cancel()
+            await asyncio.wait((running,))
+
+    async def close(self) -> None:
+        await self._door.close()
+
+    async def _opened(self, cluster_uid: str) -> ApiSession:
+        try:
+            names = self._door.agent()
+            await self._door.ask_version()
+            try:
+                seen = await look(self._door, names[0])
+            except ForbiddenError:
+                seen = None
+        except HubLostError:
+            raise
+        except UnauthorizedError as error:
+            raise HubLostError(error.message, Loss.UNAUTHENTICATED) from error
+        except MusterError as error:
+            raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
+        if seen is not None and is_another(seen, cluster_uid):
+            raise HubLostError(
+                f'the cluster name "{names[0]}" belongs to another cluster: register under another name, '
+                "or have the other ManagedCluster deleted first",
+                Loss.REFUSED,
+            )
+        keeping = ClusterKeeping(self._door, own_annotations(self._annotations, cluster_uid))
+        return ApiSession(self._door, names, seen, keeping)
+
+
+async def _guarded(session: ApiSession) -> None:
+    """A defect of ours in what goes on beside ends the session, and is told."""
+    try:
+        await session.run()
+    except Exception:
+        log.exception("session.failed")
+        session.finish(HubLostError("a part of the session failed: this is a defect of the agent"))

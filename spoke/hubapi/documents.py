@@ -1,0 +1,270 @@
+"""Documents of the Kubernetes API, as OCM's agent writes and reads them: functions of values.
+
+The agent owns, in its ManagedCluster: the conditions that it reports, capacity, allocatable, version and claims; its own URLs
+among the client configs; the annotations of its prefix. Everything else is somebody else's and goes back as it came.
+"""
+
+from base64 import b64encode
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Any
+
+from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
+from machinery.identity import AddOnName, ClusterName, addon_subject
+from machinery.kube.client import Object, Resource
+from machinery.timestamps import format_micro_time
+from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
+from spoke.domain.report import ClusterReport, ExternalEndpoint
+from spoke.ports import Desired, RequestState
+
+CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
+ADDON_LABEL = "open-cluster-management.io/addon-name"
+AGENT_ANNOTATIONS = "agent.open-cluster-management.io"
+CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
+"""Annotation: the uid of the managed cluster's kube-system namespace; what tells two clusters of one name apart."""
+RECOVERY = "hub.open-cluster-management.io/recovery-certificate"
+HOSTING_CLUSTER = "addon.open-cluster-management.io/hosting-cluster-name"
+INSTALL_NAMESPACE = "addon.open-cluster-management.io/v1alpha1-install-namespace"
+LEASE_NAME = "managed-cluster-lease"
+NODES = "nodes"
+USAGES = ("digital signature", "key encipherment", "client auth")
+REPORTER = "registration-agent"
+DEFAULT_LEASE = timedelta(seconds=60)
+
+REQUESTS = Resource("certificates.k8s.io", "v1", "certificatesigningrequests")
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+EVENTS = Resource("events.k8s.io", "v1", "events")
+
+
+def managed_clusters(suffix: str) -> Resource:
+    return Resource(f"cluster.{suffix}", "v1", "managedclusters")
+
+
+def add_ons(suffix: str, version: str) -> Resource:
+    return Resource(f"addon.{suffix}", version, "managedclusteraddons")
+
+
+def section(document: Mapping[str, Any] | None, *path: str) -> Mapping[str, Any]:
+    """The mapping at `path`; empty where there is none."""
+    for step in path:
+        inner = (document or {}).get(step)
+        document = inner if isinstance(inner, Mapping) else {}
+    return document or {}
+
+
+def entries(holder: Mapping[str, Any], name: str) -> list[Mapping[str, Any]]:
+    """The mappings of a list; empty where there is none."""
+    listed = holder.get(name)
+    return [entry for entry in listed if isinstance(entry, Mapping)] if isinstance(listed, list) else []
+
+
+def own_annotations(annotations: Mapping[str, str], cluster_uid: str) -> dict[str, str]:
+    """Those that an agent may set, with the uid of its cluster."""
+    kept = {name: value for name, value in annotations.items() if name.startswith(AGENT_ANNOTATIONS)}
+    return {**kept, CLUSTER_UID: cluster_uid} if cluster_uid else kept
+
+
+def new_cluster(group: str, name: ClusterName, annotations: Mapping[str, str], endpoints: Sequence[ExternalEndpoint]) -> Object:
+    """The ManagedCluster that a join makes; acceptance and lease duration are the hub's."""
+    configs = {"managedClusterClientConfigs": _configs([], endpoints)} if endpoints else {}
+    return {
+        "apiVersion": f"{group}/v1",
+        "kind": "ManagedCluster",
+        "metadata": {"name": name, "annotations": dict(annotations)},
+        "spec": {"hubAcceptsClient": False, **configs},
+    }
+
+
+def kept_cluster(present: Object, annotations: Mapping[str, str], endpoints: Sequence[ExternalEndpoint]) -> Object:
+    """`present` with what the agent owns of metadata and spec as it should be; equal when nothing is to be written."""
+    metadata, spec = dict(present["metadata"]), dict(section(present, "spec"))
+    notes = {**section(metadata, "annotations"), **annotations}
+    if notes:
+        metadata["annotations"] = notes
+    if endpoints:
+        spec["managedClusterClientConfigs"] = _configs(entries(spec, "managedClusterClientConfigs"), endpoints)
+    return {**present, "metadata": metadata, "spec": spec}
+
+
+def _configs(present: Sequence[Mapping[str, Any]], endpoints: Sequence[ExternalEndpoint]) -> list[dict[str, Any]]:
+    """Other URLs stay, ours get their CA bundle."""
+    ours = {endpoint.url: _config(endpoint) for endpoint in endpoints}
+    kept = [ours.pop(str(entry.get("url")), dict(entry)) for entry in present]
+    return [*kept, *ours.values()]
+
+
+def _config(endpoint: ExternalEndpoint) -> dict[str, Any]:
+    bundle = {"caBundle": b64encode(endpoint.ca_bundle).decode()} if endpoint.ca_bundle else {}
+    return {"url": endpoint.url, **bundle}
+
+
+def is_another(cluster: Object, cluster_uid: str) -> bool:
+    """Whether the record is known to be of a cluster with another uid."""
+    return str(section(cluster, "metadata", "annotations").get(CLUSTER_UID) or cluster_uid) != cluster_uid
+
+
+def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desired:
+    """What the hub wants. `cluster` None: it may not be seen, so it is not accepted. `add_ons` None: not to be seen now."""
+    spec, metadata = section(cluster, "spec"), section(cluster, "metadata")
+    told = find(entries(section(cluster, "status"), "conditions"), HUB_ACCEPTED)
+    seconds = spec.get("leaseDurationSeconds")
+    return Desired(
+        accepted=spec.get("hubAcceptsClient") is True and (told is None or told.status != FALSE),
+        lease_duration=timedelta(seconds=seconds) if isinstance(seconds, int) and seconds > 0 else DEFAULT_LEASE,
+        addons=tuple(sorted(add_ons or (), key=lambda addon: addon.name)),
+        deleting="deletionTimestamp" in metadata,
+        addons_known=add_ons is not None,
+    )
+
+
+def status_patch(present: Object, report: ClusterReport, now: datetime) -> Object:
+    """The merge patch that makes `present` say what is reported; empty when it does. Guarded by the version that was read."""
+    status = section(present, "status")
+    before = entries(status, "conditions")
+    conditions: Sequence[Mapping[str, Any]] = before
+    for condition in report.conditions:
+        conditions = with_condition(conditions, condition, now)
+    changes: Object = {} if conditions == before else {"conditions": list(conditions)}
+    if report.complete:
+        changes |= _resources(status, report)
+    if not changes:
+        return {}
+    metadata = present["metadata"]
+    return {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}, "status": changes}
+
+
+def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
+    capacity = {**report.capacity, NODES: str(report.node_count)}
+    claims = [{"name": claim.name, "value": claim.value} for claim in report.claims]
+    before, allocatable = section(status, "capacity"), section(status, "allocatable")
+    # what is in both was the agent's: others add to capacity alone
+    vanished = {name: None for name in before if name in allocatable and name not in capacity}
+    wanted: Object = {
+        "capacity": {**_differing(before, capacity), **vanished},
+        "allocatable": {
+            **_differing(allocatable, report.allocatable),
+            **{name: None for name in allocatable if name not in report.allocatable},
+        },
+        "version": _differing(section(status, "version"), {"kubernetes": report.kubernetes_version}),
+    }
+    changes = {field: value for field, value in wanted.items() if value}
+    return changes if claims == status.get("clusterClaims", []) else {**changes, "clusterClaims": claims}
+
+
+def _differing(present: Mapping[str, Any], wanted: Mapping[str, str]) -> Object:
+    return {name: value for name, value in wanted.items() if present.get(name) != value}
+
+
+def conditions_patch(present: Object, conditions: Iterable[Condition], now: datetime) -> Object:
+    """The merge patch that sets conditions of an add-on; empty when they are as they should be."""
+    before = entries(section(present, "status"), "conditions")
+    wanted: Sequence[Mapping[str, Any]] = before
+    for condition in conditions:
+        wanted = with_condition(wanted, condition, now)
+    if wanted == before:
+        return {}
+    metadata = present["metadata"]
+    return {
+        "metadata": {key: metadata[key] for key in ("uid", "resourceVersion")},
+        "status": {"conditions": list(wanted)},
+    }
+
+
+def renewed(lease: Object, now: datetime) -> Object:
+    """The lease with a new renewTime and nothing else."""
+    return {**lease, "spec": {**section(lease, "spec"), "renewTime": format_micro_time(now)}}
+
+
+def availability_event(cluster: Object, available: Condition, agent: str, now: datetime) -> Object:
+    """The Event that tells of a changed availability, in OCM's words."""
+    name, metadata = str(cluster["metadata"]["name"]), section(cluster, "metadata")
+    good = available.status == TRUE
+    how = "successfully imported, and it is managed by the hub cluster. Its apiserver is available"
+    note = f"The {name} is {how}." if good else f"The {name} is not available: {available.message}"
+    return {
+        "apiVersion": "events.k8s.io/v1",
+        "kind": "Event",
+        "metadata": {"generateName": f"{name}-", "namespace": name},
+        "eventTime": format_micro_time(now),
+        "reportingController": REPORTER,
+        "reportingInstance": f"{REPORTER}-{agent}"[:128],
+        "action": "Available" if good else "Unavailable",
+        "reason": "Available" if good else "Unavailable",
+        "type": "Normal" if good else "Warning",
+        "note": note[:1024],
+        "regarding": {
+            "apiVersion": cluster.get("apiVersion"),
+            "kind": "ManagedCluster",
+            "name": name,
+            "namespace": name,
+            "uid": metadata.get("uid"),
+        },
+    }
+
+
+def reported_availability(report: ClusterReport) -> Condition | None:
+    return next((condition for condition in report.conditions if condition.type == AVAILABLE), None)
+
+
+def new_request(name: str, labels: Mapping[str, str], request: bytes, signer: str, duration: timedelta | None) -> Object:
+    """A CertificateSigningRequest as OCM's agent makes it."""
+    seconds = {"expirationSeconds": round(duration.total_seconds())} if duration is not None else {}
+    return {
+        "apiVersion": "certificates.k8s.io/v1",
+        "kind": "CertificateSigningRequest",
+        "metadata": {"name": name, "labels": dict(labels)},
+        "spec": {"request": b64encode(request).decode(), "signerName": signer, "usages": list(USAGES), **seconds},
+    }
+
+
+def request_state(document: Object, certificate: bytes, recovery: bytes, now: datetime) -> RequestState:
+    """Where a request stands; `certificate` and `recovery` are what it holds, `now` is the hub's time."""
+    conditions = entries(section(document, "status"), "conditions")
+    for kind, state in (("Denied", "denied"), ("Failed", "failed")):
+        if (found := find(conditions, kind)) is not None:
+            return RequestState(state, found.reason, found.message)
+    if find(conditions, "Approved") is None:
+        return RequestState("pending")
+    if not certificate:
+        return RequestState("approved")
+    return RequestState("issued", certificate=certificate, recovery_certificate=recovery, hub_time=now)
+
+
+def add_on_of(document: Object) -> AddOn:
+    """An add-on of v1beta1 or v1alpha1, with OCM's defaults for the subjects."""
+    metadata, status = section(document, "metadata"), section(document, "status")
+    notes, name = section(metadata, "annotations"), AddOnName(str(metadata.get("name") or ""))
+    cluster = ClusterName(str(metadata.get("namespace") or ""))
+    namespaces = (status.get("namespace"), section(document, "spec").get("installNamespace"), notes.get(INSTALL_NAMESPACE))
+    registrations = (_registration(entry, cluster, name) for entry in entries(status, "registrations"))
+    return AddOn(
+        name=name,
+        install_namespace=next((str(each) for each in namespaces if each), ""),
+        hosting_cluster_name=str(notes.get(HOSTING_CLUSTER) or ""),
+        health_check_mode=str(section(status, "healthCheck").get("mode") or "Lease"),
+        registrations=tuple(each for each in registrations if each is not None),
+        deleting="deletionTimestamp" in metadata,
+    )
+
+
+def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnName) -> AddOnRegistration | None:
+    """None for what no certificate is to be had for: other drivers, other types, nothing said."""
+    if entry.get("type") in ("kubeClient", "KubeClient"):
+        told = section(entry, "kubeClient")
+        signer = KUBE_SIGNER if "kubeClient" in entry and told.get("driver") in (None, "", "csr") else ""
+    elif entry.get("type") in ("customSigner", "CustomSigner"):
+        told = section(entry, "customSigner")
+        signer = str(told.get("signerName") or "")
+    else:
+        told, signer = entry, str(entry.get("signerName") or "")
+    if not signer:
+        return None
+    subject, default = section(told, "subject"), addon_subject(cluster, addon, addon)
+    groups = subject.get("groups") or (sorted(default.organizations) if signer == KUBE_SIGNER else ())
+    units = subject.get("organizationUnits") or subject.get("organizationUnit") or ()
+    return AddOnRegistration(
+        signer_name=signer,
+        user=str(subject.get("user") or default.common_name),
+        groups=tuple(str(group) for group in groups),
+        organization_units=tuple(str(unit) for unit in units),
+    )

@@ -1,0 +1,194 @@
+"""What an agent writes into a hub's objects, and what it reads out of them: functions of values."""
+
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import pytest
+
+from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
+from machinery.identity import AddOnName, ClusterName
+from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
+from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
+from spoke.hubapi.documents import (
+    CLUSTER_UID,
+    add_on_of,
+    desired_of,
+    is_another,
+    kept_cluster,
+    own_annotations,
+    renewed,
+    request_state,
+    status_patch,
+)
+
+NOW = datetime(2026, 1, 1, 12, tzinfo=UTC)
+EARLIER = "2025-12-31T00:00:00Z"
+ACCEPTED = {"type": HUB_ACCEPTED, "status": TRUE, "reason": "r", "message": "m", "lastTransitionTime": EARLIER}
+GOOD = Condition(AVAILABLE, TRUE, "ManagedClusterAvailable", "fine")
+REPORT = ClusterReport(
+    conditions=(Condition(JOINED, TRUE, "j", "m"), GOOD),
+    complete=True,
+    capacity={"cpu": "4"},
+    allocatable={"cpu": "3"},
+    kubernetes_version="v1.34.2",
+    claims=(ClusterClaim("id.k8s.io", "x"),),
+    node_count=2,
+)
+
+
+def cluster(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]:
+    return {
+        "metadata": {"name": "c1", "uid": "u", "resourceVersion": "7"},
+        "spec": {"hubAcceptsClient": True, **spec},
+        "status": status or {},
+    }
+
+
+def test_a_report_keeps_the_conditions_of_others_and_is_guarded_by_what_was_read() -> None:
+    patch = status_patch(cluster({"conditions": [ACCEPTED]}), REPORT, NOW)
+    assert patch["metadata"] == {"uid": "u", "resourceVersion": "7"}
+    assert [entry["type"] for entry in patch["status"]["conditions"]] == [HUB_ACCEPTED, JOINED, AVAILABLE]
+    assert patch["status"]["conditions"][0] == ACCEPTED
+    assert patch["status"]["capacity"] == {"cpu": "4", "nodes": "2"}
+    assert patch["status"]["version"] == {"kubernetes": "v1.34.2"}
+
+
+def test_what_is_there_already_is_not_written_again() -> None:
+    patch = status_patch(cluster({"conditions": [ACCEPTED]}), REPORT, NOW)
+    assert status_patch(cluster(patch["status"]), REPORT, NOW + timedelta(hours=1)) == {}
+
+
+def test_a_resource_that_vanished_leaves_the_capacity_and_what_others_added_stays() -> None:
+    status = {"capacity": {"cpu": "4", "gpu": "1", "sockets": "2"}, "allocatable": {"cpu": "3", "gpu": "1"}}
+    changes = status_patch(cluster(status), REPORT, NOW)["status"]
+    assert changes["capacity"] == {"nodes": "2", "gpu": None}
+    assert changes["allocatable"] == {"gpu": None}
+
+
+def test_a_report_without_the_api_server_leaves_resources_alone() -> None:
+    told = ClusterReport(conditions=(Condition(AVAILABLE, FALSE, "r", "m"),), complete=False)
+    assert set(status_patch(cluster({"capacity": {"cpu": "4"}}), told, NOW)["status"]) == {"conditions"}
+
+
+def test_a_transition_is_dated_only_when_the_status_changes() -> None:
+    old = {"type": AVAILABLE, "status": TRUE, "reason": "x", "message": "y", "lastTransitionTime": EARLIER}
+    same, other = ({**old, "status": status} for status in (TRUE, UNKNOWN))
+    told = ClusterReport(conditions=(GOOD,), complete=False)
+    moments = [status_patch(cluster({"conditions": [entry]}), told, NOW)["status"]["conditions"][0] for entry in (same, other)]
+    assert [moment["lastTransitionTime"] for moment in moments] == [EARLIER, "2026-01-01T12:00:00Z"]
+
+
+def test_own_urls_and_annotations_are_kept_and_those_of_others_stay() -> None:
+    present = cluster(managedClusterClientConfigs=[{"url": "https://other"}, {"url": "https://mine", "caBundle": "b2xk"}])
+    present["metadata"]["annotations"] = {"of": "another"}
+    notes = own_annotations({"agent.open-cluster-management.io/a": "b", "foreign": "x"}, "uid-1")
+    kept = kept_cluster(present, notes, [ExternalEndpoint("https://mine", b"new"), ExternalEndpoint("https://more", b"")])
+    assert kept["spec"]["managedClusterClientConfigs"] == [
+        {"url": "https://other"},
+        {"url": "https://mine", "caBundle": "bmV3"},
+        {"url": "https://more"},
+    ]
+    assert kept["metadata"]["annotations"] == {
+        "of": "another",
+        "agent.open-cluster-management.io/a": "b",
+        CLUSTER_UID: "uid-1",
+    }
+    assert kept_cluster(kept, notes, [ExternalEndpoint("https://mine", b"new")]) == kept
+
+
+def test_only_a_recorded_uid_makes_a_cluster_another_one() -> None:
+    present = cluster()
+    assert not is_another(present, "uid-1")
+    present["metadata"]["annotations"] = {CLUSTER_UID: "uid-1"}
+    assert not is_another(present, "uid-1")
+    assert is_another(present, "uid-2")
+
+
+def test_a_cluster_is_accepted_by_its_spec_unless_the_hub_says_that_it_failed() -> None:
+    assert desired_of(cluster(), ()).accepted
+    assert desired_of(cluster({"conditions": [ACCEPTED]}), ()).accepted
+    assert not desired_of(cluster({"conditions": [{**ACCEPTED, "status": FALSE}]}), ()).accepted
+    assert not desired_of(cluster(hubAcceptsClient=False), ()).accepted
+    assert not desired_of(None, None).accepted
+    assert not desired_of(cluster(), None).addons_known
+
+
+@pytest.mark.parametrize(("seconds", "expected"), [(None, 60), (0, 60), (7, 7)])
+def test_the_lease_lasts_as_long_as_the_hub_says(seconds: int | None, expected: int) -> None:
+    assert desired_of(cluster(leaseDurationSeconds=seconds), ()).lease_duration == timedelta(seconds=expected)
+
+
+def test_a_beat_changes_the_time_alone() -> None:
+    lease = {"metadata": {"resourceVersion": "3"}, "spec": {"holderIdentity": "h", "renewTime": "old"}}
+    assert renewed(lease, NOW) == {
+        "metadata": {"resourceVersion": "3"},
+        "spec": {"holderIdentity": "h", "renewTime": "2026-01-01T12:00:00.000000Z"},
+    }
+
+
+@pytest.mark.parametrize(
+    ("kinds", "certificate", "state"),
+    [
+        ([], b"", "pending"),
+        ([], b"C", "pending"),
+        (["Approved"], b"", "approved"),
+        (["Approved"], b"C", "issued"),
+        (["Approved", "Failed"], b"", "failed"),
+        (["Denied"], b"", "denied"),
+    ],
+)
+def test_a_request_is_issued_when_it_is_approved_and_has_a_certificate(
+    kinds: list[str], certificate: bytes, state: str
+) -> None:
+    conditions = [{"type": kind, "status": TRUE, "reason": "r", "message": "m"} for kind in kinds]
+    assert request_state({"status": {"conditions": conditions}}, certificate, b"", NOW).state == state
+
+
+def add_on(*registrations: dict[str, Any], **status: Any) -> dict[str, Any]:
+    metadata: dict[str, Any] = {"name": "logs", "namespace": "c1"}
+    return {"metadata": metadata, "status": {"registrations": list(registrations), **status}}
+
+
+DEFAULT = AddOnRegistration(
+    KUBE_SIGNER,
+    "system:open-cluster-management:cluster:c1:addon:logs:agent:logs",
+    ("system:open-cluster-management:cluster:c1:addon:logs",),
+)
+
+
+@pytest.mark.parametrize(
+    ("entry", "expected"),
+    [
+        ({"type": "kubeClient", "kubeClient": {}}, DEFAULT),
+        ({"type": "kubeClient", "kubeClient": {"driver": "csr"}}, DEFAULT),
+        ({"type": "kubeClient", "kubeClient": {"driver": "token"}}, None),
+        ({"type": "kubeClient"}, None),
+        ({"type": "customSigner", "customSigner": {}}, None),
+        ({"type": "strange"}, None),
+        (
+            {
+                "type": "customSigner",
+                "customSigner": {"signerName": "e.org/s", "subject": {"user": "u", "organizationUnits": ["o"]}},
+            },
+            AddOnRegistration("e.org/s", "u", (), ("o",)),
+        ),
+        (
+            {"signerName": KUBE_SIGNER, "subject": {"user": "u", "groups": ["g"]}},
+            AddOnRegistration(KUBE_SIGNER, "u", ("g",)),
+        ),
+    ],
+)
+def test_registrations_are_read_in_both_versions_with_ocms_defaults(
+    entry: dict[str, Any], expected: AddOnRegistration | None
+) -> None:
+    assert add_on_of(add_on(entry)).registrations == ((expected,) if expected else ())
+
+
+def test_an_add_on_says_where_it_lives() -> None:
+    document = add_on(namespace="from-status", healthCheck={"mode": "Customized"})
+    document["metadata"]["deletionTimestamp"] = EARLIER
+    document["metadata"]["annotations"] = {"addon.open-cluster-management.io/hosting-cluster-name": "big"}
+    read = add_on_of(document)
+    assert (read.name, read.namespace, read.hosting_cluster_name) == (AddOnName("logs"), "from-status", "big")
+    assert (read.health_check_mode, read.deleting) == ("Customized", True)
+    assert ClusterName("c1") == document["metadata"]["namespace"]

@@ -1,0 +1,94 @@
+"""Which driver, and through which proxy: the rules as tables."""
+
+from dataclasses import dataclass, field
+
+import pytest
+
+from machinery.errors import InvalidError
+from spoke.domain.reach import Driver, Reach, over_grpc, shown_proxy
+
+SERVER = "https://hub.example.org:6443"
+
+
+BOTH = {"endpoint": True, "certificate": True}
+NEITHER = {"endpoint": False, "certificate": False}
+
+
+@pytest.mark.parametrize(
+    ("asked", "has", "driver"),
+    [
+        ("auto", BOTH, Driver.GRPC),
+        ("auto", {**BOTH, "endpoint": False}, Driver.CSR),
+        ("auto", NEITHER, Driver.CSR),
+        ("csr", BOTH, Driver.CSR),
+        ("csr", {**BOTH, "certificate": False}, Driver.CSR),
+        ("grpc", BOTH, Driver.GRPC),
+    ],
+)
+def test_the_extension_chooses_the_driver_and_the_option_overrides_it(asked: str, has: dict[str, bool], driver: Driver) -> None:
+    assert Reach(asked).driver_for(source="FILE", **has) is driver
+
+
+@pytest.mark.parametrize(
+    ("asked", "has", "told"),
+    [
+        ("grpc", {**BOTH, "endpoint": False}, "leave the driver on auto"),
+        ("grpc", {**BOTH, "certificate": False}, "client-certificate-data"),
+        ("auto", {**BOTH, "certificate": False}, "--registration-driver=csr"),
+    ],
+)
+def test_what_does_not_go_together_is_named_with_what_to_do(asked: str, has: dict[str, bool], told: str) -> None:
+    with pytest.raises(InvalidError, match=told) as refused:
+        Reach(asked).driver_for(source="FILE", **has)
+    assert "kubeconfig FILE" in refused.value.message
+
+
+@dataclass(frozen=True)
+class Way:
+    expected: str
+    option: str = ""
+    named: str = ""
+    server: str = SERVER
+    environment: dict[str, str] = field(default_factory=dict)
+
+
+PROXY = {"HTTPS_PROXY": "http://env:3128"}
+WAYS = [
+    Way(""),
+    Way("http://env:3128", environment=PROXY),
+    Way("http://env:3128", environment={"https_proxy": "env:3128"}),
+    Way("http://named:1", named="http://named:1", environment=PROXY),
+    Way("http://option:1", option="http://option:1", named="http://named:1", environment=PROXY),
+    Way("", environment={**PROXY, "NO_PROXY": "example.org"}),
+    Way("", environment={**PROXY, "NO_PROXY": "other.org, .example.org"}),
+    Way("http://env:3128", environment={**PROXY, "NO_PROXY": "ample.org"}),
+    Way("http://env:3128", environment={**PROXY, "NO_PROXY": ".hub.example.org"}),
+    Way("", environment={**PROXY, "no_proxy": "*"}),
+    Way("", environment={**PROXY, "NO_PROXY": "hub.example.org:6443"}),
+    Way("http://env:3128", environment={**PROXY, "NO_PROXY": "hub.example.org:8443"}),
+    Way("", server="10.1.2.3:8443", environment={**PROXY, "NO_PROXY": "10.1.0.0/16"}),
+    Way("http://env:3128", server="10.2.2.3:8443", environment={**PROXY, "NO_PROXY": "10.1.0.0/16"}),
+    Way("", server="127.0.0.1:8443", environment=PROXY),
+    Way("", server="[::1]:8443", environment=PROXY),
+    Way("http://named:1", server="127.0.0.1:8443", named="http://named:1", environment={"NO_PROXY": "*"}),
+]
+
+
+@pytest.mark.parametrize("way", WAYS, ids=str)
+def test_the_proxy_is_the_option_the_kubeconfigs_or_the_environments(way: Way) -> None:
+    assert Reach(proxy_url=way.option, environment=way.environment).proxy_for(way.server, named=way.named) == way.expected
+
+
+@pytest.mark.parametrize("url", ["socks5://user:hush@host:1", "http://", "nonsense-hush", "http://host:hush", "http://host:0"])
+def test_what_is_no_proxy_is_refused_without_being_repeated(url: str) -> None:
+    with pytest.raises(InvalidError, match="the proxy's URL") as refused:
+        Reach(proxy_url=url).proxy_for(SERVER, named="")
+    assert "hush" not in refused.value.message
+
+
+def test_a_proxy_over_tls_is_refused_for_grpc_and_its_password_is_never_shown() -> None:
+    with pytest.raises(InvalidError, match=r"https://proxy:3129.*registration-driver=csr") as refused:
+        over_grpc("https://user:hush@proxy:3129")
+    assert "hush" not in refused.value.message
+    assert "user" not in shown_proxy("http://user:hush@proxy:3129")
+    assert "hush" not in repr(Reach(proxy_url="http://user:hush@proxy:3129", environment={"HTTPS_PROXY": "http://u:hush@p:1"}))
