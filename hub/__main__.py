@@ -1,4 +1,4 @@
-"""The program `hub`: `hub serve` runs a hub until it is told to stop, `hub version` says which one this is."""
+"""The program `hub`: `hub serve` runs a hub until it is told to stop, `hub migrate` prepares its database for that."""
 
 import sys
 from collections.abc import Callable
@@ -99,6 +99,24 @@ def create(folder: Path, config: Path | None) -> None:
     from hub.creation import run  # noqa: PLC0415 - help comes at once
 
     sys.exit(run(folder, config))
+
+
+@main.command()
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
+@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIRECTORY", help="The hub's data directory.")
+@click.option("--check", is_flag=True, help="Only say what is to be done; touch nothing.")
+def migrate(config: Path | None, data_dir: Path | None, check: bool) -> None:  # noqa: FBT001 - click's way
+    """Bring the database's schema up to date, as a starting hub does by itself.
+
+    Hubs on PostgreSQL may run meanwhile: this release's, and the release's before it. One that is about to migrate waits for
+    another one that does. SQLite's file is copied beside itself before it is migrated; the newest three copies are kept.
+
+    Exit codes: 0 the schema is, or is now, one that this release runs on; 1 (with --check) there is something to migrate, which
+    is listed; 2 it could not be looked at or migrated, or is too new for this release.
+    """
+    from hub.migrating import run  # noqa: PLC0415 - help comes at once
+
+    sys.exit(run(config, data_dir, check=check))
 
 
 @main.group()

@@ -36,6 +36,7 @@ from hub.rpc.sessions import Sessions
 from hub.services import heartbeats, namespaces
 from hub.settings import Settings
 from hub.store import SqlStore
+from hub.store.sole import sole_user
 from machinery import logs, loop
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filters
@@ -131,6 +132,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     # which replica it is, and the keys that it shares with the others
     replica = replica_name(settings, directory)
     keys = KeyFolder.of(directory, settings.keys_dir, alone=is_alone(settings))
+    # the proof that no other hub uses its database, where that is a file
+    stack.enter_context(sole_user(database_url(settings)))
     # the only truth
     seal, is_new = find_seal(keys, settings.secrets_key_file)
     store = await _opened(SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix), settings, stack)

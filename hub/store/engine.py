@@ -6,6 +6,7 @@ readers that cannot write. PostgreSQL: see `hub.store.postgres`; that and its dr
 
 import sqlite3
 import time
+from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
@@ -61,6 +62,11 @@ def reading_engine(url: URL, bounds: Bounds = DEFAULT, *, connections: int = REA
 
 def is_sqlite(url: URL) -> bool:
     return url.get_backend_name() == "sqlite"
+
+
+def database_file(url: URL) -> Path | None:
+    """Of an embedded database; None: it is a server's."""
+    return Path(str(url.database)) if is_sqlite(url) else None
 
 
 def _postgres(url: URL, isolation: str, bounds: Bounds, *, connections: int, patient: bool = False) -> Engine:

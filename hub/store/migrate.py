@@ -1,56 +1,185 @@
 """Bringing a database's schema up to date, once, whoever else tries at the same time.
 
 A database that is up to date is known by its version alone: Alembic, 10 MB of it, is loaded only where something is to do.
+
+A release knows the schemas that were there when it was made. Whether it can run on a newer one only the release that made that
+one can say, and it does: with the migration it writes down the oldest schema whose release can still run. So two releases can
+run side by side while the replicas of a hub are replaced one by one.
 """
 
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
 from importlib.resources import files
+from typing import Any
 
+import structlog
 from sqlalchemy import Connection, Engine, inspect, text
+from sqlalchemy.exc import DBAPIError
 
-from machinery.errors import InvalidError
+from hub.store.facts import SqlFacts
+from hub.store.failures import is_race, sqlstate
+from machinery.errors import InvalidError, UnavailableError
 
 HEAD = "0005"
 """The newest schema that this release knows."""
+USABLE_FROM = "schema-usable-from"
+"""The fact: the oldest schema whose release can run on this database. A migration script may say so as `usable_from`; else
+it is the one before it."""
 ADVISORY_LOCK = 0x6D7573746572
 """PostgreSQL's advisory lock around an upgrade; SQLite's is the write lock of the transaction itself."""
 SCRIPTS = files("hub.store") / "migrations"
+PATIENCE = timedelta(minutes=5)
+PAUSE = 0.25
+TABLE_LOCK = "2s"
+"""Whoever waits for a table to change it makes everybody wait who comes after."""
+LOCKED = "55P03"
+
+log = structlog.get_logger(__name__)
+
+Prepare = Callable[[str], object]
+"""What is done before the first migration, with the database's version. It may refuse."""
 
 
-def upgrade(engine: Engine) -> None:
-    """Migrates to the newest schema known here. Raises InvalidError when the database's is newer: nothing is touched."""
-    with engine.begin() as connection:
-        if current_version(connection) == HEAD:
-            return
-    with engine.begin() as connection:
-        if connection.dialect.name == "postgresql":
-            connection.execute(text("SET LOCAL lock_timeout = '60s'"))
-            connection.execute(text("SET LOCAL statement_timeout = '0'"))
-            connection.execute(text("SELECT pg_advisory_xact_lock(:lock)"), {"lock": ADVISORY_LOCK})
-        version = current_version(connection)
-        if version != HEAD:
-            _migrate(connection, version)
+@dataclass(frozen=True, slots=True)
+class Schema:
+    """What a database has. `version` None: it is empty."""
+
+    version: str | None
+    usable_from: str | None = None
+
+    @property
+    def is_current(self) -> bool:
+        return self.version == HEAD
+
+    @property
+    def is_newer(self) -> bool:
+        return self.version is not None and self.version > HEAD
+
+    def check(self) -> None:
+        """Raises InvalidError when it is newer than what this release can run on."""
+        if self.is_newer and (self.usable_from is None or self.usable_from > HEAD):
+            raise InvalidError(
+                f'the database has schema "{self.version}", which is newer than "{HEAD}", the newest this release knows, and '
+                "this release cannot run on it: run a newer release, or restore a backup that was made before the upgrade"
+            )
 
 
-def current_version(connection: Connection) -> str | None:
-    """The schema's version; None: the database is empty."""
+def schema_of(connection: Connection) -> Schema:
     if not inspect(connection).has_table("alembic_version"):
-        return None
+        return Schema(None)
     version: str | None = connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one_or_none()
-    return version
+    return Schema(version, SqlFacts(connection).get(USABLE_FROM) if version else None)
 
 
-def _migrate(connection: Connection, version: str | None) -> None:
+def upgrade(engine: Engine, *, prepare: Prepare | None = None, patience: timedelta = PATIENCE) -> None:
+    """Migrates to the newest schema known here; where another process does so, waits for it.
+
+    Raises InvalidError when the database's is too new (nothing is touched), UnavailableError after `patience`.
+    """
+    with engine.begin() as connection:
+        if _is_usable(schema_of(connection)):
+            return
+    waiting = _Waiting(patience)
+    while not _attempt(engine, prepare, waiting):
+        waiting.pause()
+
+
+def _is_usable(schema: Schema) -> bool:
+    schema.check()
+    if schema.is_newer:
+        log.info("the database has a newer schema, on which this release can run", schema=schema.version, known=HEAD)
+    return schema.is_current or schema.is_newer
+
+
+class _Waiting:
+    """For others that migrate or use the tables; said once."""
+
+    def __init__(self, patience: timedelta) -> None:
+        self._patience = patience
+        self._since = time.monotonic()
+        self._why = ""
+
+    def because(self, why: str) -> None:
+        if why != self._why:
+            log.info("waiting to migrate the database", because=why)
+        self._why = why
+
+    def pause(self) -> None:
+        if time.monotonic() - self._since > self._patience.total_seconds():
+            raise UnavailableError(
+                f"the database could not be migrated within {self._patience.total_seconds():g} s: {self._why}"
+            )
+        time.sleep(PAUSE)
+
+
+def _attempt(engine: Engine, prepare: Prepare | None, waiting: _Waiting) -> bool:
+    """Whether the schema can be used now."""
+    try:
+        with _locked(engine) as connection:
+            if connection is None:
+                waiting.because("another replica is migrating it")
+                return False
+            schema = schema_of(connection)
+            if not _is_usable(schema):
+                _migrate(connection, schema, prepare)
+    except DBAPIError as error:
+        if sqlstate(error) != LOCKED and not (is_race(error) and sqlstate(error)):
+            raise
+        waiting.because("its tables are in use")
+        return False
+    return True
+
+
+@contextmanager
+def _locked(engine: Engine) -> Iterator[Connection | None]:
+    """A transaction in which nobody else migrates; None: somebody does."""
+    with engine.begin() as connection:
+        if connection.dialect.name != "postgresql":
+            yield connection
+            return
+        connection.execute(text("SET LOCAL statement_timeout = 0"))
+        connection.execute(text(f"SET LOCAL lock_timeout = '{TABLE_LOCK}'"))
+        found = connection.execute(text("SELECT pg_try_advisory_xact_lock(:lock)"), {"lock": ADVISORY_LOCK}).scalar_one()
+        yield connection if found else None
+
+
+def pending(version: str | None) -> Sequence[tuple[str, str]]:
+    """The migrations above a version, in order: each with its number and what it is about."""
+    return [(script.revision, str(script.doc)) for script in _scripts() if version is None or script.revision > version]
+
+
+def _migrate(connection: Connection, schema: Schema, prepare: Prepare | None) -> None:
     from alembic import command  # noqa: PLC0415 - see the module
+
+    began = time.monotonic()
+    if prepare is not None and schema.version is not None:
+        prepare(schema.version)
+    config = _config()
+    config.attributes["connection"] = connection
+    command.upgrade(config, HEAD)
+    SqlFacts(connection).set(USABLE_FROM, max(_usable_from(script) for script in _scripts()))
+    took = round(time.monotonic() - began, 3)
+    log.info("database migrated", before=schema.version or "empty", schema=HEAD, seconds=took)
+
+
+def _usable_from(script: Any) -> str:
+    said: str | None = getattr(script.module, "usable_from", None)
+    return said or script.down_revision or script.revision
+
+
+def _config() -> Any:
     from alembic.config import Config  # noqa: PLC0415 - see the module
-    from alembic.script import ScriptDirectory  # noqa: PLC0415 - see the module
 
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS).replace("%", "%%"))
-    known = {script.revision for script in ScriptDirectory.from_config(config).walk_revisions()}
-    if version is not None and version not in known:
-        raise InvalidError(
-            f'the database has schema "{version}", which is newer than "{HEAD}", the newest this release knows: '
-            "run a newer release, or restore a backup that was made before the upgrade"
-        )
-    config.attributes["connection"] = connection
-    command.upgrade(config, "head")
+    return config
+
+
+def _scripts() -> Sequence[Any]:
+    """In order."""
+    from alembic.script import ScriptDirectory  # noqa: PLC0415 - see the module
+
+    return sorted(ScriptDirectory.from_config(_config()).walk_revisions(), key=lambda script: script.revision)

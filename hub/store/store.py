@@ -16,7 +16,7 @@ from hub.ports import Store, Transaction
 from hub.store.bounds import BUSY_TIMEOUT_MS, Bounds, SessionLimits
 from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writing_engine
 from hub.store.failures import translated
-from hub.store.migrate import upgrade
+from hub.store.migrating import migrate_database
 from hub.store.reindex import reindex
 from hub.store.ringing import CHANGES
 from hub.store.rowform import RowForm
@@ -103,8 +103,8 @@ class SqlStore(Store):
         return None
 
     def _migrate(self) -> None:
+        migrate_database(self._url, self._bounds)
         try:
-            upgrade(self._writing)
             with self._writing.begin() as connection:
                 self._form.renew(connection)
             reindex(self._writing)

@@ -100,6 +100,18 @@ async def test_a_second_hub_on_the_same_data_is_refused(bench: Bench) -> None:
     assert f"in use by another hub (process {first.pid})" in sentence
 
 
+async def test_a_second_hub_on_the_same_database_file_is_refused_whatever_its_data_directory_and_its_name_for_the_file(
+    bench: Bench,
+) -> None:
+    first = await bench.hub()
+    (bench.folder / "elsewhere.db").symlink_to(bench.data / "hub.db")
+    place = {"HUB_DATABASE_URL": f"sqlite:///{bench.folder / 'elsewhere.db'}"}
+    second = bench.program("second", "hub", "serve", f"--data-dir={bench.folder / 'other'}", environment=place)
+    sentence = await refused(bench, second)
+    assert f"in use by another hub (process {first.pid}), and SQLite is for one" in sentence
+    assert "give all replicas one PostgreSQL database" in sentence
+
+
 async def test_a_file_in_place_of_the_data_directory_is_named(bench: Bench) -> None:
     bench.data.write_text("")
     assert f"the data directory {bench.data} is a file" in await refused(bench, bench.hub_program())

@@ -17,7 +17,7 @@ from sqlalchemy import Engine, text
 from hub.store import SqlStore
 from hub.store.credentials import SqlCredentials
 from hub.store.engine import parse_url, writing_engine
-from hub.store.migrate import HEAD, SCRIPTS, upgrade
+from hub.store.migrate import HEAD, SCRIPTS, USABLE_FROM, Schema, schema_of, upgrade
 from hub.store.schema import metadata
 from machinery.errors import InvalidError
 from machinery.identity import CredentialId
@@ -109,10 +109,40 @@ async def test_newer_schema_is_refused_and_left_alone(tmp_path: Path) -> None:
     await asyncio.to_thread(upgrade, engine)
     with engine.begin() as connection:
         connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE facts SET value = '9998' WHERE name = :name"), {"name": USABLE_FROM})
     store = SqlStore(url)
     with pytest.raises(InvalidError, match=f'schema "9999", which is newer than "{HEAD}"'):
         await store.open()
     await store.close()
     with engine.connect() as connection:
         assert connection.execute(text("SELECT version_num FROM alembic_version")).scalar_one() == "9999"
+    engine.dispose()
+
+
+async def test_a_newer_schema_whose_release_says_that_ours_can_run_on_it_is_used_and_left_alone(tmp_path: Path) -> None:
+    """As the next release leaves it: a table and a column more, and the word that this one still can."""
+    url = f"sqlite:///{tmp_path}/hub.db"
+    engine = writing_engine(parse_url(url))
+    await asyncio.to_thread(upgrade, engine)
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("CREATE TABLE later (name TEXT)"))
+        connection.execute(text("ALTER TABLE credentials ADD COLUMN later TEXT"))
+        connection.execute(text("UPDATE facts SET value = :head WHERE name = :name"), {"head": HEAD, "name": USABLE_FROM})
+    store = SqlStore(url)
+    await store.open()
+    assert await store.read(lambda tx: tx.facts.get(USABLE_FROM)) == HEAD
+    await store.close()
+    with engine.connect() as connection:
+        assert schema_of(connection) == Schema("9999", HEAD)
+    engine.dispose()
+
+
+def test_a_migration_says_from_which_schema_on_releases_can_run(engine: Engine) -> None:
+    upgrade(engine)
+    with engine.connect() as connection:
+        schema = schema_of(connection)
+    assert schema.version == HEAD
+    assert schema.usable_from is not None
+    assert schema.usable_from <= HEAD
     engine.dispose()

@@ -1,0 +1,61 @@
+"""A copy of the embedded database before its schema changes: the way back, should the new release be none."""
+
+import os
+import sqlite3
+from contextlib import closing
+from datetime import datetime
+from pathlib import Path
+
+import structlog
+
+from machinery.errors import UnavailableError
+
+KEPT = 3
+PRIVATE = 0o600
+
+log = structlog.get_logger(__name__)
+
+
+def copy_before_migration(database: Path, version: str, now: datetime) -> Path:
+    """Copies the database as it is committed, beside it, and lets go of all but the newest `KEPT` copies.
+
+    Raises UnavailableError, and leaves nothing behind then.
+    """
+    copy = database.with_name(f"{database.name}.schema-{version}.{now:%Y%m%dT%H%M%SZ}")
+    staged = copy.with_name(f".{copy.name}.new")
+    try:
+        staged.unlink(missing_ok=True)
+        os.close(os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, PRIVATE))
+        _copy(database, staged)
+        staged.replace(copy)
+        _sync(copy.parent)
+        for old in copies(database)[:-KEPT]:
+            old.unlink(missing_ok=True)
+    except (OSError, sqlite3.Error) as error:
+        staged.unlink(missing_ok=True)
+        raise UnavailableError(
+            f"the database cannot be copied to {copy} before it is migrated, so it is not migrated: {error}; make room there"
+        ) from error
+    log.info("database copied before its migration", copy=str(copy), schema=version)
+    return copy
+
+
+def copies(database: Path) -> list[Path]:
+    """From the oldest to the newest."""
+    found = database.parent.glob(f"{database.name}.schema-*")
+    return sorted(found, key=lambda path: path.name.rpartition(".")[2])
+
+
+def _copy(database: Path, staged: Path) -> None:
+    with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as source:
+        with closing(sqlite3.connect(staged)) as target:
+            source.backup(target)
+        _sync(staged)
+
+
+def _sync(path: Path) -> None:
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)

@@ -1,0 +1,276 @@
+"""Databases that earlier releases left: each is upgraded with everything in it, and the release before can go on using it.
+
+`tests/fixtures/databases` has one of each schema, as its release made it.
+"""
+
+import sqlite3
+import stat
+from collections.abc import Iterator
+from contextlib import closing, contextmanager
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from threading import Event, Thread
+
+import pytest
+from alembic import command
+from alembic.config import Config
+from sqlalchemy import Column, Connection, Engine, MetaData, insert, inspect, select, text
+from structlog.testing import capture_logs
+
+from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.ports import Transaction
+from hub.store.bounds import Bounds, SessionLimits
+from hub.store.copying import KEPT, copies, copy_before_migration
+from hub.store.engine import migrating_engine, parse_url, writing_engine
+from hub.store.migrate import ADVISORY_LOCK, HEAD, SCRIPTS, schema_of, upgrade
+from hub.store.migrating import migrate_database
+from machinery.errors import UnavailableError
+from machinery.identity import ClusterName, CredentialId
+from tests.fakes.databases import SqlDatabase, sqlite_database
+
+FIXTURES = Path(__file__).parents[1] / "fixtures" / "databases"
+LEFT = sorted(FIXTURES.glob("v*.sql"))
+VERSIONS = [path.stem.removeprefix("v") for path in LEFT]
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+SHORT = Bounds(session=SessionLimits(timedelta(seconds=1)))
+LOCK = text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
+
+
+def left_behind(path: Path, dump: Path) -> None:
+    with closing(sqlite3.connect(path)) as connection:
+        connection.executescript(dump.read_text())
+
+
+def migrate_to(connection: Connection, version: str) -> None:
+    config = Config()
+    config.set_main_option("script_location", str(SCRIPTS))
+    config.attributes["connection"] = connection
+    command.upgrade(config, version)
+
+
+def everything(tx: Transaction) -> dict[str, object]:
+    cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", "edge"))
+    credential = tx.credentials.by_id(CredentialId("0123456789abcdef"))
+    beat = tx.heartbeats.of(ClusterName("edge"))
+    assert cluster is not None
+    assert credential is not None
+    assert beat is not None
+    return {
+        "cluster": (cluster.document["metadata"]["labels"], cluster.revision),
+        "log": [(change.revision, change.actor) for change in tx.changes.since(0)],
+        "certificates": [record.agent for record in tx.certificates.of_cluster(ClusterName("edge"))],
+        "credential": (credential.cluster, tx.credentials.spent(credential.id)),
+        "beat": (beat.available, beat.agent_version),
+        "hub": tx.facts.get("hub-id"),
+    }
+
+
+EVERYTHING = {
+    "cluster": ({"region": "eu"}, 1),
+    "log": [(1, "ann")],
+    "certificates": ["a1"],
+    "credential": ("edge", 1),
+    "beat": (True, "0.1.0"),
+    "hub": "7f1f5f8e-3f3a-4a53-9d52-0f5b1f0c7a11",
+}
+
+
+@pytest.mark.parametrize("dump", LEFT, ids=VERSIONS)
+async def test_a_database_of_every_earlier_schema_is_upgraded_with_all_that_is_in_it(dump: Path, tmp_path: Path) -> None:
+    database = sqlite_database(tmp_path)
+    left_behind(tmp_path / "hub.db", dump)
+    with capture_logs() as told:
+        async with database.opened(None) as store:
+            assert await store.read(everything) == EVERYTHING
+    (copy,) = copies(tmp_path / "hub.db")
+    assert [line["copy"] for line in told if line["event"] == "database copied before its migration"] == [str(copy)]
+    assert stat.S_IMODE(copy.stat().st_mode) == 0o600
+    with closing(sqlite3.connect(copy)) as connection:
+        assert connection.execute("SELECT version_num FROM alembic_version").fetchall() == [(dump.stem.removeprefix("v"),)]
+        assert connection.execute("SELECT name FROM objects").fetchall() == [("edge",)]
+    async with database.opened(None):
+        assert copies(tmp_path / "hub.db") == [copy], "there is nothing to copy for"
+
+
+@pytest.fixture(scope="module")
+def postgres_url() -> Iterator[str]:
+    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
+
+    with postgres_server() as url:
+        yield url
+
+
+@pytest.fixture
+def empty_url(postgres_url: str) -> str:
+    """A database without a table."""
+    engine = writing_engine(parse_url(postgres_url))
+    with engine.begin() as connection:
+        connection.execute(text("DROP SCHEMA public CASCADE"))
+        connection.execute(text("CREATE SCHEMA public"))
+    engine.dispose()
+    return postgres_url
+
+
+@pytest.mark.postgres
+@pytest.mark.parametrize("dump", LEFT, ids=VERSIONS)
+async def test_so_is_one_on_postgresql(dump: Path, tmp_path: Path, empty_url: str) -> None:
+    left_behind(tmp_path / "hub.db", dump)
+    with (
+        opened(f"sqlite:///{tmp_path}/hub.db") as old,
+        opened(empty_url) as new,
+        old.connect() as source,
+        new.begin() as target,
+    ):
+        migrate_to(target, dump.stem.removeprefix("v"))
+        copy_rows(source, target)
+    async with SqlDatabase(empty_url).opened(None) as store:
+        assert await store.read(everything) == EVERYTHING
+
+
+def copy_rows(source: Connection, target: Connection) -> None:
+    old, new = MetaData(), MetaData()
+    old.reflect(source)
+    new.reflect(target)
+    for table in new.sorted_tables:
+        if table.name in {"alembic_version", "revision"}:
+            continue
+        rows = [dict(row._mapping) for row in source.execute(select(old.tables[table.name]))]
+        if rows:
+            target.execute(insert(table), rows)
+    target.execute(text("UPDATE revision SET value = 1"))
+
+
+@contextmanager
+def opened(url: str, bounds: Bounds = SHORT) -> Iterator[Engine]:
+    engine = migrating_engine(parse_url(url), bounds)
+    try:
+        yield engine
+    finally:
+        engine.dispose()
+
+
+@pytest.mark.parametrize("version", [f"{number:04}" for number in range(1, int(HEAD))])
+def test_a_migration_only_adds_so_that_the_release_before_can_run_on_it(version: str, tmp_path: Path) -> None:
+    """No table, column or index goes, and whatever is new in a table that was there can be left out of an INSERT."""
+    with opened(f"sqlite:///{tmp_path}/hub.db") as engine, engine.begin() as connection:
+        migrate_to(connection, version)
+        before = tables(connection)
+        migrate_to(connection, f"{int(version) + 1:04}")
+        after = tables(connection)
+    assert before.keys() <= after.keys()
+    for name, columns in before.items():
+        assert columns.items() <= after[name].items(), name
+        for column in after[name].keys() - columns.keys():
+            assert "NOT NULL" not in after[name][column] or "DEFAULT" in after[name][column], (name, column)
+
+
+def tables(connection: Connection) -> dict[str, dict[str, str]]:
+    """By table and column, what it is."""
+    found = MetaData()
+    found.reflect(connection)
+    return {table.name: {column.name: described(column) for column in table.columns} for table in found.sorted_tables}
+
+
+def described(column: Column[object]) -> str:
+    nullable = "" if column.nullable else " NOT NULL"
+    return f"{column.type}{nullable}{' DEFAULT' if column.server_default is not None else ''}"
+
+
+def test_copies_are_bounded_and_the_oldest_go(tmp_path: Path) -> None:
+    database = tmp_path / "hub.db"
+    left_behind(database, LEFT[0])
+    made = [copy_before_migration(database, "0001", NOW + timedelta(days=day)) for day in range(KEPT + 2)]
+    assert copies(database) == made[-KEPT:]
+
+
+def test_a_database_that_cannot_be_copied_is_not_migrated(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A full disk, in the driver's words; nothing of the copy stays."""
+    database = tmp_path / "hub.db"
+    left_behind(database, LEFT[0])
+
+    def full(*_arguments: object) -> None:
+        raise sqlite3.OperationalError("database or disk is full")
+
+    monkeypatch.setattr("hub.store.copying._copy", full)
+    with pytest.raises(UnavailableError, match="is not migrated: database or disk is full; make room"):
+        migrate_database(parse_url(f"sqlite:///{database}"))
+    with opened(f"sqlite:///{database}") as engine, engine.connect() as connection:
+        assert schema_of(connection).version == "0001"
+    assert not list(tmp_path.glob("*.schema-*"))
+    assert not list(tmp_path.glob(".*.new"))
+
+
+@contextmanager
+def upgrading(url: str) -> Iterator[tuple[Event, list[Exception]]]:
+    """An upgrade on a thread: whether it has ended, and what it raised."""
+    ended, raised = Event(), list[Exception]()
+
+    def attempt() -> None:
+        try:
+            migrate_database(parse_url(url), SHORT, patience=timedelta(seconds=30))
+        except Exception as error:  # noqa: BLE001 - told to the test
+            raised.append(error)
+        ended.set()
+
+    thread = Thread(target=attempt)
+    thread.start()
+    try:
+        yield ended, raised
+    finally:
+        thread.join()
+
+
+@pytest.mark.postgres
+def test_one_replica_migrates_and_the_others_wait_and_say_so(empty_url: str) -> None:
+    with opened(empty_url, Bounds()) as other, capture_logs() as told:
+        with other.begin() as connection:
+            connection.execute(LOCK)
+            with upgrading(empty_url) as (ended, raised):
+                assert not ended.wait(1)
+                assert schema_of(connection).version is None
+                connection.rollback()
+        assert raised == []
+        with other.connect() as connection:
+            assert schema_of(connection).version == HEAD
+    waits = [line for line in told if line["event"] == "waiting to migrate the database"]
+    assert [line["because"] for line in waits] == ["another replica is migrating it"]
+    assert [line["schema"] for line in told if line["event"] == "database migrated"] == [HEAD]
+
+
+@pytest.mark.postgres
+def test_a_replica_that_stands_still_while_it_migrates_is_not_waited_for(empty_url: str) -> None:
+    """The server ends its session, and with it the lock."""
+    with opened(empty_url) as stopped:
+        connection = stopped.connect()
+        connection.execute(LOCK)
+        with upgrading(empty_url) as (ended, raised):
+            assert ended.wait(20)
+        assert raised == []
+        connection.invalidate()
+        connection.close()
+
+
+@pytest.mark.postgres
+def test_a_table_in_use_is_waited_for_without_holding_up_who_uses_it(empty_url: str) -> None:
+    with opened(empty_url, Bounds()) as other, capture_logs() as told:
+        with other.begin() as connection:
+            migrate_to(connection, "0002")
+        with other.begin() as connection:
+            connection.execute(text("SELECT * FROM credentials"))
+            with upgrading(empty_url) as (ended, raised):
+                assert not ended.wait(3)
+                assert connection.execute(text("SELECT count(*) FROM credentials")).scalar_one() == 0
+                connection.rollback()
+        assert raised == []
+        with other.connect() as connection:
+            assert schema_of(connection).version == HEAD
+            assert inspect(connection).has_table("credentials")
+    assert "its tables are in use" in [line.get("because") for line in told]
+
+
+@pytest.mark.postgres
+def test_who_waits_too_long_is_told_for_whom(empty_url: str) -> None:
+    with opened(empty_url, Bounds()) as other, other.begin() as connection, opened(empty_url) as engine:
+        connection.execute(LOCK)
+        with pytest.raises(UnavailableError, match=r"within 0\.5 s: another replica is migrating it"):
+            upgrade(engine, patience=timedelta(seconds=0.5))
