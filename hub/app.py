@@ -181,6 +181,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         beat_interval=settings.beat_interval,
         default_lease_duration=settings.default_lease_duration,
         group_suffix=settings.api_group_suffix,
+        unattended_recovery=settings.recovery == "automatic",
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)
     server.add_door(door)

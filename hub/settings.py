@@ -123,6 +123,11 @@ class Settings(BaseSettings):
     )
     agent_lifetime: Duration = Field(timedelta(days=30), description="Validity of an agent's certificate.")
     recovery_lifetime: Duration = Field(timedelta(days=90), description="Validity of the recovery certificate beside it.")
+    recovery: Literal["automatic", "manual"] = Field(
+        "automatic",
+        description="Whether an agent whose certificate expired while it was off comes back with its recovery certificate by "
+        "itself, or waits for `hubctl certificate approve`.",
+    )
     bootstrap_lifetime: Duration = Field(timedelta(hours=1), description="Validity of a bootstrap credential, unless it says.")
     serving_lifetime: Duration = Field(timedelta(days=365), description="Validity of the doors' certificate.")
     ca_lifetime: Duration = Field(timedelta(days=3650), description="Validity of the hub's CA.")

@@ -34,11 +34,10 @@ from spoke.options import Options, Pause, World
 from spoke.ports import HubLostError, Loss
 from spoke.progress import Progress
 from spoke.session import SessionRun
-from spoke.slot import Contents, Slot
+from spoke.slot import OWNER_SECRET, Contents, Slot, pending_slot
 
 T = TypeVar("T")
 
-OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 BOOTSTRAP_LOOK = timedelta(seconds=2)
 
 log = structlog.get_logger(__name__)
@@ -149,16 +148,12 @@ class SpokeAgent:
         names = self._choose_names(contents, kept, bootstrap)
         finding = self._judge(contents, bootstrap, names)
         if finding is not None:
-            if bootstrap is None or pending is None:
+            way = self._joining.way(contents, names, finding, bootstrap)
+            if way is None:
                 raise unreadable or AssertionError
             self._looked_once = True
-            log.info("registration.begins", because=finding.message, cluster=names.cluster, agent=names.agent)
-            stored = view_stored(contents)
-            if stored.chain and pends_for(kept, stored.chain[0].public_key):
-                kept = {}  # spent: it led to the very certificate that is no good
-            enrolment = self._joining.prepare(bootstrap, names, self._cluster_uid, pending, kept)
-            contents = await self._bootstrap.unless_changed(self._joining.join(bootstrap, enrolment, finding))
-            kept = {}
+            joining = self._joining.obtain(way, names, self._cluster_uid, contents, finding)
+            contents, kept = await self._bootstrap.unless_changed(joining), {}
         self._looked_once = True
         connection = stored_connection(contents, self._options.reach)
         if self._world.directory is not None and finding is None:
@@ -200,7 +195,7 @@ class SpokeAgent:
         return finding or doubt
 
     def _pending_slot(self, connection: Connection) -> Slot:
-        return Slot(self._world.secrets, f"{OWNER_SECRET}-{connection.hub_id[:8]}")
+        return pending_slot(self._world.secrets, connection.hub_id)
 
     async def _serve(self, connection: Connection, names: Names, kept: Contents, retry: Backoff) -> None:
         """Session after session; raises what the outer loop has to decide about."""

@@ -52,6 +52,7 @@ async def build(
                 clock=clock,
                 timetable=wakes,
                 random=random or Random(),  # noqa: S311 - spreads load, guards nothing
+                recover=recovering_dialer(clock),
             ),
         )
 
@@ -82,6 +83,17 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None) -> Dial:
         from spoke.hubclient.client import GrpcHubClient  # noqa: PLC0415 - gRPC is most of an agent's memory
 
         return GrpcHubClient(address, identity, clock)
+
+    return dial
+
+
+def recovering_dialer(clock: Clock) -> Dial:
+    """How a hub is reached with a recovery certificate: over gRPC."""
+
+    def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
+        from spoke.hubclient.recovering import RecoveringHubClient  # noqa: PLC0415 - as above
+
+        return RecoveringHubClient(address, identity, clock)
 
     return dial
 

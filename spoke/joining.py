@@ -1,17 +1,27 @@
-"""Registering with the bootstrap credential: from a bootstrap kubeconfig to a stored certificate."""
+"""Registering: with the bootstrap credential, or coming back with the recovery certificate of one that has expired."""
+
+from dataclasses import dataclass
 
 import structlog
 
 from machinery.clock import OffsetClock
-from machinery.errors import ConflictError, MusterError, UnauthorizedError, UnavailableError
-from spoke.domain.credential import KUBECONFIG, Finding, validity
+from machinery.errors import (
+    AlreadyExistsError,
+    ConflictError,
+    ForbiddenError,
+    MusterError,
+    NotFoundError,
+    UnauthorizedError,
+    UnavailableError,
+)
+from spoke.domain.credential import KUBECONFIG, Finding, Flaw, validity
 from spoke.domain.names import Names
-from spoke.enrolment import Enrolment, Wanted, names_contents
-from spoke.kubeconfigs import Connection
+from spoke.enrolment import Enrolment, Wanted, names_contents, pends_for
+from spoke.kubeconfigs import Connection, recovery_connection, view_stored
 from spoke.options import Options, World
 from spoke.ports import HubClient
 from spoke.progress import Progress
-from spoke.slot import Contents, Slot
+from spoke.slot import Contents, Slot, pending_slot
 
 log = structlog.get_logger(__name__)
 
@@ -20,8 +30,20 @@ class StartOverError(Exception):
     """What is known has changed: everything is to be looked at anew, at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Way:
+    """Where and with which credential a certificate is asked for."""
+
+    connection: Connection
+    recovers: bool = False
+    """With a recovery certificate; else with a bootstrap credential."""
+
+
 class Joining:
-    """Keeps what a registration has reached from one attempt to the next, a certificate that is not stored yet above all."""
+    """Keeps what a registration has reached from one attempt to the next, a certificate that is not stored yet above all.
+
+    Where there are two ways it tries them in turn.
+    """
 
     def __init__(self, options: Options, world: World, owner: Slot, *, hub_clock: OffsetClock, progress: Progress) -> None:
         self._options = options
@@ -30,22 +52,57 @@ class Joining:
         self._hub_clock = hub_clock
         self._progress = progress
         self._present: Enrolment | None = None
+        self._failures = 0
 
-    def prepare(self, bootstrap: Connection, names: Names, cluster_uid: str, pending: Slot, kept: Contents) -> Enrolment:
-        """The registration under way, while it is for this hub and these names; else the one that `kept` tells of, or anew."""
+    def way(self, contents: Contents, names: Names, finding: Finding, bootstrap: Connection | None) -> Way | None:
+        """The one to try next: the recovery certificate first, since it may need nobody's approval. None: there is no way."""
+        recovery = None
+        if finding.flaw is Flaw.EXPIRED and self._world.recover is not None:
+            recovery = recovery_connection(contents, names, self._hub_clock.now(), self._options.reach)
+        ways = [Way(connection, recovers) for connection, recovers in ((recovery, True), (bootstrap, False)) if connection]
+        return ways[self._failures % len(ways)] if ways else None
+
+    async def obtain(self, way: Way, names: Names, cluster_uid: str, contents: Contents, finding: Finding) -> Contents:
+        """Obtains and stores a certificate; `finding` is what is wrong with the one in `contents`.
+
+        Raises StartOverError when the hub's time takes that back.
+        """
+        by = "recovery certificate" if way.recovers else "bootstrap credential"
+        log.info("registration.begins", because=finding.message, cluster=names.cluster, agent=names.agent, by=by)
+        pending = pending_slot(self._world.secrets, way.connection.hub_id)
+        kept, stored = await pending.read(), view_stored(contents)
+        if stored.chain and pends_for(kept, stored.chain[0].public_key):
+            kept = {}  # spent: it led to the very certificate that is no good
+        enrolment = self._prepare(way, names, cluster_uid, pending, kept)
+        tried, self._failures = self._failures, self._failures + 1
+        try:
+            await (self._recover(way, enrolment) if way.recovers else self._register(way.connection, enrolment, finding))
+        except StartOverError:
+            self._failures = tried  # nothing has failed yet
+            raise
+        self._failures = 0
+        return enrolment.credential
+
+    def _prepare(self, way: Way, names: Names, cluster_uid: str, pending: Slot, kept: Contents) -> Enrolment:
+        """The registration under way, while it is for this hub and these names; else the one that `kept` tells of, or anew.
+
+        One that has its certificate already is stored, whichever way that came.
+        """
         present = self._present
-        if present is not None and present.wanted.names == names and present.hub == bootstrap.hub and not present.done:
-            return present
+        if present is not None and present.wanted.names == names and present.hub == way.connection.hub and not present.done:
+            goes_on = present.issued is not None or present.wanted.ensure_cluster is not way.recovers
+            if goes_on:
+                return present
         wanted = Wanted(
             names=names,
             cluster_uid=cluster_uid,
             subject=names.subject,
             duration=self._options.duration,
-            ensure_cluster=True,
+            ensure_cluster=not way.recovers,
             endpoints=self._options.endpoints,
             annotations=self._options.annotations,
         )
-        self._present = self.enrolment(wanted, bootstrap, pending)
+        self._present = self.enrolment(wanted, way.connection, pending)
         self._present.resume(kept)
         return self._present
 
@@ -56,8 +113,19 @@ class Joining:
             wanted, pending=pending, target=self._owner, extra=extra, mirror=self._world.directory, hub=connection.hub
         )
 
-    async def join(self, bootstrap: Connection, enrolment: Enrolment, finding: Finding) -> Contents:
-        """Obtains and stores the certificate; `finding` is why. Raises StartOverError when the hub's time takes that back."""
+    async def _recover(self, way: Way, enrolment: Enrolment) -> None:
+        if self._world.recover is None:
+            raise AssertionError
+        self._progress.enter("coming back with the recovery certificate")
+        client = self._world.recover(way.connection.address, way.connection.identity)
+        try:
+            await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
+        except (UnauthorizedError, ForbiddenError, NotFoundError, AlreadyExistsError) as error:
+            raise UnauthorizedError(f"the recovery certificate does not bring this agent back: {error.message}") from error
+        finally:
+            await client.close()
+
+    async def _register(self, bootstrap: Connection, enrolment: Enrolment, finding: Finding) -> None:
         client = self._world.dial(bootstrap.address, bootstrap.identity)
         try:
             if enrolment.issued is None:
@@ -70,7 +138,6 @@ class Joining:
             raise self._refused(bootstrap, error) from error
         finally:
             await client.close()
-        return enrolment.credential
 
     async def _meet(self, client: HubClient, bootstrap: Connection) -> None:
         """Learns the hub's time, and that it is the hub that the kubeconfig names."""

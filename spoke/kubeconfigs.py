@@ -6,10 +6,11 @@ Here PEM and YAML become the values that `spoke.domain` judges and `spoke.ports`
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
 from machinery.errors import InvalidError
-from machinery.identity import HubId
+from machinery.identity import HubId, recovery_subject
 from machinery.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig, parse_kubeconfig, write_hub_kubeconfig
 from machinery.pki import CertificateFacts, parse_chain, public_key_of
 from machinery.product import GROUP_SUFFIX
@@ -19,10 +20,13 @@ from spoke.domain.credential import (
     CLUSTER_NAME,
     KEY,
     KUBECONFIG,
+    RECOVERY,
     HubEntry,
     StoredCredential,
     present_keys,
+    validity,
 )
+from spoke.domain.names import Names
 from spoke.domain.reach import Driver, Reach, over_grpc
 from spoke.ports import ClientIdentity, HubAddress
 
@@ -56,6 +60,23 @@ class Connection:
 def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> Connection:
     """The connection of a stored credential that was judged to be good. Raises InvalidError."""
     return connection_of(_stored_kubeconfig(contents), reach)
+
+
+def recovery_connection(
+    contents: Mapping[str, bytes], names: Names, now: datetime, reach: Reach = HOWEVER
+) -> Connection | None:
+    """A stored credential's hub with the identity of its recovery certificate; None: there is none that is good now.
+
+    Hubs without a gRPC door recover nobody.
+    """
+    if not contents.get(RECOVERY):
+        return None
+    with suppress(InvalidError):
+        connection = stored_connection({**contents, CERTIFICATE: contents[RECOVERY]}, reach)
+        own = connection.certificate.subject == recovery_subject(names.cluster, names.agent)
+        over = connection.address.driver is Driver.GRPC
+        return connection if own and over and validity(connection.chain, now) is None else None
+    return None
 
 
 def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:

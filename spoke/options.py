@@ -67,3 +67,5 @@ class World:
     clock: Clock
     timetable: Timetable
     random: Random
+    recover: Dial | None = None
+    """Dials a hub with a recovery certificate; None: certificates are not recovered."""

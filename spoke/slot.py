@@ -3,10 +3,12 @@
 from collections.abc import Callable, Mapping
 
 from machinery.errors import AlreadyExistsError, ConflictError
+from machinery.identity import HubId
 from spoke.ports import Secrets, SecretSnapshot
 
 Contents = Mapping[str, bytes]
 ATTEMPTS = 5
+OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 
 
 class Slot:
@@ -39,3 +41,8 @@ class Slot:
     async def delete(self) -> None:
         self._last = None
         await self._secrets.delete(self.name)
+
+
+def pending_slot(secrets: Secrets, hub: HubId) -> Slot:
+    """Where a request to a hub is kept while it pends."""
+    return Slot(secrets, f"{OWNER_SECRET}-{hub[:8]}")

@@ -2,7 +2,16 @@
 
 from hub.access.limits import AccessLimits, Capacity
 from hub.access.peers import Peers
-from hub.access.rules import check_operator, check_registration, check_request_view, counted_names, session_holder
+from hub.access.rules import (
+    check_greeting,
+    check_operator,
+    check_recovery_view,
+    check_registration,
+    check_request_view,
+    counted_names,
+    recovering_agent,
+    session_holder,
+)
 from hub.access.tokens import BootstrapTokens
 
 __all__ = [
@@ -10,9 +19,12 @@ __all__ = [
     "BootstrapTokens",
     "Capacity",
     "Peers",
+    "check_greeting",
     "check_operator",
+    "check_recovery_view",
     "check_registration",
     "check_request_view",
     "counted_names",
+    "recovering_agent",
     "session_holder",
 ]

@@ -24,12 +24,19 @@ from machinery.apiserver.limits import PATIENCE, REQUEST_LIMIT, TOO_MANY, Level,
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
 from machinery.errors import TooManyRequestsError
-from machinery.identity import ALL_CLUSTERS_GROUP, BOOTSTRAP_USER_PREFIX, OPERATOR_GROUP, ClusterName
+from machinery.identity import (
+    ALL_CLUSTERS_GROUP,
+    BOOTSTRAP_USER_PREFIX,
+    OPERATOR_GROUP,
+    RECOVERY_USER_PREFIX,
+    ClusterName,
+)
 
 EXEMPT, LIFELINES, REPORTS, SESSIONS = "exempt", "lifelines", "status-reports", "sessions"
 REGISTRATIONS, READ_ONLY, MUTATING = "registrations", "read-only", "mutating"
 READS = frozenset(("get", "list", "watch", "head", "options"))
 BOOTSTRAPPERS = "system:bootstrappers"
+NEWCOMERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 BACK_SOON = timedelta(seconds=5)
@@ -124,7 +131,9 @@ def level_of(actor: Actor, asked: Attributes) -> str:
         return EXEMPT
     if ALL_CLUSTERS_GROUP in actor.groups:
         return _of_agent(asked)
-    if actor.user.startswith(BOOTSTRAP_USER_PREFIX) or any(_is_bootstrapper(group) for group in actor.groups):
+    if actor.user.startswith((BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)) or any(
+        _is_bootstrapper(group) for group in actor.groups
+    ):
         return REGISTRATIONS
     return READ_ONLY if asked.verb in READS else MUTATING
 

@@ -5,7 +5,8 @@ BOOTSTRAP    its cluster (none bound: any)      no              `hub.access.righ
 AGENT        its own cluster                    its own         `hub.access.rights`, and what roles say
 OPERATOR     no                                 no              what roles say; system:masters: all of it
 ADDON        no                                 no              what roles say
-RECOVERY, SERVING: nothing yet
+RECOVERY     Recover, for its own agent, alone  no              no
+SERVING      nothing
 """
 
 from hub.domain.certificate import CertificateRecord, Purpose
@@ -24,6 +25,19 @@ def check_registration(record: CertificateRecord, cluster: ClusterName) -> None:
     raise _wrong_purpose(record, "register a cluster")
 
 
+def check_greeting(record: CertificateRecord) -> None:
+    """Raises ForbiddenError unless the holder may ask who this hub is."""
+    if record.purpose is Purpose.RECOVERY:
+        raise _wrong_purpose(record, "do anything but recover")
+
+
+def recovering_agent(record: CertificateRecord) -> tuple[ClusterName, AgentId]:
+    """Cluster and agent of a recovery certificate. Raises ForbiddenError when this certificate is none."""
+    if record.purpose is not Purpose.RECOVERY or record.cluster is None or record.agent is None:
+        raise _wrong_purpose(record, "recover")
+    return record.cluster, record.agent
+
+
 def session_holder(record: CertificateRecord) -> tuple[ClusterName, AgentId]:
     """Cluster and agent of a session. Raises ForbiddenError when this certificate opens none."""
     if record.purpose is not Purpose.AGENT or record.cluster is None or record.agent is None:
@@ -36,6 +50,12 @@ def check_request_view(record: CertificateRecord, *, requester: str, cluster: st
     if record.purpose in (Purpose.BOOTSTRAP, Purpose.AGENT) and (record.user == requester or record.cluster == cluster != ""):
         return
     raise ForbiddenError("this certificate request belongs to another requester")
+
+
+def check_recovery_view(record: CertificateRecord, *, requester: str, cluster: str) -> None:
+    """Raises ForbiddenError unless the holder may follow, while it recovers, a request that `requester` made."""
+    if record.purpose is not Purpose.RECOVERY or record.user != requester or record.cluster != cluster:
+        raise ForbiddenError("this certificate request belongs to another requester")
 
 
 def check_operator(record: CertificateRecord) -> None:

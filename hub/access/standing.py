@@ -4,21 +4,21 @@ An answer is read from the database once and forgotten with the next change of t
 is heard or not, it is read anew after `BOUND`.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import timedelta
 
 import msgspec
 
 from hub.access.rights import ClusterView
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
-from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.certificate import own_agent
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Key
 from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Store, Transaction
 from machinery.clock import Clock
-from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.identity import ClusterName, SerialNumber
 
 BOUND = timedelta(seconds=10)
 MAX_KEPT = 50_000
@@ -117,15 +117,3 @@ def _view(tx: Transaction, cluster: ClusterName) -> ClusterView:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     accepted = stored is not None and clusters.is_accepted(stored.document) and not doc.is_deleting(stored.document)
     return ClusterView(accepted, own_agent(tx.certificates.of_cluster(cluster)))
-
-
-def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent that came last among those with a certificate that stands. Renewing moves nobody forward."""
-    came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
-    standing: set[AgentId] = set()
-    for record in records:
-        if record.purpose is Purpose.AGENT and record.agent is not None:
-            issued = (record.issued_at, record.serial)
-            came[record.agent] = min(came.get(record.agent, issued), issued)
-            standing.update((record.agent,) if record.revoked_at is None else ())
-    return max(standing, key=lambda agent: came[agent], default=None)

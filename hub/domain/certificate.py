@@ -1,5 +1,6 @@
 """Certificates as the hub decides and remembers them."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -94,3 +95,15 @@ class Lifetimes:
     ca: timedelta = timedelta(days=3650)
     backdate: timedelta = timedelta(minutes=5)
     backdate_serving: timedelta = timedelta(hours=48)
+
+
+def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
+    """The agent that came last among those with a certificate that stands. Renewing moves nobody forward."""
+    came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
+    standing: set[AgentId] = set()
+    for record in records:
+        if record.purpose is Purpose.AGENT and record.agent is not None:
+            issued = (record.issued_at, record.serial)
+            came[record.agent] = min(came.get(record.agent, issued), issued)
+            standing.update((record.agent,) if record.revoked_at is None else ())
+    return max(standing, key=lambda agent: came[agent], default=None)

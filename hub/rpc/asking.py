@@ -27,6 +27,9 @@ class Asking:
         path = f"{REGISTRATION}/FollowRequest"
         return Attributes("watch", path, CERTIFICATES, "v1", "certificatesigningrequests", name=name)
 
+    def recovery(self) -> Attributes:
+        return Attributes("create", f"{REGISTRATION}/Recover", CERTIFICATES, "v1", "certificatesigningrequests")
+
     def session(self, cluster: ClusterName | None) -> Attributes:
         path = f"{SESSION}/Connect"
         return Attributes("connect", path, self._clusters, "v1", "managedclusters", "session", name=cluster or "")

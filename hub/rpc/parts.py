@@ -49,6 +49,8 @@ class Parts:
     default_lease_duration: timedelta
     deferred: Deferred = field(default_factory=Deferred)
     group_suffix: str = GROUP_SUFFIX
+    unattended_recovery: bool = True
+    """Whether an agent comes back with its recovery certificate without a person."""
 
     async def identify(self, context: Context) -> CertificateRecord:
         """The record of the peer's certificate. Raises UnauthorizedError, UnavailableError."""

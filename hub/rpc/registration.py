@@ -3,11 +3,11 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, timedelta
-from typing import Any, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from grpc import aio
 
-from hub.access import check_registration, check_request_view
+from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
 from hub.domain import document as doc
 from hub.domain import request as requests_domain
 from hub.domain.certificate import CertificateRecord, Purpose
@@ -38,6 +38,12 @@ _STATES = {
     RequestPhase.FAILED: wire.FollowRequestResponse.STATE_FAILED,
     RequestPhase.ISSUED: wire.FollowRequestResponse.STATE_ISSUED,
 }
+
+
+class Check(Protocol):
+    """Raises ForbiddenError unless the holder may follow a request that `requester` made for `cluster`."""
+
+    def __call__(self, record: CertificateRecord, *, requester: str, cluster: str) -> None: ...
 
 
 class Registration(RegistrationServicer):
@@ -71,7 +77,22 @@ class Registration(RegistrationServicer):
     ) -> AsyncIterator[wire.FollowRequestResponse]:
         try:
             async with stream(self._parts, context, self._asking.following(request.name)) as call:
-                async for answer in self._follow(request.name, call):
+                async for answer in self._follow(request.name, call, check_request_view):
+                    yield answer
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
+            await abort(context, error)
+
+    async def Recover(  # noqa: N802 - the method's name
+        self, request: wire.RecoverRequest, context: Any
+    ) -> AsyncIterator[wire.FollowRequestResponse]:
+        try:
+            async with stream(self._parts, context, self._asking.recovery()) as call:
+                recovering_agent(await call.identify())
+                async with call.seat(request.cluster_name):
+                    call.made = await self._recover(request, await call.identify())
+                async for answer in self._follow(call.made, call, check_recovery_view):
                     yield answer
         except aio.AbortError:
             raise
@@ -100,7 +121,8 @@ class Registration(RegistrationServicer):
         except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
             return await abort(context, error)
 
-    async def _get_hub(self, _request: wire.GetHubRequest, _record: CertificateRecord) -> wire.GetHubResponse:
+    async def _get_hub(self, _request: wire.GetHubRequest, record: CertificateRecord) -> wire.GetHubResponse:
+        check_greeting(record)
         hub = self._parts.hub
         answer = wire.GetHubResponse(hub_id=hub.hub_id, version=hub.version, trust_bundle=hub.trust_bundle)
         answer.hub_time.FromDatetime(self._parts.clock.now())
@@ -146,7 +168,18 @@ class Registration(RegistrationServicer):
         )
         return wire.SubmitRequestResponse(name=await self._parts.store.run(requests.submit, submission))
 
-    async def _follow(self, name: str, call: Call) -> AsyncIterator[wire.FollowRequestResponse]:
+    async def _recover(self, request: wire.RecoverRequest, record: CertificateRecord) -> str:
+        asked = Submission(
+            cluster=cluster_name(request.cluster_name),
+            agent=agent_id(request.agent_id),
+            request=request.request,
+            requester=record,
+            cluster_uid=request.cluster_uid,
+            requested_duration=request.requested_duration.ToTimedelta() if request.HasField("requested_duration") else None,
+        )
+        return await self._parts.store.run(requests.recover, asked, unattended=self._parts.unattended_recovery)
+
+    async def _follow(self, name: str, call: Call, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
         told = None
         with self._parts.feed.followed(name) as followed:
             self._following.add(followed)
@@ -158,14 +191,14 @@ class Registration(RegistrationServicer):
                     record = await call.identify()
                     if told is None or change is None or change.type is ChangeType.DELETED:
                         async with nullcontext() if told else call.seat(name):
-                            revision, state = await self._parts.store.read(_state, name, record)
+                            revision, state = await self._parts.store.read(_state, name, record, check)
                         followed.read(revision)
                     else:
-                        state = _state_of(change.document, record)
+                        state = _state_of(change.document, record, check)
                     if told is None:
                         call.opened()
                     if state != told:
-                        yield self._encoded(state)
+                        yield self._encoded(name, state)
                     told = state
                     if state.is_final:
                         return
@@ -173,8 +206,9 @@ class Registration(RegistrationServicer):
             finally:
                 self._following.discard(followed)
 
-    def _encoded(self, state: RequestState) -> wire.FollowRequestResponse:
+    def _encoded(self, name: str, state: RequestState) -> wire.FollowRequestResponse:
         answer = wire.FollowRequestResponse(
+            name=name,
             state=_STATES[state.phase],
             reason=state.reason,
             message=state.message,
@@ -185,13 +219,13 @@ class Registration(RegistrationServicer):
         return answer
 
 
-def _state(tx: Transaction, name: str, record: CertificateRecord) -> tuple[int, RequestState]:
+def _state(tx: Transaction, name: str, record: CertificateRecord, check: Check) -> tuple[int, RequestState]:
     """The request's revision and where it stands, for one who may know. Raises NotFoundError, ForbiddenError."""
     stored = requests.find(tx, name)
-    return stored.revision, _state_of(stored.document, record)
+    return stored.revision, _state_of(stored.document, record, check)
 
 
-def _state_of(document: Document, record: CertificateRecord) -> RequestState:
+def _state_of(document: Document, record: CertificateRecord, check: Check) -> RequestState:
     requester = str(doc.mapping(document, "spec").get("username") or "")
-    check_request_view(record, requester=requester, cluster=doc.labels(document).get(requests_domain.CLUSTER_LABEL, ""))
+    check(record, requester=requester, cluster=doc.labels(document).get(requests_domain.CLUSTER_LABEL, ""))
     return requests_domain.state(document)

@@ -1,7 +1,8 @@
 """Use cases about CertificateSigningRequests, in one place: from submission to the certificate."""
 
 from hub.services.issuance import issue, review
+from hub.services.recovery import recover
 from hub.services.request_objects import decide, expire_finished, find, put, remove, state
 from hub.services.submission import submit
 
-__all__ = ["decide", "expire_finished", "find", "issue", "put", "remove", "review", "state", "submit"]
+__all__ = ["decide", "expire_finished", "find", "issue", "put", "recover", "remove", "review", "state", "submit"]

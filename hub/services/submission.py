@@ -28,8 +28,14 @@ def submit(tx: Transaction, submission: Submission) -> str:
     """
     cluster_name(submission.cluster)
     agent_id(submission.agent)
-    facts = certificates.checked_request(submission.request)
+    certificates.checked_request(submission.request)
     _check_standing(tx, submission)
+    return enter(tx, submission)
+
+
+def enter(tx: Transaction, submission: Submission) -> str:
+    """Stores the CSR of one who may hand it in, or finds it. Raises InvalidError, ForbiddenError, TooManyRequestsError."""
+    facts = certificates.checked_request(submission.request)
     expected, dns_names = _expected(tx, submission)
     rules.check_subject(facts, expected, dns_names)
     rules.check_key_is_new(submission.cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))

@@ -9,6 +9,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 from machinery.clock import Clock
 from machinery.conditions import Condition
@@ -16,11 +17,13 @@ from machinery.errors import (
     BY_REASON,
     AlreadyExistsError,
     ForbiddenError,
+    MusterError,
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
 )
 from machinery.identity import (
+    RECOVERY_USER_PREFIX,
     AddOnName,
     AgentId,
     ClusterName,
@@ -30,6 +33,7 @@ from machinery.identity import (
     Subject,
     agent_subject,
     bootstrap_subject,
+    recovery_subject,
 )
 from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint, write_kubeconfig
 from machinery.pki import (
@@ -104,6 +108,8 @@ class MemoryHub:
         self.beat_interval = timedelta(milliseconds=20)
         self.away = False
         """Every call fails as if nobody listened."""
+        self.unrecoverable: MusterError | None = None
+        """Why nobody comes back with a recovery certificate."""
         self.silent = False
         """Beats are taken and never acknowledged."""
         self.requests: dict[str, Request] = {}
@@ -128,6 +134,12 @@ class MemoryHub:
         self.dialled += 1
         return MemoryHubClient(self, identity)
 
+    def dial_to_recover(self, address: HubAddress, identity: ClientIdentity) -> "RecoveringMemoryClient":
+        """The agent's `Dial` with a recovery certificate."""
+        del address
+        self.dialled += 1
+        return RecoveringMemoryClient(self, identity)
+
     def credential(self, subject: Subject | None = None, *, lifetime: timedelta = timedelta(hours=1)) -> Credential:
         """A client certificate of this hub; without a subject a bootstrap credential."""
         key = generate_key()
@@ -150,7 +162,9 @@ class MemoryHub:
         facts = check_request(request.pem)
         subject = agent_subject(request.cluster, request.agent) if request.addon is None else facts.subject
         request.certificate = self._sign(subject, facts.public_key, self.lifetime)
-        request.recovery = self._sign(subject, facts.public_key, self.lifetime * 3)
+        if request.addon is None:
+            recovery = recovery_subject(request.cluster, request.agent)
+            request.recovery = self._sign(recovery, facts.public_key, self.lifetime * 3)
         self.issued.append(parse_certificate(request.certificate).serial)
         request.state = "issued"
         self.changed()
@@ -315,7 +329,35 @@ class MemoryHubClient(HubClient):
 
     def _enter(self, call: str) -> str:
         self._hub.calls.append(call)
-        return self._hub.user_of(self._identity)
+        user = self._hub.user_of(self._identity)
+        if user.startswith(RECOVERY_USER_PREFIX):
+            raise ForbiddenError("a recovery certificate opens nothing else")
+        return user
+
+
+class RecoveringMemoryClient(MemoryHubClient):
+    """A recovery certificate at a MemoryHub: knows only the request that it has submitted itself."""
+
+    _asked = False
+
+    async def submit_request(self, *asked: Any, **further: Any) -> str:
+        if self._hub.unrecoverable is not None:
+            raise self._hub.unrecoverable
+        self._asked = True
+        return await super().submit_request(*asked, **further)
+
+    async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
+        if not self._asked:
+            raise NotFoundError(name)
+        async for state in super().follow_request(name):
+            yield state
+
+    def _enter(self, call: str) -> str:
+        user = self._hub.user_of(self._identity)
+        self._hub.calls.append(f"recover {call}")
+        if not user.startswith(RECOVERY_USER_PREFIX):
+            raise ForbiddenError("this is no recovery certificate")
+        return user
 
 
 @dataclass(eq=False)

@@ -88,8 +88,12 @@ class RpcStage:
         uid: str = "uid-1",
         accepted: bool = True,
         lifetimes: Lifetimes | None = None,
+        recovery: bool = False,
     ) -> Credential:
-        """An agent's certificate, by the whole way through the door; the operator's part by the services."""
+        """An agent's certificate, by the whole way through the door; the operator's part by the services.
+
+        `recovery`: the recovery certificate that came with it.
+        """
         key = pki.generate_key()
         request = pki.build_request(agent_subject(cluster_name(cluster), agent_id(agent)), key)
         async with self.channel(await self.bootstrap(cluster)) as channel:
@@ -101,7 +105,7 @@ class RpcStage:
             await self.approve(name, lifetimes)
             async for answer in stub.FollowRequest(registration.FollowRequestRequest(name=name)):
                 if answer.state == registration.FollowRequestResponse.STATE_ISSUED:
-                    return Credential(answer.certificate, key)
+                    return Credential(answer.recovery_certificate if recovery else answer.certificate, key)
         raise AssertionError("the certificate was not issued")
 
     async def accept(self, cluster: str, *, accepted: bool = True) -> None:

@@ -49,6 +49,7 @@ class Stage:
             clock=self.clock,
             timetable=self.timetable,
             random=Random(1),
+            recover=lambda address, identity: self.hub.dial_to_recover(address, identity),  # noqa: PLW0108 - as above
         )
         return SpokeAgent(self.options, world)
 

@@ -27,8 +27,8 @@ from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationSer
 from machinery.wire.session.v1 import session_pb2 as wire
 from machinery.wire.session.v1.session_pb2_grpc import SessionServicer, add_SessionServicer_to_server
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.ports import ClientIdentity, HubLostError, HubSession, Loss
-from tests.fakes.hub import MemoryHub, MemoryHubClient
+from spoke.ports import ClientIdentity, HubLostError, HubSession, Loss, RequestState
+from tests.fakes.hub import MemoryHub, MemoryHubClient, RecoveringMemoryClient
 
 Context = aio.ServicerContext[Any, Any]
 
@@ -101,6 +101,19 @@ async def _refuse(context: Context, error: MusterError) -> None:
     await context.abort(code, error.message)
 
 
+def _answer(name: str, state: RequestState) -> registration.FollowRequestResponse:
+    answer = registration.FollowRequestResponse(
+        name=name,
+        state=_STATES[state.state],
+        message=state.message,
+        certificate=state.certificate,
+        recovery_certificate=state.recovery_certificate,
+    )
+    if state.hub_time is not None:
+        answer.hub_time.FromDatetime(state.hub_time)
+    return answer
+
+
 class _Registration(RegistrationServicer):
     def __init__(self, hub: MemoryHub) -> None:
         self._hub = hub
@@ -155,15 +168,20 @@ class _Registration(RegistrationServicer):
     ) -> AsyncIterator[registration.FollowRequestResponse]:
         try:
             async for state in (await _client(self._hub, context)).follow_request(request.name):
-                answer = registration.FollowRequestResponse(
-                    state=_STATES[state.state],
-                    message=state.message,
-                    certificate=state.certificate,
-                    recovery_certificate=state.recovery_certificate,
-                )
-                if state.hub_time is not None:
-                    answer.hub_time.FromDatetime(state.hub_time)
-                yield answer
+                yield _answer(request.name, state)
+        except MusterError as error:
+            await _refuse(context, error)
+
+    async def Recover(  # noqa: N802
+        self, request: registration.RecoverRequest, context: Context
+    ) -> AsyncIterator[registration.FollowRequestResponse]:
+        try:
+            (pem,) = context.auth_context()["x509_pem_cert"]
+            client = RecoveringMemoryClient(self._hub, ClientIdentity(pem, b""))
+            cluster, agent = ClusterName(request.cluster_name), AgentId(request.agent_id)
+            name = await client.submit_request(cluster, agent, request.cluster_uid, request.request, duration=None)
+            async for state in client.follow_request(name):
+                yield _answer(name, state)
         except MusterError as error:
             await _refuse(context, error)
 

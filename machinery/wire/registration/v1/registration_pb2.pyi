@@ -307,6 +307,7 @@ class FollowRequestResponse(_message.Message):
     CERTIFICATE_FIELD_NUMBER: _builtins.int
     RECOVERY_CERTIFICATE_FIELD_NUMBER: _builtins.int
     HUB_TIME_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
     state: Global___FollowRequestResponse.State.ValueType
     reason: _builtins.str
     message: _builtins.str
@@ -314,6 +315,8 @@ class FollowRequestResponse(_message.Message):
     """With STATE_ISSUED: PEM chain, leaf first."""
     recovery_certificate: _builtins.bytes
     """With STATE_ISSUED: PEM chain over the same key that opens only Recover."""
+    name: _builtins.str
+    """metadata.name of the CertificateSigningRequest."""
     @_builtins.property
     def hub_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -325,11 +328,48 @@ class FollowRequestResponse(_message.Message):
         certificate: _builtins.bytes = ...,
         recovery_certificate: _builtins.bytes = ...,
         hub_time: _timestamp_pb2.Timestamp | None = ...,
+        name: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hub_time", b"hub_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "hub_time", b"hub_time", "message", b"message", "reason", b"reason", "recovery_certificate", b"recovery_certificate", "state", b"state"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["certificate", b"certificate", "hub_time", b"hub_time", "message", b"message", "name", b"name", "reason", b"reason", "recovery_certificate", b"recovery_certificate", "state", b"state"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___FollowRequestResponse: _TypeAlias = FollowRequestResponse  # noqa: Y015
+
+@_typing.final
+class RecoverRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_NAME_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_UID_FIELD_NUMBER: _builtins.int
+    REQUEST_FIELD_NUMBER: _builtins.int
+    REQUESTED_DURATION_FIELD_NUMBER: _builtins.int
+    cluster_name: _builtins.str
+    agent_id: _builtins.str
+    cluster_uid: _builtins.str
+    """UID of the managed cluster's kube-system namespace. Must be the one that the hub knows."""
+    request: _builtins.bytes
+    """PEM, one CERTIFICATE REQUEST block."""
+    @_builtins.property
+    def requested_duration(self) -> _duration_pb2.Duration:
+        """Absent: the hub's default. The hub may shorten it."""
+
+    def __init__(
+        self,
+        *,
+        cluster_name: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        cluster_uid: _builtins.str = ...,
+        request: _builtins.bytes = ...,
+        requested_duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["requested_duration", b"requested_duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "request", b"request", "requested_duration", b"requested_duration"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___RecoverRequest: _TypeAlias = RecoverRequest  # noqa: Y015

@@ -54,6 +54,11 @@ class RegistrationStub:
                 request_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestRequest.SerializeToString,
                 response_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.FromString,
                 _registered_method=True)
+        self.Recover = channel.unary_stream(
+                '/muster.registration.v1.Registration/Recover',
+                request_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.RecoverRequest.SerializeToString,
+                response_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.FromString,
+                _registered_method=True)
 
 
 class RegistrationServicer:
@@ -89,6 +94,16 @@ class RegistrationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def Recover(self, request, context):
+        """A new certificate for an agent whose own has expired. The only thing that a recovery certificate opens. Submits the request,
+        or finds it as SubmitRequest does, and tells its state as FollowRequest does. Whether a person has to approve it is the
+        hub's rule. PermissionDenied: the cluster is denied, or another agent has taken its place. NotFound: it was deleted.
+        AlreadyExists: the name belongs to another cluster (other uid).
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistrationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -110,6 +125,11 @@ def add_RegistrationServicer_to_server(servicer, server):
             'FollowRequest': grpc.unary_stream_rpc_method_handler(
                     servicer.FollowRequest,
                     request_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestRequest.FromString,
+                    response_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.SerializeToString,
+            ),
+            'Recover': grpc.unary_stream_rpc_method_handler(
+                    servicer.Recover,
+                    request_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.RecoverRequest.FromString,
                     response_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.SerializeToString,
             ),
     }
@@ -220,6 +240,33 @@ class Registration:
             target,
             '/muster.registration.v1.Registration/FollowRequest',
             machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestRequest.SerializeToString,
+            machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Recover(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_stream(
+            request,
+            target,
+            '/muster.registration.v1.Registration/Recover',
+            machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.RecoverRequest.SerializeToString,
             machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.FromString,
             options,
             channel_credentials,

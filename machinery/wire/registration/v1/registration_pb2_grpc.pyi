@@ -47,6 +47,12 @@ class RegistrationStub:
     """
     FollowRequest: _grpc.UnaryStreamMultiCallable[_registration_pb2.FollowRequestRequest, _registration_pb2.FollowRequestResponse]
     """Tells the state of a request at once and at every change, until it is issued, denied or failed; then the stream ends."""
+    Recover: _grpc.UnaryStreamMultiCallable[_registration_pb2.RecoverRequest, _registration_pb2.FollowRequestResponse]
+    """A new certificate for an agent whose own has expired. The only thing that a recovery certificate opens. Submits the request,
+    or finds it as SubmitRequest does, and tells its state as FollowRequest does. Whether a person has to approve it is the
+    hub's rule. PermissionDenied: the cluster is denied, or another agent has taken its place. NotFound: it was deleted.
+    AlreadyExists: the name belongs to another cluster (other uid).
+    """
 
 @_typing.type_check_only
 class RegistrationAsyncStub(RegistrationStub):
@@ -63,6 +69,12 @@ class RegistrationAsyncStub(RegistrationStub):
     """
     FollowRequest: _aio.UnaryStreamMultiCallable[_registration_pb2.FollowRequestRequest, _registration_pb2.FollowRequestResponse]  # type: ignore[assignment]
     """Tells the state of a request at once and at every change, until it is issued, denied or failed; then the stream ends."""
+    Recover: _aio.UnaryStreamMultiCallable[_registration_pb2.RecoverRequest, _registration_pb2.FollowRequestResponse]  # type: ignore[assignment]
+    """A new certificate for an agent whose own has expired. The only thing that a recovery certificate opens. Submits the request,
+    or finds it as SubmitRequest does, and tells its state as FollowRequest does. Whether a person has to approve it is the
+    hub's rule. PermissionDenied: the cluster is denied, or another agent has taken its place. NotFound: it was deleted.
+    AlreadyExists: the name belongs to another cluster (other uid).
+    """
 
 class RegistrationServicer(metaclass=_abc_1.ABCMeta):
     @_abc_1.abstractmethod
@@ -100,5 +112,17 @@ class RegistrationServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_registration_pb2.FollowRequestResponse], _abc.AsyncIterator[_registration_pb2.FollowRequestResponse]]:
         """Tells the state of a request at once and at every change, until it is issued, denied or failed; then the stream ends."""
+
+    @_abc_1.abstractmethod
+    def Recover(
+        self,
+        request: _registration_pb2.RecoverRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_registration_pb2.FollowRequestResponse], _abc.AsyncIterator[_registration_pb2.FollowRequestResponse]]:
+        """A new certificate for an agent whose own has expired. The only thing that a recovery certificate opens. Submits the request,
+        or finds it as SubmitRequest does, and tells its state as FollowRequest does. Whether a person has to approve it is the
+        hub's rule. PermissionDenied: the cluster is denied, or another agent has taken its place. NotFound: it was deleted.
+        AlreadyExists: the name belongs to another cluster (other uid).
+        """
 
 def add_RegistrationServicer_to_server(servicer: RegistrationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

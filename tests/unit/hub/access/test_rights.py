@@ -8,8 +8,7 @@ import pytest
 
 from hub.access.rights import ClusterView, Rights, Standing, named_standing, rights_of, selected_cluster, standing_of
 from hub.access.rules import counted_names
-from hub.access.standing import own_agent
-from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.certificate import CertificateRecord, Purpose, own_agent
 from hub.domain.credential import CredentialRecord
 from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import Groups
