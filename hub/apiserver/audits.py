@@ -1,19 +1,17 @@
 """AuditRecords on the HTTPS door: what the hub remembers of requests, to be read and never to be written."""
 
-from collections.abc import AsyncIterator
-from contextlib import AbstractAsyncContextManager
-from datetime import UTC, datetime, timedelta
-from typing import NoReturn
+from datetime import UTC, datetime
 from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
 from hub.apiserver.storage import not_found
+from hub.apiserver.virtual import VirtualStorage
 from hub.domain.chain import AuditQuery, Link, Place, named
-from hub.ports import Store, Transaction
+from hub.ports import Transaction
 from hub.services import audit
-from machinery.apiserver.storage import Actor, Change, Document, Event, GroupResource, Key, Page, Selection, Storage, Stored
-from machinery.errors import BadRequestError, MethodNotAllowedError, TooLargeError
+from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
+from machinery.errors import BadRequestError, TooLargeError
 from machinery.selectors import Operator, Requirement
 from machinery.timestamps import format_time, parse_time
 
@@ -27,12 +25,8 @@ _NAME = "%Y%m%dt%H%M%S.%fz"
 _encode = msgspec.json.Encoder().encode
 
 
-class AuditStorage(Storage):
+class AuditStorage(VirtualStorage):
     """The audit log as objects, ordered by time, which is how their names sort."""
-
-    def __init__(self, store: Store, api_version: str) -> None:
-        self._store = store
-        self._api_version = api_version
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         link = await self._store.read(_look, resource, key)
@@ -61,29 +55,6 @@ class AuditStorage(Storage):
         more = limit is not None and len(found) > limit
         return Page(items, revision, items[-1].key if more else None)
 
-    async def create(
-        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
-    ) -> Stored:
-        del key, document, actor, dry_run
-        _refuse(resource)
-
-    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
-        del key, change, actor, dry_run
-        _refuse(resource)
-
-    def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
-        del selection, after
-        raise MethodNotAllowedError(f"{resource} cannot be watched")
-
-    async def revision(self) -> int:
-        return await self._store.read(_newest)
-
-    async def wait_for(self, revision: int) -> None:
-        while await self._store.wait_for_change(revision - 1, timedelta(days=1)) < revision:
-            pass
-
     def _stored(self, link: Link) -> Stored:
         """The record's own bytes behind what makes an object of it."""
         name = named(link.at, link.replica, link.sequence)
@@ -98,20 +69,12 @@ class AuditStorage(Storage):
         return Stored(Key("", name), link.sequence, opening[:-1] + b"," + link.document[1:])
 
 
-def _refuse(resource: GroupResource) -> NoReturn:
-    raise MethodNotAllowedError(f"{resource} are written by the hub alone")
-
-
 def _look(tx: Transaction, resource: GroupResource, key: Key) -> Link:
     place = _place(key.name)
     found = tx.audit.links(place.replica, after=place.sequence - 1, limit=1) if place else ()
     if not found or named(found[0].at, found[0].replica, found[0].sequence) != key.name:
         not_found(resource, key)
     return found[0]
-
-
-def _newest(tx: Transaction) -> int:
-    return tx.changes.newest()
 
 
 def _query(selection: Selection, limit: int | None, after: Key | None) -> AuditQuery | None:

@@ -4,8 +4,7 @@ A certificate is made over a certificate request, so that the private key stays 
 for clients that know no other bootstrap credential; the hub keeps a hash of it.
 """
 
-from collections.abc import AsyncIterator, Mapping
-from contextlib import AbstractAsyncContextManager
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from typing import Any
@@ -14,6 +13,7 @@ from uuid import NAMESPACE_OID, uuid5
 import msgspec
 
 from hub.apiserver.storage import DryRun, not_found
+from hub.apiserver.virtual import VirtualStorage
 from hub.domain import document as doc
 from hub.domain.certificate import Lifetimes
 from hub.domain.credential import CredentialRecord
@@ -21,18 +21,7 @@ from hub.ports import Issuer, Store, Transaction
 from hub.services import credentials
 from hub.services.credentials import Terms
 from machinery import pki
-from machinery.apiserver.storage import (
-    Actor,
-    Change,
-    Document,
-    Event,
-    GroupResource,
-    Key,
-    Page,
-    Selection,
-    Storage,
-    Stored,
-)
+from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Page, Selection, Stored
 from machinery.errors import Cause, InvalidError, MethodNotAllowedError, Subject
 from machinery.identity import CredentialId, HubId, cluster_name
 from machinery.timestamps import format_time
@@ -52,18 +41,17 @@ class HubAddress:
     """`host:port` of the door for agents."""
 
 
-class CredentialStorage(Storage):
+class CredentialStorage(VirtualStorage):
     """The credentials of the store as objects. There is nothing to change or watch in them.
 
     Deleting one revokes it: the record stays, and is shown no more.
     """
 
     def __init__(self, store: Store, issuer: Issuer, address: HubAddress, lifetimes: Lifetimes, api_version: str) -> None:
-        self._store = store
+        super().__init__(store, api_version)
         self._issuer = issuer
         self._address = address
         self._lifetimes = lifetimes
-        self._api_version = api_version
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         return self._stored(await self._store.read(_look, resource, key))
@@ -108,19 +96,6 @@ class CredentialStorage(Storage):
         if not dry_run:
             await self._store.run(credentials.revoke, CredentialId(key.name))
         return stored
-
-    def watch(
-        self, resource: GroupResource, selection: Selection, *, after: int
-    ) -> AbstractAsyncContextManager[AsyncIterator[Event | int]]:
-        del selection, after
-        raise MethodNotAllowedError(f"{resource} cannot be watched")
-
-    async def revision(self) -> int:
-        return await self._store.read(_newest)
-
-    async def wait_for(self, revision: int) -> None:
-        while await self._store.wait_for_change(revision - 1, timedelta(days=1)) < revision:
-            pass
 
     def _stored(self, sight: "_Sight") -> Stored:
         return Stored(Key("", sight.record.id), sight.revision, _encode(self._document(sight)))
@@ -251,7 +226,3 @@ def _look_at_all(tx: Transaction) -> list[_Sight]:
 def _selected(sight: _Sight, selection: Selection) -> bool:
     fields = {"metadata.name": str(sight.record.id), "metadata.namespace": ""}
     return selection.labels.matches({}) and selection.fields.matches(fields)
-
-
-def _newest(tx: Transaction) -> int:
-    return tx.changes.newest()
