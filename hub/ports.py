@@ -47,6 +47,9 @@ class Objects(Protocol):
 
     def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written: ...
 
+    def count(self, kind: Kind, query: Query) -> int:
+        """How many objects a query chooses, this transaction's own writes included. Its limit and revision do not count."""
+
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
         """How many objects of a kind have each value of a selectable field; "" stands for those that lack it."""
 

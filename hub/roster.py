@@ -22,6 +22,7 @@ from hub.controllers.serving import ServingCertificate
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Document, Key, Kind
 from hub.domain.event import Told
+from hub.fleet import Fleet, Gates
 from hub.ports import Issuer, Store
 from hub.settings import Settings
 from machinery.clock import Clock
@@ -86,12 +87,16 @@ class Controllers:
         # what the hub tells becomes Events
         self._recording = Recorder(store)
         self._events = Controller(recorder.NAME, self._recording)
+        # what lies around clusters: sets, bindings, add-ons, profiles
+        gates = Gates(default_cluster_set=settings.default_cluster_set, cluster_profiles=settings.cluster_profiles)
+        self._fleet = Fleet(store, gates, self.tell)
         # where keys come from
         self._feed = Feed(
             store,
             (
                 # first, so that clusters that have a namespace are known to have one
                 Route(NAMESPACES, self._house, housing.wanted),
+                *self._fleet.routes,
                 Route(MANAGED_CLUSTERS, self._house, housing.wanted_of),
                 _together(MANAGED_CLUSTERS, accepting, self._acceptance, accepting.wanted),
                 _together(REQUESTS, approving, self._approval, approval.wanted),
@@ -100,6 +105,7 @@ class Controllers:
             ),
             # what the operator reads in the log
             Chronicle(self.tell),
+            self._fleet.observer,
         )
 
     def _house(self, key: Key) -> None:
@@ -124,6 +130,7 @@ class Controllers:
         """Returns when every object there is was looked at once. Raises StartError when that cannot be done in time."""
         for controller in self._everyone:
             tasks.start(controller.name, controller.run())
+        self._fleet.begin()
         tasks.start("feed", self._feed.run())
         then = "is the database overloaded?"
         await in_time("the controllers' first look at every object", self._feed.synced.wait(), SYNCED_WITHIN, then=then)
@@ -143,6 +150,7 @@ class Controllers:
             self._cleanup,
             self._compaction,
             self._events,
+            *self._fleet.controllers,
         )
 
 

@@ -112,6 +112,16 @@ class Settings(BaseSettings):
         description="Cluster names, as globs, that are accepted and whose first certificate is approved without a human. "
         "Empty: every cluster waits for `hubctl accept` and `hubctl certificate approve`.",
     )
+    default_cluster_set: bool = Field(
+        True,  # noqa: FBT003 - a field's default
+        description="The cluster sets default and global are there, and clusters without a set are put into default "
+        "(Open Cluster Management's gate DefaultClusterSet).",
+    )
+    cluster_profiles: bool = Field(
+        False,  # noqa: FBT003 - a field's default
+        description="Accepted clusters are shown as ClusterProfiles (multicluster.x-k8s.io) where their sets are bound "
+        "(Open Cluster Management's gate ClusterProfile).",
+    )
     default_lease_duration: Duration = Field(
         timedelta(seconds=60), description="A new cluster's lease. Silence of five leases makes its availability Unknown."
     )

@@ -15,6 +15,7 @@ from typing import Any, NoReturn
 
 from hub.access.rights import standing_of
 from hub.domain import document as doc
+from hub.domain.clusterset import LABEL
 from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import CSRS, Groups
 from machinery.apiserver.access import Attributes, Decision
@@ -22,7 +23,6 @@ from machinery.apiserver.admission import Admission
 from machinery.apiserver.storage import Actor, Document
 from machinery.errors import ForbiddenError, Subject
 
-CLUSTER_SET = "cluster.open-cluster-management.io/clusterset"
 DECISIONS = ("Approved", "Denied")
 
 Decide = Callable[[Actor, Attributes], Decision]
@@ -99,7 +99,7 @@ def _accepts(cluster: Document | None) -> bool:
 
 
 def _cluster_set(cluster: Document | None) -> str:
-    return doc.labels(cluster).get(CLUSTER_SET, "") if cluster is not None else ""
+    return doc.labels(cluster).get(LABEL, "") if cluster is not None else ""
 
 
 def _decided(request: Document) -> list[Mapping[str, Any]]:

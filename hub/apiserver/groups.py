@@ -9,6 +9,7 @@ from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.auditrecord import audit_record
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
 from hub.apiserver.kinds.clustermanagementaddon import cluster_management_add_on
+from hub.apiserver.kinds.clusterprofile import cluster_profile
 from hub.apiserver.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
 from hub.apiserver.kinds.clustersummary import cluster_summary
 from hub.apiserver.kinds.managedcluster import managed_cluster
@@ -44,6 +45,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             managed_cluster_set_binding(group_suffix),
             managed_cluster_add_on(group_suffix),
             cluster_management_add_on(group_suffix),
+            cluster_profile(),
             bootstrap_credential(group_suffix, credentials),
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
             audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),

@@ -40,6 +40,9 @@ class Chronicle:
         self._clusters: dict[Key, _Cluster] = {}
         self._requests: dict[Key, RequestPhase] = {}
 
+    def relisting(self) -> None:
+        """What was told once is not told again."""
+
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
         """An object that is there; who changed it since it was last seen is not known."""
         if kind == MANAGED_CLUSTERS:

@@ -22,26 +22,33 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Route:
-    """Sends the keys of one kind to one controller; `wanted` spares it what it would not act on."""
+    """Sends the keys of one kind to one controller; `wanted` spares it what it would not act on.
+
+    `deleted`: also the keys of objects that are gone, for whoever brings them back or cleans up after them.
+    """
 
     kind: Kind
     enqueue: Callable[[Key], None]
     wanted: Wanted = lambda _document: True
+    deleted: bool = False
 
 
 class Observer(Protocol):
-    """Sees every object of the feed's kinds, wanted by a route or not, deleted ones included."""
+    """Sees every object of the feed's kinds, wanted by a route or not, deleted ones included; before the routes do."""
+
+    def relisting(self) -> None:
+        """All objects are about to be listed: of those that are not, none is left."""
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None: ...
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None: ...
 
 
 class Feed:
-    """Follows the store for several routes at once. Deleted objects are not sent: there is nothing to bring into line."""
+    """Follows the store for several routes at once. Deleted objects are sent to the routes that say so."""
 
-    def __init__(self, store: Store, routes: Sequence[Route], observer: Observer | None = None) -> None:
+    def __init__(self, store: Store, routes: Sequence[Route], *observers: Observer) -> None:
         self._store = store
-        self._observer = observer
+        self._observers = observers
         self._routes: Mapping[Kind, Sequence[Route]] = {
             route.kind: [each for each in routes if each.kind == route.kind] for route in routes
         }
@@ -71,13 +78,15 @@ class Feed:
     async def resync(self) -> int:
         """Sends all objects; returns the revision from which changes follow."""
         revision = await self._store.read(lambda tx: tx.changes.newest())
+        for observer in self._observers:
+            observer.relisting()
         for kind in self._routes:
             after: Key | None = None
             while True:
                 items, more = await self._store.read(_page, kind, after)
                 for stored in items:
-                    if self._observer is not None:
-                        self._observer.listed(kind, stored.key, stored.document)
+                    for observer in self._observers:
+                        observer.listed(kind, stored.key, stored.document)
                     self._send(kind, stored.key, stored.document)
                 if not more:
                     break
@@ -86,14 +95,13 @@ class Feed:
 
     def _send_change(self, change: Change) -> None:
         document = msgspec.json.decode(change.encoded)
-        if self._observer is not None:
-            self._observer.changed(change.kind, change.key, document, change.type, change.actor)
-        if change.type is not ChangeType.DELETED:
-            self._send(change.kind, change.key, document)
+        for observer in self._observers:
+            observer.changed(change.kind, change.key, document, change.type, change.actor)
+        self._send(change.kind, change.key, document, is_gone=change.type is ChangeType.DELETED)
 
-    def _send(self, kind: Kind, key: Key, document: Document) -> None:
+    def _send(self, kind: Kind, key: Key, document: Document, *, is_gone: bool = False) -> None:
         for route in self._routes.get(kind, ()):
-            if route.wanted(document):
+            if (route.deleted or not is_gone) and route.wanted(document):
                 route.enqueue(key)
 
 

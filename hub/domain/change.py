@@ -32,6 +32,7 @@ ROLE_BINDINGS = Kind("rolebindings.rbac.authorization.k8s.io")
 ADDON_DEFINITIONS = Kind("clustermanagementaddons.addon")
 CLUSTER_SETS = Kind("managedclustersets.cluster")
 CLUSTER_SET_BINDINGS = Kind("managedclustersetbindings.cluster")
+CLUSTER_PROFILES = Kind("clusterprofiles.multicluster.x-k8s.io")
 
 SEALED = frozenset((SECRETS,))
 """Kinds whose documents are encrypted wherever the store keeps them. Their names, labels and selectable fields are not."""

@@ -12,6 +12,7 @@ from hub.domain import addon_versions
 from hub.domain.change import (
     ADDON_DEFINITIONS,
     ADDONS,
+    CLUSTER_PROFILES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_SETS,
     EVENTS,
@@ -46,6 +47,7 @@ LIST_MAPS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "spec.installStrategy.placements": ("namespace", "name"),
     },
     ADDONS: {"status.conditions": ("type",), "status.supportedConfigs": ("group", "resource")},
+    CLUSTER_PROFILES: {"status.conditions": ("type",), "status.properties": ("name",)},
     CLUSTER_SETS: {"spec.managedNamespaces": ("name",)},
     REQUESTS: {"status.conditions": ("type",)},
     NAMESPACES: {"status.conditions": ("type",)},
@@ -67,7 +69,7 @@ SHOWN: Mapping[tuple[Kind, str], Callable[[Document], dict[str, Any]]] = {(ADDON
 """How a stored document reads in another version, for those who hold fields in that one's spelling.
 
 A version that is not here is taken to spell like the stored one."""
-_OUR_GROUPS = frozenset(("addon", "cluster", "hub"))
+_CUSTOM_GROUPS = frozenset(("addon", "cluster", "hub", "multicluster.x-k8s.io"))
 _STATUS = field("status")
 _PARTS = of_paths((field("spec"),), (_STATUS,))
 _ENVELOPE = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
@@ -94,7 +96,7 @@ def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str,
 
 def is_kubernetes_own(kind: Kind) -> bool:
     """Objects of such a kind have `spec` and `status` even when these are empty: nobody holds the parts themselves."""
-    return kind.partition(".")[2] not in _OUR_GROUPS
+    return kind.partition(".")[2] not in _CUSTOM_GROUPS
 
 
 def _divided(kind: Kind, fields: FieldSet, *, is_new: bool) -> Iterator[tuple[str, FieldSet]]:

@@ -15,7 +15,7 @@ from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
 from hub.domain.transition import Subject as Judged
 from hub.domain.transition import transition
 from hub.ports import Transaction, Written
-from hub.services import certificates, credentials, namespaces
+from hub.services import certificates, credentials, membership, namespaces
 from hub.services.writing import store
 from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
@@ -32,7 +32,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     before = old.document if old else None
     if old is None and (credential := parse_bootstrap_user(actor)) is not None:
         credentials.admit(tx, credential, cluster_name(doc.name(new)))
-    document = admission.admitted(new, before, tx.now)
+    document = membership.with_default(tx, admission.admitted(new, before, tx.now))
     document = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         return remove(tx, old, actor)
@@ -103,6 +103,7 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
         )
     tx.heartbeats.forget(joining.name)
     document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
+    document = membership.with_default(tx, document)
     document = doc.stamped(document, None, uid=str(uuid4()), now=tx.now, generations=True)
     store(tx, MANAGED_CLUSTERS, document, None, actor, writer=AGENT_WRITER)
     return Joined(created=True, accepted=False, uid=str(document["metadata"]["uid"]))

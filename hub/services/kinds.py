@@ -11,6 +11,7 @@ from typing import Any
 from hub.domain.change import (
     ADDON_DEFINITIONS,
     ADDONS,
+    CLUSTER_PROFILES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
     CLUSTER_SET_BINDINGS,
@@ -86,6 +87,7 @@ _ALL = (
     plain(ADDON_DEFINITIONS, namespaced=False, generations=True),
     plain(CLUSTER_SETS, namespaced=False, generations=True),
     plain(CLUSTER_SET_BINDINGS, namespaced=True, generations=True),
+    plain(CLUSTER_PROFILES, namespaced=True, generations=True),
     plain(CONFIG_MAPS, namespaced=True),
     plain(EVENTS, namespaced=True),
     plain(SECRETS, namespaced=True),

@@ -116,6 +116,11 @@ class SqlObjects(Objects):
         self._guard(kind, old.key, old)
         return self._buffer(PendingWrite(kind, ChangeType.DELETED, old.document, old, old, actor))
 
+    def count(self, kind: Kind, query: Query) -> int:
+        if any(kind == changed for changed, _ in self._latest):
+            return len(self.find(kind, replace(query, limit=None, at=None)).items)
+        return int(self._connection.execute(*queries.count(kind, query)).scalar_one())
+
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
         found = self._connection.execute(queries.TALLY, {"kind": kind, "field": field})
         return {str(value): int(count) for value, count in found}

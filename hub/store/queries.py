@@ -88,6 +88,11 @@ def many(kind: Kind, query: Query, limit: int | None) -> tuple[Select[Any], dict
     return (statement, values) if limit is None else (statement.limit(limit), values)
 
 
+def count(kind: Kind, query: Query) -> tuple[Select[Any], dict[str, Any]]:
+    """How many objects a query chooses."""
+    return _number(_shape(query)), _values(kind, query)
+
+
 def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[Any], dict[str, Any]]:
     """How many objects follow `last`, within `namespace` or (None) over all."""
     values = {"kind": kind, "of": last.namespace, "name": last.name}
@@ -97,6 +102,11 @@ def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[An
 @lru_cache(maxsize=256)
 def _many(shape: _Shape) -> Select[Any]:
     return select(*ROW).select_from(_source(shape)).where(_selected(shape)).order_by(objects.c.namespace, objects.c.name)
+
+
+@lru_cache(maxsize=256)
+def _number(shape: _Shape) -> Select[Any]:
+    return select(func.count()).select_from(_source(shape)).where(_selected(shape))
 
 
 def _shape(query: Query) -> _Shape:

@@ -538,6 +538,24 @@ async def test_objects_are_counted_by_the_values_of_a_field(store: Store) -> Non
     assert await store.read(lambda tx: dict(tx.objects.tally(ADDONS, "status.version.kubernetes"))) == {}
 
 
+async def test_objects_are_counted_by_a_query_with_what_the_transaction_has_written(store: Store) -> None:
+    for name, region in (("a", "eu"), ("b", "us"), ("c", "eu")):
+        await store.run(put, cluster(name, labels={"region": region}))
+    eu = Query(labels=(Requirement("region", Operator.EQUALS, ("eu",)),), limit=1)
+    no_us = Query(labels=(Requirement("region", Operator.NOT_IN, ("us",)),))
+
+    def counted(tx: Transaction) -> list[int]:
+        return [tx.objects.count(MANAGED_CLUSTERS, query) for query in (eu, no_us, Query(), Query(namespace="other"))]
+
+    def counted_after_a_write(tx: Transaction) -> list[int]:
+        put(tx, cluster("d", labels={"region": "eu"}))
+        return counted(tx)
+
+    assert await store.read(counted) == [2, 2, 3, 0]
+    assert await store.run(counted_after_a_write) == [3, 3, 4, 0]
+    assert await store.read(lambda tx: tx.objects.count(ADDONS, Query())) == 0
+
+
 async def test_the_revision_at_an_instant_is_known_as_far_as_the_log_goes(store: Store, clock: ManualClock) -> None:
     for name in "abc":
         await store.run(put, cluster(name))

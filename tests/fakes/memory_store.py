@@ -125,6 +125,9 @@ class MemoryTransaction(Transaction, Objects, Changes):
         counted = rest if rest and (past or not (query.labels or query.fields)) else None
         return ObjectPage(page, query.at if past and query.at else self.state.revision, rest > 0, counted)
 
+    def count(self, kind: Kind, query: Query) -> int:
+        return len(self.find(kind, replace(query, limit=None, at=None)).items)
+
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
         stored = (each for (of, _), each in self.state.objects.items() if of == kind)
         return Counter(fields_of(kind, each.document).get(field, "") for each in stored)

@@ -5,6 +5,7 @@ A cluster is in the set that its label `cluster.open-cluster-management.io/clust
 
 from hub.apiserver.kinds.schemas import CONDITION, DNS_LABEL, NAME, TEXT, Schema, condition_column, listing, record
 from hub.domain import document as doc
+from hub.domain.clusterset import BY_LABELS, EMPTY, EXCLUSIVE
 from machinery.apiserver.refusals import invalid_value
 from machinery.apiserver.resource import STATUS, Resource
 from machinery.apiserver.storage import Document
@@ -12,7 +13,6 @@ from machinery.apiserver.tables import AGE
 from machinery.errors import Cause
 from machinery.selectors import valid_label_key, valid_label_value
 
-EXCLUSIVE, BY_LABELS = "ExclusiveClusterSetLabel", "LabelSelector"
 _ATOMIC = {"x-kubernetes-list-type": "atomic"}
 _EXPRESSION = record("", ("key", "operator"), key=TEXT, operator=TEXT, values={**listing(TEXT), **_ATOMIC})
 _LABELS: Schema = {
@@ -96,7 +96,7 @@ def managed_cluster_set(group_suffix: str) -> Resource:
         schema=SET_SCHEMA,
         validate=_set_violations,
         subresources=(STATUS,),
-        columns=(condition_column("Empty", "ClusterSetEmpty"), AGE),
+        columns=(condition_column("Empty", EMPTY), AGE),
         counts_generations=True,
     )
 

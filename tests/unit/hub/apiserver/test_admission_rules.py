@@ -6,8 +6,9 @@ from typing import Any
 import pytest
 
 from hub.access.rights import Standing
-from hub.apiserver.admission import CLUSTER_SET, HubAdmission
+from hub.apiserver.admission import HubAdmission
 from hub.domain.certificate import Purpose
+from hub.domain.clusterset import LABEL
 from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import Groups
 from machinery.apiserver.access import Attributes, Decision
@@ -43,7 +44,7 @@ def admitted(
 
 
 def cluster(*, accepts: bool | None = None, cluster_set: str = "") -> dict[str, Any]:
-    metadata = {"name": "edge1", "labels": {CLUSTER_SET: cluster_set} if cluster_set else {}}
+    metadata = {"name": "edge1", "labels": {LABEL: cluster_set} if cluster_set else {}}
     return {"metadata": metadata, "spec": {} if accepts is None else {"hubAcceptsClient": accepts}}
 
 

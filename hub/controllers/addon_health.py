@@ -1,0 +1,19 @@
+"""Owns the condition Available of add-ons while their cluster is silent: Unknown, for the cluster's reason.
+
+Source: OCM's add-on health check controller. When the cluster is heard again, so is what its add-ons last were.
+"""
+
+from hub.controllers import ACTOR
+from hub.controllers.batch import Batched
+from hub.ports import Transaction
+from hub.services import addon_health
+from machinery.identity import ClusterName
+
+NAME = "addon-health"
+
+
+class AddOnHealth(Batched):
+    """All add-ons of one cluster in one step."""
+
+    def step(self, tx: Transaction, name: str) -> None:
+        addon_health.settle_health(tx, ClusterName(name), f"{ACTOR}:{NAME}")

@@ -1,0 +1,26 @@
+"""Owns the condition ClusterSetEmpty of ManagedClusterSets: whether a set has clusters, and how many.
+
+Source: OCM's ManagedClusterSet controller.
+"""
+
+from datetime import timedelta
+
+from hub.controllers import ACTOR
+from hub.ports import Store
+from hub.services import clustersets
+from machinery.controller import Reconciler
+
+NAME = "cluster-sets"
+GATHER = timedelta(seconds=1)
+"""Clusters that come or go together are counted together."""
+
+
+class ClusterSets(Reconciler[str]):
+    """Counts one set."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        await self._store.run(clustersets.settle_emptiness, key, f"{ACTOR}:{NAME}")
+        return None

@@ -1,0 +1,61 @@
+"""Use cases about the token infrastructure of add-ons: made, kept as it has to be, and cleaned up."""
+
+from hub.domain import addon_token as rules
+from hub.domain import document as doc
+from hub.domain.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
+from hub.domain.ownership import HUB_WRITER
+from hub.ports import Transaction
+from hub.services import addons, namespaces, objects
+from machinery.conditions import Condition
+
+
+def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:
+    """Brings the infrastructure of one add-on in line with its registrations. Returns the condition if that is news."""
+    stored = tx.objects.get(ADDONS, key)
+    if stored is None or not rules.wants_token(stored.document):
+        _remove(tx, key, actor)
+        if stored is not None and not doc.is_deleting(stored.document):
+            _put(tx, rules.without_condition(stored.document), stored, actor)
+        return None
+    condition = _ensure(tx, key, actor)
+    new = doc.with_status_condition(stored.document, condition, tx.now)
+    return condition if _put(tx, new, stored, actor) else None
+
+
+def _ensure(tx: Transaction, key: Key, actor: str) -> Condition:
+    """Makes what is missing, and restores what was changed."""
+    home = namespaces.get(tx, key.namespace)
+    if home is None or doc.is_deleting(home.document):
+        return rules.failed(f'namespace "{key.namespace}" is missing or being deleted')
+    parts = [(kind, tx.objects.get(kind, rules.place(kind, key))) for kind in rules.KINDS]
+    for kind, found in parts:
+        if found is not None and rules.owner(found.document) != key:
+            what = f"{kind.partition('.')[0]} {found.key}"
+            return rules.failed(f"{what} exists and is not this add-on's: delete it, or give it the labels that say so")
+    for kind, found in parts:
+        _put_part(tx, kind, key, found, actor)
+    account = tx.objects.get(SERVICE_ACCOUNTS, rules.place(SERVICE_ACCOUNTS, key))
+    if account is None or doc.is_deleting(account.document):
+        return rules.failed("the ServiceAccount is being deleted")
+    return rules.ready(account.key, account.uid)
+
+
+def _put_part(tx: Transaction, kind: Kind, key: Key, found: StoredObject | None, actor: str) -> None:
+    new = rules.part(kind, key, found.document if found else None)
+    if found is None or doc.differs(new, found.document):
+        objects.put(tx, kind, new, found, actor, writer=HUB_WRITER)
+
+
+def _remove(tx: Transaction, key: Key, actor: str) -> None:
+    """Rights first."""
+    for kind in reversed(rules.KINDS):
+        found = tx.objects.get(kind, rules.place(kind, key))
+        if found is not None and rules.owner(found.document) == key:
+            objects.remove(tx, kind, found, actor)
+
+
+def _put(tx: Transaction, new: dict[str, object], stored: StoredObject, actor: str) -> bool:
+    if not doc.differs(new, stored.document):
+        return False
+    addons.put(tx, dict(new), stored, actor, writer=HUB_WRITER)
+    return True

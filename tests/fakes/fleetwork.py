@@ -1,0 +1,122 @@
+"""The controllers of what lies around clusters, driven by hand: changes are followed and keys worked on until all rests."""
+
+import asyncio
+from collections.abc import Mapping
+from typing import Any
+
+from hub.controllers.feed import Feed
+from hub.domain.change import Document, Key, Kind, StoredObject
+from hub.domain.clusterset import API_VERSION, BY_LABELS, EXCLUSIVE, KIND, LABEL
+from hub.domain.event import Told
+from hub.domain.namespace import namespace
+from hub.domain.request import Requester
+from hub.fleet import Fleet, Gates
+from hub.ports import Store, Transaction
+from hub.services import namespaces
+from hub.services.kinds import WRITE_PATHS
+
+ENOUGH = 50
+"""Rounds after which controllers that still write are taken to write for ever."""
+OPERATOR = Requester("admin")
+
+
+class Fleetwork:
+    """One hub's worth of them. `told`: the Events that were asked for."""
+
+    def __init__(self, store: Store, *, default_cluster_set: bool = False, cluster_profiles: bool = False) -> None:
+        self.told: list[Told] = []
+        self.store = store
+        gates = Gates(default_cluster_set=default_cluster_set, cluster_profiles=cluster_profiles)
+        self.fleet = Fleet(store, gates, self.told.append)
+        self._feed = Feed(store, self.fleet.routes, self.fleet.observer)
+        self._revision = 0
+
+    async def start(self) -> None:
+        """As a hub starts, or begins to lead."""
+        self.fleet.begin()
+        self._revision = await self._feed.resync()
+        await self.settle()
+
+    async def settle(self) -> None:
+        """Until nothing changes and nobody waits. Raises AssertionError when that does not come."""
+        for _ in range(ENOUGH):
+            worked = await self._work()
+            if not await self._follow() and not worked:
+                return
+        raise AssertionError("the controllers go on writing")
+
+    async def _follow(self) -> bool:
+        changes = await self.store.read(lambda tx: tx.changes.since(self._revision))
+        for change in changes:
+            self._feed._send_change(change)
+            self._revision = change.revision
+        return bool(changes)
+
+    async def _work(self) -> bool:
+        worked = False
+        for controller in self.fleet.controllers:
+            for key in tuple(controller.queue._timers):
+                controller.queue.add(key)
+            while len(controller.queue):
+                await controller._step(await controller.queue.get())
+                worked = True
+                await asyncio.sleep(0)
+        return worked
+
+
+def put(tx: Transaction, kind: Kind, document: Mapping[str, Any]) -> None:
+    """Creates or replaces an object, as an operator does."""
+    metadata = document["metadata"]
+    key = Key(metadata.get("namespace", ""), metadata["name"])
+    old = tx.objects.get(kind, key)
+    WRITE_PATHS[kind].put(tx, dict(document), old, OPERATOR)
+
+
+def remove(tx: Transaction, kind: Kind, name: str, namespace: str = "") -> None:
+    """Deletes an object, as an operator does."""
+    old = tx.objects.get(kind, Key(namespace, name))
+    assert old is not None
+    WRITE_PATHS[kind].remove(tx, old, OPERATOR)
+
+
+def open_namespace(tx: Transaction, name: str) -> None:
+    """A Namespace as an operator makes one."""
+    namespaces.put(tx, namespace(name), None, OPERATOR.user)
+
+
+def find(tx: Transaction, kind: Kind, name: str, namespace: str = "") -> StoredObject | None:
+    return tx.objects.get(kind, Key(namespace, name))
+
+
+def cluster(name: str, *, into: str = "", accepted: bool = True, **labels: str) -> Document:
+    """A ManagedCluster in the exclusive set `into`, if one is named."""
+    metadata = {"name": name, "labels": {**labels, **({LABEL: into} if into else {})}}
+    return {"metadata": metadata, "spec": {"hubAcceptsClient": accepted}}
+
+
+def cluster_set(name: str, labels: Mapping[str, Any] | None = None, *, namespaces: tuple[str, ...] = ()) -> Document:
+    """An exclusive set, or with a labelSelector one of that kind."""
+    exclusive = {"selectorType": EXCLUSIVE}
+    selector = exclusive if labels is None else {"selectorType": BY_LABELS, "labelSelector": dict(labels)}
+    spec = {"clusterSelector": selector, "managedNamespaces": [{"name": each} for each in namespaces]}
+    return {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}, "spec": spec}
+
+
+def binding(name: str, namespace: str) -> Document:
+    """A ManagedClusterSetBinding of the set of that name."""
+    metadata = {"name": name, "namespace": namespace}
+    return {"apiVersion": API_VERSION, "kind": "ManagedClusterSetBinding", "metadata": metadata, "spec": {"clusterSet": name}}
+
+
+def addon(name: str, cluster_name: str, available: str | None = None, **status: Any) -> Document:
+    """A ManagedClusterAddOn whose agent says so of it."""
+    reason = {"True": "ManagedClusterAddOnLeaseUpdated", "False": "ManagedClusterAddOnLeaseUpdateStopped"}
+    told = {
+        "type": "Available",
+        "status": available,
+        "reason": reason.get(available or "", "ManagedClusterAddOnLeaseNotFound"),
+        "message": f"{name} add-on is {available}.",
+        "lastTransitionTime": "2026-01-01T00:00:00Z",
+    }
+    conditions = {"conditions": [told]} if available else {}
+    return {"metadata": {"name": name, "namespace": cluster_name}, "status": {**conditions, **status}}
