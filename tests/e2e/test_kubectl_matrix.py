@@ -33,6 +33,13 @@ kind: ManagedClusterSet
 metadata: {name: blue}
 spec: {}
 """
+BINDING = """
+apiVersion: cluster.open-cluster-management.io/v1beta2
+kind: ManagedClusterSetBinding
+metadata: {name: blue, namespace: team-a}
+spec: {clusterSet: blue}
+"""
+METRICS = r"feature\.open-cluster-management\.io/addon-metrics"
 ADD_ON = """
 apiVersion: addon.open-cluster-management.io/v1beta1
 kind: ManagedClusterAddOn
@@ -179,12 +186,20 @@ STEPS = (
     told("delete clusterrolebinding bob-viewer", "deleted"),
     # Cluster sets and add-ons.
     told("create -f -", "managedclusterset.*/blue created$", given=SET),
-    told("label mcl edge1 cluster.open-cluster-management.io/clusterset=blue", "labeled$"),
+    told("get mclsets default global -o name", "/default$", "/global$"),
+    told("get mcl edge1 --show-labels", "cluster.open-cluster-management.io/clusterset=default"),
+    told("label mcl edge1 cluster.open-cluster-management.io/clusterset=blue --overwrite", "labeled$"),
     told("get managedclustersets -o name", "/blue$"),
+    told("wait mclset/blue --for=condition=ClusterSetEmpty=False --timeout=30s", "condition met$"),
+    told("get mclset blue -o jsonpath={.status.conditions[0].message}", "^1 ManagedClusters selected$"),
+    told("create -f -", "managedclustersetbinding.*/blue created$", given=BINDING),
+    told("wait managedclustersetbinding/blue -n team-a --for=condition=Bound --timeout=30s", "condition met$"),
     told("create -f -", "managedclusteraddon.*/metrics created$", given=ADD_ON),
     told("get managedclusteraddons.v1alpha1.addon.open-cluster-management.io -n edge1 -o yaml", "addon.*/v1alpha1$", "metrics"),
     told("get managedclusteraddons.v1alpha1.addon.open-cluster-management.io -n edge1", "^metrics"),
     told("get mca -A", "^edge1 +metrics"),
+    told(f"wait mcl/edge1 --for=jsonpath={{.metadata.labels.{METRICS}}}=unreachable --timeout=30s", "condition met$"),
+    told("get mcl -l feature.open-cluster-management.io/addon-metrics=unreachable -o name", "/edge1$"),
     told("get mca -A --field-selector status.available=True", "No resources found"),
     told("delete mca metrics -n edge1 --timeout=10s", "deleted"),
     # Deleting.
