@@ -26,14 +26,14 @@ from hub.installation import Addresses, entry, keep_admin_kubeconfig, lifetimes_
 from hub.issuer import ServingNames
 from hub.keys import KeyFolder, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.leading import leadership
-from hub.replica import is_alone, replica_name
+from hub.replica import Presence, is_alone, replica_name, take_place, this_replica
 from hub.roster import Controllers, OwnControllers
 from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
 from hub.rpc.sessions import Sessions
-from hub.services import heartbeats, namespaces
+from hub.services import namespaces
 from hub.settings import Settings
 from hub.store import SqlStore
 from hub.store.sole import sole_user
@@ -146,7 +146,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     # where objects that belong to no cluster lie
     await store.run(namespaces.ensure_standing)
     # nobody is connected yet
-    await store.run(heartbeats.close_all_sessions)
+    me = this_replica(replica, settings, directory)
+    await take_place(store, me, alone=is_alone(settings))
 
     # what both doors show to who connects
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
@@ -174,7 +175,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         peers=peers,
         beats=beats,
         feed=StreamFeed(store),
-        sessions=Sessions(store),
+        sessions=Sessions(store, replica),
         gate=Gate(clock),
         auditor=auditor,
         limits=limits,
@@ -251,6 +252,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     # what is buffered goes into the database before the doors close
     server.flush.add("heartbeats", beats.flush)
     server.flush.add("audit", auditor.flush)
+    # and that it serves is no longer so
+    presence = Presence(store, me, server.signals, sessions=lambda: len(agents.sessions), given_up=agents.sessions.say_again)
+    server.flush.add("replica", presence.leave)
 
     # what runs beside the doors for as long as they serve; one that falls ends the hub, in order
     tasks = await stack.enter_async_context(GuardedTasks("hub", on_end=ending.failed))
@@ -259,6 +263,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     tasks.start("hearing", hearing.run())
     tasks.start("streams", agents.feed.run())
     tasks.start("sessions", agents.sessions.run())
+    tasks.start("presence", presence.run())
+    if not is_alone(settings):
+        tasks.start("sessions elsewhere", agents.sessions.follow_others())
     tasks.start("watches", operators.run())
     tasks.start("log", keep_log(log_progress))
 

@@ -14,9 +14,10 @@ from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.credential import CredentialRecord
 from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
+from hub.domain.replica import AgentSession, Replica
 from hub.domain.transition import Transition
 from machinery.election.lock import Candidate, Record
-from machinery.identity import ClusterName, CredentialId, SerialNumber
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -175,6 +176,43 @@ class Marks(Protocol):
         """Drops marks that are older: their replicas are gone."""
 
 
+class Replicas(Protocol):
+    """The processes that serve this hub; not news, no change-log row."""
+
+    def all(self) -> Sequence[Replica]:
+        """In the order of their names."""
+
+    def of(self, name: str) -> Replica | None: ...
+
+    def put(self, replica: Replica) -> None: ...
+
+    def remove(self, name: str) -> None: ...
+
+
+class AgentSessions(Protocol):
+    """The newest session of every agent, and which replica has it; not news either. `Heartbeats` knows one per cluster."""
+
+    def open(self, session: AgentSession) -> bool:
+        """Takes the place of the agent's older one. False: a newer one is recorded, and stays."""
+
+    def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
+        """Nothing happens when another has taken its place."""
+
+    def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
+        """Those that were opened at `moment` or later, on other replicas than `but`."""
+
+    def replicas(self) -> Sequence[str]:
+        """All that have one."""
+
+    def end_of(self, replica: str) -> int:
+        """Nobody has the sessions of this replica any more; how many they were."""
+
+    def end_all(self) -> None: ...
+
+    def end_unowned(self, before: datetime) -> int:
+        """Ends what earlier releases recorded, which says no replica, where nothing was heard since `before`; how many."""
+
+
 class Facts(Protocol):
     """Small facts about this hub: id, group suffix, schema."""
 
@@ -265,6 +303,12 @@ class Transaction(Protocol):
 
     @property
     def marks(self) -> Marks: ...
+
+    @property
+    def replicas(self) -> Replicas: ...
+
+    @property
+    def agent_sessions(self) -> AgentSessions: ...
 
     @property
     def facts(self) -> Facts: ...

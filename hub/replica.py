@@ -1,19 +1,37 @@
-"""Which replica of the hub this process is: its name, by which the audit's chain, sessions and leadership know it."""
+"""Which replica of the hub this process is, and its word to the others that it is there.
 
+Its name is what the audit's chain, sessions and leadership know it by. Its row in the database says that it lives: written
+every two seconds, and no news. Two processes never serve under one name: the second is refused, unless the first is dead.
+"""
+
+import asyncio
 import os
 import re
 import socket
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
+import structlog
+
+from hub.domain.replica import BEAT, LOST_AFTER, Replica
+from hub.ports import Store, Transaction
+from hub.services import replicas
 from hub.settings import Settings
 from machinery.directory import DataDirectory
-from machinery.errors import InvalidError
+from machinery.errors import AlreadyExistsError, InvalidError, MusterError
+from machinery.lifecycle.signals import LifecycleSignal, LifecycleSignals
+from machinery.product import version
 
 FILE = "replica"
 POD_NAME = "POD_NAME"
 """The downward API's, as the charts set it."""
 LONGEST = 200
+
+log = structlog.get_logger(__name__)
+BEFORE = datetime(1970, 1, 1, tzinfo=UTC)
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
 
 
@@ -32,7 +50,7 @@ def replica_name(settings: Settings, directory: DataDirectory, environment: Mapp
     if given:
         return _checked(given, "--replica-name" if settings.replica_name else POD_NAME)
     if is_alone(settings):
-        return _kept(directory)
+        return home_of(directory)
     return _checked(re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()).strip("-."), "the host's name")
 
 
@@ -44,10 +62,110 @@ def _checked(name: str, origin: str) -> str:
     return name
 
 
-def _kept(directory: DataDirectory) -> str:
+def home_of(directory: DataDirectory) -> str:
+    """The name of this data directory, which one process at a time can have. Raises UnavailableError."""
     known = directory.read(FILE)
     if known is not None and known.strip():
         return known.decode("ascii", "replace").strip()
     name = str(uuid4())
     directory.write(FILE, f"{name}\n".encode())
     return name
+
+
+def this_replica(name: str, settings: Settings, directory: DataDirectory) -> Replica:
+    """What the row of this process says of it; the database gives the times. Raises UnavailableError."""
+    return Replica(
+        name=name,
+        home=home_of(directory),
+        instance=uuid4().hex,
+        version=version(),
+        grpc=str(settings.grpc_listen),
+        https=str(settings.https_listen),
+        started=BEFORE,
+        seen=BEFORE,
+    )
+
+
+async def take_place(store: Store, me: Replica, *, alone: bool) -> None:
+    """Returns when nobody else serves under this name. Raises AlreadyExistsError when somebody does, UnavailableError."""
+    if alone:
+        await store.run(replicas.begin_alone, me)
+        return
+    rest, seen = LOST_AFTER + BEAT, await store.read(_seen, me.name)
+    while True:
+        try:
+            await store.run(replicas.begin, me)
+        except AlreadyExistsError:
+            if rest <= timedelta() or await store.read(_seen, me.name) != seen:
+                raise
+            log.info("a replica of this name was there a moment ago: waiting until it is known to be dead", replica=me.name)
+        else:
+            return
+        await asyncio.sleep(BEAT.total_seconds())
+        rest -= BEAT
+
+
+def _seen(tx: Transaction, name: str) -> datetime | None:
+    found = tx.replicas.of(name)
+    return None if found is None else found.seen
+
+
+class Presence:
+    """Keeps the row of this replica: `sessions` counts what is open, `given_up` is called when others took it for dead."""
+
+    def __init__(
+        self,
+        store: Store,
+        me: Replica,
+        signals: LifecycleSignals,
+        *,
+        sessions: Callable[[], int],
+        given_up: Callable[[], None],
+    ) -> None:
+        self._store = store
+        self._me = me
+        self._signals = signals
+        self._sessions = sessions
+        self._given_up = given_up
+        self._news = asyncio.Event()
+        self._left = False
+        self._failing = False
+
+    async def run(self) -> None:
+        """Beats for ever, and at once when it gets ready or begins to end. Raises AlreadyExistsError: the name was taken."""
+        async with asyncio.TaskGroup() as tasks:
+            for signal in (self._signals.has_been_ready, self._signals.shutdown_initiated):
+                tasks.create_task(self._tell_of(signal), name=f"presence {signal.name}")
+            while True:
+                self._news.clear()
+                if not self._left:
+                    await self.beat()
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._news.wait(), BEAT.total_seconds())
+
+    async def _tell_of(self, signal: LifecycleSignal) -> None:
+        await signal.wait()
+        self._news.set()
+
+    async def beat(self) -> None:
+        ending = self._signals.shutdown_initiated.signaled
+        ready = self._signals.has_been_ready.signaled and not ending
+        me = replace(self._me, sessions=self._sessions(), ready=ready, draining=ending)
+        try:
+            known = await self._store.run(replicas.beat, me)
+        except AlreadyExistsError:
+            raise
+        except MusterError as error:
+            if not self._failing:
+                log.warning("this replica cannot say that it is there", error=error.message)
+            self._failing = True
+            return
+        self._failing = False
+        if not known:
+            log.warning("this replica was taken for dead, and its sessions with it")
+            self._given_up()
+
+    async def leave(self) -> None:
+        """It ends in good order: nobody has to wait until it is known to be dead."""
+        self._left = True
+        await self._store.run(replicas.leave, self._me)

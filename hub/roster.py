@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance, namespaces, recorder
+from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance, namespaces, recorder, replicas
 from hub.controllers import serving as serving_certificate
 from hub.controllers.acceptance import Acceptance
 from hub.controllers.approval import Approval
@@ -18,10 +18,12 @@ from hub.controllers.feed import Feed, Route
 from hub.controllers.issuance import Issuance
 from hub.controllers.namespaces import Namespaces
 from hub.controllers.recorder import Recorder
+from hub.controllers.replicas import LostReplicas
 from hub.controllers.serving import ServingCertificate
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Document, Key, Kind
 from hub.domain.event import Told
+from hub.domain.replica import LOST_AFTER
 from hub.fleet import Fleet, Gates
 from hub.ports import Issuer, Store
 from hub.settings import Settings
@@ -84,6 +86,8 @@ class Controllers:
             transitions=settings.transition_retention,
         )
         self._compaction = Controller(compaction.NAME, keeping)
+        # what replicas that died have left behind
+        self._replicas = Controller(replicas.NAME, LostReplicas(store))
         # what the hub tells becomes Events
         self._recording = Recorder(store)
         self._events = Controller(recorder.NAME, self._recording)
@@ -115,10 +119,11 @@ class Controllers:
         """Puts what is done periodically on the timetable."""
         for controller in (self._cleanup, self._compaction):
             timetable.every(PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, jitter=0.25, at_once=True)
+        timetable.every(LOST_AFTER / 2, partial(self._replicas.enqueue, PERIODIC), name=self._replicas.name)
 
     def rest(self, timetable: Timetable) -> None:
         """Takes all of it from the timetable."""
-        for controller in (self._cleanup, self._compaction):
+        for controller in (self._cleanup, self._compaction, self._replicas):
             timetable.drop(controller.name)
 
     def tell(self, told: Told) -> None:
@@ -149,6 +154,7 @@ class Controllers:
             self._namespaces,
             self._cleanup,
             self._compaction,
+            self._replicas,
             self._events,
             *self._fleet.controllers,
         )

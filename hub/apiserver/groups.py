@@ -5,6 +5,7 @@ from dataclasses import replace
 
 from hub.apiserver.audits import AuditStorage
 from hub.apiserver.extras import heartbeat_extras
+from hub.apiserver.hubreplicas import ReplicaStorage
 from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.auditrecord import audit_record
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
@@ -12,6 +13,7 @@ from hub.apiserver.kinds.clustermanagementaddon import cluster_management_add_on
 from hub.apiserver.kinds.clusterprofile import cluster_profile
 from hub.apiserver.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
 from hub.apiserver.kinds.clustersummary import cluster_summary
+from hub.apiserver.kinds.hubreplica import hub_replica
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.apiserver.kinds.service import service
 from hub.apiserver.summary import SummaryStorage
@@ -48,6 +50,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             cluster_profile(),
             bootstrap_credential(group_suffix, credentials),
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            hub_replica(group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1")),
             audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
         )
     )

@@ -80,7 +80,15 @@ AUDIT = Resource(
     "audit record",
     watchable=False,
 )
-ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT)
+REPLICAS = Resource(
+    ("replicas", "replica", "hubreplicas", "hubreplica"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "hubreplicas",
+    "HubReplica",
+    "replica",
+    watchable=False,
+)
+ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS)
 
 
 def resource_named(word: str) -> Resource:

@@ -1,18 +1,28 @@
-"""Which sessions are open, and word of it to the database: in memory at once, in the database as soon as it can be written."""
+"""Which sessions are open, and word of it to the database: in memory at once, in the database as soon as it can be written.
+
+An agent has one session. A newer one ends the one before: at once where this process has both, and within half a second where
+another replica has the newer one, which it wrote down.
+"""
 
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import structlog
 
+from hub.domain.replica import AgentSession
 from hub.ports import Store, Transaction
-from hub.services import heartbeats
+from hub.services import replicas
+from hub.services.replicas import Opened
 from machinery.backoff import Backoff
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
+
+POLL = timedelta(milliseconds=500)
+OVERLAP = timedelta(seconds=5)
+"""Transactions that began before the last look may commit after it; this much is read again."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,25 +48,33 @@ class OpenSession(Protocol):
         """Tells the agent to leave soon."""
 
 
+Place = tuple[ClusterName, AgentId]
+
+
 @dataclass(frozen=True, slots=True)
-class _Word:
-    """What the database is to know: a session has opened, or the one with this id has ended."""
+class _Ended:
+    """What the database is to know: the session with this id has ended."""
 
     session: str
-    opened: bool
-    agent_version: str = ""
+
+
+_Word = Opened | _Ended
 
 
 class Sessions:
-    """All sessions of this process: at most one per cluster and agent, the newer one supersedes."""
+    """All sessions of this process: at most one per cluster and agent, the newer one supersedes. `replica`: whose they are."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, replica: str = "") -> None:
         self._store = store
-        self._open: dict[tuple[ClusterName, AgentId], OpenSession] = {}
-        self._words: dict[ClusterName, _Word] = {}
+        self._replica = replica
+        self._open: dict[Place, OpenSession] = {}
+        self._recorded: dict[Place, AgentSession] = {}
+        self._words: dict[Place, _Word] = {}
         self._spoken = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
+        self._since: datetime | None = None
+        self._failing = False
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
 
     def __len__(self) -> int:
@@ -71,20 +89,30 @@ class Sessions:
 
     def add(self, session: OpenSession) -> None:
         self._empty.clear()
-        older = self._open.get((session.cluster, session.agent))
-        self._open[session.cluster, session.agent] = session
+        place = (session.cluster, session.agent)
+        older = self._open.get(place)
+        self._open[place] = session
+        self._recorded.pop(place, None)
         if older is not None:
-            older.end(ConflictError("superseded: the same agent has opened a newer session"))
-        self._say(session.cluster, _Word(session.id, opened=True, agent_version=session.agent_version))
+            older.end(_superseded())
+        self._say(place, self._opened(session))
 
     def remove(self, session: OpenSession) -> None:
-        if self._open.get((session.cluster, session.agent)) is session:
-            del self._open[session.cluster, session.agent]
+        place = (session.cluster, session.agent)
+        if self._open.get(place) is session:
+            del self._open[place]
+            self._recorded.pop(place, None)
         if not self._open:
             self._empty.set()
-        word = self._words.get(session.cluster)
+        word = self._words.get(place)
         if word is None or word.session == session.id:
-            self._say(session.cluster, _Word(session.id, opened=False))
+            self._say(place, _Ended(session.id))
+
+    def say_again(self) -> None:
+        """Has all open sessions written down once more: others took this replica for dead and forgot them."""
+        for place, session in self._open.items():
+            recorded = self._recorded.get(place)
+            self._say(place, self._opened(session, recorded.at if recorded else None))
 
     async def run(self) -> None:
         """Writes down what opened and ended, for ever; everything that has come together in one transaction."""
@@ -97,7 +125,8 @@ class Sessions:
         """Writes what is not yet written. What cannot be written now is tried again after a pause."""
         words, self._words = self._words, {}
         try:
-            await self._store.run(_write, words)
+            for recorded in await self._store.run(_write, words):
+                self._note(recorded)
             self._pauses.reset()
         except MusterError as error:
             log.warning("open sessions cannot be written down", error=error.message)
@@ -105,14 +134,53 @@ class Sessions:
             await asyncio.sleep(self._pauses.next().total_seconds())
             self._spoken.set()
 
-    def _say(self, cluster: ClusterName, word: _Word) -> None:
-        self._words[cluster] = word
+    async def follow_others(self) -> None:
+        """Ends what newer sessions on other replicas supersede, for ever."""
+        while True:
+            await self.look()
+            await asyncio.sleep(POLL.total_seconds())
+
+    async def look(self) -> None:
+        """One look at what other replicas have opened since the look before."""
+        try:
+            now, opened = await self._store.read(replicas.opened_since, self._since, but=self._replica)
+        except MusterError as error:
+            if not self._failing:
+                log.warning("sessions of other replicas cannot be read", error=error.message)
+            self._failing = True
+            return
+        self._failing = False
+        self._since = (now if self._since is None else max(now, self._since + OVERLAP)) - OVERLAP
+        for other in opened:
+            place = (other.cluster, other.agent)
+            ours, recorded = self._open.get(place), self._recorded.get(place)
+            if ours is not None and recorded is not None and other.is_newer_than(ours.id, recorded.at):
+                ours.end(_superseded())
+
+    def _note(self, recorded: AgentSession) -> None:
+        place = (recorded.cluster, recorded.agent)
+        session = self._open.get(place)
+        if session is not None and session.id == recorded.session:
+            self._recorded[place] = recorded
+
+    def _opened(self, session: OpenSession, at: datetime | None = None) -> Opened:
+        return Opened(session.cluster, session.agent, session.id, session.agent_version, self._replica, at)
+
+    def _say(self, place: Place, word: _Word) -> None:
+        self._words[place] = word
         self._spoken.set()
 
 
-def _write(tx: Transaction, words: Mapping[ClusterName, _Word]) -> None:
-    for cluster, word in sorted(words.items()):
-        if word.opened:
-            heartbeats.open_session(tx, cluster, word.session, word.agent_version)
+def _superseded() -> ConflictError:
+    return ConflictError("superseded: the same agent has opened a newer session")
+
+
+def _write(tx: Transaction, words: Mapping[Place, _Word]) -> list[AgentSession]:
+    """What was recorded of those that opened. In the order of names, so that two replicas never wait for one another."""
+    recorded = []
+    for place, word in sorted(words.items(), key=lambda item: item[0]):
+        if isinstance(word, Opened):
+            recorded.append(replicas.open_session(tx, word))
         else:
-            heartbeats.close_session(tx, cluster, word.session)
+            replicas.close_session(tx, *place, word.session)
+    return recorded

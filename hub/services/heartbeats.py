@@ -1,4 +1,4 @@
-"""Use cases about heartbeats and sessions: what is written without being news, and the two moments when it is."""
+"""Use cases about heartbeats: what is written without being news, and the two moments when it is."""
 
 from collections.abc import Iterable
 from datetime import UTC, datetime, timedelta
@@ -86,23 +86,3 @@ def revive(tx: Transaction, beat: Beat, actor: str) -> Written | None:
         return None
     new = doc.with_status_condition(stored.document, verdict, tx.now)
     return clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
-
-
-def open_session(tx: Transaction, cluster: ClusterName, session: str, agent_version: str) -> None:
-    """Records the open session in place of any other."""
-    tx.heartbeats.set_session(cluster, session, agent_version=agent_version)
-
-
-def close_session(tx: Transaction, cluster: ClusterName, session: str) -> None:
-    """Records that `session` ended, unless another has taken its place."""
-    last = tx.heartbeats.of(cluster)
-    if last is not None and last.session == session:
-        tx.heartbeats.set_session(cluster, None)
-
-
-def close_all_sessions(tx: Transaction) -> int:
-    """No session outlives its hub: at a start, those that are recorded have ended. Returns how many."""
-    recorded = [last.cluster for last in tx.heartbeats.all() if last.session is not None]
-    for cluster in recorded:
-        tx.heartbeats.set_session(cluster, None)
-    return len(recorded)

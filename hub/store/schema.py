@@ -135,6 +135,32 @@ heartbeats = Table(
     Column("agent_version", Text),
 )
 
+replicas = Table(
+    "replicas",
+    metadata,
+    Column("name", KeyText, primary_key=True),
+    Column("home", Text, nullable=False),
+    Column("instance", Text, nullable=False),
+    Column("version", Text, nullable=False),
+    Column("grpc", Text, nullable=False),
+    Column("https", Text, nullable=False),
+    Column("started_at", Counter, nullable=False),
+    Column("seen_at", Counter, nullable=False),
+    Column("sessions", Integer, nullable=False),
+    Column("ready", Boolean, nullable=False),
+    Column("draining", Boolean, nullable=False),
+)
+
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    Column("agent", Text, primary_key=True),
+    Column("session", Text, nullable=False),
+    Column("replica", Text, nullable=False, index=True),
+    Column("opened_at", Counter, nullable=False, index=True),
+)
+
 facts = Table(
     "facts",
     metadata,

@@ -16,6 +16,7 @@ from hub.store.hearing import SqlMarks
 from hub.store.heartbeats import SqlHeartbeats
 from hub.store.leaders import SqlLeaders
 from hub.store.objects import SqlObjects
+from hub.store.replicas import SqlAgentSessions, SqlReplicas
 from hub.store.rowform import RowForm
 from hub.store.transitions import SqlTransitions
 
@@ -32,6 +33,8 @@ class SqlTransaction(Transaction):
         self._heartbeats = SqlHeartbeats(connection, now, writable=writable)
         self._transitions = SqlTransitions(connection)
         self._marks = SqlMarks(connection)
+        self._replicas = SqlReplicas(connection, writable=writable)
+        self._agent_sessions = SqlAgentSessions(connection)
         self._facts = SqlFacts(connection)
         self._audit = SqlAuditLog(connection)
         self._leaders = SqlLeaders(connection, lambda: now)
@@ -67,6 +70,14 @@ class SqlTransaction(Transaction):
     @property
     def marks(self) -> SqlMarks:
         return self._marks
+
+    @property
+    def replicas(self) -> SqlReplicas:
+        return self._replicas
+
+    @property
+    def agent_sessions(self) -> SqlAgentSessions:
+        return self._agent_sessions
 
     @property
     def facts(self) -> SqlFacts:

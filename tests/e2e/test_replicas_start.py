@@ -49,6 +49,11 @@ async def test_two_that_start_at_once_on_a_new_database_are_one_hub(bench: Bench
             return len(replicas.https.taken) == 2
 
         await until(led_to_both, what="the balancer has led to both")
+        table = [line.split() for line in (await bench.hubctl("get", "replicas")).splitlines()[1:]]
+        assert [row[:2] for row in table] == [["hub-0", "Ready"], ["hub-1", "Ready"]]
+        assert [row[2] for row in table].count("*") == 1, "one of them leads"
+        assert await other.process.stop() == 0
+        assert len((await bench.hubctl("get", "replicas")).splitlines()) == 2, "one that ended in good order is gone"
 
 
 async def test_a_replica_without_the_keys_of_the_databases_hub_is_refused(bench: Bench, postgres_url: str) -> None:

@@ -15,6 +15,7 @@ from hub.store.encoding import encode
 from machinery.clock import Clock, SystemClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
 from tests.fakes.memory_tables import (
+    MemoryAgentSessions,
     MemoryAuditLog,
     MemoryCertificates,
     MemoryCredentials,
@@ -22,6 +23,7 @@ from tests.fakes.memory_tables import (
     MemoryHeartbeats,
     MemoryLeaders,
     MemoryMarks,
+    MemoryReplicas,
     MemoryTransitions,
     Place,
     State,
@@ -59,6 +61,8 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self._heartbeats = MemoryHeartbeats(state, now)
         self._transitions = MemoryTransitions(state)
         self._marks = MemoryMarks(state)
+        self._replicas = MemoryReplicas(state)
+        self._agent_sessions = MemoryAgentSessions(state)
         self._facts = MemoryFacts(state)
         self._audit = MemoryAuditLog(state)
         self._leaders = MemoryLeaders(state, now)
@@ -94,6 +98,14 @@ class MemoryTransaction(Transaction, Objects, Changes):
     @property
     def marks(self) -> "MemoryMarks":
         return self._marks
+
+    @property
+    def replicas(self) -> "MemoryReplicas":
+        return self._replicas
+
+    @property
+    def agent_sessions(self) -> "MemoryAgentSessions":
+        return self._agent_sessions
 
     @property
     def facts(self) -> "MemoryFacts":

@@ -12,12 +12,24 @@ from hub.domain.change import Change, Key, Kind, StoredObject
 from hub.domain.credential import CredentialRecord
 from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
+from hub.domain.replica import AgentSession, Replica
 from hub.domain.transition import Transition
-from hub.ports import AuditLog, Certificates, Credentials, Facts, Heartbeats, Leaders, Marks, Transitions
+from hub.ports import (
+    AgentSessions,
+    AuditLog,
+    Certificates,
+    Credentials,
+    Facts,
+    Heartbeats,
+    Leaders,
+    Marks,
+    Replicas,
+    Transitions,
+)
 from machinery.conditions import UNKNOWN
 from machinery.election.lock import Candidate, Record
 from machinery.errors import ConflictError, NotLeaderError
-from machinery.identity import ClusterName, CredentialId, SerialNumber
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 
 Place = tuple[Kind, Key]
 
@@ -36,6 +48,8 @@ class State:
     beats: dict[ClusterName, LastBeat] = field(default_factory=dict)
     transitions: list[Transition] = field(default_factory=list)
     marks: dict[str, Mark] = field(default_factory=dict)
+    replicas: dict[str, Replica] = field(default_factory=dict)
+    sessions: dict[tuple[ClusterName, AgentId], AgentSession] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     links: dict[tuple[str, int], Link] = field(default_factory=dict)
     anchors: dict[str, Head] = field(default_factory=dict)
@@ -193,6 +207,68 @@ class MemoryMarks(Marks):
         for mark in self.all():
             if mark.at < before:
                 del self._state.marks[mark.replica]
+
+
+class MemoryReplicas(Replicas):
+    def __init__(self, state: State) -> None:
+        self._replicas = state.replicas
+
+    def all(self) -> Sequence[Replica]:
+        return [self._replicas[name] for name in sorted(self._replicas)]
+
+    def of(self, name: str) -> Replica | None:
+        return self._replicas.get(name)
+
+    def put(self, replica: Replica) -> None:
+        self._replicas[replica.name] = replica
+
+    def remove(self, name: str) -> None:
+        self._replicas.pop(name, None)
+
+
+class MemoryAgentSessions(AgentSessions):
+    def __init__(self, state: State) -> None:
+        self._sessions = state.sessions
+        self._beats = state.beats
+
+    def open(self, session: AgentSession) -> bool:
+        place = (session.cluster, session.agent)
+        before = self._sessions.get(place)
+        if before is not None and before.is_newer_than(session.session, session.at):
+            return False
+        self._sessions[place] = session
+        return True
+
+    def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
+        if (before := self._sessions.get((cluster, agent))) and before.session == session:
+            del self._sessions[cluster, agent]
+
+    def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
+        return [each for each in self._sessions.values() if each.at >= moment and each.replica != but]
+
+    def replicas(self) -> Sequence[str]:
+        return sorted({each.replica for each in self._sessions.values()})
+
+    def end_of(self, replica: str) -> int:
+        ended = [place for place, each in self._sessions.items() if each.replica == replica]
+        self._silence({self._sessions.pop(place).session for place in ended})
+        return len(ended)
+
+    def end_all(self) -> None:
+        self._sessions.clear()
+        self._silence({last.session for last in self._beats.values()})
+
+    def end_unowned(self, before: datetime) -> int:
+        owned = {each.session for each in self._sessions.values()}
+        unheard = [last for last in self._beats.values() if last.at is None or last.at < before]
+        ended = {last.session for last in unheard if last.session is not None and last.session not in owned}
+        self._silence(ended)
+        return len(ended)
+
+    def _silence(self, sessions: Collection[str | None]) -> None:
+        for cluster, last in self._beats.items():
+            if last.session in sessions:
+                self._beats[cluster] = replace(last, session=None)
 
 
 class MemoryFacts(Facts):

@@ -13,12 +13,14 @@ import yaml
 
 from hub.domain.heartbeat import Beat
 from hub.issuer import LocalIssuer
-from hub.services import heartbeats
+from hub.services import heartbeats, replicas
+from hub.services.replicas import Opened
 from machinery import kubeconfig, pki
 from machinery.clock import SystemClock
-from machinery.identity import ClusterName
+from machinery.identity import AgentId, ClusterName
 from tests.integration.door.conftest import HUB_ID, LIFETIMES, HubUnderTest, environment, run
 
+AGENT = AgentId("xk7pq")
 WIDE = "NAME    HUB ACCEPTED   MANAGED CLUSTER URLS   JOINED   AVAILABLE   AGE   VERSION   NODES   LAST BEAT   AGENT"
 
 
@@ -27,7 +29,7 @@ async def beat(hub: HubUnderTest, cluster: str, *, agent: str | None = "1.2.3") 
     name = ClusterName(cluster)
     await hub.store.run(heartbeats.flush, [Beat(name, timedelta(), available=True)])
     if agent is not None:
-        await hub.store.run(heartbeats.open_session, name, "session-1", agent)
+        await hub.store.run(replicas.open_session, Opened(name, AGENT, "session-1", agent, "hub-0"))
 
 
 def half_written(folder: Path) -> list[Path]:
@@ -49,7 +51,7 @@ async def test_clusters_are_shown_wide_with_last_beat_and_session(hub: HubUnderT
 async def test_a_closed_session_shows_at_once(hub: HubUnderTest) -> None:
     await hub.join("edge1")
     await beat(hub, "edge1")
-    await hub.store.run(heartbeats.close_session, ClusterName("edge1"), "session-1")
+    await hub.store.run(replicas.close_session, ClusterName("edge1"), AGENT, "session-1")
     assert "(no session)" in (await hub.hubctl("get", "cluster", "edge1")).out
 
 

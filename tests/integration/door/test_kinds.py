@@ -2,7 +2,8 @@
 
 import asyncio
 import json
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import yaml
 
 from hub.apiserver.writepaths import write_paths
 from hub.controllers.namespaces import Namespaces
+from hub.domain.replica import Replica
+from hub.services import replicas
 from machinery.product import GROUP_SUFFIX
 from tests.integration.door.conftest import Ended, HubUnderTest, run
 
@@ -295,3 +298,19 @@ async def test_the_fleet_is_counted_by_the_database(hub: HubUnderTest) -> None:
     assert status["versions"] == {"v1.31": 2}
     assert "NotFound" in (await hub.kubectl("get", "clustersummary", "other")).err
     assert (await hub.kubectl("delete", "clustersummary", "fleet")).code == 1
+
+
+async def test_the_replicas_of_the_hub_are_shown_and_nobody_writes_them(hub: HubUnderTest) -> None:
+    epoch = datetime(1970, 1, 1, tzinfo=UTC)
+    row = Replica("hub-0", "here", "i1", "1.2.3", "127.0.0.1:8443", "127.0.0.1:6443", epoch, epoch, sessions=7, ready=True)
+    await hub.store.run(replicas.begin, row)
+    await hub.store.run(replicas.begin, replace(row, name="hub-1", draining=True))
+    table = (await hub.kubectl("get", "hubreplicas", "-o", "wide")).out.splitlines()
+    assert table[0].split("  ")[0] == "NAME"
+    assert [line.split()[:3] for line in table[1:]] == [["hub-0", "Ready", "7"], ["hub-1", "Draining", "7"]]
+    assert table[1].split()[-2:] == ["127.0.0.1:8443", "127.0.0.1:6443"]
+    assert (await hub.hubctl("get", "replicas")).out.splitlines()[1].split()[:2] == ["hub-0", "Ready"]
+    status = json.loads((await hub.kubectl("get", "hubreplica", "hub-1", "-o", "json")).out)["status"]
+    assert (status["version"], status["state"]) == ("1.2.3", "Draining")
+    assert "NotFound" in (await hub.kubectl("get", "hubreplica", "other")).err
+    assert (await hub.kubectl("delete", "hubreplica", "hub-0")).code == 1

@@ -205,16 +205,6 @@ def test_beat_of_an_unknown_cluster_is_no_news(store: MemoryStore) -> None:
     assert store.transact(heartbeats.revive, Beat(ClusterName("nobody"), NONE, available=True), "hub") is None
 
 
-def test_only_the_session_that_is_recorded_ends(store: MemoryStore) -> None:
-    store.transact(heartbeats.open_session, EDGE, "first", "v1")
-    store.transact(heartbeats.open_session, EDGE, "second", "v2")
-    store.transact(heartbeats.close_session, EDGE, "first")
-    assert store.state.beats[EDGE].session == "second"
-    store.transact(heartbeats.close_session, EDGE, "second")
-    assert (store.state.beats[EDGE].session, store.state.beats[EDGE].agent_version) == (None, "v2")
-    store.transact(heartbeats.close_session, ClusterName("nobody"), "x")
-
-
 def test_transition_time_is_when_the_status_changed(available: MemoryStore, clock: ManualClock, started: datetime) -> None:
     clock.advance(GRACE + WINDOW)
     expire(available, started)

@@ -1,0 +1,87 @@
+"""HubReplicas on the HTTPS door: the processes that serve this hub, as their rows tell when somebody looks."""
+
+from collections.abc import Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+from uuid import NAMESPACE_OID, uuid5
+
+import msgspec
+
+from hub.apiserver.storage import not_found
+from hub.apiserver.virtual import VirtualStorage
+from hub.domain.replica import Replica
+from hub.ports import Transaction
+from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
+from machinery.timestamps import format_time
+
+KIND = "HubReplica"
+
+
+class ReplicaStorage(VirtualStorage):
+    """One look at the database for each answer; every object's resourceVersion is the store's revision then."""
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        found = {each.key: each for each in (await self._all())[0]}
+        return found.get(key) or not_found(resource, key)
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        del resource, at
+        found, revision = await self._all()
+        chosen = [
+            each
+            for each in found
+            if selection.labels.matches({})
+            and selection.fields.matches({"metadata.name": each.key.name, "metadata.namespace": ""})
+            and (after is None or each.key > after)
+        ]
+        page = tuple(chosen[:limit])
+        return Page(page, revision, page[-1].key if page and len(chosen) > len(page) else None)
+
+    async def _all(self) -> tuple[Sequence[Stored], int]:
+        seen = await self._store.read(_look)
+        return [self._stored(each, seen) for each in seen.replicas], seen.revision
+
+    def _stored(self, replica: Replica, seen: "_Seen") -> Stored:
+        metadata = {
+            "name": replica.name,
+            "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{replica.instance}")),
+            "creationTimestamp": format_time(replica.started),
+            "resourceVersion": str(seen.revision),
+        }
+        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": _status(replica, seen)}
+        return Stored(Key("", replica.name), seen.revision, msgspec.json.encode(document))
+
+
+@dataclass(frozen=True, slots=True)
+class _Seen:
+    replicas: Sequence[Replica]
+    leaders: Collection[str]
+    now: datetime
+    revision: int
+
+
+def _look(tx: Transaction) -> _Seen:
+    leaders = frozenset(record.holder for record in tx.leaders.all().values())
+    return _Seen(tx.replicas.all(), leaders, tx.now, tx.changes.newest())
+
+
+def _status(replica: Replica, seen: _Seen) -> dict[str, Any]:
+    return {
+        "state": replica.state(seen.now),
+        "leader": replica.name in seen.leaders,
+        "sessions": 0 if replica.is_lost(seen.now) else replica.sessions,
+        "version": replica.version,
+        "grpcAddress": replica.grpc,
+        "httpsAddress": replica.https,
+        "startTime": format_time(replica.started),
+        "lastSeenTime": format_time(replica.seen),
+    }

@@ -1,0 +1,109 @@
+"""Use cases about replicas and the sessions that each has: no revision, no change-log row."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+from hub.domain.heartbeat import LastBeat
+from hub.domain.replica import LOST_AFTER, AgentSession, Replica, alive
+from hub.ports import Transaction
+from machinery.errors import AlreadyExistsError
+from machinery.identity import AgentId, ClusterName
+
+
+@dataclass(frozen=True, slots=True)
+class Opened:
+    """A session of an agent that was opened here, or that had been (`at`: then)."""
+
+    cluster: ClusterName
+    agent: AgentId
+    session: str
+    agent_version: str
+    replica: str
+    at: datetime | None = None
+
+
+def begin(tx: Transaction, me: Replica) -> datetime:
+    """Takes the name, and ends the sessions of whoever had it before; the database's time. Raises AlreadyExistsError.
+
+    Whoever had it is dead when it lived in this very data directory, which is locked, or when its row is old. Else nobody can
+    tell yet: ask again when a beat must have come.
+    """
+    before = tx.replicas.of(me.name)
+    if before is not None and before.home != me.home and not before.is_lost(tx.now):
+        raise AlreadyExistsError(
+            f'another replica called "{me.name}" serves this database: give each a name of its own with --replica-name'
+        )
+    tx.agent_sessions.end_of(me.name)
+    tx.replicas.put(replace(me, started=tx.now, seen=tx.now))
+    return tx.now
+
+
+def begin_alone(tx: Transaction, me: Replica) -> datetime:
+    """The same where no other replica can be: whatever is recorded has ended, of earlier releases too."""
+    for other in tx.replicas.all():
+        tx.replicas.remove(other.name)
+    tx.agent_sessions.end_all()
+    tx.replicas.put(replace(me, started=tx.now, seen=tx.now))
+    return tx.now
+
+
+def beat(tx: Transaction, me: Replica) -> bool:
+    """Says that this replica is there; False: it was given up meanwhile, and its sessions with it.
+
+    Raises AlreadyExistsError when another process has taken its name.
+    """
+    before = tx.replicas.of(me.name)
+    if before is not None and before.instance != me.instance:
+        raise AlreadyExistsError(f'another process has taken the name of this replica, "{me.name}"')
+    lost = before is None or before.is_lost(tx.now)
+    tx.replicas.put(replace(me, started=before.started if before else tx.now, seen=tx.now))
+    return not lost
+
+
+def leave(tx: Transaction, me: Replica) -> None:
+    """This replica ends in good order."""
+    before = tx.replicas.of(me.name)
+    if before is not None and before.instance == me.instance:
+        tx.agent_sessions.end_of(me.name)
+        tx.replicas.remove(me.name)
+
+
+def is_swept(tx: Transaction) -> bool:
+    """Whether `sweep` would find nothing to do; what earlier releases left is left to the next sweep that has a reason."""
+    everybody = tx.replicas.all()
+    gone = any(replica.is_forgotten(tx.now) for replica in everybody)
+    return not gone and alive(everybody, tx.now).issuperset(tx.agent_sessions.replicas())
+
+
+def sweep(tx: Transaction) -> int:
+    """Ends the sessions of replicas that died, and forgets those that did so long ago; how many sessions."""
+    everybody = tx.replicas.all()
+    living = alive(everybody, tx.now)
+    ended = sum(tx.agent_sessions.end_of(name) for name in tx.agent_sessions.replicas() if name not in living)
+    ended += tx.agent_sessions.end_unowned(tx.now - LOST_AFTER)
+    for replica in everybody:
+        if replica.is_forgotten(tx.now):
+            tx.replicas.remove(replica.name)
+    return ended
+
+
+def open_session(tx: Transaction, opened: Opened) -> AgentSession:
+    """Records it as the agent's newest, unless a newer one is recorded; as it stands then."""
+    session = AgentSession(opened.cluster, opened.agent, opened.session, opened.replica, opened.at or tx.now)
+    if tx.agent_sessions.open(session):
+        tx.heartbeats.set_session(opened.cluster, opened.session, agent_version=opened.agent_version)
+    return session
+
+
+def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session: str) -> None:
+    """Records that `session` ended, unless another has taken its place."""
+    tx.agent_sessions.close(cluster, agent, session)
+    last: LastBeat | None = tx.heartbeats.of(cluster)
+    if last is not None and last.session == session:
+        tx.heartbeats.set_session(cluster, None)
+
+
+def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:
+    """The database's time, and the sessions that were opened at `moment` or later on other replicas than `but`."""
+    return tx.now, () if moment is None else tx.agent_sessions.opened_since(moment, but=but)

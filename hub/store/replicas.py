@@ -1,0 +1,137 @@
+"""The replicas, and the sessions that each has."""
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, bindparam, delete, or_, select, tuple_, update
+
+from hub.domain.replica import AgentSession, Replica
+from hub.ports import AgentSessions, Replicas
+from hub.store import schema
+from hub.store.engine import INSERTS
+from hub.store.instants import from_micros, to_micros
+from hub.store.statement import Statement
+from machinery.identity import AgentId, ClusterName
+
+_row = schema.replicas.c
+_session = schema.sessions.c
+_beat = schema.heartbeats.c
+
+
+def _upsert(dialect: str) -> Any:
+    new = INSERTS[dialect](schema.sessions).values({column.name: bindparam(column.name) for column in schema.sessions.columns})
+    told = {name: new.excluded[name] for name in ("session", "replica", "opened_at")}
+    return new.on_conflict_do_update(
+        index_elements=[_session.cluster, _session.agent],
+        set_=told,
+        where=tuple_(new.excluded.opened_at, new.excluded.session) >= tuple_(_session.opened_at, _session.session),
+    )
+
+
+_OPEN = Statement(*(_upsert(dialect) for dialect in INSERTS), dialects=tuple(INSERTS))
+_CLOSE = Statement(
+    delete(schema.sessions).where(
+        _session.cluster == bindparam("cluster"), _session.agent == bindparam("agent"), _session.session == bindparam("session")
+    )
+)
+_OPENED = Statement(
+    select(schema.sessions).where(_session.opened_at >= bindparam("moment"), _session.replica != bindparam("but"))
+)
+
+
+class SqlReplicas(Replicas):
+    """In a writing transaction a replica that was read is locked."""
+
+    def __init__(self, connection: Connection, *, writable: bool) -> None:
+        self._connection = connection
+        self._writable = writable
+
+    def all(self) -> Sequence[Replica]:
+        return self._read(select(schema.replicas).order_by(_row.name))
+
+    def of(self, name: str) -> Replica | None:
+        one = select(schema.replicas).where(_row.name == name)
+        found = self._read(one.with_for_update() if self._writable else one)
+        return found[0] if found else None
+
+    def put(self, replica: Replica) -> None:
+        values = {
+            "name": replica.name,
+            "home": replica.home,
+            "instance": replica.instance,
+            "version": replica.version,
+            "grpc": replica.grpc,
+            "https": replica.https,
+            "started_at": to_micros(replica.started),
+            "seen_at": to_micros(replica.seen),
+            "sessions": replica.sessions,
+            "ready": replica.ready,
+            "draining": replica.draining,
+        }
+        new = INSERTS[self._connection.dialect.name](schema.replicas).values(values)
+        self._connection.execute(new.on_conflict_do_update(index_elements=[_row.name], set_=values))
+
+    def remove(self, name: str) -> None:
+        self._connection.execute(delete(schema.replicas).where(_row.name == name))
+
+    def _read(self, query: Select[Any]) -> Sequence[Replica]:
+        return [
+            Replica(
+                name=row.name,
+                home=row.home,
+                instance=row.instance,
+                version=row.version,
+                grpc=row.grpc,
+                https=row.https,
+                started=from_micros(row.started_at),
+                seen=from_micros(row.seen_at),
+                sessions=row.sessions,
+                ready=row.ready,
+                draining=row.draining,
+            )
+            for row in self._connection.execute(query)
+        ]
+
+
+class SqlAgentSessions(AgentSessions):
+    def __init__(self, connection: Connection) -> None:
+        self._connection = connection
+
+    def open(self, session: AgentSession) -> bool:
+        values = {
+            "cluster": session.cluster,
+            "agent": session.agent,
+            "session": session.session,
+            "replica": session.replica,
+            "opened_at": to_micros(session.at),
+        }
+        return _OPEN.run(self._connection, values) > 0
+
+    def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
+        _CLOSE.run(self._connection, {"cluster": cluster, "agent": agent, "session": session})
+
+    def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
+        found = _OPENED.rows(self._connection, {"moment": to_micros(moment), "but": but})
+        return [
+            AgentSession(ClusterName(cluster), AgentId(agent), session, replica, from_micros(at))
+            for cluster, agent, session, replica, at in found
+        ]
+
+    def replicas(self) -> Sequence[str]:
+        return list(self._connection.execute(select(_session.replica).distinct().order_by(_session.replica)).scalars())
+
+    def end_of(self, replica: str) -> int:
+        theirs = select(_session.session).where(_session.replica == replica)
+        self._connection.execute(update(schema.heartbeats).where(_beat.session.in_(theirs)).values(session=None))
+        return self._connection.execute(delete(schema.sessions).where(_session.replica == replica)).rowcount
+
+    def end_all(self) -> None:
+        self._connection.execute(update(schema.heartbeats).where(_beat.session.is_not(None)).values(session=None))
+        self._connection.execute(delete(schema.sessions))
+
+    def end_unowned(self, before: datetime) -> int:
+        unheard = or_(_beat.at.is_(None), _beat.at < to_micros(before))
+        unowned = _beat.session.not_in(select(_session.session))
+        ended = update(schema.heartbeats).where(_beat.session.is_not(None), unheard, unowned).values(session=None)
+        return self._connection.execute(ended).rowcount

@@ -1,0 +1,233 @@
+"""Replicas that come and go, and the sessions that each has."""
+
+import asyncio
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hub.domain.heartbeat import Beat
+from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica
+from hub.replica import Presence, take_place
+from hub.services import heartbeats, replicas
+from hub.services.replicas import Opened
+from machinery.clock import ManualClock
+from machinery.errors import AlreadyExistsError, UnavailableError
+from machinery.identity import AgentId, ClusterName
+from machinery.lifecycle.signals import LifecycleSignals
+from tests.fakes.memory_store import MemoryStore
+
+EDGE, FAR = ClusterName("edge"), ClusterName("far")
+AGENT, OTHER = AgentId("xk7pq"), AgentId("aaaaa")
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+TICK = timedelta(milliseconds=1)
+
+
+def replica(name: str, home: str = "", instance: str = "") -> Replica:
+    return Replica(name, home or f"home of {name}", instance or f"first {name}", "1", "grpc", "https", EPOCH, EPOCH)
+
+
+ONE, TWO = replica("one"), replica("two")
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+def store(clock: ManualClock) -> MemoryStore:
+    return MemoryStore(clock)
+
+
+def opened(on: Replica, session: str, cluster: ClusterName = EDGE, agent: AgentId = AGENT) -> Opened:
+    return Opened(cluster, agent, session, "v1", on.name)
+
+
+def session_of(store: MemoryStore, cluster: ClusterName = EDGE) -> str | None:
+    return store.state.beats[cluster].session
+
+
+def test_a_name_has_one_owner_at_a_time(store: MemoryStore, clock: ManualClock) -> None:
+    store.transact(replicas.begin, ONE)
+    rival = replica("one", home="another machine", instance="rival")
+    with pytest.raises(AlreadyExistsError, match='another replica called "one" serves this database'):
+        store.transact(replicas.begin, rival)
+    clock.advance(LOST_AFTER + TICK)
+    store.transact(replicas.begin, rival)
+    with pytest.raises(AlreadyExistsError, match="another process has taken the name"):
+        store.transact(replicas.beat, ONE)
+
+
+def test_who_has_the_data_directory_has_the_name_at_once(store: MemoryStore) -> None:
+    store.transact(replicas.begin, ONE)
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.begin, replace(ONE, instance="second"))
+    assert session_of(store) is None, "nobody is connected to a process that just began"
+
+
+def test_a_start_ends_no_sessions_but_those_of_its_own_name(store: MemoryStore) -> None:
+    store.transact(replicas.begin, ONE)
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.open_session, opened(ONE, "s2", FAR))
+    store.transact(replicas.begin, TWO)
+    assert (session_of(store), session_of(store, FAR)) == ("s1", "s2")
+    store.transact(replicas.begin_alone, TWO)
+    assert (session_of(store), session_of(store, FAR)) == (None, None)
+    assert store.transact(lambda tx: [each.name for each in tx.replicas.all()]) == ["two"]
+
+
+def test_only_the_session_that_is_recorded_ends(store: MemoryStore, clock: ManualClock) -> None:
+    store.transact(replicas.open_session, opened(ONE, "first"))
+    clock.advance(TICK)
+    store.transact(replicas.open_session, opened(TWO, "second"))
+    store.transact(replicas.close_session, EDGE, AGENT, "first")
+    assert session_of(store) == "second"
+    store.transact(replicas.close_session, EDGE, AGENT, "second")
+    assert (session_of(store), store.state.beats[EDGE].agent_version) == (None, "v1")
+    store.transact(replicas.close_session, ClusterName("nobody"), AGENT, "x")
+
+
+def test_a_session_that_is_written_down_late_does_not_take_the_place_of_a_newer_one(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    then = clock.now()
+    clock.advance(TICK)
+    store.transact(replicas.open_session, opened(TWO, "newer"))
+    store.transact(replicas.open_session, replace(opened(ONE, "older"), at=then))
+    assert session_of(store) == "newer"
+
+
+def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: MemoryStore, clock: ManualClock) -> None:
+    store.transact(replicas.begin, ONE)
+    store.transact(replicas.begin, TWO)
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.open_session, opened(TWO, "s2", FAR))
+    clock.advance(LOST_AFTER)
+    store.transact(replicas.beat, TWO)
+    assert store.transact(replicas.is_swept)
+    clock.advance(TICK)
+    assert not store.transact(replicas.is_swept)
+    assert store.transact(replicas.sweep) == 1
+    assert (session_of(store), session_of(store, FAR)) == (None, "s2")
+    assert store.transact(replicas.is_swept)
+    clock.advance(FORGOTTEN_AFTER)
+    store.transact(replicas.beat, TWO)
+    store.transact(replicas.sweep)
+    assert store.transact(lambda tx: [each.name for each in tx.replicas.all()]) == ["two"]
+
+
+def test_sessions_that_an_earlier_release_recorded_end_when_nothing_is_heard(store: MemoryStore, clock: ManualClock) -> None:
+    store.transact(lambda tx: tx.heartbeats.set_session(EDGE, "old", agent_version="v0"))
+    store.transact(lambda tx: tx.heartbeats.set_session(FAR, "old too", agent_version="v0"))
+    clock.advance(LOST_AFTER + TICK)
+    store.transact(heartbeats.flush, [Beat(FAR, timedelta(), available=True)])
+    assert store.transact(replicas.sweep) == 1
+    assert (session_of(store), session_of(store, FAR)) == (None, "old too")
+
+
+def test_a_replica_that_ends_in_good_order_leaves_nothing(store: MemoryStore) -> None:
+    store.transact(replicas.begin, ONE)
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.leave, replace(ONE, instance="another"))
+    assert session_of(store) == "s1", "not its own row"
+    store.transact(replicas.leave, ONE)
+    assert session_of(store) is None
+    assert store.transact(lambda tx: tx.replicas.all()) == []
+
+
+@pytest.mark.parametrize(
+    ("ready", "draining", "silent", "state"),
+    [
+        (False, False, timedelta(), "Starting"),
+        (True, False, LOST_AFTER, "Ready"),
+        (False, True, timedelta(), "Draining"),
+        (True, False, LOST_AFTER + TICK, "Lost"),
+    ],
+)
+def test_the_state_of_a_replica_in_a_word(ready: bool, draining: bool, silent: timedelta, state: str) -> None:  # noqa: FBT001 - a row of the table
+    assert replace(ONE, ready=ready, draining=draining).state(EPOCH + silent) == state
+
+
+class Told:
+    """What a presence says and hears."""
+
+    def __init__(self) -> None:
+        self.given_up = 0
+
+    def sessions(self) -> int:
+        return 7
+
+    def lost(self) -> None:
+        self.given_up += 1
+
+
+async def test_a_replica_that_was_taken_for_dead_has_its_sessions_written_down_again(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    told = Told()
+    presence = Presence(store, ONE, LifecycleSignals(clock), sessions=told.sessions, given_up=told.lost)
+    await take_place(store, ONE, alone=False)
+    clock.advance(BEAT)
+    await presence.beat()
+    assert (store.state.replicas["one"].sessions, store.state.replicas["one"].seen, told.given_up) == (7, clock.now(), 0)
+    clock.advance(LOST_AFTER + TICK)
+    await presence.beat()
+    assert told.given_up == 1
+    await presence.beat()
+    assert told.given_up == 1
+    store.failure = UnavailableError("away")
+    await presence.beat()
+    store.failure = None
+    await presence.leave()
+    assert store.state.replicas == {}
+
+
+async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: MemoryStore, clock: ManualClock) -> None:
+    signals = LifecycleSignals(clock)
+    presence = Presence(store, ONE, signals, sessions=lambda: 0, given_up=lambda: None)
+    await take_place(store, ONE, alone=False)
+
+    async def state_is(state: str) -> None:
+        async with asyncio.timeout(1):
+            while store.state.replicas["one"].state(clock.now()) != state:  # noqa: ASYNC110 - the row is the condition
+                await asyncio.sleep(0)
+
+    running = asyncio.create_task(presence.run())
+    await state_is("Starting")
+    signals.has_been_ready.signal()
+    await state_is("Ready")
+    signals.shutdown_initiated.signal()
+    await state_is("Draining")
+    await presence.leave()
+    assert store.state.replicas == {}
+    running.cancel()
+
+
+async def test_a_name_whose_owner_lives_is_refused_as_soon_as_it_is_seen_to_live(
+    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rival = replica("one", home="another machine")
+    store.transact(replicas.begin, ONE)
+    slept: list[float] = []
+
+    async def pass_time(seconds: float) -> None:
+        slept.append(seconds)
+        clock.advance(timedelta(seconds=seconds))
+        if len(slept) == 2:
+            store.transact(replicas.beat, ONE)
+
+    monkeypatch.setattr("hub.replica.asyncio.sleep", pass_time)
+    with pytest.raises(AlreadyExistsError):
+        await take_place(store, rival, alone=False)
+    assert len(slept) == 2
+    await take_place(store, rival, alone=False)
+    assert timedelta(seconds=sum(slept[2:])) <= LOST_AFTER + BEAT
+    assert store.state.replicas["one"].home == "another machine"
+
+
+def test_agents_of_one_cluster_have_sessions_of_their_own(store: MemoryStore) -> None:
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
+    _, found = store.transact(replicas.opened_since, EPOCH, but="one")
+    assert [each.session for each in found] == ["s2"]

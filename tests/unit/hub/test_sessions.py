@@ -1,0 +1,137 @@
+"""Sessions on several replicas: an agent has one, the newest, wherever it is."""
+
+from dataclasses import dataclass, field
+from datetime import timedelta
+
+import pytest
+
+from hub.rpc.sessions import OVERLAP, Sessions
+from machinery.clock import ManualClock
+from machinery.errors import ConflictError, MusterError, UnavailableError
+from machinery.identity import AgentId, ClusterName, SerialNumber
+from tests.fakes.memory_store import MemoryStore
+
+EDGE, AGENT = ClusterName("edge"), AgentId("xk7pq")
+SERIAL = SerialNumber(10)
+TICK = timedelta(milliseconds=1)
+
+
+@dataclass
+class Open:
+    """A session that notes how it ended."""
+
+    id: str
+    agent: AgentId = AGENT
+    cluster: ClusterName = EDGE
+    agent_version: str = "v1"
+    serial: SerialNumber = SERIAL
+    ended: list[MusterError] = field(default_factory=list)
+
+    def end(self, error: MusterError) -> None:
+        self.ended.append(error)
+
+    def drain(self, reconnect_after: timedelta) -> None:
+        raise AssertionError(reconnect_after)
+
+
+@dataclass
+class Two:
+    """Two replicas on one database."""
+
+    clock: ManualClock
+    store: MemoryStore
+    one: Sessions
+    two: Sessions
+
+    async def look(self) -> None:
+        await self.one.look()
+        await self.two.look()
+
+
+@pytest.fixture
+async def both() -> Two:
+    clock = ManualClock()
+    store = MemoryStore(clock)
+    two = Two(clock, store, Sessions(store, "one"), Sessions(store, "two"))
+    await two.look()
+    return two
+
+
+async def test_a_newer_session_on_another_replica_ends_the_one_before(both: Two) -> None:
+    older, newer = Open("b"), Open("a")
+    both.one.add(older)
+    await both.one.write()
+    both.clock.advance(TICK)
+    both.two.add(newer)
+    await both.two.write()
+    await both.look()
+    assert [type(error) for error in older.ended] == [ConflictError]
+    assert newer.ended == []
+    both.one.remove(older)
+    await both.one.write()
+    assert both.store.state.beats[EDGE].session == "a", "the end of the older one is not the newer one's"
+
+
+async def test_of_two_at_one_instant_one_ends_and_it_is_the_same_for_everybody(both: Two) -> None:
+    one, two = Open("a"), Open("b")
+    both.one.add(one)
+    both.two.add(two)
+    await both.one.write()
+    await both.two.write()
+    await both.look()
+    assert (len(one.ended), len(two.ended)) == (1, 0)
+
+
+async def test_other_agents_of_the_cluster_stay(both: Two) -> None:
+    one, two = Open("a"), Open("b", agent=AgentId("aaaaa"))
+    both.one.add(one)
+    both.two.add(two)
+    await both.one.write()
+    both.clock.advance(TICK)
+    await both.two.write()
+    await both.look()
+    assert (one.ended, two.ended) == ([], [])
+
+
+async def test_a_session_that_could_not_be_written_down_yet_is_not_judged(both: Two) -> None:
+    mine, other = Open("a"), Open("b")
+    both.two.add(other)
+    await both.two.write()
+    both.one.add(mine)
+    await both.look()
+    assert mine.ended == []
+    both.clock.advance(TICK)
+    await both.one.write()
+    await both.look()
+    assert (len(mine.ended), len(other.ended)) == (0, 1)
+
+
+async def test_what_committed_late_is_still_seen_and_a_database_that_is_away_is_asked_again(both: Two) -> None:
+    older, newer = Open("b"), Open("a")
+    both.one.add(older)
+    await both.one.write()
+    both.clock.advance(OVERLAP / 2)
+    both.two.add(newer)
+    await both.two.write()
+    both.clock.advance(OVERLAP / 2)
+    both.store.failure = UnavailableError("away")
+    await both.one.look()
+    both.store.failure = None
+    await both.one.look()
+    assert len(older.ended) == 1
+
+
+async def test_sessions_that_were_forgotten_are_written_down_again_as_old_as_they_are(both: Two) -> None:
+    stays, moved, elsewhere = Open("a"), Open("b", agent=AgentId("aaaaa")), Open("c", agent=AgentId("aaaaa"))
+    both.one.add(stays)
+    both.one.add(moved)
+    await both.one.write()
+    both.store.transact(lambda tx: tx.agent_sessions.end_of("one"))
+    both.clock.advance(TICK)
+    both.two.add(elsewhere)
+    await both.two.write()
+    both.one.say_again()
+    await both.one.write()
+    await both.look()
+    assert {each.session for each in both.store.state.sessions.values()} == {"a", "c"}
+    assert (len(stays.ended), len(moved.ended), len(elsewhere.ended)) == (0, 1, 0)
