@@ -1,4 +1,4 @@
-"""`spoke run`: the agent of one cluster as a process: settings, logging, signals, probes."""
+"""`spoke run`, the agent of one cluster as a process: settings, logging, signals, probes. And `spoke doctor`, which looks."""
 
 import argparse
 import asyncio
@@ -30,17 +30,45 @@ acknowledged a beat within the lease duration, else which step fails.
 """
 
 
+DOCTOR = """\
+Looks at this cluster's API server, the stored credential and the bootstrap kubeconfig, the hub's name, its port, its
+certificate and ours, its clock, and what the running agent says of acceptance and its last beat. It only looks: it opens no
+session and writes nothing. Exits with 1 when something is wrong.
+"""
+DOCTOR_EPILOG = """\
+Give it the settings that `spoke run` has, by the same flags, environment or file. In a cluster:
+
+  kubectl -n open-cluster-management-agent exec deploy/spoke -- spoke doctor
+"""
+
+
 def parser() -> argparse.ArgumentParser:
     """The command line."""
     top = argparse.ArgumentParser(prog="spoke", description="The agent of a managed cluster.")
     commands = top.add_subparsers(dest="command", required=True, metavar="COMMAND")
-    run = commands.add_parser(
-        "run",
-        help="register this cluster with a hub and report its state",
-        description=DESCRIPTION,
-        epilog=EPILOG,
-        formatter_class=argparse.RawDescriptionHelpFormatter,
+    _add_settings(
+        commands.add_parser(
+            "run",
+            help="register this cluster with a hub and report its state",
+            description=DESCRIPTION,
+            epilog=EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
     )
+    _add_settings(
+        commands.add_parser(
+            "doctor",
+            help="walk the path from this cluster to its hub, and say what is wrong and what to do",
+            description=DOCTOR,
+            epilog=DOCTOR_EPILOG,
+            formatter_class=argparse.RawDescriptionHelpFormatter,
+        )
+    )
+    return top
+
+
+def _add_settings(run: argparse.ArgumentParser) -> None:
+    """The settings of an agent, for every command about it."""
     run.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
     files = run.add_argument_group("where the hub and the cluster are")
     files.add_argument("--bootstrap-kubeconfig", metavar="FILE", help="the hub, and the credential to ask it for a certificate")
@@ -91,7 +119,6 @@ def parser() -> argparse.ArgumentParser:
     process.add_argument("--health-listen", metavar="HOST:PORT", help="probes; port 0 takes any free one (127.0.0.1:0)")
     process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")
     process.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
-    return top
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -101,7 +128,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """
     flags = vars(parser().parse_args(arguments))
     gc.disable()  # what is imported now stays: to look for garbage in it costs a tenth of the start
-    flags.pop("command")
+    command = flags.pop("command")
     # Only now: `--help` and a mistyped flag need none of this.
     from machinery import logs, product  # noqa: PLC0415
     from machinery.errors import InvalidError  # noqa: PLC0415
@@ -112,6 +139,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except InvalidError as error:
         print(f"spoke: {error.message}", file=sys.stderr)  # noqa: T201 - before there is a log
         return 2
+    if command == "doctor":
+        return _examine(settings)
     logs.configure(settings.log_level, logs.LogFormat(settings.log_format))
     import structlog  # noqa: PLC0415
 
@@ -133,6 +162,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return 0
     finally:
         logs.flush()
+
+
+def _examine(settings: "Settings") -> int:
+    """Prints what it finds, step by step; 0: all is well, 1: something is not."""
+    from machinery.errors import InvalidError  # noqa: PLC0415
+
+    async def examined() -> bool:
+        from spoke.app import examine  # noqa: PLC0415
+
+        well = True
+        async with examine(settings) as doctor:
+            async for step in doctor.steps():
+                well = well and step.ok
+                sys.stdout.write(f"{'ok  ' if step.ok else 'FAIL'} {step.name}: {step.said}\n")
+                if not step.ok and step.advice:
+                    sys.stdout.write(f"     -> {step.advice}\n")
+                sys.stdout.flush()
+        return well
+
+    try:
+        return 0 if asyncio.run(examined()) else 1
+    except (InvalidError, OSError) as error:
+        sys.stderr.write(f"spoke: {error}\n")
+        return 1
 
 
 async def _serve(settings: "Settings") -> None:

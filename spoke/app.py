@@ -14,10 +14,12 @@ from spoke.agent import SpokeAgent
 from spoke.bootstrapfile import BootstrapFile
 from spoke.cluster import KubeCluster
 from spoke.credentials import AtomicDirectory, KubeSecrets
+from spoke.doctor import Doctor, Patient
 from spoke.domain.addon import AddOn
 from spoke.domain.reach import Driver, Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
+from spoke.network import SystemNetwork
 from spoke.options import Options, World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
 from spoke.settings import Settings
@@ -54,6 +56,27 @@ async def build(
                 random=random or Random(),  # noqa: S311 - spreads load, guards nothing
                 recover=recovering_dialer(clock),
             ),
+        )
+
+
+@asynccontextmanager
+async def examine(settings: Settings) -> AsyncIterator[Doctor]:
+    """What `spoke doctor` looks with, wired with the settings of the agent. Raises InvalidError."""
+    clock = SystemClock()
+    async with AsyncExitStack() as stack:
+        management = await _client(settings.kubeconfig, stack)
+        yield Doctor(
+            Patient(
+                bootstrap=BootstrapFile(settings.bootstrap_kubeconfig, reach_of(settings)),
+                management=KubeCluster(management),
+                secrets=KubeSecrets(management, settings.component_namespace),
+                dial=dialer(clock),
+                clock=clock,
+                network=SystemNetwork(),
+                names=(settings.cluster_name, settings.agent_id),
+                reach=reach_of(settings),
+                probes=settings.health_listen,
+            )
         )
 
 

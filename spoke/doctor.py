@@ -1,0 +1,240 @@
+"""`spoke doctor`: walks the path from this cluster to its hub, a step at a time, and says at the first break what to do.
+
+It only looks. It opens no session, asks for no certificate and writes nothing, so that it can run beside a running agent: the
+agent is asked for its own view last.
+"""
+
+import asyncio
+from collections.abc import AsyncGenerator, Awaitable, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Protocol
+from urllib.parse import urlsplit
+
+from machinery.clock import Clock
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
+from machinery.timestamps import format_time
+from spoke.bootstrapfile import BootstrapFile
+from spoke.domain.credential import Finding, Flaw, judge, validity
+from spoke.domain.names import choose_names
+from spoke.domain.reach import Reach, shown_proxy
+from spoke.kubeconfigs import HOWEVER, Connection, recovery_connection, stored_connection, stored_texts, view_stored
+from spoke.ports import Cluster, Dial, HubAddress, HubInfo, Secrets
+from spoke.slot import OWNER_SECRET
+
+PATIENCE = timedelta(seconds=5)
+CLOCKS_APART = timedelta(seconds=5)
+"""OCM's bound for clocks that are in step."""
+HTTPS = 443
+_RIGHTS = "give the agent get, create and update on secrets in its namespace, and check --component-namespace"
+_REGISTERS = "the agent registers again with the bootstrap kubeconfig"
+_NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it in its place; the agent goes on by itself"
+_DNS = "check the address in the kubeconfig and this machine's DNS"
+_TCP = "check that the hub runs, and firewalls, load balancers and network policies between here and there"
+_HUB = "follow what it says; the hub's log has its side of it"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """One thing that was looked at."""
+
+    name: str
+    ok: bool
+    said: str
+    advice: str = ""
+    """What to do, where it is not well."""
+
+
+class Network(Protocol):
+    """The network as far as a look at it needs it. Raises OSError, TimeoutError."""
+
+    async def resolve(self, host: str) -> str:
+        """An address of the host."""
+
+    async def connect(self, host: str, port: int) -> None: ...
+
+    async def ask(self, address: str, path: str) -> tuple[int, str]:
+        """Status and body of a GET over plain HTTP."""
+
+
+@dataclass(frozen=True, slots=True)
+class Patient:
+    """What is looked at."""
+
+    bootstrap: BootstrapFile
+    management: Cluster
+    secrets: Secrets
+    dial: Dial
+    clock: Clock
+    network: Network
+    names: tuple[str, str] = ("", "")
+    """Cluster name and agent id as the settings have them."""
+    reach: Reach = HOWEVER
+    probes: str = ""
+    """Where the agent answers probes; empty or with port 0: not known."""
+
+
+class Doctor:
+    """One look. `steps` yields what was found, in order; it ends at the first break that makes all else pointless."""
+
+    def __init__(self, patient: Patient) -> None:
+        self._patient = patient
+
+    async def steps(self) -> AsyncGenerator[Step, None]:
+        yield (step := await self._cluster())
+        if step.ok:
+            connection, looks = await self._credentials()
+            for look in looks:
+                yield look
+            if connection is not None:
+                async for look in self._way(connection):
+                    yield look
+        if (agent := await self._agent()) is not None:
+            yield agent
+
+    async def _cluster(self) -> Step:
+        name = "this cluster"
+        try:
+            version = await self._patient.management.version()
+        except MusterError as error:
+            advice = "check --kubeconfig, or that the pod's service account reaches the API server"
+            return Step(name, ok=False, said=f"its API server does not answer: {error.message}", advice=advice)
+        return Step(name, ok=True, said=f"its API server answers, {version}")
+
+    async def _credentials(self) -> tuple[Connection | None, list[Step]]:
+        """The hub and the credential to go on with; None: there is none that could work."""
+        bootstrap, given = self._bootstrap()
+        try:
+            contents = (await self._patient.secrets.read(OWNER_SECRET)).contents
+        except (MusterError, InvalidError) as error:
+            what = Step("stored credential", ok=False, said=f'secret "{OWNER_SECRET}": {error.message}', advice=_RIGHTS)
+            return bootstrap, [what, given]
+        finding = self._judge(contents, bootstrap)
+        if finding is None:
+            connection = stored_connection(contents, self._patient.reach)
+            return connection, [_stored(contents, connection)]
+        recovery = self._recovery(contents, finding)
+        if finding.flaw is Flaw.ABSENT or recovery is None:
+            held = Step("stored credential", ok=finding.flaw is Flaw.ABSENT, said=finding.message, advice=_REGISTERS)
+            return (bootstrap if given.ok else None), [held, given]
+        held = Step("stored credential", ok=True, said=f"{finding.message}; its recovery certificate brings it back")
+        return recovery, [held]
+
+    def _judge(self, contents: Mapping[str, bytes], bootstrap: Connection | None) -> Finding | None:
+        stored, held = view_stored(contents), stored_texts(contents)
+        names = choose_names(options=self._patient.names, stored=held, fresh=("unknown", "unknown"))
+        return judge(stored, bootstrap.hub if bootstrap else None, names, self._patient.clock.now())
+
+    def _recovery(self, contents: Mapping[str, bytes], finding: Finding) -> Connection | None:
+        if finding.flaw is not Flaw.EXPIRED:
+            return None
+        names = choose_names(options=self._patient.names, stored=stored_texts(contents), fresh=("unknown", "unknown"))
+        return recovery_connection(contents, names, self._patient.clock.now(), self._patient.reach)
+
+    def _bootstrap(self) -> tuple[Connection | None, Step]:
+        name = "bootstrap kubeconfig"
+        try:
+            connection = self._patient.bootstrap.read()
+        except InvalidError as error:
+            return None, Step(name, ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
+        finding = validity(connection.chain, self._patient.clock.now())
+        if finding is not None:
+            return connection, Step(name, ok=False, said=finding.message, advice=_NEW_BOOTSTRAP)
+        until = f", until {format_time(connection.chain[0].not_after)}" if connection.chain else ""
+        return connection, Step(name, ok=True, said=f"for the hub at {connection.address.target}{until}")
+
+    async def _way(self, connection: Connection) -> AsyncGenerator[Step, None]:
+        broken = False
+        async for step in self._network(connection.address):
+            broken = not step.ok
+            yield step
+        if not broken:
+            yield await self._hub(connection)
+
+    async def _network(self, address: HubAddress) -> AsyncGenerator[Step, None]:
+        if address.proxy:
+            place, through = shown_proxy(address.proxy), f", a proxy, through which the hub at {address.target} is reached"
+        else:
+            place, through = address.target, ""
+        host, port = _place(place)
+        yield (step := await _tried("name", self._patient.network.resolve(host), f"{host} is {{}}{through}", _DNS))
+        if step.ok:
+            yield await _tried("connection", self._patient.network.connect(host, port), f"{host}:{port} answers", _TCP)
+
+    async def _hub(self, connection: Connection) -> Step:
+        """TLS, both certificates, who the hub is, and what time it has there."""
+        client = self._patient.dial(connection.address, connection.identity)
+        try:
+            async with asyncio.timeout(4 * PATIENCE.total_seconds()):
+                info = await client.info()
+        except TimeoutError:
+            return Step(
+                "hub", ok=False, said="it does not answer in time", advice="look at the hub: /readyz, its log, its load"
+            )
+        except ForbiddenError as error:
+            return Step("hub", ok=True, said=f"it knows this credential: {error.message}")  # a recovery certificate's answer
+        except (UnauthorizedError, NotFoundError) as error:
+            return Step("hub", ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
+        except MusterError as error:
+            return Step("hub", ok=False, said=error.message, advice=_HUB)
+        finally:
+            await client.close()
+        return self._met(info, connection)
+
+    def _met(self, info: HubInfo, connection: Connection) -> Step:
+        if info.hub_id and info.hub_id != connection.hub_id:
+            said = f"another hub answers: its id is {info.hub_id}, the kubeconfig is for {connection.hub_id}"
+            return Step("hub", ok=False, said=said, advice=_NEW_BOOTSTRAP)
+        apart = info.time - self._patient.clock.now()
+        if abs(apart) > CLOCKS_APART:
+            ahead = "ahead of" if apart > timedelta() else "behind"
+            said = f"it answers, but its clock is {abs(apart).total_seconds():.0f} s {ahead} this machine's"
+            return Step("hub", ok=False, said=said, advice="set the clocks: certificates and leases are judged by time")
+        return Step("hub", ok=True, said=f"it answers, version {info.version or 'not told'}, and takes this credential")
+
+    async def _agent(self) -> Step | None:
+        """The agent's own view, where it can be asked: acceptance and the last beat are known to it alone."""
+        host, _, port = self._patient.probes.rpartition(":")
+        if not port.isdigit() or int(port) == 0:
+            return None
+        place = f"{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared
+        try:
+            status, text = await self._patient.network.ask(place, "/readyz")
+        except (OSError, TimeoutError, ValueError) as error:
+            said = f"nobody answers at {place}: {_words(error)}"
+            return Step("agent", ok=False, said=said, advice="is `spoke run` running, with this --health-listen?")
+        if status == 200:  # noqa: PLR2004 - OK
+            return Step("agent", ok=True, said="the hub has acknowledged its last beat in time")
+        return Step("agent", ok=False, said=text.strip(), advice=_accepting(text))
+
+
+def _accepting(text: str) -> str:
+    if "accept" in text:
+        return "accept the cluster on the hub: hubctl accept NAME"
+    return "approve its request on the hub: hubctl get csr" if "approved" in text else "its log says more"
+
+
+def _stored(contents: Mapping[str, bytes], connection: Connection) -> Step:
+    cluster, agent = stored_texts(contents)
+    until = format_time(connection.certificate.not_after)
+    return Step("stored credential", ok=True, said=f'agent "{agent}" of cluster "{cluster}", until {until}')
+
+
+def _place(target: str) -> tuple[str, int]:
+    parts = urlsplit(target if "://" in target else f"//{target}")
+    return parts.hostname or "", parts.port or HTTPS
+
+
+async def _tried(name: str, work: Awaitable[object], well: str, advice: str) -> Step:
+    try:
+        async with asyncio.timeout(PATIENCE.total_seconds()):
+            answer = await work
+    except (OSError, TimeoutError) as error:
+        return Step(name, ok=False, said=_words(error), advice=advice)
+    return Step(name, ok=True, said=well.format(answer))
+
+
+def _words(error: Exception) -> str:
+    if isinstance(error, TimeoutError):
+        return "no answer in time"
+    return getattr(error, "strerror", None) or str(error) or type(error).__name__
