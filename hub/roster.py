@@ -5,11 +5,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.controllers import acceptance, approval, availability, cleanup, compaction, issuance, namespaces, recorder, replicas
+from hub.controllers import acceptance, approval, cleanup, compaction, issuance, namespaces, recorder, replicas
 from hub.controllers import serving as serving_certificate
 from hub.controllers.acceptance import Acceptance
 from hub.controllers.approval import Approval
-from hub.controllers.availability import Availability, Since
+from hub.controllers.availability import Since
 from hub.controllers.batch import TOGETHER, Batched
 from hub.controllers.chronicle import Chronicle
 from hub.controllers.cleanup import RequestCleanup
@@ -27,9 +27,9 @@ from hub.domain.replica import LOST_AFTER
 from hub.fleet import Fleet, Gates
 from hub.ports import Issuer, Store
 from hub.settings import Settings
+from hub.silence import Silence
 from machinery.clock import Clock
 from machinery.controller import Controller
-from machinery.identity import ClusterName
 from machinery.lifecycle.starting import in_time
 from machinery.scheduler import Timetable
 from machinery.tasks import GuardedTasks
@@ -70,9 +70,6 @@ class Controllers:
         # approved -> certificate
         issuing = Issuance(store, issuer, lifetimes)
         self._issuance = Controller(issuance.NAME, issuing)
-        # silence -> Unknown, when a grace ends
-        judging = Availability(store, clock, window=settings.flush_window, since=since)
-        self._availability = Controller(availability.NAME, judging)
         # an accepted cluster's namespace; a deleted one is emptied
         housing = Namespaces(store)
         self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
@@ -94,6 +91,8 @@ class Controllers:
         # what lies around clusters: sets, bindings, add-ons, profiles
         gates = Gates(default_cluster_set=settings.default_cluster_set, cluster_profiles=settings.cluster_profiles)
         self._fleet = Fleet(store, gates, self.tell)
+        # silence, and what follows from it
+        self._silence = Silence(store, settings, clock, since, self.tell)
         # where keys come from
         self._feed = Feed(
             store,
@@ -105,7 +104,7 @@ class Controllers:
                 _together(MANAGED_CLUSTERS, accepting, self._acceptance, accepting.wanted),
                 _together(REQUESTS, approving, self._approval, approval.wanted),
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
-                _judged(judging, self._availability),
+                *self._silence.routes,
             ),
             # what the operator reads in the log
             Chronicle(self.tell),
@@ -120,11 +119,13 @@ class Controllers:
         for controller in (self._cleanup, self._compaction):
             timetable.every(PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, jitter=0.25, at_once=True)
         timetable.every(LOST_AFTER / 2, partial(self._replicas.enqueue, PERIODIC), name=self._replicas.name)
+        self._silence.wake(timetable)
 
     def rest(self, timetable: Timetable) -> None:
         """Takes all of it from the timetable."""
         for controller in (self._cleanup, self._compaction, self._replicas):
             timetable.drop(controller.name)
+        self._silence.rest(timetable)
 
     def tell(self, told: Told) -> None:
         """Has an Event made of it. The news waits in the recorder; its queue holds one key for all."""
@@ -150,24 +151,14 @@ class Controllers:
             self._acceptance,
             self._approval,
             self._issuance,
-            self._availability,
             self._namespaces,
             self._cleanup,
             self._compaction,
             self._replicas,
             self._events,
             *self._fleet.controllers,
+            *self._silence.controllers,
         )
-
-
-def _judged(judging: Availability, controller: Controller[str]) -> Route:
-    """A route into the judge of silences: the name waits there."""
-
-    def enqueue(key: Key) -> None:
-        judging.wants(ClusterName(key.name))
-        controller.enqueue(TOGETHER)
-
-    return Route(MANAGED_CLUSTERS, enqueue)
 
 
 class OwnControllers:

@@ -179,6 +179,37 @@ class Settings(BaseSettings):
         None, description="Audit records go to this file too, as lines of JSON; - for standard output. Always: to the database."
     )
     audit_retention: Duration = Field(timedelta(days=90), description="Audit records in the database are kept this long.")
+    taint_delay: NoDuration = Field(
+        timedelta(seconds=30),
+        description="A silent cluster is tainted, and its alarm told, this long after its availability became Unknown: what "
+        "else falls silent meanwhile may put on the brake.",
+    )
+    flap_threshold: Count = Field(
+        3, description="A cluster that ceases to be Available so often within --flap-window flaps. 0: none does."
+    )
+    flap_window: Duration = Field(timedelta(hours=1), description="See --flap-threshold.")
+    flap_hold: NoDuration = Field(
+        timedelta(minutes=5),
+        description="Taints and alarms of a cluster that flaps follow its availability when that has held for so long. Unknown "
+        "is never delayed.",
+    )
+    brake_share: float = Field(
+        0.2,
+        ge=0,
+        le=1,
+        description="When more than this share of the living fleet, and --brake-clusters, fall silent within --brake-window, "
+        "taints, stale marks and removals are held until most are back, or until `hubctl release-brake`. 0: no brake.",
+    )
+    brake_clusters: Count = Field(10, description="See --brake-share: so many clusters at least.")
+    brake_window: Duration = Field(timedelta(minutes=10), description="See --brake-share.")
+    stale_after: NoDuration = Field(
+        timedelta(), description="A cluster that is silent for so long is marked as stale. 0s: none is."
+    )
+    stale_removal_after: NoDuration = Field(
+        timedelta(),
+        description="A cluster that is silent for so long is removed, but never earlier after its mark than the difference to "
+        "--stale-after. 0s: none is.",
+    )
     transition_retention: Duration = Field(
         timedelta(days=90), description="Every change of a cluster's availability is kept this long, with its reason."
     )
@@ -262,6 +293,14 @@ class Settings(BaseSettings):
     def _is_whole_seconds(cls, duration: timedelta) -> timedelta:
         if duration % timedelta(seconds=1):
             raise ValueError("a lease lasts whole seconds, as leaseDurationSeconds has it")
+        return duration
+
+    @field_validator("stale_removal_after")
+    @classmethod
+    def _comes_after_a_mark(cls, duration: timedelta, seen: ValidationInfo) -> timedelta:
+        mark = seen.data.get("stale_after")
+        if duration and mark is not None and not timedelta() < mark < duration:
+            raise ValueError("must be longer than stale_after, which must be set too: what is removed was marked before")
         return duration
 
     @field_validator("flush_window")

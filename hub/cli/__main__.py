@@ -10,13 +10,14 @@ from hub.cli.failures import CommandError
 from machinery.product import version
 
 COMMANDS = {
-    "get": ("hub.cli.getting:get", "Show clusters, csr, bootstrap-credentials, addons or leases."),
+    "get": ("hub.cli.getting:get", "Show clusters, csr, bootstrap-credentials, addons, leases or the fleet."),
     "describe": ("hub.cli.describing:describe", "Show all that is known of one cluster."),
     "accept": ("hub.cli.deciding:accept", "Accept clusters into the fleet."),
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),
     "certificate": ("hub.cli.certificates:certificate", "Approve or deny certificate requests."),
     "create": ("hub.cli.creating:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
     "delete": ("hub.cli.deciding:delete", "Delete clusters (their certificates are revoked) and other objects."),
+    "release-brake": ("hub.cli.braking:release_brake", "Let silent clusters be tainted and removed again."),
     "audit": ("hub.cli.audit:audit", "Show who did what: the hub's audit records."),
     "version": ("hub.cli.versions:version", "Show the versions of hubctl and of the hub."),
 }

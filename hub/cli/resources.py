@@ -88,7 +88,15 @@ REPLICAS = Resource(
     "replica",
     watchable=False,
 )
-ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS)
+FLEET = Resource(
+    ("fleet", "clustersummary", "clustersummaries"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "clustersummaries",
+    "ClusterSummary",
+    "fleet",
+    watchable=False,
+)
+ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET)
 
 
 def resource_named(word: str) -> Resource:

@@ -9,9 +9,9 @@ in a few writing ones: thousands that fall silent at once cost dozens of commits
 from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 from functools import partial
-from heapq import heappop, heappush
 
 from hub.controllers import ACTOR
+from hub.controllers.agenda import Agenda
 from hub.domain.lease import Expiry
 from hub.ports import Store, Transaction
 from hub.services import heartbeats
@@ -38,28 +38,23 @@ class Availability(Reconciler[str]):
 
     def __init__(self, store: Store, clock: Clock, *, window: timedelta, since: Since) -> None:
         self._store = store
-        self._clock = clock
+        self._agenda = Agenda(clock)
         self._window = window
         self._since = since
-        self._news: dict[ClusterName, None] = {}
-        self._due: dict[ClusterName, float] = {}
-        self._order: list[tuple[float, ClusterName]] = []
 
     def wants(self, cluster: ClusterName) -> None:
         """Has the cluster looked at in the next step, which the caller enqueues."""
-        self._news[cluster] = None
+        self._agenda.news((cluster,))
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """Returns how long the next grace to end still lasts.
 
         Nearly every look finds a beat, so it only reads. What it would write is judged once more where it is written.
         """
-        clusters = self._next()
-        found = await self._all(clusters)
-        now = self._clock.monotonic()
+        found = await self._all(self._agenda.take(LOOKED_AT))
         for cluster, expiry in found.items():
-            self._wait(cluster, expiry.look_again, now)
-        return timedelta() if self._news else self._pause(now)
+            self._agenda.wait(cluster, expiry.look_again)
+        return self._agenda.pause()
 
     async def _all(self, clusters: Sequence[ClusterName]) -> Mapping[ClusterName, Expiry]:
         """Those that could not be looked at wait again."""
@@ -69,7 +64,7 @@ class Availability(Reconciler[str]):
             for start in range(0, len(due), WRITTEN):
                 found |= await self._expire(due[start : start + WRITTEN])
         except Exception:
-            self._news |= dict.fromkeys(clusters)
+            self._agenda.news(clusters)
             raise
         return found
 
@@ -91,28 +86,3 @@ class Availability(Reconciler[str]):
         if since is None:
             return dict.fromkeys(clusters, Expiry(expired=False, look_again=UNSURE))
         return {cluster: judge(tx, cluster, window=self._window, since=since) for cluster in clusters}
-
-    def _next(self) -> Sequence[ClusterName]:
-        """What is news, then what is due by now."""
-        chosen = dict.fromkeys(tuple(self._news)[:LOOKED_AT])
-        for cluster in chosen:
-            del self._news[cluster]
-        now = self._clock.monotonic()
-        while self._order and self._order[0][0] <= now and len(chosen) < LOOKED_AT:
-            due, cluster = heappop(self._order)
-            if self._due.get(cluster) == due:
-                chosen[cluster] = None
-        return tuple(chosen)
-
-    def _wait(self, cluster: ClusterName, delay: timedelta | None, now: float) -> None:
-        if delay is None:
-            self._due.pop(cluster, None)
-            return
-        due = now + delay.total_seconds()
-        self._due[cluster] = due
-        heappush(self._order, (due, cluster))
-
-    def _pause(self, now: float) -> timedelta | None:
-        while self._order and self._due.get(self._order[0][1]) != self._order[0][0]:
-            heappop(self._order)
-        return timedelta(seconds=max(0.0, self._order[0][0] - now)) if self._order else None

@@ -93,7 +93,8 @@ class Chronicle:
             tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
         if available and now.available != before.available:
             _tell_availability(key.name, available)
-            self._tell(Told(key.name, document, available.reason, available.message, _type(available.status == TRUE)))
+            if available.status == TRUE:  # the alarm of one that is not comes with its taint
+                self._tell(Told(key.name, document, available.reason, available.message))
         if duplicated and duplicated != before.duplicated:
             tell.warning("cluster name is wanted by another cluster", detail=duplicated)
             self._tell(Told(key.name, document, "Duplicated", duplicated, WARNING))
@@ -119,9 +120,8 @@ class Chronicle:
 
 
 def _tell_availability(name: str, available: Condition) -> None:
-    level = "info" if available.status == TRUE else "warning"
     fields = {"cluster": name, "available": available.status, "reason": available.reason, "detail": available.message}
-    getattr(log, level)("cluster availability changed", **fields)
+    log.info("cluster availability changed", **fields)
 
 
 def _duplicated(document: Document) -> str:

@@ -12,7 +12,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.domain.hearing import JUMP
+from hub.domain.hearing import FRESH, JUMP
 from hub.ports import Store, Transaction
 from hub.services import hearing
 from machinery.clock import Clock
@@ -33,6 +33,7 @@ class Hearing:
         self._storing = storing
         self._began = True
         self._epoch: _Epoch | None = None
+        self._marked = 0.0
         self._failing = False
 
     async def run(self) -> None:
@@ -46,7 +47,9 @@ class Hearing:
         if not self._storing():
             return
         try:
-            self._epoch = await self._store.run(self._mark, self._clock.monotonic())
+            asked = self._clock.monotonic()
+            self._epoch = await self._store.run(self._mark, asked)
+            self._marked = asked
         except MusterError as error:
             if not self._failing:
                 log.warning("silences are not counted: beats cannot be stored", error=error.message)
@@ -66,7 +69,8 @@ class Hearing:
     def _mark(self, tx: Transaction, asked: float) -> "_Epoch":
         """`asked`: our monotonic time before the transaction began."""
         epoch = _Epoch(earliest=self._ago(tx.now), latest=tx.now - timedelta(seconds=asked))
-        jumped = self._epoch is not None and epoch.is_apart(self._epoch)
+        is_recent = asked - self._marked <= FRESH.total_seconds()  # or the others have seen to it
+        jumped = self._epoch is not None and is_recent and epoch.is_apart(self._epoch)
         if jumped:
             log.warning("silences are counted anew: the database's clock has jumped")
         hearing.mark(tx, self._replica, began=self._began, jumped=jumped)

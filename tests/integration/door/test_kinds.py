@@ -12,8 +12,10 @@ import yaml
 
 from hub.apiserver.writepaths import write_paths
 from hub.controllers.namespaces import Namespaces
+from hub.domain.brake import Brake, encoded
 from hub.domain.replica import Replica
-from hub.services import replicas
+from hub.ports import Transaction
+from hub.services import brake, replicas
 from machinery.product import GROUP_SUFFIX
 from tests.integration.door.conftest import Ended, HubUnderTest, run
 
@@ -292,8 +294,9 @@ async def test_the_fleet_is_counted_by_the_database(hub: HubUnderTest) -> None:
         patched = await hub.kubectl("patch", "mcl", name, "--subresource=status", "--type=merge", "-p", patch)
         assert patched.code == 0, patched.err
     table = (await hub.kubectl("get", "fleet")).out.splitlines()
-    assert table[0].split() == ["NAME", "CLUSTERS", "ACCEPTED", "WAITING", "AVAILABLE", "UNAVAILABLE", "UNKNOWN", "NEVER"]
-    assert table[1].split() == ["fleet", "3", "2", "1", "1", "0", "1", "1"]
+    counted = ["NAME", "CLUSTERS", "ACCEPTED", "WAITING", "AVAILABLE", "UNAVAILABLE", "UNKNOWN", "NEVER", "BRAKE"]
+    assert table[0].split() == counted
+    assert table[1].split() == ["fleet", "3", "2", "1", "1", "0", "1", "1", "off"]
     status = json.loads((await hub.kubectl("get", "clustersummary", "fleet", "-o", "json")).out)["status"]
     assert status["versions"] == {"v1.31": 2}
     assert "NotFound" in (await hub.kubectl("get", "clustersummary", "other")).err
@@ -314,3 +317,22 @@ async def test_the_replicas_of_the_hub_are_shown_and_nobody_writes_them(hub: Hub
     assert (status["version"], status["state"]) == ("1.2.3", "Draining")
     assert "NotFound" in (await hub.kubectl("get", "hubreplica", "other")).err
     assert (await hub.kubectl("delete", "hubreplica", "hub-0")).code == 1
+
+
+async def test_an_operator_sees_the_brake_and_releases_it(hub: HubUnderTest) -> None:
+    def put_on(tx: Transaction) -> None:
+        tx.facts.set(brake.FACT, encoded(Brake(since=tx.now, silent=30, fleet=100)))
+
+    assert "does not hold" in (await hub.hubctl("release-brake")).out
+    await hub.store.run(put_on)
+    assert "held for" in (await hub.hubctl("get", "fleet")).out
+    status = json.loads((await hub.kubectl("get", "fleet", "-o", "json")).out)["items"][0]["status"]
+    assert "30 of 100" in status["brake"]["message"]
+    dry = await hub.kubectl(
+        "patch", "fleet", "fleet", "--type=merge", "-p", '{"spec":{"releaseBrake":true}}', "--dry-run=server"
+    )
+    assert dry.code == 0, dry.err
+    assert "held for" in (await hub.hubctl("get", "fleet")).out
+    assert "released" in (await hub.hubctl("release-brake")).out
+    assert not (await hub.store.read(brake.now)).holds
+    assert "BrakeReleased" in (await hub.kubectl("get", "events", "-A")).out

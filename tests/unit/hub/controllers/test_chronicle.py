@@ -88,7 +88,7 @@ async def test_availability_is_told_when_it_changes_and_not_with_every_report(hu
     assert await reader.read() == []
     hub.store.transact(clusters.set_condition, C1, cluster_rules.UNAVAILABLE, "agent")
     (line,) = await reader.read()
-    assert (line["available"], line["log_level"]) == ("False", "warning")
+    assert (line["available"], line["log_level"]) == ("False", "info")
 
 
 async def test_another_cluster_with_the_same_name_is_a_warning(hub: Hub) -> None:

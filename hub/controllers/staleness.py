@@ -1,0 +1,84 @@
+"""Owns the condition ManagedClusterStale: clusters that stay silent are marked, and later removed, if an operator wants that.
+
+Nothing is marked or removed while the brake holds, nor before every cluster had a whole grace since beats could last be stored.
+"""
+
+from collections.abc import Callable, Sequence
+from datetime import datetime, timedelta
+
+import structlog
+
+from hub.controllers import ACTOR
+from hub.domain import cluster as cluster_rules
+from hub.domain import stale
+from hub.domain.brake import Limits
+from hub.domain.change import MANAGED_CLUSTERS, Document, Key, Query
+from hub.domain.lease import grace
+from hub.domain.selectable import CONDITIONS
+from hub.domain.stale import Policy, Step
+from hub.ports import Store, Transaction
+from hub.services import aftermath, brake
+from machinery import conditions
+from machinery.controller import Reconciler
+from machinery.identity import ClusterName
+from machinery.selectors import Operator, Requirement
+
+NAME = "staleness"
+PAGE, WRITTEN = 200, 50
+"""Clusters in one reading and in one writing transaction."""
+PERIOD = timedelta(minutes=1)
+MARKED = Requirement(CONDITIONS + stale.STALE, Operator.EQUALS, (conditions.TRUE,))
+SILENT = Requirement(CONDITIONS + conditions.AVAILABLE, Operator.EQUALS, (conditions.UNKNOWN,))
+
+log = structlog.get_logger(__name__)
+
+Since = Callable[[Transaction], datetime | None]
+
+
+class Staleness(Reconciler[str]):
+    """`since`: from when beats could be stored without a gap; None: not at the moment."""
+
+    def __init__(self, store: Store, policy: Policy, limits: Limits, *, since: Since) -> None:
+        self._store = store
+        self._policy = policy
+        self._limits = limits
+        self._since = since
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        """One look at all who are silent or marked."""
+        for chosen in (MARKED,) if self._policy.is_off else (MARKED, SILENT):
+            after: Key | None = None
+            while True:
+                due, after = await self._store.read(self._due, chosen, after)
+                for start in range(0, len(due), WRITTEN):
+                    self._tell(await self._store.run(self._age, due[start : start + WRITTEN]))
+                if after is None:
+                    break
+        return None
+
+    def _due(self, tx: Transaction, chosen: Requirement, after: Key | None) -> tuple[Sequence[ClusterName], Key | None]:
+        """The names of one page for which something is due, and where the next begins."""
+        page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(chosen,), limit=PAGE, after=after))
+        due = [ClusterName(stored.key.name) for stored in page.items if self._is_due(tx, stored.document)]
+        return due, page.items[-1].key if page.more else None
+
+    def _is_due(self, tx: Transaction, cluster: Document) -> bool:
+        due = stale.step(cluster, self._policy, tx.now)
+        if due in (None, Step.CLEAR):
+            return due is not None
+        since = self._since(tx)
+        return since is not None and tx.now - since >= grace(cluster_rules.lease_duration(cluster))
+
+    def _age(self, tx: Transaction, names: Sequence[ClusterName]) -> Sequence[tuple[ClusterName, Step]]:
+        holds = brake.judge(tx, self._limits).holds
+        done: list[tuple[ClusterName, Step]] = []
+        for name in names:
+            policy = Policy() if holds else self._policy
+            if step := aftermath.age(tx, name, policy, f"{ACTOR}:{NAME}"):
+                done.append((name, step))
+        return done
+
+    def _tell(self, done: Sequence[tuple[ClusterName, Step]]) -> None:
+        for name, step in done:
+            level = "warning" if step is Step.REMOVE else "info"
+            getattr(log, level)(f"stale cluster: {step.value}", cluster=name)

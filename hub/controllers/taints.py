@@ -1,0 +1,135 @@
+"""Owns the taints that follow from availability, the alarms that go with them, and the brake that holds both.
+
+As in OCM: unreachable while availability is Unknown or was never told, unavailable while it is False. A taint follows at once
+or after a while (`hub.domain.taint.Patience`), and never while the brake holds. The alarm about a cluster (a line in
+the log, an Event) comes with its taint and so once, whoever leads.
+"""
+
+from collections.abc import Callable, Mapping, Sequence
+from datetime import timedelta
+
+import structlog
+
+from hub.controllers import ACTOR
+from hub.controllers.agenda import Agenda
+from hub.domain import taint as rules
+from hub.domain.brake import Brake, Limits
+from hub.domain.change import Document
+from hub.domain.event import WARNING, Told
+from hub.domain.taint import Patience
+from hub.ports import Store, Transaction
+from hub.services import aftermath, brake
+from hub.services.aftermath import Outcome
+from machinery.clock import Clock
+from machinery.controller import Reconciler
+from machinery.errors import NotFoundError
+from machinery.identity import ClusterName
+
+NAME = "taints"
+LOOKED_AT, WRITTEN = 500, 100
+"""Clusters in one reading and in one writing transaction."""
+HELD_LOOKS = timedelta(seconds=5)
+"""How often it is seen whether the brake still has to hold."""
+
+log = structlog.get_logger(__name__)
+
+Tell = Callable[[Told], None]
+_Found = Mapping[ClusterName, Outcome]
+
+
+class Taints(Reconciler[str]):
+    """Its queue holds one key; the clusters wait here. `tell` has an Event made; it must not wait."""
+
+    def __init__(self, store: Store, clock: Clock, patience: Patience, limits: Limits, tell: Tell) -> None:
+        self._store = store
+        self._patience = patience
+        self._limits = limits
+        self._tell = tell
+        self._agenda = Agenda(clock)
+        self._held: dict[ClusterName, None] = {}
+        self._holds = True  # until it was looked at
+
+    def wanted(self, cluster: Document) -> bool:
+        """Whether the cluster's taints are not what they should be."""
+        return not rules.is_right(cluster)
+
+    def wants(self, cluster: ClusterName) -> None:
+        """Has the cluster looked at in the next step, which the caller enqueues."""
+        self._agenda.news((cluster,))
+
+    async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
+        """Returns how long until the next taint is due, or until the brake is to be looked at."""
+        await self._look_at_brake()
+        clusters = self._agenda.take(LOOKED_AT)
+        try:
+            found = await self._all(clusters)
+        except Exception:
+            self._agenda.news(clusters)
+            raise
+        for cluster, outcome in found.items():
+            self._agenda.wait(cluster, outcome.look_again)
+            if outcome.held:
+                self._held[cluster] = None
+                self._holds = True
+        pause = self._agenda.pause()
+        return HELD_LOOKS if self._holds and (pause is None or pause > HELD_LOOKS) else pause
+
+    async def _look_at_brake(self) -> None:
+        """While it holds, whether it still has to; what it held goes on when it does not."""
+        if not self._holds:
+            return
+        state, news = await self._store.run(brake.keep, self._limits)
+        self._alarm(news, {})
+        self._holds = state.holds
+        if not state.holds:
+            self._agenda.news(self._held)
+            self._held.clear()
+
+    async def _all(self, clusters: Sequence[ClusterName]) -> _Found:
+        found = dict(await self._store.read(self._look, clusters))
+        due = [cluster for cluster, outcome in found.items() if outcome.due]
+        for start in range(0, len(due), WRITTEN):
+            found |= await self._write(due[start : start + WRITTEN])
+        return found
+
+    async def _write(self, clusters: Sequence[ClusterName]) -> _Found:
+        """In one transaction; if that fails each alone, so that none suffers for another."""
+        try:
+            found, state, news = await self._store.run(self._taint, clusters)
+        except NotFoundError:
+            if len(clusters) == 1:
+                return {}
+        except Exception:
+            if len(clusters) == 1:
+                raise
+        else:
+            self._holds = state.holds or bool(self._held)
+            self._alarm(news, found)
+            return found
+        alone: dict[ClusterName, Outcome] = {}
+        for cluster in clusters:
+            alone |= await self._write([cluster])
+        return alone
+
+    def _look(self, tx: Transaction, clusters: Sequence[ClusterName]) -> _Found:
+        known = aftermath.circumstances(tx, self._patience, Brake())
+        return {cluster: aftermath.look(tx, cluster, self._patience, known) for cluster in clusters}
+
+    def _taint(self, tx: Transaction, clusters: Sequence[ClusterName]) -> tuple[_Found, Brake, Told | None]:
+        state, news = brake.keep(tx, self._limits)
+        known = aftermath.circumstances(tx, self._patience, state)
+        actor = f"{ACTOR}:{NAME}"
+        found = {cluster: aftermath.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
+        return found, state, news
+
+    def _alarm(self, news: Told | None, found: _Found) -> None:
+        """The fleet's alarm, then the clusters'."""
+        if news is not None:
+            level = "error" if news.type == WARNING else "info"
+            getattr(log, level)("the brake holds" if news.type == WARNING else "the brake is released", detail=news.message)
+            self._tell(news)
+        for cluster, outcome in found.items():
+            if outcome.told is not None:
+                told = outcome.told
+                log.warning("cluster cannot be relied on", cluster=cluster, reason=told.reason, detail=told.message)
+                self._tell(told)

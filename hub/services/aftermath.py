@@ -1,0 +1,96 @@
+"""Use cases about what follows from availability: taints, and what becomes of clusters that stay silent."""
+
+from dataclasses import dataclass
+from datetime import timedelta
+
+from hub.domain import cluster as cluster_rules
+from hub.domain import stale
+from hub.domain import taint as rules
+from hub.domain.brake import Brake
+from hub.domain.change import MANAGED_CLUSTERS, Document, Key
+from hub.domain.event import WARNING, Told
+from hub.domain.ownership import HUB_WRITER
+from hub.domain.stale import Policy, Step
+from hub.domain.taint import Patience
+from hub.ports import Transaction
+from hub.services import clusters
+from machinery import conditions
+from machinery.identity import ClusterName
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What came of a look at one cluster's taints."""
+
+    look_again: timedelta | None = None
+    """After this time; None: at the next change."""
+    due: bool = False
+    """They are to be written now."""
+    held: bool = False
+    """They would be, but for the brake."""
+    told: Told | None = None
+    """They were written, and this is the news."""
+
+
+@dataclass(frozen=True, slots=True)
+class Circumstances:
+    """What is the same for all clusters of one transaction."""
+
+    flapping: frozenset[ClusterName]
+    brake: Brake
+
+
+def circumstances(tx: Transaction, patience: Patience, brake: Brake) -> Circumstances:
+    falls = tx.transitions.falls(tx.now - patience.damping.window)
+    return Circumstances(frozenset(name for name in falls if patience.damping.flaps(falls, name)), brake)
+
+
+def look(tx: Transaction, name: ClusterName, patience: Patience, known: Circumstances) -> Outcome:
+    """What is due; it only looks. Nothing is due of a cluster that is gone or going."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if stored is None or rules.is_right(stored.document):
+        return Outcome()
+    available = cluster_rules.availability(stored.document)
+    left = rules.changed_at(stored.document) + patience.wait(available, flaps=name in known.flapping) - tx.now
+    if left > timedelta():
+        return Outcome(look_again=left)
+    held = known.brake.holds and is_silent(stored.document)
+    return Outcome(held=held, due=not held)
+
+
+def taint(tx: Transaction, name: ClusterName, patience: Patience, known: Circumstances, actor: str) -> Outcome:
+    """Writes what `look` finds due."""
+    found = look(tx, name, patience, known)
+    if not found.due:
+        return found
+    stored = clusters.find(tx, name)
+    clusters.put(tx, rules.tainted(stored.document), stored, actor, writer=HUB_WRITER)
+    return Outcome(due=True, told=_alarm(stored.document))
+
+
+def is_silent(cluster: Document) -> bool:
+    """Whether it is among those that the brake is about: it was heard of, and has stopped without a word."""
+    available = cluster_rules.availability(cluster)
+    return available is not None and (available.status, available.reason) == (conditions.UNKNOWN, cluster_rules.SILENT.reason)
+
+
+def _alarm(cluster: Document) -> Told | None:
+    available = cluster_rules.availability(cluster)
+    if available is None or available.status == conditions.TRUE:
+        return None
+    name = str(cluster["metadata"]["name"])
+    return Told(name, cluster, available.reason, available.message, WARNING)
+
+
+def age(tx: Transaction, name: ClusterName, policy: Policy, actor: str) -> Step | None:
+    """Marks, clears or removes a cluster that stays silent, or does not any more; returns what it did."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    due = stale.step(stored.document, policy, tx.now) if stored is not None else None
+    if stored is None or due is None:
+        return None
+    if due is Step.REMOVE:
+        clusters.remove(tx, stored, actor)
+    else:
+        condition = stale.HEARD if due is Step.CLEAR else stale.mark(stored.document, policy, tx.now)
+        clusters.set_condition(tx, name, condition, actor)
+    return due

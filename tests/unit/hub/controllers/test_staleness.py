@@ -1,0 +1,141 @@
+"""Clusters that stay silent are marked and removed by policy alone, and never in a hurry."""
+
+from datetime import timedelta
+
+import pytest
+
+from hub.controllers.staleness import Staleness
+from hub.domain import cluster as rules
+from hub.domain.brake import Limits
+from hub.domain.stale import STALE, Policy
+from hub.ports import Transaction
+from hub.services import clusters
+from machinery.conditions import Condition
+from machinery.identity import ClusterName
+from tests.unit.hub.controllers.conftest import Hub
+
+DAY = timedelta(days=1)
+POLICY = Policy(mark=7 * DAY, remove=30 * DAY)
+C1 = ClusterName("c1")
+
+
+def aging(hub: Hub, policy: Policy = POLICY, heard_for: timedelta | None = DAY) -> Staleness:
+    def since(tx: Transaction) -> object:
+        return None if heard_for is None else tx.now - heard_for
+
+    return Staleness(hub.store, policy, Limits(), since=since)  # type: ignore[arg-type]
+
+
+def silent(hub: Hub, name: str = "c1", condition: Condition = rules.SILENT) -> None:
+    hub.join(name)
+    hub.store.transact(clusters.set_condition, ClusterName(name), condition, "test")
+
+
+def is_there(hub: Hub, name: str = "c1") -> bool:
+    return any(key.name == name and kind.startswith("managedclusters.") for kind, key in hub.store.state.objects)
+
+
+def mark(hub: Hub, name: str = "c1") -> str | None:
+    found = hub.condition(name, STALE)
+    return found.status if found else None
+
+
+async def test_a_cluster_is_marked_and_later_removed(hub: Hub) -> None:
+    silent(hub)
+    subject = aging(hub)
+    hub.clock.advance(7 * DAY - timedelta(seconds=1))
+    await subject.reconcile("all")
+    assert mark(hub) is None
+    hub.clock.advance(timedelta(seconds=1))
+    await subject.reconcile("all")
+    assert mark(hub) == "True"
+    hub.clock.advance(23 * DAY - timedelta(seconds=1))
+    await subject.reconcile("all")
+    assert is_there(hub)
+    hub.clock.advance(timedelta(seconds=1))
+    await subject.reconcile("all")
+    assert not is_there(hub)
+
+
+async def test_a_mark_tells_when_the_end_comes(hub: Hub) -> None:
+    silent(hub)
+    hub.clock.advance(8 * DAY)
+    await aging(hub).reconcile("all")
+    found = hub.condition("c1", STALE)
+    assert found is not None
+    assert (found.reason, found.message) == (
+        "SilentForTooLong",
+        "Silent since 2026-01-01T00:00:00Z. It is removed at 2026-02-01T00:00:00Z unless it is heard before.",
+    )
+
+
+async def test_who_turns_removal_on_has_the_whole_notice(hub: Hub) -> None:
+    silent(hub)
+    hub.clock.advance(100 * DAY)
+    subject = aging(hub)
+    await subject.reconcile("all")
+    hub.clock.advance(23 * DAY - timedelta(seconds=1))
+    await subject.reconcile("all")
+    assert is_there(hub)
+    hub.clock.advance(timedelta(seconds=1))
+    await subject.reconcile("all")
+    assert not is_there(hub)
+
+
+async def test_it_is_off_by_default(hub: Hub) -> None:
+    silent(hub)
+    hub.clock.advance(1_000 * DAY)
+    await aging(hub, Policy()).reconcile("all")
+    assert mark(hub) is None
+
+
+async def test_without_a_removal_a_mark_is_all(hub: Hub) -> None:
+    silent(hub)
+    hub.clock.advance(1_000 * DAY)
+    for _ in range(3):
+        await aging(hub, Policy(mark=DAY)).reconcile("all")
+        hub.clock.advance(1_000 * DAY)
+    assert mark(hub) == "True"
+
+
+@pytest.mark.parametrize("policy", [POLICY, Policy()], ids=["on", "off"])
+async def test_a_mark_goes_when_the_cluster_is_heard_again(hub: Hub, policy: Policy) -> None:
+    silent(hub)
+    hub.clock.advance(8 * DAY)
+    await aging(hub).reconcile("all")
+    hub.store.transact(clusters.set_condition, C1, rules.AVAILABLE, "test")
+    await aging(hub, policy).reconcile("all")
+    assert mark(hub) == "False"
+
+
+@pytest.mark.parametrize(
+    ("condition", "expected"),
+    [(rules.MOVED, None), (rules.STANDBY, None), (rules.NEVER_JOINED, "True"), (rules.UNAVAILABLE, None)],
+)
+async def test_only_silence_without_a_word_is_stale(hub: Hub, condition: Condition, expected: str | None) -> None:
+    silent(hub, condition=condition)
+    hub.clock.advance(8 * DAY)
+    await aging(hub).reconcile("all")
+    assert mark(hub) == expected
+
+
+@pytest.mark.parametrize("heard_for", [None, timedelta(seconds=299)])
+async def test_after_the_hub_was_away_every_cluster_first_has_a_grace(hub: Hub, heard_for: timedelta | None) -> None:
+    silent(hub)
+    hub.clock.advance(100 * DAY)
+    await aging(hub, heard_for=heard_for).reconcile("all")
+    assert mark(hub) is None
+    await aging(hub, heard_for=timedelta(seconds=300)).reconcile("all")
+    assert mark(hub) == "True"
+
+
+async def test_the_brake_holds_marks_and_removals(hub: Hub) -> None:
+    for number in range(1, 21):
+        silent(hub, f"c{number}", rules.AVAILABLE)
+    for number in range(1, 15):
+        hub.store.transact(clusters.set_condition, ClusterName(f"c{number}"), rules.SILENT, "test")
+    policy = Policy(mark=timedelta(minutes=1), remove=timedelta(minutes=2))
+    hub.clock.advance(timedelta(minutes=5))
+    for _ in range(3):
+        await aging(hub, policy).reconcile("all")
+    assert {mark(hub, f"c{number}") for number in range(1, 15)} == {None}

@@ -1,0 +1,261 @@
+"""What follows from Unknown: taints and alarms, each at its time, and the brake that holds them."""
+
+from dataclasses import replace
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hub.controllers.batch import TOGETHER
+from hub.controllers.taints import HELD_LOOKS, Taints
+from hub.domain import cluster as rules
+from hub.domain.brake import Limits
+from hub.domain.event import Told
+from hub.domain.taint import Patience
+from hub.services import brake, clusters
+from machinery.conditions import Condition
+from machinery.errors import ConflictError
+from machinery.identity import ClusterName
+from tests.unit.hub.controllers.conftest import Hub
+
+SECOND = timedelta(seconds=1)
+DELAY = Patience().delay
+HOLD = Patience().damping.hold
+
+
+class World:
+    """A fleet under one controller of taints, which is told of every change as the change log would."""
+
+    def __init__(self, hub: Hub, clusters: int = 1) -> None:
+        self.hub = hub
+        self.told: list[Told] = []
+        self.names = [ClusterName(f"c{number}") for number in range(1, clusters + 1)]
+        for name in self.names:
+            hub.join(name)
+            self.set(rules.AVAILABLE, name)
+        self.start()
+
+    def start(self) -> None:
+        """Another leader: it knows nothing but the database."""
+        self.subject = Taints(self.hub.store, self.hub.clock, Patience(), Limits(), self.told.append)
+
+    def set(self, condition: Condition, *names: ClusterName) -> None:
+        for name in names or self.names:
+            self.hub.store.transact(clusters.set_condition, name, condition, "test")
+
+    async def step(self) -> timedelta | None:
+        for name in self.names:
+            if self.subject.wanted(self.hub.cluster(name)):
+                self.subject.wants(name)
+        return await self.subject.reconcile(TOGETHER)
+
+    def taints(self, name: ClusterName | None = None) -> list[str]:
+        taints = self.hub.cluster(name or self.names[0])["spec"].get("taints", [])
+        return [taint["key"].rpartition("/")[2] for taint in taints]
+
+    @property
+    def tainted(self) -> int:
+        return sum(bool(self.taints(name)) for name in self.names)
+
+
+async def test_a_silence_is_tainted_and_told_after_a_moment(hub: Hub) -> None:
+    world = World(hub)
+    await world.step()
+    world.set(rules.SILENT)
+    assert await world.step() == DELAY
+    hub.clock.advance(DELAY - SECOND)
+    assert await world.step() == SECOND
+    assert world.taints() == []
+    hub.clock.advance(SECOND)
+    await world.step()
+    assert world.taints() == ["unreachable"]
+    assert [(told.cluster, told.reason, told.type) for told in world.told] == [
+        ("c1", "ManagedClusterLeaseUpdateStopped", "Warning")
+    ]
+    before = hub.revision
+    world.start()
+    await world.step()
+    assert (hub.revision, len(world.told)) == (before, 1)
+
+
+async def test_who_is_back_before_is_neither_tainted_nor_told_of(hub: Hub) -> None:
+    world = World(hub)
+    world.set(rules.SILENT)
+    await world.step()
+    hub.clock.advance(DELAY - SECOND)
+    world.set(rules.AVAILABLE)
+    await world.step()
+    hub.clock.advance(DELAY)
+    await world.step()
+    assert (world.taints(), world.told) == ([], [])
+
+
+async def test_what_an_agent_says_itself_is_tainted_at_once_and_taken_back_at_once(hub: Hub) -> None:
+    world = World(hub)
+    world.set(rules.UNAVAILABLE)
+    await world.step()
+    assert world.taints() == ["unavailable"]
+    assert [told.reason for told in world.told] == ["ManagedClusterKubeAPIServerUnavailable"]
+    world.set(rules.AVAILABLE)
+    await world.step()
+    assert world.taints() == []
+
+
+async def test_a_newcomer_that_says_nothing_is_tainted_without_an_alarm(hub: Hub) -> None:
+    world = World(hub, clusters=0)
+    hub.join("c9")
+    world.names = [ClusterName("c9")]
+    assert await world.step() is not None
+    assert world.taints() == []
+    hub.clock.advance(DELAY)
+    await world.step()
+    assert (world.taints(), world.told) == (["unreachable"], [])
+
+
+async def test_a_cluster_that_flaps_is_tainted_and_untainted_only_when_it_holds_still(hub: Hub) -> None:
+    world = World(hub)
+    for _ in range(3):
+        world.set(rules.AVAILABLE)
+        hub.clock.advance(SECOND)
+        world.set(rules.SILENT)
+        hub.clock.advance(SECOND)
+    await world.step()
+    hub.clock.advance(HOLD - 2 * SECOND)
+    assert await world.step() == SECOND
+    assert (world.taints(), world.told) == ([], [])
+    hub.clock.advance(SECOND)
+    await world.step()
+    assert (world.taints(), len(world.told)) == (["unreachable"], 1)
+    world.set(rules.AVAILABLE)
+    await world.step()
+    assert world.taints() == ["unreachable"]
+    hub.clock.advance(HOLD)
+    await world.step()
+    assert world.taints() == []
+
+
+async def test_a_cluster_that_flapped_long_ago_is_trusted_again(hub: Hub) -> None:
+    world = World(hub)
+    for _ in range(5):
+        world.set(rules.AVAILABLE)
+        world.set(rules.SILENT)
+    world.set(rules.AVAILABLE)
+    hub.clock.advance(Patience().damping.window + SECOND)
+    world.set(rules.UNAVAILABLE)
+    await world.step()
+    assert world.taints() == ["unavailable"]
+
+
+async def test_a_fleet_that_falls_silent_together_is_not_tainted_and_told_of_once(hub: Hub) -> None:
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:15])
+    await world.step()
+    hub.clock.advance(DELAY)
+    assert await world.step() == HELD_LOOKS
+    assert world.tainted == 0
+    assert [(told.cluster, told.reason) for told in world.told] == [("", "BrakeHolds")]
+    assert "15 of 40" in world.told[0].message
+    hub.clock.advance(timedelta(hours=5))
+    assert await world.step() == HELD_LOOKS
+    assert (world.tainted, len(world.told)) == (0, 1)
+
+
+async def test_unknown_itself_is_not_the_brakes(hub: Hub) -> None:
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:15])
+    hub.clock.advance(DELAY)
+    await world.step()
+    assert hub.store.transact(brake.now).holds
+    found = [hub.condition(name, rules.SILENT.type) for name in world.names[:15]]
+    assert {condition.status for condition in found if condition} == {"Unknown"}
+
+
+async def test_few_clusters_of_many_are_tainted_as_usual(hub: Hub) -> None:
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:8])
+    hub.clock.advance(DELAY)
+    await world.step()
+    assert (world.tainted, len(world.told)) == (8, 8)
+
+
+async def test_what_agents_say_themselves_is_not_held(hub: Hub) -> None:
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:15])
+    hub.clock.advance(DELAY)
+    await world.step()
+    world.set(rules.UNAVAILABLE, world.names[20])
+    await world.step()
+    assert world.taints(world.names[20]) == ["unavailable"]
+
+
+async def test_the_brake_lets_go_when_most_are_back_and_the_rest_is_tainted(hub: Hub) -> None:
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:15])
+    hub.clock.advance(DELAY)
+    await world.step()
+    world.set(rules.AVAILABLE, *world.names[4:15])
+    await world.step()
+    assert world.tainted == 4
+    assert [told.reason for told in world.told[:2]] == ["BrakeHolds", "BrakeReleased"]
+    assert not hub.store.transact(brake.now).holds
+
+
+async def test_an_operator_releases_it_and_it_does_not_come_back_for_the_same_clusters(hub: Hub) -> None:
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:15])
+    hub.clock.advance(DELAY)
+    await world.step()
+    hub.store.transact(brake.release, "ann")
+    await world.step()
+    assert world.tainted == 15
+    assert not hub.store.transact(brake.now).holds
+    hub.clock.advance(SECOND)
+    world.set(rules.SILENT, *world.names[15:30])
+    hub.clock.advance(DELAY)
+    await world.step()
+    assert (world.tainted, hub.store.transact(brake.now).holds) == (15, True)
+
+
+async def test_another_leader_finds_the_brake_and_what_it_holds(hub: Hub) -> None:
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:15])
+    hub.clock.advance(DELAY)
+    await world.step()
+    world.start()
+    assert await world.step() == HELD_LOOKS
+    assert (world.tainted, len(world.told)) == (0, 1)
+    world.set(rules.AVAILABLE, *world.names)
+    world.start()
+    await world.step()
+    assert not hub.store.transact(brake.now).holds
+
+
+async def test_many_share_their_commits_and_one_that_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = World(hub, clusters=120)
+    world.subject = Taints(hub.store, hub.clock, Patience(), replace(Limits(), share=0.0), world.told.append)
+    await world.step()
+    world.set(rules.SILENT)
+    hub.clock.advance(DELAY)
+    run, written = hub.store.run, list[str]()
+
+    async def noted(use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        written.append("transaction")
+        return await run(use_case, *args, **kwargs)
+
+    monkeypatch.setattr(hub.store, "run", noted)
+    await world.step()
+    assert (world.tainted, len(written)) == (120, 2)
+    world.set(rules.AVAILABLE)
+    put = clusters.put
+
+    def failing(tx: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
+        if new["metadata"]["name"] == "c7":
+            raise ConflictError("somebody else was faster")
+        return put(tx, new, *args, **kwargs)
+
+    monkeypatch.setattr(clusters, "put", failing)
+    with pytest.raises(ConflictError):
+        await world.step()
+    monkeypatch.setattr(clusters, "put", put)
+    await world.step()
+    assert world.tainted == 0
