@@ -23,6 +23,7 @@ from machinery.errors import InvalidError, UnavailableError
 from machinery.kube import config
 from machinery.kube.errors import from_answer, from_status, from_transport
 from machinery.kube.package import ApiClient, Configuration
+from machinery.kube.proxies import trust_proxy
 
 Object = dict[str, Any]
 Query = Mapping[str, str | int | bool]
@@ -91,6 +92,7 @@ class KubeClient:
             self._api = ApiClient(configuration)
         except (ssl.SSLError, OSError) as error:
             raise InvalidError("a certificate or key of the kubeconfig cannot be loaded: is it PEM, and a pair?") from error
+        trust_proxy(self._api)
         self._api.user_agent = f"{product.NAME}/{product.version()}"
         self._within = within
         self.server = str(configuration.host)

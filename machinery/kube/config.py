@@ -17,6 +17,7 @@ import yaml
 
 from machinery.errors import InvalidError
 from machinery.kube.package import ConfigException, Configuration, InClusterConfigLoader, load_kube_config_from_dict
+from machinery.kube.proxies import hide_proxy_login
 
 Kubeconfig = Mapping[str, Any]
 
@@ -76,6 +77,7 @@ async def from_kubeconfig(
         raise InvalidError(f"kubeconfig {origin} cannot be used: {error}") from error
     if not configuration.api_key and not configuration.cert_file:
         raise InvalidError(f"kubeconfig {origin}: the user's credential plugin gave no credential; run it by hand to see why")
+    hide_proxy_login(configuration)
     if "tokenFile" in user and "token" not in user:
         cast("Any", configuration).refresh_api_key_hook = _TokenFile(Path(user["tokenFile"]))
     elif "exec" in user:

@@ -1,5 +1,6 @@
 """The ManagedCluster of this agent: made while joining, and kept as it should be later."""
 
+import asyncio
 from collections.abc import Mapping, Sequence
 
 import structlog
@@ -12,7 +13,9 @@ from spoke.hubapi.documents import is_another, kept_cluster, new_cluster, own_an
 from spoke.hubapi.door import ApiDoor
 from spoke.ports import Registered
 
-ATTEMPTS = 5
+ATTEMPTS = 8
+PAUSE = 0.02
+"""Seconds between the first two attempts; each further one waits longer."""
 
 log = structlog.get_logger(__name__)
 
@@ -75,6 +78,7 @@ class ClusterKeeping:
             except ConflictError:
                 if attempt == ATTEMPTS:
                     raise
+                await asyncio.sleep(PAUSE * attempt)
                 present = await kube.get(path)
             except ForbiddenError as error:
                 self._allowed = False

@@ -142,6 +142,7 @@ class ApiSession(HubSession):
         kube, path = await self._door.kube(), self._door.clusters.path(self._cluster)
         seen = self._mirror.document
         present: Object = seen if seen is not None else await self._asked(kube.get(path))
+        pauses = _between_conflicts()
         for _ in range(ATTEMPTS):
             patch = status_patch(present, report, self._door.now())
             if not patch:
@@ -149,6 +150,7 @@ class ApiSession(HubSession):
             try:
                 written = await self._asked(kube.patch(f"{path}/status", patch))
             except ConflictError:
+                await asyncio.sleep(pauses.next().total_seconds())
                 present = await self._asked(kube.get(path))
             else:
                 await self._tell_availability(present, written, report)
@@ -157,7 +159,7 @@ class ApiSession(HubSession):
 
     async def _write_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
         kube = await self._door.kube()
-        path = self._mirror.add_on_resource.path(addon, namespace=self._cluster)
+        path, pauses = self._mirror.add_on_resource.path(addon, namespace=self._cluster), _between_conflicts()
         for _ in range(ATTEMPTS):
             present = await self._asked(kube.get(path))
             patch = conditions_patch(present, conditions, self._door.now())
@@ -166,7 +168,7 @@ class ApiSession(HubSession):
             try:
                 return _revision(await self._asked(kube.patch(f"{path}/status", patch)))
             except ConflictError:
-                continue
+                await asyncio.sleep(pauses.next().total_seconds())
         raise ConflictError(f'add-on "{addon}" was changed by others {ATTEMPTS} times while we reported')
 
     async def _tell_availability(self, before: Object, after: Object, report: ClusterReport) -> None:
@@ -260,6 +262,10 @@ async def look(door: ApiDoor, cluster: ClusterName) -> Object:
         raise HubLostError(error.message, Loss.FORGOTTEN) from error
     except MusterError as error:
         raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
+
+
+def _between_conflicts() -> Backoff:
+    return Backoff(timedelta(milliseconds=20), timedelta(seconds=1))
 
 
 def _revision(document: Object) -> int:

@@ -19,6 +19,7 @@ from spoke.domain.reach import shown_proxy
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubclient.convert import client_configs, request_state
 from spoke.hubclient.diagnosis import diagnose
+from spoke.hubclient.dialling import dialled
 from spoke.hubclient.errors import TornError, to_error
 from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
@@ -142,8 +143,8 @@ class GrpcHubClient(HubClient):
                 private_key=self._identity.key,
                 certificate_chain=self._identity.certificate,
             )
-            options = (*_OPTIONS, _through(self._address.proxy))
-            self._opened = aio.secure_channel(self._address.target, credentials, options=options)
+            first, options = dialled(self._address)
+            self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *options))
         return self._opened
 
     async def _opened_session(self, cluster_uid: str) -> GrpcSession:
@@ -194,11 +195,6 @@ class GrpcHubClient(HubClient):
         except MusterError:
             return message
         return found or message
-
-
-def _through(proxy: str) -> tuple[str, str | int]:
-    """The proxy, which gRPC would else look up in the environment by rules of its own."""
-    return ("grpc.http_proxy", proxy) if proxy else ("grpc.enable_http_proxy", 0)
 
 
 def _seconds(duration: timedelta) -> float:

@@ -245,7 +245,9 @@ async def test_what_the_hub_wants_is_told_again_when_it_changes(rig: Rig) -> Non
     async with joined(rig) as client, client.session(UID) as session, aclosing(session.desired()) as following:
         assert (await anext(following)).accepted
         await rig.accept(accepted=False)
-        assert not (await anext(following)).accepted
+        async with asyncio.timeout(10):
+            while (await anext(following)).accepted:
+                pass  # whatever else there was to tell
 
 
 async def test_beats_and_reports_are_acknowledged(subject: Scripted) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -96,16 +97,16 @@ def kubeconfig(url: str) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def scripted_apiserver(port: int = 0) -> AsyncIterator[ScriptedApiServer]:
-    """A running server on a free port of the loopback interface, over plain HTTP."""
+async def scripted_apiserver(port: int = 0, tls: ssl.SSLContext | None = None) -> AsyncIterator[ScriptedApiServer]:
+    """A running server on a free port of the loopback interface, over plain HTTP or `tls`."""
     server = ScriptedApiServer()
     application = web.Application()
     application.router.add_route("*", "/{path:.*}", server.handle)
     runner = web.AppRunner(application, handle_signals=False, handler_cancellation=True, shutdown_timeout=0.05)
     await runner.setup()
-    site = web.TCPSite(runner, "127.0.0.1", port)
+    site = web.TCPSite(runner, "127.0.0.1", port, ssl_context=tls)
     await site.start()
-    server.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    server.url = f"{'https' if tls else 'http'}://127.0.0.1:{runner.addresses[0][1]}"
     try:
         yield server
     finally:

@@ -1,0 +1,128 @@
+"""An agent's one connection through an HTTP CONNECT proxy, with either driver."""
+
+from collections.abc import AsyncIterator, Callable
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from machinery.clock import SystemClock
+from machinery.errors import MusterError, UnavailableError
+from machinery.identity import Subject
+from machinery.kubeconfig import Credential
+from machinery.pki import create_authority, generate_key, random_serial
+from spoke.domain.reach import Driver
+from spoke.hubapi.client import ApiHubClient
+from spoke.hubclient.client import GrpcHubClient
+from spoke.ports import ClientIdentity, HubAddress, HubClient
+from tests.fakes.connect_proxy import connect_proxy, serving
+from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig, https_door
+from tests.fakes.rpc_stage import rpc_stage
+
+LOGIN = "agent:hush-hush"
+
+
+@dataclass
+class Way:
+    """A hub that is dialled through the proxy that is asked for."""
+
+    rig: ApiRig
+    target: str
+    make: Callable[[HubAddress, ClientIdentity], HubClient]
+    driver: Driver
+
+    def client(self, credential: Credential, proxy: str) -> HubClient:
+        address = HubAddress(self.target, self.rig.trust, self.driver, proxy)
+        return self.make(address, ClientIdentity(credential.chain, credential.key))
+
+
+@pytest.fixture(params=[Driver.GRPC, Driver.CSR])
+async def way(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Way]:
+    driver: Driver = request.param
+    async with rpc_stage(tmp_path) as stage, https_door(stage) as port:
+        rig = ApiRig(stage, port)
+        if driver is Driver.CSR:
+            yield Way(rig, rig.server, lambda address, identity: ApiHubClient(address, identity, SystemClock()), driver)
+        else:
+            target = f"127.0.0.1:{stage.door.port}"
+            yield Way(rig, target, lambda address, identity: GrpcHubClient(address, identity, SystemClock()), driver)
+
+
+async def test_everything_an_agent_says_goes_through_the_proxy(way: Way) -> None:
+    async with connect_proxy(LOGIN) as proxy:
+        bootstrap = way.client(await way.rig.bootstrap(), f"http://{LOGIN}@127.0.0.1:{proxy.port}")
+        await bootstrap.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
+        await bootstrap.close()
+        agent = way.client(await way.rig.agent(), f"http://{LOGIN}@127.0.0.1:{proxy.port}")
+        async with agent.session(UID) as session:
+            await session.beat(available=True)
+        await agent.close()
+        assert set(proxy.tunnels) == {way.target.removeprefix("https://")}
+        assert not proxy.refused
+
+
+async def test_a_proxy_that_wants_another_password_is_named_without_the_one_that_was_given(way: Way) -> None:
+    async with connect_proxy("agent:right") as proxy:
+        client = way.client(await way.rig.bootstrap(), f"http://{LOGIN}@127.0.0.1:{proxy.port}")
+        with pytest.raises(UnavailableError) as refused:
+            await client.info()
+        await client.close()
+    assert f"http://127.0.0.1:{proxy.port}" in refused.value.message
+    assert "hush" not in refused.value.message
+    assert proxy.refused
+
+
+async def test_a_proxy_that_is_away_is_named(way: Way) -> None:
+    async with connect_proxy() as proxy:
+        port = proxy.port
+    client = way.client(await way.rig.bootstrap(), f"http://{LOGIN}@127.0.0.1:{port}")
+    with pytest.raises(UnavailableError) as refused:
+        await client.info()
+    await client.close()
+    assert f"through the proxy http://127.0.0.1:{port}" in refused.value.message
+    assert "hush" not in refused.value.message
+
+
+async def test_the_environment_alone_sends_nobody_through_a_proxy(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    async with connect_proxy() as proxy:
+        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "grpc_proxy"):
+            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
+        client = way.client(await way.rig.bootstrap(), "")
+        await client.info()
+        await client.close()
+        assert not proxy.tunnels
+
+
+async def test_a_proxy_that_was_named_is_used_whatever_the_environment_excepts(
+    way: Way, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
+    monkeypatch.setenv("no_proxy", "127.0.0.1")
+    async with connect_proxy() as proxy:
+        client = way.client(await way.rig.bootstrap(), f"http://127.0.0.1:{proxy.port}")
+        await client.info()
+        await client.close()
+        assert proxy.tunnels
+
+
+@pytest.mark.parametrize("way", [Driver.CSR], indirect=True)
+async def test_a_proxy_over_tls_works_and_its_certificate_is_checked_by_this_machines_authorities(
+    way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    begins, ends = datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) + timedelta(days=1)
+    authority = create_authority(Subject("proxies"), generate_key(), random_serial(), begins, ends)
+    (tmp_path / "authority.pem").write_bytes(authority.certificate)
+    context = serving(authority, tmp_path)
+    async with connect_proxy(LOGIN, context) as proxy:
+        url = f"https://{LOGIN}@127.0.0.1:{proxy.port}"
+        stranger = way.client(await way.rig.bootstrap(), url)
+        with pytest.raises(MusterError):
+            await stranger.info()
+        await stranger.close()
+        assert not proxy.tunnels
+        monkeypatch.setenv("SSL_CERT_FILE", str(tmp_path / "authority.pem"))
+        client = way.client(await way.rig.bootstrap(), url)
+        assert (await client.info()).trust_bundle == way.rig.trust
+        await client.close()
+        assert proxy.tunnels == [way.target.removeprefix("https://")]
