@@ -1,4 +1,4 @@
-"""Owns Namespaces: an accepted cluster has one, and one that is deleted is emptied and then goes.
+"""Owns Namespaces: an accepted cluster has one that bears its label, and one that is deleted is emptied and then goes.
 
 Sources: OCM's ManagedCluster controller (the namespace comes with the acceptance, comes again when somebody deleted it, and
 outlives the ManagedCluster), Kubernetes' namespace controller.
@@ -11,6 +11,7 @@ import structlog
 from hub.controllers import ACTOR
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
+from hub.domain import namespace as rules
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.ports import Store, Transaction
 from hub.services import namespaces, termination
@@ -25,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class Namespaces(Reconciler[str]):
-    """Knows which namespaces there are, so that changes of clusters that have theirs cost nothing."""
+    """Knows which clusters have their namespace, so that changes of clusters that have theirs cost nothing."""
 
     def __init__(self, store: Store) -> None:
         self._store = store
@@ -34,11 +35,12 @@ class Namespaces(Reconciler[str]):
     def wanted(self, namespace: Document) -> bool:
         """Whether this Namespace needs a step. To be asked of all of them before clusters are."""
         name = doc.name(namespace)
-        if doc.is_deleting(namespace):
-            self._present.discard(name)
-            return True
-        self._present.add(name)
-        return False
+        if not doc.is_deleting(namespace) and rules.is_of_cluster(namespace):
+            self._present.add(name)
+            return False
+        was_clusters = name in self._present
+        self._present.discard(name)
+        return was_clusters or doc.is_deleting(namespace)
 
     def wanted_of(self, cluster: Document) -> bool:
         """Whether this ManagedCluster's namespace may be missing."""
@@ -55,7 +57,8 @@ class Namespaces(Reconciler[str]):
 
 def _step(tx: Transaction, name: str) -> tuple[Progress, bool]:
     """One step, and whether it was the namespace's last: a cluster may need another then."""
-    if namespaces.get(tx, name) is not None:
+    found = namespaces.get(tx, name)
+    if found is not None and doc.is_deleting(found.document):
         progress = termination.proceed(tx, name, f"{ACTOR}:{NAME}")
         return progress, namespaces.get(tx, name) is None
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))

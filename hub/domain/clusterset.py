@@ -93,11 +93,6 @@ def bound_set(binding: Document) -> str:
     return str(doc.mapping(binding, "spec").get("clusterSet") or "")
 
 
-def is_bound(binding: Document) -> bool:
-    """Whether its set is there, as its condition says."""
-    return any(entry.get("type") == BOUND and entry.get("status") == TRUE for entry in doc.conditions(binding))
-
-
 def standing(name: str, found: Document | None) -> dict[str, Any] | None:
     """How `default` or `global` has to be; None: as it is found. Only its selector is restored, and not when it says so."""
     selector = _STANDING[name]

@@ -39,6 +39,16 @@ def of_cluster(name: str) -> dict[str, Any]:
     return namespace(name, {CLUSTER_LABEL: name})
 
 
+def is_of_cluster(document: Document) -> bool:
+    """Whether a Namespace bears the label of the cluster of its name."""
+    return doc.labels(document).get(CLUSTER_LABEL) == doc.name(document)
+
+
+def labelled(document: Document) -> dict[str, Any]:
+    """The Namespace of a cluster with the label that says so."""
+    return doc.with_metadata(document, labels={**doc.labels(document), CLUSTER_LABEL: doc.name(document)})
+
+
 def is_held(document: Document) -> bool:
     """Whether a deleted namespace stays: its content, or somebody's finalizer."""
     return bool(doc.sequence(document, "spec", "finalizers")) or bool(doc.finalizers(document))

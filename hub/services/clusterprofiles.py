@@ -47,13 +47,12 @@ def _put(tx: Transaction, cluster: Document, key: Key, found: StoredObject | Non
 
 
 def _namespaces(tx: Transaction, cluster: Document) -> frozenset[str]:
-    """Those that have a bound binding of one of the cluster's sets, and are not being deleted."""
+    """Those that have one of the cluster's sets bound, and are not being deleted."""
     labels = doc.labels(cluster)
     names = tuple(each.name for each in all_sets(tx) if each.has(labels))
     named = (Requirement("metadata.name", Operator.IN, names),)
     bindings = tx.objects.find(CLUSTER_SET_BINDINGS, Query(fields=named)).items if names else ()
-    bound = {binding.key.namespace for binding in bindings if sets.is_bound(binding.document)}
-    return frozenset(namespace for namespace in bound if _is_open(tx, namespace))
+    return frozenset(namespace for namespace in {binding.key.namespace for binding in bindings} if _is_open(tx, namespace))
 
 
 def _is_open(tx: Transaction, namespace: str) -> bool:

@@ -49,13 +49,15 @@ def ensure_standing(tx: Transaction) -> None:
 
 
 def ensure_of_cluster(tx: Transaction, cluster: str, actor: str) -> None:
-    """An accepted cluster's namespace. Raises ForbiddenError while an earlier one of the name is terminating."""
+    """An accepted cluster's namespace, and its label. Raises ForbiddenError while an earlier one of the name is terminating."""
     found = get(tx, cluster)
     if found is None:
         put(tx, rules.of_cluster(cluster), None, actor, writer=HUB_WRITER)
     elif doc.is_deleting(found.document):
         text = f'cluster namespace "{cluster}" is terminating: accept the cluster when it is gone'
         raise ForbiddenError(text, subject=Subject(name=cluster, kind="namespaces"))
+    elif not rules.is_of_cluster(found.document):
+        put(tx, rules.labelled(found.document), found, actor, writer=HUB_WRITER)
 
 
 def check_open(tx: Transaction, resource: str, key: Key, *, group: str = "") -> None:

@@ -166,7 +166,8 @@ async def test_a_profile_that_somebody_deletes_or_edits_comes_back(hub: Hub, wor
 
 
 async def test_a_profile_of_another_manager_is_never_touched(hub: Hub, work: Fleetwork) -> None:
-    theirs = {"metadata": {"name": "a", "namespace": "p"}, "spec": {"clusterManager": {"name": "another"}}}
+    labels = {"open-cluster-management.io/cluster-name": "a"}
+    theirs = {"metadata": {"name": "a", "namespace": "p", "labels": labels}, "spec": {"clusterManager": {"name": "another"}}}
     hub.store.transact(put, CLUSTER_PROFILES, theirs)
     await bind(hub, work, "p/one")
     assert "status" not in profile(hub, "a", "p")

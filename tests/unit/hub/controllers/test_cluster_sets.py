@@ -40,12 +40,13 @@ def team(hub: Hub) -> str:
 async def test_sets_count_their_clusters_by_label_and_by_selector(hub: Hub) -> None:
     hub.store.transact(put, CLUSTER_SETS, cluster_set("one"))
     hub.store.transact(put, CLUSTER_SETS, cluster_set("europe", EU))
-    hub.store.transact(put, CLUSTER_SETS, cluster_set("nobody", None))
     work = Fleetwork(hub.store)
     await work.start()
     assert emptiness(hub, "one") == ("True", "NoClusterMatched", "No ManagedCluster selected")
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", region="eu"))
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("b", region="eu"))
+    nobody = {**cluster_set("nobody"), "spec": {"clusterSelector": {"selectorType": "LabelSelector"}}}
+    hub.store.transact(put, CLUSTER_SETS, nobody)
     await work.settle()
     assert emptiness(hub, "one") == ("False", "ClustersSelected", "1 ManagedClusters selected")
     assert emptiness(hub, "europe") == ("False", "ClustersSelected", "2 ManagedClusters selected")

@@ -4,6 +4,7 @@ from hub.controllers.namespaces import LOOK_AGAIN, Namespaces
 from hub.domain import document as doc
 from hub.domain import namespace as rules
 from hub.domain.change import CONFIG_MAPS, NAMESPACES, Key, StoredObject
+from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Transaction
 from hub.services import clusters, namespaces, objects
 from machinery.identity import ClusterName
@@ -72,6 +73,31 @@ async def test_a_deleted_namespace_of_an_accepted_cluster_is_emptied_and_comes_a
     assert after is not None
     assert after.uid != before.uid
     assert hub.store.transact(lambda tx: tx.objects.get(CONFIG_MAPS, Key("c1", "settings"))) is None
+
+
+async def test_a_namespace_that_was_there_before_or_lost_its_label_is_labelled(hub: Hub) -> None:
+    hub.store.transact(lambda tx: namespaces.put(tx, rules.namespace("c1", {"team": "a"}), None, "admin"))
+    hub.join("c1")
+    hub.accept("c1")
+    labelled = found(hub)
+    assert labelled is not None
+    assert doc.labels(labelled.document) == {"team": "a", rules.NAME_LABEL: "c1", CLUSTER_LABEL: "c1"}
+    subject = Namespaces(hub.store)
+    assert not subject.wanted(labelled.document)
+    bare = doc.with_metadata(labelled.document, labels={"team": "b"})
+    hub.store.transact(namespaces.put, bare, labelled, "admin")
+    assert subject.wanted(bare)
+    await settle(subject)
+    again = found(hub)
+    assert again is not None
+    assert doc.labels(again.document) == {"team": "b", CLUSTER_LABEL: "c1"}
+    before = hub.revision
+    await settle(subject)
+    assert hub.revision == before
+
+
+async def test_a_namespace_of_no_cluster_is_not_looked_at(hub: Hub) -> None:
+    assert not Namespaces(hub.store).wanted(rules.namespace("team"))
 
 
 async def test_what_finalizers_hold_is_looked_at_again(hub: Hub) -> None:
