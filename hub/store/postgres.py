@@ -15,6 +15,7 @@ from psycopg.abc import PQGen
 from psycopg.errors import Diagnostic
 from sqlalchemy import URL, Engine, create_engine, event, make_url
 from sqlalchemy.dialects.postgresql.psycopg import PGDialect_psycopg
+from sqlalchemy.exc import ArgumentError
 
 from hub.store.bounds import SessionLimits
 
@@ -38,7 +39,7 @@ class BoundConnection(psycopg.Connection[Any]):
             raise psycopg.OperationalError("the server does not answer") from error
 
     def noticed(self, notice: Diagnostic) -> None:
-        """A commit whose wait for the synchronous standby was ended (by `statement_timeout`, say) succeeds, with a warning."""
+        """A commit whose wait for the synchronous standby somebody ended succeeds, with a warning."""
         self.doubted = self.doubted or notice.severity_nonlocalized == "WARNING"
 
 
@@ -88,6 +89,8 @@ def make_postgres_url(text: str) -> URL:
         user, at, hosts = place.rpartition("@")
         if "," in hosts:
             names, ports = zip(*(_split(host) for host in hosts.split(",")), strict=True)
+            if not all(port.isdigit() for port in ports):
+                raise ArgumentError("a port is no number")
             rest, mark, query = rest.partition("?")
             several = f"host={quote(','.join(names), safe=',')}&port={','.join(ports)}"
             text = f"postgresql://{user}{at}/{rest}?{several}{'&' if mark else ''}{query}"

@@ -36,12 +36,13 @@ def reindex(engine: Engine) -> None:
             with engine.begin() as connection:
                 last = _reindex_some(connection, kind, last)
     with engine.begin() as connection:
+        _lock(connection)
         SqlFacts(connection).set(FACT, current)
 
 
 def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
     """Objects after a uid; the last one of them, None after the last of all."""
-    connection.execute(select(schema.revision.c.value).with_for_update())  # nobody writes objects until the commit
+    _lock(connection)
     some = select(_of.uid, _of.document).where(_of.kind == kind, _of.uid > last).order_by(_of.uid).limit(BATCH)
     found = {str(row.uid): bytes(row.document) for row in connection.execute(some)}
     if not found:
@@ -55,3 +56,8 @@ def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
     if entries:
         connection.execute(insert(schema.fields), entries)
     return max(found)
+
+
+def _lock(connection: Connection) -> None:
+    """Nobody writes objects, and nobody else does this, until the commit."""
+    connection.execute(select(schema.revision.c.value).with_for_update())

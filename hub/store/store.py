@@ -6,6 +6,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from secrets import token_hex
 from typing import Any, Concatenate, ParamSpec, TypeVar
 from uuid import uuid4
 
@@ -35,6 +36,9 @@ POLL = timedelta(milliseconds=500)
 SHARED_ON_SQLITE = 64
 SHARED_ON_POSTGRES = 16
 """Use cases in one transaction: other replicas wait for the counter meanwhile."""
+
+PROBE, PROBE_SIZE = "write-probe", 32 * 1024
+"""The fact that is written to see whether the database takes writes, in bytes: more than fits where something was before."""
 
 
 class SqlStore(Store):
@@ -180,7 +184,10 @@ class SqlStore(Store):
         return self._tail
 
     async def check(self) -> None:
+        """Also that it takes writes, if it did not the last time that somebody wrote."""
         await self._on(self._checker, self._query, _newest)
+        if self._writer is not None and self._writer.fault is not None:
+            await self.run(_write_something)
 
     async def close(self) -> None:
         """Waits for what was submitted, then lets go of the database. Safe to call twice, and before `open`."""
@@ -207,6 +214,12 @@ def _call(use_case: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, A
 
 def _newest(transaction: Transaction) -> int:
     return transaction.changes.newest()
+
+
+def _write_something(transaction: Transaction) -> None:
+    """Takes room on the disk, and gives it back."""
+    transaction.facts.set(PROBE, token_hex(PROBE_SIZE))
+    transaction.facts.set(PROBE, "")
 
 
 def _since(transaction: Transaction, after: int, limit: int = 500) -> Sequence[Change]:

@@ -15,7 +15,6 @@ from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.services import credentials
 from hub.store import SqlStore
-from hub.store.bounds import HELD
 from hub.store.engine import parse_url, writing_engine
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import ClusterName, CredentialId
@@ -124,20 +123,6 @@ async def test_read_is_a_snapshot(replicas: tuple[SqlStore, SqlStore], other: En
         return first, tx.objects.find(MANAGED_CLUSTERS, Query()).items[0].revision
 
     assert await replicas[0].read(look_twice) == (1, 1)
-
-
-async def test_revision_held_by_a_stopped_replica_is_given_back(replicas: tuple[SqlStore, SqlStore], other: Engine) -> None:
-    """The server ends the session of a replica that is stopped inside a transaction."""
-    connection = other.connect()
-    connection.execute(text("SELECT value FROM revision FOR UPDATE"))
-    async with asyncio.timeout(3 * HELD.total_seconds()):
-        try:
-            count = await replicas[0].run(increment)
-        except UnavailableError:  # its own wait ended first
-            count = await replicas[0].run(increment)
-    assert count == 1
-    connection.invalidate()
-    connection.close()
 
 
 async def test_session_that_was_ended_is_replaced(replicas: tuple[SqlStore, SqlStore], other: Engine) -> None:

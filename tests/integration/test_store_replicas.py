@@ -1,9 +1,12 @@
 """Several replicas on one PostgreSQL: what one commits others see at once, in order; what is in doubt is told as that."""
 
 import asyncio
+import signal
+import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 from random import Random
 
 import pytest
@@ -23,6 +26,7 @@ pytestmark = pytest.mark.postgres
 
 NEVER = timedelta(hours=1)
 """A poll that does not come in time: what is seen is seen through the doorbell."""
+ROOT = Path(__file__).parents[2]
 OFTEN = timedelta(milliseconds=50)
 END_LISTENERS = text("SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE query LIKE 'LISTEN%' OR query = 'SELECT 1'")
 
@@ -239,3 +243,43 @@ async def test_a_database_that_lost_what_it_had_shown_makes_everybody_begin_anew
         await one.run(put, "anew")
         assert await followed(two, revision, revision + 1) == [revision + 1]
         assert await two.read(names) == ["anew", "c0", "c1", "c2"]
+
+
+STOPPED = """
+import asyncio, sys, time
+from datetime import timedelta
+from hub.store import SqlStore
+from hub.store.bounds import SessionLimits
+
+def stay(tx):
+    tx.changes.lock()
+    tx.heartbeats.set_session("edge", "s")
+    print("inside", flush=True)
+    time.sleep(600)
+
+async def main():
+    store = SqlStore(sys.argv[1], session=SessionLimits(timedelta(seconds=float(sys.argv[2]))))
+    await store.open()
+    await store.run(stay)
+
+asyncio.run(main())
+"""
+
+
+async def test_a_replica_that_is_stopped_inside_a_transaction_holds_nobody_for_longer_than_it_may(clean: str) -> None:
+    held = 1.0
+    async with replicas(clean, 1, poll=OFTEN) as (store,):
+        stopped = await asyncio.create_subprocess_exec(
+            sys.executable, "-c", STOPPED, clean, str(held), cwd=ROOT, stdout=asyncio.subprocess.PIPE
+        )
+        try:
+            assert stopped.stdout is not None
+            async with asyncio.timeout(60):
+                assert await stopped.stdout.readline() == b"inside\n"
+            stopped.send_signal(signal.SIGSTOP)
+            async with asyncio.timeout(5 * held):
+                await store.run(put, "after")
+            assert await store.read(names) == ["after"]
+        finally:
+            stopped.kill()
+            await stopped.wait()

