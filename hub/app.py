@@ -7,6 +7,7 @@ import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import timedelta
+from functools import partial
 
 import structlog
 
@@ -18,7 +19,7 @@ from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
 from hub.apiserver.entrance import WayIn
 from hub.apiserver.listener import HttpsDoor
-from hub.audit import auditing
+from hub.audit import auditing, remember_decision
 from hub.auditing import database_url
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.inspection import add_checks, add_sections, checks_of, keep_log
@@ -197,6 +198,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     # wakes what is done periodically
     timetable = await stack.enter_async_context(Scheduler())
     own.wake(timetable)
+    # what rules decide is remembered
+    decided = partial(remember_decision, auditor)
     # what one replica does for all of them, while it leads; the lock is released before the doors close
     leading = await stack.enter_async_context(
         leadership(
@@ -204,7 +207,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
             database_url(settings),
             replica,
             store,
-            lambda fenced: Controllers(fenced, issuer, settings, lifetimes, clock=clock, since=hearing.since),
+            lambda fenced: Controllers(fenced, issuer, settings, lifetimes, clock=clock, since=hearing.since, decided=decided),
             clock=clock,
             timetable=timetable,
             on_end=ending.failed,

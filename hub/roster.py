@@ -5,10 +5,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.controllers import acceptance, approval, cleanup, compaction, issuance, namespaces, recorder, replicas
+from hub.controllers import cleanup, compaction, issuance, namespaces, recorder, replicas
 from hub.controllers import serving as serving_certificate
-from hub.controllers.acceptance import Acceptance
-from hub.controllers.approval import Approval
 from hub.controllers.availability import Since
 from hub.controllers.batch import TOGETHER, Batched
 from hub.controllers.chronicle import Chronicle
@@ -20,6 +18,7 @@ from hub.controllers.namespaces import Namespaces
 from hub.controllers.recorder import Recorder
 from hub.controllers.replicas import LostReplicas
 from hub.controllers.serving import ServingCertificate
+from hub.deciding import Decided, Deciding
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Document, Key, Kind
 from hub.domain.event import Told
@@ -47,7 +46,8 @@ class Controllers:
 
     `store` is fenced (`hub.election.fence`): it reads everywhere, and writes only while this replica leads in that term. A
     controller needs to know no more of it: it uses the store as any other, and is stopped when the term ends. Each term has new
-    controllers, which begin with a look at every object. `since`: from when beats could be stored.
+    controllers, which begin with a look at every object. `since`: from when beats could be stored. `decided`: remembers what
+    rules decide.
     """
 
     def __init__(
@@ -59,14 +59,13 @@ class Controllers:
         *,
         clock: Clock,
         since: Since,
+        decided: Decided = lambda _decision: None,
     ) -> None:
-        globs = settings.auto_approve
-        # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rule that accepts without a human
-        accepting = Acceptance(store, globs)
-        self._acceptance = Controller(acceptance.NAME, accepting)
-        # renewals, and names of the rule -> condition Approved
-        approving = Approval(store, globs)
-        self._approval = Controller(approval.NAME, approving)
+        # what the hub tells becomes Events
+        self._recording = Recorder(store)
+        self._events = Controller(recorder.NAME, self._recording)
+        # who is accepted and approved, by operators and by rules
+        self._deciding = Deciding(store, settings.auto_approve, clock, tell=self.tell, decided=decided)
         # approved -> certificate
         issuing = Issuance(store, issuer, lifetimes)
         self._issuance = Controller(issuance.NAME, issuing)
@@ -85,9 +84,6 @@ class Controllers:
         self._compaction = Controller(compaction.NAME, keeping)
         # what replicas that died have left behind
         self._replicas = Controller(replicas.NAME, LostReplicas(store))
-        # what the hub tells becomes Events
-        self._recording = Recorder(store)
-        self._events = Controller(recorder.NAME, self._recording)
         # what lies around clusters: sets, bindings, add-ons, profiles
         gates = Gates(default_cluster_set=settings.default_cluster_set, cluster_profiles=settings.cluster_profiles)
         self._fleet = Fleet(store, gates, self.tell)
@@ -101,8 +97,7 @@ class Controllers:
                 Route(NAMESPACES, self._house, housing.wanted),
                 *self._fleet.routes,
                 Route(MANAGED_CLUSTERS, self._house, housing.wanted_of),
-                _together(MANAGED_CLUSTERS, accepting, self._acceptance, accepting.wanted),
-                _together(REQUESTS, approving, self._approval, approval.wanted),
+                *self._deciding.routes,
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
                 *self._silence.routes,
             ),
@@ -148,8 +143,7 @@ class Controllers:
     @property
     def _everyone(self) -> Sequence[Controller[Any]]:
         return (
-            self._acceptance,
-            self._approval,
+            *self._deciding.controllers,
             self._issuance,
             self._namespaces,
             self._cleanup,

@@ -5,6 +5,8 @@ hubAcceptsClient set, or changed in either direction            update managedcl
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain
+an ApprovalRule that accepts made or changed                    update managedclusters/accept of the register group
+an ApprovalRule that approves made or changed                   approve signers, by the name of the agents' signer or its domain
 a request's certificate or failure set                          sign signers, by the signer's name or its domain
 a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
 credential that is bound to one
@@ -16,7 +18,7 @@ from typing import Any, NoReturn
 from hub.access.rights import standing_of
 from hub.domain import document as doc
 from hub.domain.clusterset import LABEL
-from hub.domain.request import CLUSTER_LABEL
+from hub.domain.request import CLUSTER_LABEL, SIGNER
 from hub.domain.roles import CSRS, Groups
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.admission import Admission
@@ -38,6 +40,7 @@ class HubAdmission:
             (groups.clusters, "managedclusters"): self._cluster,
             (groups.clusters, "managedclustersetbindings"): self._binding,
             (CSRS, "certificatesigningrequests"): self._request,
+            (groups.own, "approvalrules"): self._rule,
         }
 
     def __call__(self, write: Admission) -> None:
@@ -75,8 +78,19 @@ class HubAdmission:
         if _issued(write.old) != _issued(write.new):
             self._check_signer(write, "sign")
 
-    def _check_signer(self, write: Admission, verb: str) -> None:
-        signer = str(doc.mapping(write.new, "spec").get("signerName", ""))
+    def _rule(self, write: Admission) -> None:
+        """Nobody has a rule decide what he may not decide himself."""
+        if write.old is not None and write.old.get("spec") == write.new.get("spec"):
+            return
+        decides = doc.sequence(write.new, "spec", "decides")
+        accepts = (self._groups.register, "managedclusters", "accept")
+        if "Accept" in decides and not self._may(write, "update", accepts, "*"):
+            _refuse(write, f'user "{write.actor.user}" may not accept every cluster, and so have no rule do it')
+        if "Approve" in decides:
+            self._check_signer(write, "approve", SIGNER)
+
+    def _check_signer(self, write: Admission, verb: str, signer: str = "") -> None:
+        signer = signer or str(doc.mapping(write.new, "spec").get("signerName", ""))
         signers = (CSRS, "signers", "")
         names = (signer, f"{signer.partition('/')[0]}/*")
         if not any(self._may(write, verb, signers, name) for name in names):

@@ -7,6 +7,7 @@ from hub.apiserver.audits import AuditStorage
 from hub.apiserver.extras import heartbeat_extras
 from hub.apiserver.hubreplicas import ReplicaStorage
 from hub.apiserver.kinds.addon import managed_cluster_add_on
+from hub.apiserver.kinds.approvalrule import approval_rule
 from hub.apiserver.kinds.auditrecord import audit_record
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
 from hub.apiserver.kinds.clustermanagementaddon import cluster_management_add_on
@@ -48,6 +49,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             managed_cluster_add_on(group_suffix),
             cluster_management_add_on(group_suffix),
             cluster_profile(),
+            approval_rule(group_suffix),
             bootstrap_credential(group_suffix, credentials),
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_replica(group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1")),

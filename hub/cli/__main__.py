@@ -10,7 +10,7 @@ from hub.cli.failures import CommandError
 from machinery.product import version
 
 COMMANDS = {
-    "get": ("hub.cli.getting:get", "Show clusters, csr, bootstrap-credentials, addons, leases or the fleet."),
+    "get": ("hub.cli.getting:get", "Show clusters, csr, rules, bootstrap-credentials, addons, leases or the fleet."),
     "describe": ("hub.cli.describing:describe", "Show all that is known of one cluster."),
     "accept": ("hub.cli.deciding:accept", "Accept clusters into the fleet."),
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),

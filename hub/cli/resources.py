@@ -96,7 +96,15 @@ FLEET = Resource(
     "fleet",
     watchable=False,
 )
-ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET)
+RULES = Resource(
+    ("rules", "rule", "approvalrules", "approvalrule", "aprule", "aprules"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "approvalrules",
+    "ApprovalRule",
+    "approval rule",
+    wide=True,
+)
+ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET, RULES)
 
 
 def resource_named(word: str) -> Resource:

@@ -1,16 +1,21 @@
-"""Owns the condition HubAcceptedManagedCluster: what an operator, or the rule, decided in `spec.hubAcceptsClient`.
+"""Owns the condition HubAcceptedManagedCluster: what an operator, or a rule, decided in `spec.hubAcceptsClient`.
 
 Source: OCM's ManagedCluster controller. A cluster that was never accepted has no such condition; a rule accepts once, so that
 a denial by hand stands.
 """
 
+from collections.abc import Callable
+from functools import partial
+
 from hub.controllers import ACTOR
-from hub.controllers.batch import Batched
+from hub.controllers.batch import Batched, Committed
 from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain.approval_rule import Rule
 from hub.domain.change import Document
 from hub.ports import Store, Transaction
-from hub.services import clusters
+from hub.services import approving, clusters
+from hub.services.approving import Outcome
 from machinery import conditions
 from machinery.conditions import Condition
 from machinery.identity import ClusterName
@@ -19,23 +24,47 @@ NAME = "acceptance"
 
 
 class Acceptance(Batched):
-    """`globs`: names of clusters that need no human."""
+    """`globs`: names of clusters that need no human. `are_there_rules`: whether any object may say more of them."""
 
-    def __init__(self, store: Store, globs: tuple[str, ...]) -> None:
-        super().__init__(store)
+    def __init__(
+        self,
+        store: Store,
+        globs: tuple[str, ...],
+        *,
+        are_there_rules: Callable[[], bool] = lambda: False,
+        committed: Committed | None = None,
+    ) -> None:
+        super().__init__(store, committed)
         self._globs = globs
+        self._are_there_rules = are_there_rules
 
     def wanted(self, cluster: Document) -> bool:
-        """Whether a step on this cluster would write."""
-        return _verdict(cluster) is not None or (bool(self._globs) and rules.ACCEPTED_ON not in doc.annotations(cluster))
+        """Whether a step on this cluster may write."""
+        return _verdict(cluster) is not None or (self._has_rules and approving.is_open(cluster))
 
-    def step(self, tx: Transaction, name: str) -> None:
+    @property
+    def _has_rules(self) -> bool:
+        return bool(self._globs) or self._are_there_rules()
+
+    def prepared(self, tx: Transaction) -> Callable[[str], object]:
+        known = approving.rules_in(tx, self._globs) if self._has_rules else ()
+        return partial(self._step, tx, known)
+
+    def _step(self, tx: Transaction, known: tuple[Rule, ...], name: str) -> Outcome | None:
         cluster = ClusterName(name)
-        if self._globs:
-            clusters.auto_accept(tx, cluster, self._globs, f"{ACTOR}:{NAME}")
+        outcome = approving.accept(tx, cluster, known) if known else None
         verdict = _verdict(clusters.find(tx, cluster).document)
-        if verdict is not None:
-            clusters.set_condition(tx, cluster, verdict, f"{ACTOR}:{NAME}")
+        if verdict is None:
+            return outcome
+        clusters.set_condition(tx, cluster, verdict, _actor(outcome))
+        accepted = name if verdict.status == conditions.TRUE else ""
+        return Outcome(outcome.decisions if outcome else (), accepted)
+
+
+def _actor(outcome: Outcome | None) -> str:
+    """Whoever decided: both writes of one transaction are one change."""
+    decided = [each.rule for each in outcome.decisions if not each.dry_run] if outcome else []
+    return approving.RULE_ACTOR + decided[0] if decided else f"{ACTOR}:{NAME}"
 
 
 def _verdict(cluster: Document) -> Condition | None:
@@ -44,4 +73,4 @@ def _verdict(cluster: Document) -> Condition | None:
     is_true = current is not None and current.status == conditions.TRUE
     if doc.is_deleting(cluster) or rules.is_accepted(cluster) == is_true:
         return None
-    return rules.ACCEPTED if rules.is_accepted(cluster) else rules.DENIED
+    return rules.accepted(cluster) if rules.is_accepted(cluster) else rules.DENIED

@@ -1,15 +1,21 @@
-"""Owns the condition Approved of requests that need no human: renewals by the strict rule, and names that match a rule.
+"""Owns the condition Approved of requests that need no human: renewals, add-ons, and registrations that a rule is for.
 
-It never denies: what it does not approve waits for an operator. The rules are in `hub.services.requests.review`.
+It never denies: what it does not approve waits for an operator. The rules are in `hub.services.approving`.
 """
 
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+
 from hub.controllers import ACTOR
-from hub.controllers.batch import Batched
+from hub.controllers.batch import Batched, Committed
 from hub.domain import request as rules
+from hub.domain.approval_rule import Rule
 from hub.domain.change import Document
 from hub.domain.request import RequestPhase
 from hub.ports import Store, Transaction
-from hub.services import requests
+from hub.services import approving
+from hub.services.approving import Outcome
 
 NAME = "approval"
 
@@ -20,11 +26,25 @@ def wanted(request: Document) -> bool:
 
 
 class Approval(Batched):
-    """`globs`: names of clusters that need no human."""
+    """`globs`: names of clusters that need no human. `are_there_rules`: whether any object may say more of them."""
 
-    def __init__(self, store: Store, globs: tuple[str, ...]) -> None:
-        super().__init__(store)
+    def __init__(
+        self,
+        store: Store,
+        globs: tuple[str, ...],
+        *,
+        are_there_rules: Callable[[], bool] = lambda: False,
+        committed: Committed | None = None,
+    ) -> None:
+        super().__init__(store, committed)
         self._globs = globs
+        self._are_there_rules = are_there_rules
 
-    def step(self, tx: Transaction, name: str) -> None:
-        requests.review(tx, name, self._globs, f"{ACTOR}:{NAME}")
+    def prepared(self, tx: Transaction) -> Callable[[str], object]:
+        has_rules = bool(self._globs) or self._are_there_rules()
+        known = approving.rules_in(tx, self._globs) if has_rules else ()
+        return partial(self._step, tx, known)
+
+    def _step(self, tx: Transaction, known: tuple[Rule, ...], name: str) -> Outcome:
+        outcome = approving.review(tx, name, known, f"{ACTOR}:{NAME}")
+        return replace(outcome or Outcome(), asking=approving.asking(tx, name, known))

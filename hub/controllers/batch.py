@@ -1,8 +1,9 @@
 """Many keys, one transaction: for steps that are short, where a commit costs more than the step."""
 
-from abc import abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
 from hub.ports import Store, Transaction
 from machinery.controller import Reconciler
@@ -11,18 +12,28 @@ from machinery.errors import NotFoundError
 TOGETHER = "waiting"
 """The one key of a batched reconciler's queue; the names wait in the reconciler."""
 AT_MOST = 50
+Committed = Callable[[Any], None]
+"""Told of what a step returned, once it is committed."""
 
 
 class Batched(Reconciler[str]):
-    """Takes up to `AT_MOST` waiting names through one transaction. Names that fail are retried alone, and hold up no other."""
+    """Takes up to `AT_MOST` waiting names through one transaction. Names that fail are retried alone, and hold up no other.
 
-    def __init__(self, store: Store) -> None:
+    `committed`: called with what each step returned other than None.
+    """
+
+    def __init__(self, store: Store, committed: Committed | None = None) -> None:
         self._store = store
+        self._committed = committed
         self._waiting: dict[str, None] = {}
 
-    @abstractmethod
-    def step(self, tx: Transaction, name: str) -> None:
+    def step(self, tx: Transaction, name: str) -> object:
         """One name's step, safe to repeat. A NotFoundError ends it: the object is gone."""
+        raise NotImplementedError
+
+    def prepared(self, tx: Transaction) -> Callable[[str], object]:
+        """The step for all names of one transaction, with what they share."""
+        return partial(self.step, tx)
 
     def wants(self, name: str) -> None:
         """Puts `name` among those of the next step; the caller enqueues TOGETHER."""
@@ -40,19 +51,27 @@ class Batched(Reconciler[str]):
 
     async def _attempt(self, names: Sequence[str]) -> Exception | None:
         try:
-            await self._store.run(self._steps, names)
+            results = await self._store.run(self._steps, names)
         except Exception as error:  # noqa: BLE001 - told to the controller, which retries and logs
             if len(names) == 1:
                 self._waiting.setdefault(names[0])
                 return error
         else:
+            self._tell(results)
             return None
         failures = [await self._attempt((name,)) for name in names]
         return next((failure for failure in reversed(failures) if failure), None)
 
-    def _steps(self, tx: Transaction, names: Sequence[str]) -> None:
+    def _tell(self, results: Sequence[object]) -> None:
+        if self._committed is not None:
+            for result in results:
+                self._committed(result)
+
+    def _steps(self, tx: Transaction, names: Sequence[str]) -> list[object]:
+        step, results = self.prepared(tx), []
         for name in names:
             try:
-                self.step(tx, name)
+                results.append(step(name))
             except NotFoundError:
                 continue
+        return [result for result in results if result is not None]

@@ -1,21 +1,17 @@
-"""Who needs no human: renewals of a good standing, and names that an operator's rule lets in.
+"""Who needs no human by the hub's own rules: renewals of a good standing, and add-ons as they are registered.
 
-Sources: OCM's CSR approver (renewal: the requester is the subject; exact parts, never a prefix), architecture D9.
+Sources: OCM's CSR approver (the requester is the subject; exact parts, never a prefix), architecture D9. What operators add to
+that is in `hub.domain.approval_rule`.
 """
 
-from collections.abc import Iterable
 from datetime import datetime
-from fnmatch import fnmatchcase
 
 from hub.domain import cluster as clusters
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import Document
-from machinery.identity import Subject
+from machinery.identity import OPERATOR_GROUP, SUBJECT_PREFIX, AgentId, Subject, parse_agent_user
 
-
-def matches_rule(name: str, globs: Iterable[str]) -> bool:
-    """Whether an auto-approval rule (a shell pattern, case counts) lets this cluster name in."""
-    return any(fnmatchcase(name, glob) for glob in globs)
+ADDON_PREFIX = f"{SUBJECT_PREFIX}cluster:"
 
 
 def is_renewal(requester: CertificateRecord, subject: Subject) -> bool:
@@ -23,8 +19,23 @@ def is_renewal(requester: CertificateRecord, subject: Subject) -> bool:
     return requester.purpose is Purpose.AGENT and requester.user == subject.common_name
 
 
-def renewal_is_due(requester: CertificateRecord, cluster: Document | None, now: datetime) -> bool:
-    """A renewal that needs no human: its cluster is accepted, and neither it nor the certificate it came with is revoked."""
+def is_in_good_standing(requester: CertificateRecord, cluster: Document | None, own: AgentId | None, now: datetime) -> bool:
+    """An agent whose cluster is accepted, that no other has taken the place of, and whose certificate is not revoked.
+
+    `own`: the cluster's own agent.
+    """
     return (
-        cluster is not None and clusters.is_accepted(cluster) and requester.revoked_at is None and requester.not_before <= now
+        cluster is not None
+        and clusters.is_accepted(cluster)
+        and requester.agent == own
+        and requester.revoked_at is None
+        and requester.not_before <= now
     )
+
+
+def is_an_addons(subject: Subject) -> bool:
+    """Whether a registered subject claims nobody else's name: no operator's, and none of an agent's of any cluster."""
+    if parse_agent_user(subject.common_name) is not None or OPERATOR_GROUP in subject.organizations:
+        return False
+    names = (each for each in subject.organizations if each.startswith(SUBJECT_PREFIX))
+    return all(name.startswith(ADDON_PREFIX) for name in names)

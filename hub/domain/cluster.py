@@ -4,7 +4,7 @@ Sources: OCM's ManagedCluster API (conditions, reasons and messages are its word
 """
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from enum import StrEnum
 from typing import Any
@@ -26,13 +26,18 @@ RESOURCE = f"managedclusters.cluster.{GROUP_SUFFIX}"
 CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
 """Annotation: the uid of the managed cluster's kube-system namespace; what tells two clusters of one name apart."""
 ACCEPTED_ON = "open-cluster-management.io/automatically-accepted-on"
+ACCEPTED_BY = "hub.open-cluster-management.io/accepted-by-rule"
+"""Annotation: the ApprovalRule that accepted the cluster."""
 AGENT_ANNOTATIONS = "agent.open-cluster-management.io/"
 DUPLICATED = "ManagedClusterDuplicated"
 NODES = "nodes"
 """The entry of `status.capacity` that counts the nodes."""
 
 HUB_CONDITIONS = frozenset(
-    (conditions.HUB_ACCEPTED, conditions.CLOCK_SYNCED, DUPLICATED, "Deleting", "ManagedClusterImportSucceeded")
+    (
+        *(conditions.HUB_ACCEPTED, conditions.CLOCK_SYNCED, DUPLICATED),
+        *("Deleting", "ManagedClusterImportSucceeded", "ApprovalRuleDryRun"),
+    )
 )
 """What an agent never sets, whatever it reports."""
 MAX_CONDITIONS = 32
@@ -253,7 +258,18 @@ def check_report(report: StatusReport) -> None:
             )
 
 
-def automatically_accepted(cluster: Document, now: datetime) -> dict[str, Any]:
-    """The document after automatic acceptance, with the mark that it happened: it happens once."""
-    marked = doc.with_annotations(cluster, {ACCEPTED_ON: format_time(now)})
+def automatically_accepted(cluster: Document, rule: str, now: datetime) -> dict[str, Any]:
+    """The document after acceptance by a rule, with the mark that it happened: it happens once."""
+    marked = doc.with_annotations(cluster, {ACCEPTED_ON: format_time(now), ACCEPTED_BY: rule})
     return doc.with_spec(marked, hubAcceptsClient=True)
+
+
+def accepted(cluster: Document) -> Condition:
+    """The condition of an accepted cluster: OCM's words, and the rule that accepted it."""
+    rule = doc.annotations(cluster).get(ACCEPTED_BY)
+    return replace(ACCEPTED, message=f'{ACCEPTED.message} by the rule "{rule}"') if rule else ACCEPTED
+
+
+def was_judged(cluster: Document) -> bool:
+    """Whether it was ever accepted: one that is not accepted now was denied by somebody."""
+    return conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED) is not None

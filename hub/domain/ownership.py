@@ -12,6 +12,7 @@ from hub.domain import addon_versions
 from hub.domain.change import (
     ADDON_DEFINITIONS,
     ADDONS,
+    APPROVAL_RULES,
     CLUSTER_PROFILES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_SETS,
@@ -47,6 +48,7 @@ LIST_MAPS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
         "spec.installStrategy.placements": ("namespace", "name"),
     },
     ADDONS: {"status.conditions": ("type",), "status.supportedConfigs": ("group", "resource")},
+    APPROVAL_RULES: {"status.conditions": ("type",)},
     CLUSTER_PROFILES: {"status.conditions": ("type",), "status.properties": ("name",)},
     CLUSTER_SETS: {"spec.managedNamespaces": ("name",)},
     REQUESTS: {"status.conditions": ("type",)},
@@ -59,6 +61,7 @@ These are OCM's and Kubernetes' own declarations; every other list has one holde
 FIXED: Mapping[Kind, tuple[str, ...]] = {REQUESTS: ("spec",), NAMESPACES: ("spec",)}
 """Parts that nobody can change, and so nobody holds."""
 WHOLE: Mapping[Kind, tuple[str, ...]] = {
+    APPROVAL_RULES: ("spec.clusterSelector",),
     CLUSTER_ROLE_BINDINGS: ("roleRef",),
     CLUSTER_SETS: ("spec.clusterSelector.labelSelector",),
     EVENTS: ("involvedObject", "related"),

@@ -140,6 +140,13 @@ def check_subject(facts: RequestFacts, expected: Subject, dns_names: tuple[str, 
         raise InvalidError(f"the certificate request asks for names that are not its own ({listed}): make one without them")
 
 
+def is_for_a_client(request: Document) -> bool:
+    """Whether it asks this hub's signer for a client's certificate, and for no other use of the key."""
+    spec = doc.mapping(request, "spec")
+    usages = spec.get("usages") or ()
+    return spec.get("signerName") == SIGNER and "client auth" in usages and set(usages) <= set(USAGES)
+
+
 def claimed_agent(facts: RequestFacts) -> tuple[ClusterName, AgentId]:
     """Cluster and agent that a request is for, whether or not it names the group of all clusters. Raises InvalidError."""
     claimed = parse_agent_user(facts.subject.common_name)

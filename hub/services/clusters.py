@@ -7,7 +7,6 @@ from uuid import uuid4
 from hub.domain import admission
 from hub.domain import cluster as rules
 from hub.domain import document as doc
-from hub.domain.approval import matches_rule
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.lease import DEFAULT_LEASE_DURATION
@@ -123,16 +122,6 @@ def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str)
     """Sets `spec.hubAcceptsClient`. Raises NotFoundError."""
     stored = find(tx, name)
     return _write_changed(tx, doc.with_spec(stored.document, hubAcceptsClient=accepted), stored, actor, HUB_WRITER)
-
-
-def auto_accept(tx: Transaction, name: ClusterName, globs: tuple[str, ...], actor: str) -> Written | None:
-    """Accepts a cluster whose name matches, once: a later denial by hand stands."""
-    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    if stored is None or doc.is_deleting(stored.document) or not matches_rule(name, globs):
-        return None
-    if rules.ACCEPTED_ON in doc.annotations(stored.document):
-        return None
-    return put(tx, rules.automatically_accepted(stored.document, tx.now), stored, actor, writer=HUB_WRITER)
 
 
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:

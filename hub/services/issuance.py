@@ -1,14 +1,13 @@
-"""Approving without a human, and signing what was approved: once per request, records before signatures."""
+"""Signing what was approved: once per request, records before signatures. What a request entitles to, from the records."""
 
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
-from hub.domain import approval
 from hub.domain import document as doc
 from hub.domain import request as rules
 from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Document, Key
-from hub.domain.request import APPROVED, FAILED, RequestPhase
+from hub.domain.change import Document
+from hub.domain.request import FAILED, RequestPhase
 from hub.ports import Issuer, Transaction, Written
 from hub.services import certificates, request_objects, submission
 from machinery.errors import ForbiddenError, InvalidError, MusterError
@@ -16,7 +15,7 @@ from machinery.identity import AddOnName, ClusterName, CredentialId, Subject, ag
 
 
 @dataclass(frozen=True, slots=True)
-class _Grant:
+class Grant:
     """What an approved request entitles to."""
 
     purpose: Purpose
@@ -24,40 +23,6 @@ class _Grant:
     public_key: bytes
     dns_names: tuple[str, ...]
     holder: Holder
-
-
-def review(tx: Transaction, name: str, globs: tuple[str, ...], actor: str) -> Written | None:
-    """Approves what needs no human; everything else is left to an operator, nothing is denied.
-
-    That is: renewals by the subject itself, add-ons of an accepted cluster as they are registered, names that match a rule.
-    """
-    stored = request_objects.find(tx, name)
-    if rules.phase(stored.document) is not RequestPhase.PENDING or not _needs_no_human(tx, stored.document, globs):
-        return None
-    reason, message = rules.AUTO_APPROVED_REASON, rules.AUTO_APPROVED_MESSAGE
-    approved = rules.with_decision(stored.document, APPROVED, reason, message, tx.now)
-    return request_objects.write(tx, approved, stored, actor)
-
-
-def _needs_no_human(tx: Transaction, request: Document, globs: tuple[str, ...]) -> bool:
-    if doc.mapping(request, "spec").get("signerName") != rules.SIGNER:
-        return False
-    try:
-        grant = _grant(tx, request)
-        requester = _requester(tx, request)
-    except MusterError:
-        return False
-    if grant.holder.cluster is None:
-        return False
-    if rules.bootstrap_credential(request) is not None:
-        return grant.purpose is Purpose.AGENT and approval.matches_rule(grant.holder.cluster, globs)
-    if requester is None:
-        return False
-    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", grant.holder.cluster))
-    cluster = stored.document if stored else None
-    own = requester.purpose is Purpose.AGENT and requester.cluster == grant.holder.cluster
-    same = grant.purpose is Purpose.ADDON or approval.is_renewal(requester, grant.subject)
-    return own and same and approval.renewal_is_due(requester, cluster, tx.now)
 
 
 def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, actor: str) -> Written | None:
@@ -69,7 +34,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
     if not _is_to_sign(stored.document):
         return None
     try:
-        grant = _grant(tx, stored.document)
+        grant = grant_of(tx, stored.document)
     except MusterError as error:
         failed = rules.with_decision(stored.document, FAILED, rules.REFUSED_REASON, error.message, tx.now)
         return request_objects.write(tx, failed, stored, actor)
@@ -86,7 +51,7 @@ def _is_to_sign(request: Document) -> bool:
     return ours and rules.phase(request) is RequestPhase.APPROVED
 
 
-def _sign(tx: Transaction, issuer: Issuer, grant: _Grant, lifetime: timedelta, lifetimes: Lifetimes) -> IssuedCertificate:
+def _sign(tx: Transaction, issuer: Issuer, grant: Grant, lifetime: timedelta, lifetimes: Lifetimes) -> IssuedCertificate:
     profile = Profile(
         purpose=grant.purpose,
         subject=grant.subject,
@@ -98,7 +63,7 @@ def _sign(tx: Transaction, issuer: Issuer, grant: _Grant, lifetime: timedelta, l
     return certificates.sign(tx, issuer, profile, grant.holder)
 
 
-def _sign_recovery(tx: Transaction, issuer: Issuer, grant: _Grant, lifetimes: Lifetimes) -> bytes:
+def _sign_recovery(tx: Transaction, issuer: Issuer, grant: Grant, lifetimes: Lifetimes) -> bytes:
     if grant.purpose is not Purpose.AGENT or grant.holder.cluster is None or grant.holder.agent is None:
         return b""
     subject = recovery_subject(grant.holder.cluster, grant.holder.agent)
@@ -106,9 +71,9 @@ def _sign_recovery(tx: Transaction, issuer: Issuer, grant: _Grant, lifetimes: Li
     return _sign(tx, issuer, recovery, lifetimes.recovery, lifetimes).chain
 
 
-def _grant(tx: Transaction, request: Document) -> _Grant:
+def grant_of(tx: Transaction, request: Document) -> Grant:
     """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
-    requester = _requester(tx, request)
+    requester = requester_of(tx, request)
     facts = certificates.checked_request(rules.pem(request))
     labels = doc.labels(request)
     if addon := labels.get(rules.ADDON_LABEL):
@@ -116,19 +81,19 @@ def _grant(tx: Transaction, request: Document) -> _Grant:
         subject, dns_names = submission.registered(tx, cluster, AddOnName(addon), rules.SIGNER)
         rules.check_subject(facts, subject, dns_names)
         holder = Holder(cluster=cluster, addon=AddOnName(addon))
-        granted = _Grant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
+        granted = Grant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
     else:
         cluster, agent = rules.claimed_agent(facts)
         if labels.get(rules.CLUSTER_LABEL, cluster) != cluster:
             raise InvalidError(f'the label {rules.CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
         credential = requester.credential if requester else _credential(tx, request, cluster)
         holder = Holder(cluster=cluster, agent=agent, credential=credential)
-        granted = _Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
+        granted = Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
     rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     return granted
 
 
-def _requester(tx: Transaction, request: Document) -> CertificateRecord | None:
+def requester_of(tx: Transaction, request: Document) -> CertificateRecord | None:
     """The record of the certificate that the requester came with; None: it came with none.
 
     Raises ForbiddenError when it was revoked since.

@@ -11,6 +11,7 @@ from typing import Any
 from hub.domain.change import (
     ADDON_DEFINITIONS,
     ADDONS,
+    APPROVAL_RULES,
     CLUSTER_PROFILES,
     CLUSTER_ROLE_BINDINGS,
     CLUSTER_ROLES,
@@ -31,7 +32,7 @@ from hub.domain.change import (
 )
 from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import addons, clusters, leases, namespaces, objects, requests, roles
+from hub.services import addons, approval_rules, clusters, leases, namespaces, objects, requests, roles
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 """Creates (no old object) or updates, on behalf of whoever asks. Raises InvalidError, AlreadyExistsError, ConflictError, ..."""
@@ -82,6 +83,12 @@ _ALL = (
         NAMESPACES,
         lambda tx, new, old, who: namespaces.put(tx, new, old, who.user),
         lambda tx, old, who: namespaces.remove(tx, old, who.user),
+        namespaced=False,
+    ),
+    WritePath(
+        APPROVAL_RULES,
+        lambda tx, new, old, who: approval_rules.put(tx, new, old, who.user),
+        lambda tx, old, who: approval_rules.remove(tx, old, who.user),
         namespaced=False,
     ),
     plain(ADDON_DEFINITIONS, namespaced=False, generations=True),

@@ -1,6 +1,7 @@
 """Use cases about CertificateSigningRequests, in one place: from submission to the certificate."""
 
-from hub.services.issuance import issue, review
+from hub.services.approving import review
+from hub.services.issuance import issue
 from hub.services.recovery import recover
 from hub.services.request_objects import decide, expire_finished, find, put, remove, state
 from hub.services.submission import submit

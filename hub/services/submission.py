@@ -85,6 +85,8 @@ def registered(tx: Transaction, cluster: ClusterName, addon: AddOnName, signer: 
     subject = addons.registered_subject(stored.document, cluster, signer) if stored else None
     if stored is None or subject is None:
         raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" has no registration with signer "{signer}"')
+    if doc.is_deleting(stored.document):
+        raise ForbiddenError(f'add-on "{addon}" of cluster "{cluster}" is being deleted')
     return subject, addons.alternative_names(addon)
 
 

@@ -10,7 +10,7 @@ from hub.domain.cluster import Joining
 from hub.domain.credential import CredentialRecord
 from hub.domain.request import Submission
 from hub.ports import Transaction
-from hub.services import clusters, credentials, requests
+from hub.services import approving, clusters, credentials, requests
 from machinery import pki
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
 from tests.fakes.issuer import WordIssuer
@@ -75,7 +75,7 @@ class Newcomer:
         return self.store.transact(requests.issue, name, self.issuer, LIFETIMES, "hub")
 
     def review(self, name: str, *globs: str) -> object:
-        return self.store.transact(requests.review, name, globs, "hub")
+        return self.store.transact(lambda tx: requests.review(tx, name, approving.rules_in(tx, globs), "hub"))
 
     def stored(self, name: str) -> StoredObject:
         found = self.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name)))

@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from hub.domain.approval_rule import of_flag
 from hub.domain.certificate import Holder, Profile, Purpose
 from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, RequestPhase
 from hub.issuer import LocalIssuer
@@ -280,7 +281,7 @@ async def test_an_agent_renews_by_the_api_without_a_human_and_only_itself(hub: H
     others = [await agent.ask("POST", REQUESTS, request_for(*who, "edge1")) for who in ((OTHER, "bcdfg"), ("edge1", "xyz"))]
     await hub.store.run(requests.review, own["metadata"]["name"], (), "test")
     for _, other in others:
-        await hub.store.run(requests.review, other["metadata"]["name"], ("*",), "test")
+        await hub.store.run(requests.review, other["metadata"]["name"], of_flag(("*",)), "test")
     assert (await hub.store.run(requests.state, own["metadata"]["name"])).phase is RequestPhase.APPROVED
     for _, other in others:
         assert (await hub.store.run(requests.state, other["metadata"]["name"])).phase is RequestPhase.PENDING

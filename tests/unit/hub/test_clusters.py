@@ -7,12 +7,13 @@ import pytest
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain.approval_rule import of_flag
 from hub.domain.certificate import Purpose
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, ChangeType, Key
 from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.heartbeat import Beat
 from hub.ports import Transaction, Written
-from hub.services import addons, clusters, credentials, leases
+from hub.services import addons, approving, clusters, credentials, leases
 from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
@@ -152,14 +153,14 @@ def test_approving_and_accepting_come_in_any_order(newcomer: Newcomer) -> None:
 
 def test_rule_accepts_once_so_that_a_denial_by_hand_stands(newcomer: Newcomer, store: MemoryStore) -> None:
     newcomer.join(newcomer.bootstrap())
-    assert store.transact(clusters.auto_accept, EDGE, ("other-*",), "hub") is None
-    assert store.transact(clusters.auto_accept, EDGE, ("ed*",), "hub") is not None
+    assert store.transact(approving.accept, EDGE, of_flag(("other-*",))) is None
+    assert store.transact(approving.accept, EDGE, of_flag(("ed*",))) is not None
     document = document_of(store)
     assert rules.is_accepted(document)
     assert doc.annotations(document)[rules.ACCEPTED_ON] == "2026-01-01T00:00:00Z"
     newcomer.accept(accepted=False)
-    assert store.transact(clusters.auto_accept, EDGE, ("ed*",), "hub") is None
-    assert store.transact(clusters.auto_accept, ClusterName("nobody"), ("*",), "hub") is None
+    assert store.transact(approving.accept, EDGE, of_flag(("ed*",))) is None
+    assert store.transact(approving.accept, ClusterName("nobody"), of_flag(("*",))) is None
 
 
 def test_report_is_taken_from_accepted_clusters_only(newcomer: Newcomer, store: MemoryStore) -> None:
@@ -233,7 +234,7 @@ def test_cluster_with_finalizers_waits_for_them(newcomer: Newcomer, store: Memor
     document = document_of(store)
     assert document["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
     assert document["metadata"]["generation"] == 2
-    assert store.transact(clusters.auto_accept, EDGE, ("*",), "hub") is None
+    assert store.transact(approving.accept, EDGE, of_flag(("*",))) is None
 
     def let_go(tx: Transaction) -> None:
         stored = clusters.find(tx, EDGE)

@@ -202,6 +202,27 @@ def test_renewal_is_not_approved_after_its_certificate_was_revoked(newcomer: New
     assert newcomer.review(name, "*") is None
 
 
+def test_renewal_of_an_agent_that_another_took_the_place_of_waits_for_a_human(newcomer: Newcomer, clock: ManualClock) -> None:
+    """Two agents with one cluster name: the one that came last is the cluster's own."""
+    certificate = newcomer.registered()
+    clock.advance(timedelta(seconds=1))
+    other = Newcomer(newcomer.store, agent=AgentId("agent-2"))
+    successor = other.registered()
+    name = newcomer.submit(certificate, request=newcomer.request(key=pki.generate_key()))
+    assert newcomer.review(name, "*") is None
+    name = other.submit(successor, request=other.request(key=pki.generate_key()))
+    assert other.review(name) is not None
+
+
+def test_a_superseded_agent_renews_again_when_its_successor_is_revoked(newcomer: Newcomer, clock: ManualClock) -> None:
+    certificate = newcomer.registered()
+    clock.advance(timedelta(seconds=1))
+    successor = Newcomer(newcomer.store, agent=AgentId("agent-2")).registered()
+    name = newcomer.submit(certificate, request=newcomer.request(key=pki.generate_key()))
+    newcomer.store.transact(lambda tx: tx.certificates.revoke([successor.serial], tx.now, "Stolen"))
+    assert newcomer.review(name) is not None
+
+
 def test_renewal_is_not_approved_after_the_cluster_is_gone(newcomer: Newcomer) -> None:
     name = newcomer.submit(newcomer.registered(), request=newcomer.request(key=pki.generate_key()))
     newcomer.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
@@ -259,6 +280,66 @@ def test_addon_certificate_is_its_registrations(newcomer: Newcomer) -> None:
     assert newcomer.issuer.issued[-1][0].dns_names == ("work.addon.open-cluster-management.io",)
 
 
+def test_addon_of_a_superseded_agent_waits_for_a_human(newcomer: Newcomer, clock: ManualClock) -> None:
+    certificate = newcomer.registered()
+    newcomer.store.transact(_register_addon)
+    name = _addon_request(newcomer, certificate)
+    clock.advance(timedelta(seconds=1))
+    Newcomer(newcomer.store, agent=AgentId("agent-2")).registered()
+    assert newcomer.review(name, "*") is None
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        {"user": "ann", "groups": ["system:masters"]},
+        {"user": "ann", "groups": ["system:open-cluster-management:other"]},
+        {"user": "system:open-cluster-management:other:agent-1", "groups": ["g"]},
+    ],
+)
+def test_addon_that_is_registered_under_anothers_name_waits_for_a_human(newcomer: Newcomer, subject: dict[str, Any]) -> None:
+    certificate = newcomer.registered()
+    newcomer.store.transact(lambda tx: _register_addon(tx, **subject))
+    asked = AddOnRequest(AddOnName("work"), SIGNER)
+    request = pki.build_request(Subject(subject["user"], frozenset(subject["groups"])), pki.generate_key())
+    assert newcomer.review(newcomer.submit(certificate, addon=asked, request=request), "*") is None
+
+
+def test_addon_that_is_being_deleted_gets_no_certificate(newcomer: Newcomer) -> None:
+    certificate = newcomer.registered()
+    newcomer.store.transact(_register_addon)
+    name = _addon_request(newcomer, certificate)
+    newcomer.store.transact(_begin_deletion)
+    assert newcomer.review(name, "*") is None
+    newcomer.approve(name)
+    newcomer.issue(name)
+    state = newcomer.store.transact(requests.state, name)
+    assert (state.phase, "is being deleted" in state.message) == (RequestPhase.FAILED, True)
+    with pytest.raises(ForbiddenError, match="is being deleted"):
+        _addon_request(newcomer, certificate)
+
+
+def _begin_deletion(tx: Transaction) -> None:
+    stored = addons.find(tx, EDGE, AddOnName("work"))
+    held = {**stored.document, "metadata": {**stored.document["metadata"], "finalizers": ["example.com/wait"]}}
+    addons.put(tx, held, stored, OPERATOR)
+    addons.remove(tx, addons.find(tx, EDGE, AddOnName("work")), OPERATOR)
+
+
+def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcomer) -> None:
+    certificate = newcomer.registered()
+    signer = "example.com/signer"
+    registration = {"type": "customSigner", "customSigner": {"signerName": signer, "subject": {"user": "u"}}}
+    document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [registration]}}
+    newcomer.store.transact(addons.put, document, None, OPERATOR)
+    request = pki.build_request(Subject("u"), pki.generate_key())
+    name = newcomer.submit(certificate, addon=AddOnRequest(AddOnName("work"), signer), request=request)
+    assert newcomer.review(name, "*") is None
+    newcomer.approve(name)
+    assert newcomer.issue(name) is None
+    assert newcomer.store.transact(requests.state, name).phase is RequestPhase.APPROVED
+
+
 def test_addon_whose_registration_changed_gets_nothing(newcomer: Newcomer) -> None:
     certificate = newcomer.registered()
     newcomer.store.transact(_register_addon)
@@ -276,7 +357,7 @@ def test_addon_whose_registration_changed_gets_nothing(newcomer: Newcomer) -> No
 def _posted(newcomer: Newcomer, subject: Subject, spec: Mapping[str, Any] | None = None) -> dict[str, Any]:
     request = b64encode(newcomer.request(subject)).decode()
     return {
-        "metadata": {"name": "gc1"},
+        "metadata": {"name": "gc1", "labels": {rules.CLUSTER_LABEL: subject.common_name.split(":")[-2]}},
         "spec": {"request": request, "signerName": SIGNER, "usages": USAGES, **(spec or {})},
         "status": {"certificate": "forged"},
     }

@@ -21,6 +21,7 @@ CLUSTERS = GroupResource("cluster.open-cluster-management.io", "managedclusters"
 BINDINGS = GroupResource("cluster.open-cluster-management.io", "managedclustersetbindings")
 REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
 ACCEPT = "update managedclusters/accept.register.open-cluster-management.io edge1"
+RULES = GroupResource("hub.open-cluster-management.io", "approvalrules")
 SIGNER = "kubernetes.io/kube-apiserver-client"
 BOB = Actor("bob")
 
@@ -142,3 +143,30 @@ def test_whoever_is_bound_to_a_cluster_writes_about_it_alone(purpose: Purpose, b
                 admitted(resource, document, actor=actor)
         else:
             admitted(resource, document, actor=actor)
+
+
+ACCEPT_ALL = "update managedclusters/accept.register.open-cluster-management.io *"
+APPROVE = f"approve signers.certificates.k8s.io {SIGNER}"
+
+
+def rule(*decides: str, **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": "r"}, "spec": {"decides": list(decides), **spec}}
+
+
+@pytest.mark.parametrize(
+    ("decides", "needed"),
+    [(("Accept",), (ACCEPT_ALL,)), (("Approve",), (APPROVE,)), (("Accept", "Approve"), (ACCEPT_ALL, APPROVE))],
+)
+def test_nobody_has_a_rule_decide_what_he_may_not(decides: tuple[str, ...], needed: tuple[str, ...]) -> None:
+    new = rule(*decides, clusterNames=["*"])
+    admitted(RULES, new, may=needed)
+    for missing in needed:
+        rest = tuple(right for right in (*needed, ACCEPT) if right != missing)
+        with pytest.raises(ForbiddenError):
+            admitted(RULES, new, may=rest)
+        with pytest.raises(ForbiddenError):
+            admitted(RULES, new, rule(*decides, clusterNames=["a"]), may=rest)
+
+
+def test_what_leaves_a_rules_decisions_alone_needs_no_right_to_them() -> None:
+    admitted(RULES, {**rule("Accept"), "status": {"accepted": 1}}, rule("Accept"))

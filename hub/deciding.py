@@ -1,0 +1,84 @@
+"""The controllers that decide without a human, and what ties them together: rules, clusters, requests, and who is told."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from hub.controllers import acceptance, approval, rules
+from hub.controllers.acceptance import Acceptance
+from hub.controllers.approval import Approval
+from hub.controllers.batch import TOGETHER
+from hub.controllers.feed import Route
+from hub.controllers.rules import Rules
+from hub.domain.approval_rule import FLAG, Decision, Verdict
+from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS
+from hub.domain.event import Told
+from hub.ports import Store
+from hub.services.approving import Outcome
+from machinery.clock import Clock
+from machinery.controller import Controller
+
+Decided = Callable[[Decision], None]
+
+
+class Deciding:
+    """`tell`: has an Event made; `decided`: remembers a rule's decision. Neither may wait."""
+
+    def __init__(
+        self, store: Store, globs: tuple[str, ...], clock: Clock, *, tell: Callable[[Told], None], decided: Decided
+    ) -> None:
+        self._tell = tell
+        self._decided = decided
+        # ApprovalRules: what they have decided, and who is asked again when one changes
+        self._rules = Rules(store, clock.now, self._look_at_cluster, self._look_at_request)
+        self._ruling = Controller(rules.NAME, self._rules)
+        # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rules that accept without a human
+        self._accepting = Acceptance(store, globs, are_there_rules=self._are_there_rules, committed=self._committed)
+        self._acceptance = Controller(acceptance.NAME, self._accepting)
+        # renewals, add-ons, and registrations that a rule is for -> condition Approved
+        self._approving = Approval(store, globs, are_there_rules=self._are_there_rules, committed=self._committed)
+        self._approval = Controller(approval.NAME, self._approving)
+
+    @property
+    def controllers(self) -> Sequence[Controller[Any]]:
+        return self._ruling, self._acceptance, self._approval
+
+    @property
+    def routes(self) -> Sequence[Route]:
+        """Rules come first, so that they are known when clusters and requests are looked at."""
+        return (
+            Route(APPROVAL_RULES, lambda key: self._ruling.enqueue(key.name), self._rules.wanted),
+            Route(MANAGED_CLUSTERS, lambda key: self._look_at_cluster(key.name), self._accepting.wanted),
+            Route(REQUESTS, lambda key: self._look_at_request(key.name), approval.wanted),
+        )
+
+    def _are_there_rules(self) -> bool:
+        return self._rules.any
+
+    def _look_at_cluster(self, name: str) -> None:
+        self._accepting.wants(name)
+        self._acceptance.enqueue(TOGETHER)
+
+    def _look_at_request(self, name: str) -> None:
+        self._approving.wants(name)
+        self._approval.enqueue(TOGETHER)
+
+    def _committed(self, outcome: Outcome) -> None:
+        for decision in outcome.decisions:
+            self._rules.count(decision)
+            self._ruling.queue.add_after(rules.COUNTS, rules.GATHER)
+            self._decided(decision)
+            if decision.dry_run or (decision.verdict is Verdict.APPROVE and decision.rule != FLAG):
+                self._tell(_told(decision))
+        if outcome.asking:
+            self._look_at_cluster(outcome.asking)
+        if outcome.accepted:  # what waited for the acceptance: renewals, add-ons
+            self._ruling.enqueue(rules.CLUSTER + outcome.accepted)
+
+
+def _told(decision: Decision) -> Told:
+    """An acceptance is told by the chronicle, with who did it."""
+    verb, noun = ("accept", "cluster") if decision.verdict is Verdict.ACCEPT else ("approve", "certificate request")
+    if decision.dry_run:
+        message = f'in a dry run, the rule "{decision.rule}" would {verb} this {noun}'
+        return Told(decision.cluster, decision.about, "ApprovalRuleDryRun", message)
+    return Told(decision.cluster, decision.about, "ApprovedByRule", f'{noun} approved by the rule "{decision.rule}"')
