@@ -26,10 +26,11 @@ from hub.domain.change import (
     Kind,
 )
 from machinery.managedfields import entries
-from machinery.managedfields.comparing import Comparison, compare
+from machinery.managedfields.comparing import Noted, noted
 from machinery.managedfields.elements import field
-from machinery.managedfields.fieldset import FieldSet, of_paths
+from machinery.managedfields.fieldset import encoded
 from machinery.managedfields.holdings import updater
+from machinery.managedfields.notation import Notation, minus
 from machinery.managedfields.structure import LEAF, METADATA, OPEN, Form, Structure
 from machinery.managedfields.updating import NOBODYS
 from machinery.product import NAME
@@ -74,7 +75,8 @@ SHOWN: Mapping[tuple[Kind, str], Callable[[Document], dict[str, Any]]] = {(ADDON
 A version that is not here is taken to spell like the stored one."""
 _CUSTOM_GROUPS = frozenset(("addon", "cluster", "hub", "multicluster.x-k8s.io"))
 _STATUS = field("status")
-_PARTS = of_paths((field("spec"),), (_STATUS,))
+_PARTS: Notation = {field("spec"): {}, _STATUS: {}}
+_NOBODYS = encoded(NOBODYS)
 _ENVELOPE = {"apiVersion": LEAF, "kind": LEAF, "metadata": METADATA}
 
 
@@ -84,13 +86,13 @@ def tracked(kind: Kind, new: dict[str, Any], old: Document | None, manager: str,
     if old is not None and not before:
         return new
     version = str(new["apiVersion"])
-    comparison = compare(STRUCTURES.get(kind, _PLAIN), old or {}, new)
+    own = noted(STRUCTURES.get(kind, _PLAIN), old or {}, new)
 
-    def changed(api_version: str) -> Comparison:
+    def changed(api_version: str) -> Noted:
         shown = None if api_version == version else SHOWN.get((kind, api_version.rpartition("/")[2]))
-        return comparison if shown is None else compare(STRUCTURES.get(kind, _PLAIN), shown(old) if old else {}, shown(new))
+        return own if shown is None else noted(STRUCTURES.get(kind, _PLAIN), shown(old) if old else {}, shown(new))
 
-    divided = _divided(kind, comparison.written - NOBODYS, is_new=old is None)
+    divided = _divided(kind, minus(own.written, _NOBODYS), is_new=old is None)
     takings = [entries.Taking(updater(manager, version, subresource), fields) for subresource, fields in divided]
     held = entries.after(before, changed, takings, format_time(now))
     metadata = {name: part for name, part in new["metadata"].items() if name != "managedFields"}
@@ -102,17 +104,16 @@ def is_kubernetes_own(kind: Kind) -> bool:
     return kind.partition(".")[2] not in _CUSTOM_GROUPS
 
 
-def _divided(kind: Kind, fields: FieldSet, *, is_new: bool) -> Iterator[tuple[str, FieldSet]]:
+def _divided(kind: Kind, fields: Notation, *, is_new: bool) -> Iterator[tuple[str, Notation]]:
     """What is held through the status, and what through the object itself. Nobody creates an object with a status."""
     if is_kubernetes_own(kind):
         unheld = {_STATUS if is_new else "", *(field(part) for part in FIXED.get(kind, ()))}
-        fields = FieldSet(children={name: part for name, part in fields.children.items() if name not in unheld}) - _PARTS
-    status = fields.children.get(_STATUS)
-    rest = {element: below for element, below in fields.children.items() if element != _STATUS}
+        fields = minus({name: part for name, part in fields.items() if name not in unheld}, _PARTS)
+    rest = {element: below for element, below in fields.items() if element != _STATUS}
     if rest:
-        yield "", FieldSet(children=rest)
-    if status is not None:
-        yield "status", FieldSet(children={_STATUS: status})
+        yield "", rest
+    if _STATUS in fields:
+        yield "status", {_STATUS: fields[_STATUS]}
 
 
 def _structure(lists: Mapping[str, tuple[str, ...]], whole: Sequence[str] = (), path: str = "") -> Structure:

@@ -28,13 +28,18 @@ _NAMES = tuple(column.name for column in schema.certificates.columns)
 class SqlCertificates(Certificates):
     def __init__(self, connection: Connection) -> None:
         self._connection = connection
+        self._read: dict[SerialNumber, CertificateRecord | None] = {}
 
     def add(self, record: CertificateRecord) -> None:
+        self._read.pop(record.serial, None)
         _INSERT.run(self._connection, _values(record))
 
     def by_serial(self, serial: SerialNumber) -> CertificateRecord | None:
-        found = self._by("serial", _text(serial))
-        return found[0] if found else None
+        """Asked once per transaction: fifty requests that are decided together may have come with one bootstrap credential."""
+        if serial not in self._read:
+            found = self._by("serial", _text(serial))
+            self._read[serial] = found[0] if found else None
+        return self._read[serial]
 
     def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]:
         return self._by("cluster", cluster)
@@ -54,6 +59,7 @@ class SqlCertificates(Certificates):
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
         """What is revoked already keeps its time and reason."""
         if serials:
+            self._read.clear()
             chosen = (_column.serial.in_([_text(serial) for serial in serials]), _column.revoked_at.is_(None))
             changed = update(schema.certificates).where(*chosen)
             self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason))

@@ -77,8 +77,8 @@ class SqlObjects(Objects):
         if any(kind == changed for changed, _ in self._latest):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
-        found = self._connection.execute(*queries.many(kind, query, wanted)).all()
-        items = tuple(rows.stored(kind, tuple(row), self._form) for row in found[: query.limit])
+        found = queries.found(self._connection, kind, query, wanted)
+        items = tuple(rows.stored(kind, row, self._form) for row in found[: query.limit])
         more = len(found) > len(items)
         return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
 
@@ -89,8 +89,8 @@ class SqlObjects(Objects):
         return int(self._connection.execute(*queries.count_after(kind, query.namespace, last)).scalar_one())
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
-        read = self._connection.execute(*queries.many(kind, query, None)).all()
-        found = {stored.key: stored for stored in (rows.stored(kind, tuple(row), self._form) for row in read)}
+        read = queries.found(self._connection, kind, query, None)
+        found = {stored.key: stored for stored in (rows.stored(kind, row, self._form) for row in read)}
         for (changed, key), write in self._latest.items():
             if changed != kind:
                 continue

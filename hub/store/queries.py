@@ -8,8 +8,8 @@ from functools import lru_cache
 from typing import Any
 
 from sqlalchemy import (
-    BindParameter,
     ColumnElement,
+    Connection,
     FromClause,
     Integer,
     Select,
@@ -24,12 +24,13 @@ from sqlalchemy import (
 
 from hub.domain.change import Key, Kind, Query
 from hub.store import schema
-from hub.store.statement import Statement
+from hub.store.statement import Rows, Statement
 from machinery.selectors import Operator, Requirement
 
 objects = schema.objects
 KEY_FIELDS = {"metadata.name": objects.c.name, "metadata.namespace": objects.c.namespace}
 ROW = (objects.c.namespace, objects.c.name, objects.c.uid, objects.c.revision, objects.c.document)
+_OF_VALUES = (Operator.EQUALS, Operator.NOT_EQUALS, Operator.IN, Operator.NOT_IN)
 _OF_KIND = objects.c.kind == bindparam("kind")
 
 ONE = Statement(
@@ -72,6 +73,8 @@ class _Term:
     operator: Operator
     is_field: bool
     has_empty: bool
+    is_one: bool
+    """It names one value, so that no list has to be written out for each execution."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +96,14 @@ def count(kind: Kind, query: Query) -> tuple[Select[Any], dict[str, Any]]:
     return _number(_shape(query)), _values(kind, query)
 
 
+def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -> Rows:
+    """What `many` selects; where it can, by the driver itself."""
+    prepared = _prepared(_shape(query), limited=limit is not None)
+    if prepared is not None:
+        return prepared.rows(connection, {**_values(kind, query), "limit": limit})
+    return [tuple(row) for row in connection.execute(*many(kind, query, limit))]
+
+
 def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[Any], dict[str, Any]]:
     """How many objects follow `last`, within `namespace` or (None) over all."""
     values = {"kind": kind, "of": last.namespace, "name": last.name}
@@ -109,6 +120,15 @@ def _number(shape: _Shape) -> Select[Any]:
     return select(func.count()).select_from(_source(shape)).where(_selected(shape))
 
 
+@lru_cache(maxsize=256)
+def _prepared(shape: _Shape, *, limited: bool) -> Statement | None:
+    """None: its text depends on how many values a term has."""
+    if any(term.operator in _OF_VALUES and not term.is_one for term in (*shape.labels, *shape.fields)):
+        return None
+    statement = _many(shape)
+    return Statement(statement.limit(bindparam("limit", type_=Integer)) if limited else statement)
+
+
 def _shape(query: Query) -> _Shape:
     return _Shape(
         namespaced=query.namespace is not None,
@@ -119,7 +139,7 @@ def _shape(query: Query) -> _Shape:
 
 
 def _term(term: Requirement, *, is_field: bool) -> _Term:
-    return _Term(term.name, term.operator, is_field, "" in term.values)
+    return _Term(term.name, term.operator, is_field, "" in term.values, len(term.values) == 1)
 
 
 def _values(kind: Kind, query: Query) -> dict[str, Any]:
@@ -130,7 +150,9 @@ def _values(kind: Kind, query: Query) -> dict[str, Any]:
         values |= {"after_name": query.after.name}
         values |= {"after_namespace": query.after.namespace} if query.namespace is None else {}
     for side, terms in (("label", query.labels), ("field", query.fields)):
-        values |= {f"{side}{index}": list(term.values) for index, term in enumerate(terms) if term.values}
+        for index, term in enumerate(terms):
+            if term.values:
+                values[f"{side}{index}"] = term.values[0] if len(term.values) == 1 else list(term.values)
     return values
 
 
@@ -141,7 +163,8 @@ def _source(shape: _Shape) -> FromClause:
         for index, term in enumerate(terms):
             if _is_joined(term):
                 entry = table.alias(f"{side}_{index}")
-                source = source.join(entry, _entry(entry, term.name, _chosen(term, f"{side}{index}")))
+                chosen = None if term.operator is Operator.EXISTS else f"{side}{index}"
+                source = source.join(entry, _entry(entry, term, chosen))
     return source
 
 
@@ -167,32 +190,30 @@ def _is_joined(term: _Term) -> bool:
     return term.operator in (Operator.EQUALS, Operator.IN, Operator.EXISTS)
 
 
-def _chosen(term: _Term, values: str) -> str | None:
-    return None if term.operator is Operator.EXISTS else values
-
-
 def _label_term(term: _Term, values: str) -> ColumnElement[bool]:
-    if term.operator is Operator.NOT_EXISTS:
-        return ~_has(schema.labels, term.name, None)
-    return ~_has(schema.labels, term.name, values)
+    return ~_has(schema.labels, term, None if term.operator is Operator.NOT_EXISTS else values)
 
 
 def _field_term(term: _Term, values: str) -> ColumnElement[bool]:
     wanted = term.operator in (Operator.EQUALS, Operator.IN)
     if term.name in KEY_FIELDS:
-        chosen: BindParameter[str] = bindparam(values, expanding=True)
-        return KEY_FIELDS[term.name].in_(chosen) if wanted else KEY_FIELDS[term.name].not_in(chosen)
-    present = _has(schema.fields, term.name, values)
+        chosen = _is_chosen(KEY_FIELDS[term.name], term, values)
+        return chosen if wanted else ~chosen
+    present = _has(schema.fields, term, values)
     if term.has_empty:
-        present |= ~_has(schema.fields, term.name, None)
+        present |= ~_has(schema.fields, term, None)
     return present if wanted else ~present
 
 
-def _has(table: Table, name: str, values: str | None) -> ColumnElement[bool]:
-    return exists().where(_entry(table, name, values))
+def _has(table: Table, term: _Term, values: str | None) -> ColumnElement[bool]:
+    return exists().where(_entry(table, term, values))
 
 
-def _entry(table: FromClause, name: str, values: str | None) -> ColumnElement[bool]:
-    """An entry `name` of the object in a side table, with one of the values if there are some to choose from."""
-    entry = (table.c.uid == objects.c.uid) & (table.c.name == name)
-    return entry if values is None else entry & table.c.value.in_(bindparam(values, expanding=True))
+def _entry(table: FromClause, term: _Term, values: str | None) -> ColumnElement[bool]:
+    """The term's entry of the object in a side table, with one of the values if there are some to choose from."""
+    entry = (table.c.uid == objects.c.uid) & (table.c.name == term.name)
+    return entry if values is None else entry & _is_chosen(table.c.value, term, values)
+
+
+def _is_chosen(column: ColumnElement[str], term: _Term, values: str) -> ColumnElement[bool]:
+    return column == bindparam(values) if term.is_one else column.in_(bindparam(values, expanding=True))

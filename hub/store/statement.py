@@ -12,6 +12,8 @@ from sqlalchemy.exc import DBAPIError
 
 Values = Mapping[str, Any]
 Rows = Sequence[tuple[Any, ...]]
+_Compiled = tuple[str, tuple[str, ...] | None, Values]
+"""The text, the order of the values where the driver takes them by place, and the values that the statement itself names."""
 
 
 class Statement:
@@ -20,7 +22,7 @@ class Statement:
     def __init__(self, *variants: ClauseElement, dialects: Sequence[str] = ()) -> None:
         """One statement for all dialects, or one for each of `dialects`."""
         self._variants = dict(zip(dialects or ("",), variants, strict=True))
-        self._compiled: dict[str, tuple[str, tuple[str, ...] | None]] = {}
+        self._compiled: dict[str, _Compiled] = {}
 
     def rows(self, connection: Connection, values: Values) -> Rows:
         cursor = self._execute(connection, values)
@@ -49,9 +51,12 @@ class Statement:
 
     def _execute(self, connection: Connection, *values: Values) -> Any:
         dialect = connection.dialect
-        sql, order = self._compiled.get(dialect.name) or self._compile(dialect)
+        sql, order, constants = self._compiled.get(dialect.name) or self._compile(dialect)
+        if constants:
+            values = tuple({**constants, **one} for one in values)
         arguments: list[Any] = [one if order is None else [one[name] for name in order] for one in values]
-        cursor = connection.connection.cursor()
+        driver: Any = connection.connection.dbapi_connection
+        cursor = driver.cursor()
         try:
             if len(arguments) == 1:
                 cursor.execute(sql, arguments[0])
@@ -62,11 +67,12 @@ class Statement:
             raise _wrapped(error, dialect) from error
         return cursor
 
-    def _compile(self, dialect: Dialect) -> tuple[str, tuple[str, ...] | None]:
+    def _compile(self, dialect: Dialect) -> _Compiled:
         variant = self._variants.get(dialect.name)
         compiled: Any = (self._variants[""] if variant is None else variant).compile(dialect=dialect)
         order = tuple(compiled.positiontup) if compiled.positional else None
-        self._compiled[dialect.name] = str(compiled), order
+        constants = {name: value for name, value in compiled.params.items() if value is not None}
+        self._compiled[dialect.name] = str(compiled), order, constants
         return self._compiled[dialect.name]
 
 

@@ -12,5 +12,6 @@ a clock; the API server and the hub's own services both use it.
     updating      what a write does to everybody's holdings
     applying      server-side apply: merge, remove what is no longer applied, conflicts
     entries       the same as `updating`, cheaply, for writers that never apply
+    notation      FieldsV1 as a set by itself, for `entries`
     lastapplied   the way from client-side apply to server-side apply
 """

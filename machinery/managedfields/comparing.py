@@ -5,7 +5,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from machinery.managedfields import elements
-from machinery.managedfields.fieldset import EMPTY, LEAF, FieldSet
+from machinery.managedfields.fieldset import EMPTY, LEAF, SELF, FieldSet
+from machinery.managedfields.notation import Notation, joined
 from machinery.managedfields.structure import Form, Structure
 
 ABSENT: Any = object()
@@ -132,6 +133,110 @@ def by_element(structure: Structure, entries: Sequence[Any]) -> dict[str, list[A
         if name is not None:
             found.setdefault(name, []).append(entry)
     return found
+
+
+@dataclass(frozen=True, slots=True)
+class Noted:
+    """The removed and the written fields of a comparison, each in the notation FieldsV1, in no order."""
+
+    removed: Notation
+    written: Notation
+
+
+def noted(structure: Structure, old: Mapping[str, Any], new: Mapping[str, Any]) -> Noted:
+    """`compare`, at a third of its price: a join has seven writes, and each asks what it has changed."""
+    removed, written = _noted(structure, old, new)
+    return Noted(removed or {}, written or {})
+
+
+_Parts = tuple[Notation | None, Notation | None]
+"""What is removed and what is written at and below one place; None: nothing."""
+_NOTHING: _Parts = (None, None)
+_WRITTEN: _Parts = (None, {})
+
+
+def _noted(structure: Structure, old: Any, new: Any) -> _Parts:
+    if old is ABSENT:
+        return None, _noted_everything(structure, new)
+    if new is ABSENT:
+        return _noted_everything(structure, old), None
+    if old == new:
+        return _NOTHING
+    here, there = _form(structure, old), _form(structure, new)
+    if here is None or there is None or here is there:
+        return _noted_as(here or there or Form.LEAF, structure, old, new)
+    return _either(_noted_as(here, structure, old, new), _noted_as(there, structure, old, new))
+
+
+def _noted_as(form: Form, structure: Structure, old: Any, new: Any) -> _Parts:
+    if form is Form.LEAF:
+        return _WRITTEN
+    if form is not Form.MAP:
+        return _noted_entries(structure, _list(old), _list(new)) if _list(old) or _list(new) else _WRITTEN
+    before, after = _map(old), _map(new)
+    if not before and not after:
+        return _WRITTEN
+    removed: dict[str, Any] = {}
+    written: dict[str, Any] = {}
+    for name in after if before.keys() <= after.keys() else {**before, **after}:
+        was, is_now = before.get(name, ABSENT), after.get(name, ABSENT)
+        if was != is_now:  # most are equal, and need no call to find that out
+            gone, told = _noted(structure.of(name), was, is_now)
+            _keep(removed, written, elements.FIELD + name, gone, told)
+    return removed or None, written or None
+
+
+def _noted_entries(structure: Structure, old: Sequence[Any], new: Sequence[Any]) -> _Parts:
+    before, after = by_element(structure, old), by_element(structure, new)
+    element = structure.element or LEAF_ENTRY
+    removed: dict[str, Any] = {}
+    written: dict[str, Any] = {}
+    for name in {**before, **after}:
+        gone, told = _noted_entry(element, before.get(name, ()), after.get(name, ()))
+        _keep(removed, written, name, gone, told)
+    return removed or None, written or None
+
+
+def _noted_entry(element: Structure, olds: Sequence[Any], news: Sequence[Any]) -> _Parts:
+    """As `_entries` has it."""
+    if len(olds) <= 1 and len(news) <= 1:
+        return _noted(element, olds[0] if olds else ABSENT, news[0] if news else ABSENT)
+    if len(olds) > 1 and len(news) > 1:
+        return _NOTHING if olds == news else _WRITTEN
+    if len(olds) > 1:
+        return _either(({}, None), _noted(element, ABSENT, news[0]) if news else _NOTHING)
+    return _either(_WRITTEN, _noted(element, olds[0], ABSENT) if olds else _NOTHING)
+
+
+def _keep(removed: dict[str, Any], written: dict[str, Any], name: str, gone: Notation | None, told: Notation | None) -> None:
+    if gone is not None:
+        removed[name] = gone
+    if told is not None:
+        written[name] = told
+
+
+def _noted_everything(structure: Structure, value: Any) -> Notation:
+    """As `_everything` has it."""
+    form = structure.divides(value) if value and isinstance(value, dict | list) else Form.LEAF
+    if form is Form.LEAF:
+        return {}
+    place: dict[str, Any] = {SELF: {}}
+    if form is Form.MAP:
+        for name, part in value.items():
+            place[elements.FIELD + name] = _noted_everything(structure.of(name), part)
+        return place
+    element = structure.element or LEAF_ENTRY
+    for name, entries in by_element(structure, value).items():
+        place[name] = _noted_everything(element, entries[0]) if len(entries) == 1 else {}
+    return place
+
+
+def _either(one: _Parts, other: _Parts) -> _Parts:
+    return _joined(one[0], other[0]), _joined(one[1], other[1])
+
+
+def _joined(one: Notation | None, other: Notation | None) -> Notation | None:
+    return joined(one, other) if one is not None and other is not None else other if one is None else one
 
 
 def _map(value: Any) -> Mapping[str, Any]:

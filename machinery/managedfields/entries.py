@@ -7,22 +7,21 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from machinery.managedfields.comparing import Comparison
-from machinery.managedfields.fieldset import EMPTY, SELF, FieldSet, decoded, encoded
+from machinery.managedfields.comparing import Noted
 from machinery.managedfields.holdings import (
+    FIELDS_TYPE,
     MOST_UPDATERS,
-    Holding,
     Operation,
     Writer,
     capped,
-    entry_of,
     read,
     sorted_entries,
     written,
 )
+from machinery.managedfields.notation import Notation, covers, in_order, minus, touches, union
 
 Entry = Mapping[str, Any]
-InVersion = Callable[[str], Comparison]
+InVersion = Callable[[str], Noted]
 """What a write changed, in the spelling of an apiVersion."""
 
 
@@ -31,7 +30,7 @@ class Taking:
     """An updater takes fields that it has written."""
 
     writer: Writer
-    fields: FieldSet
+    fields: Notation
 
     def is_of(self, entry: Entry) -> bool:
         writer = self.writer
@@ -47,51 +46,45 @@ def after(entries: Sequence[Entry], changed: InVersion, takings: Sequence[Taking
     """The entries after a write that changed this, by writers that took what they changed; nobody holds what is gone."""
     left, waiting = [], list(takings)
     for entry in entries:
-        comparison = changed(entry["apiVersion"])
+        noted = changed(entry["apiVersion"])
         taking = next((each for each in waiting if each.is_of(entry)), None)
-        kept = _without(entry, comparison.removed if taking is not None else comparison.written | comparison.removed)
+        kept = _without(entry, noted.removed)
         if taking is not None:
             waiting.remove(taking)
-            kept = _with(kept or entry_of(taking.writer, Holding(taking.writer.api_version, EMPTY)), taking, time)
+            kept = _with(kept, taking, time)
+        elif kept is not None:
+            kept = _without(kept, noted.written)
         if kept is not None:
             left.append(kept)
-    new = [entry_of(taking.writer, Holding(taking.writer.api_version, taking.fields, time)) for taking in waiting]
-    return _few(sorted_entries([*left, *new]))
+    return _few(sorted_entries([*left, *(_entry(taking, time) for taking in waiting)]))
 
 
-def _without(entry: Entry, lost: FieldSet) -> Entry | None:
-    if not _touches(entry["fieldsV1"], lost):
+def _entry(taking: Taking, time: str) -> Entry:
+    writer = taking.writer
+    return {
+        "apiVersion": writer.api_version,
+        "fieldsType": FIELDS_TYPE,
+        "fieldsV1": in_order(taking.fields),
+        "manager": writer.manager,
+        "operation": str(writer.operation),
+        **({"subresource": writer.subresource} if writer.subresource else {}),
+        "time": time,
+    }
+
+
+def _without(entry: Entry, lost: Notation) -> Entry | None:
+    if not lost or not touches(entry["fieldsV1"], lost):
         return entry
-    fields = decoded(entry["fieldsV1"]) - lost
-    return {**entry, "fieldsV1": encoded(fields)} if fields else None
+    fields = minus(entry["fieldsV1"], lost)
+    return {**entry, "fieldsV1": fields} if fields else None
 
 
-def _with(entry: Entry, taking: Taking, time: str) -> Entry:
-    if _covers(entry["fieldsV1"], taking.fields):
+def _with(entry: Entry | None, taking: Taking, time: str) -> Entry:
+    if entry is None:
+        return _entry(taking, time)
+    if covers(entry["fieldsV1"], taking.fields):
         return {**entry, "time": time}
-    return {**entry, "fieldsV1": encoded(decoded(entry["fieldsV1"]) | taking.fields), "time": time}
-
-
-def _covers(notation: Mapping[str, Any], fields: FieldSet) -> bool:
-    """Whether a set in its notation has all the fields of another one."""
-    for element, below in fields.children.items():
-        there = notation.get(element)
-        if there is None or (below.member and there and SELF not in there) or not _covers(there, below):
-            return False
-    return True
-
-
-def _touches(notation: Mapping[str, Any], fields: FieldSet) -> bool:
-    """Whether a set in its notation and another one share a field."""
-    for element, below in fields.children.items():
-        there = notation.get(element)
-        if there is None:
-            continue
-        if below.member and (not there or SELF in there):
-            return True
-        if below.children and _touches(there, below):
-            return True
-    return False
+    return {**entry, "fieldsV1": in_order(union(entry["fieldsV1"], taking.fields)), "time": time}
 
 
 def _few(entries: list[Entry]) -> list[Entry]:

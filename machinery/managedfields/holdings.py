@@ -142,6 +142,8 @@ def capped(holdings: Holdings) -> dict[Writer, Holding]:
 
 def is_same(new: Mapping[str, Any], old: Mapping[str, Any]) -> bool:
     """Whether two objects differ in nothing but revision and the times of their managedFields: such a write is none."""
+    if any(new.get(part) != old.get(part) for part in (*new, *old) if part != "metadata"):
+        return False
     return _timeless(new) == _timeless(old)
 
 

@@ -82,6 +82,20 @@ async def test_revocation_keeps_its_first_time_and_reason(store: Store, record: 
     assert not found.is_open(clock.now())
 
 
+async def test_a_transaction_sees_the_certificates_that_it_adds_and_revokes(store: Store, record: CertificateRecord) -> None:
+    def add_and_revoke(tx: Transaction) -> list[CertificateRecord | None]:
+        seen = [tx.certificates.by_serial(record.serial)]
+        tx.certificates.add(record)
+        seen.append(tx.certificates.by_serial(record.serial))
+        tx.certificates.revoke([record.serial], tx.now, "Test")
+        return [*seen, tx.certificates.by_serial(record.serial)]
+
+    before, added, revoked = await store.run(add_and_revoke)
+    assert (before, added) == (None, record)
+    assert revoked is not None
+    assert revoked.revoked_at is not None
+
+
 async def test_credential_remembers_whom_it_admitted(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
     other = replace(credential, id=CredentialId("d"), cluster=None, uses=None, created_at=clock.now() + timedelta(1))
 

@@ -24,8 +24,10 @@ from machinery.conditions import Condition
 from machinery.identity import AddOnName
 from machinery.managedfields import entries
 from machinery.managedfields import holdings as held
-from machinery.managedfields.comparing import Comparison, compare
+from machinery.managedfields.comparing import Noted, noted
+from machinery.managedfields.fieldset import encoded
 from machinery.managedfields.holdings import MOST_UPDATERS, updater
+from machinery.managedfields.notation import minus
 from machinery.managedfields.structure import Form, Structure, keyed_lists
 from machinery.managedfields.updating import NOBODYS, Comparisons, OneVersion, updated
 from machinery.product import GROUP_SUFFIX
@@ -161,8 +163,8 @@ def test_what_came_without_holders_stays_without(store: MemoryStore) -> None:
     assert shares(store, MANAGED_CLUSTERS, "edge") == {}
 
 
-def _same(comparison: Comparison, _version: str) -> Comparison:
-    return comparison
+def _same(found: Noted, _version: str) -> Noted:
+    return found
 
 
 @settings(max_examples=60, deadline=None)
@@ -174,10 +176,10 @@ def test_entries_change_as_holdings_do(writes: list[tuple[str, dict[str, Any]]])
         new = {"apiVersion": V1, **document}
         writer, time = updater(manager, V1), f"2026-11-21T00:00:{tick:02}Z"
         full = updated(Comparisons(OneVersion(STRUCTURE), old, new), held.read(cheap), writer, time)
-        comparison = compare(STRUCTURE, old, new)
-        taken = comparison.written - NOBODYS
+        found = noted(STRUCTURE, old, new)
+        taken = minus(found.written, encoded(NOBODYS))
         takings = [entries.Taking(writer, taken)] if taken else []
-        cheap = entries.after(cheap, partial(_same, comparison), takings, time)
+        cheap = entries.after(cheap, partial(_same, found), takings, time)
         assert cheap == held.written(full)
         old = new
 
