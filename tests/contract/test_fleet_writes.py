@@ -87,9 +87,9 @@ async def test_several_hubs_at_once_arrive_and_write_what_one_would(store: Store
     await store.run(fill)
     with capture_logs() as lines:
         async with working(store, HUBS):
+            await until(store, lambda tx: message(tx, "default") == f"{CLUSTERS // 2} ManagedClusters selected")
             await store.run(judge, cluster_rules.AVAILABLE)
             await until(store, lambda tx: states(tx)["available"] == CLUSTERS)
-            await until(store, lambda tx: message(tx, "default") == f"{CLUSTERS // 2} ManagedClusters selected")
             await until(store, lambda tx: message(tx, "one") == f"{CLUSTERS // 2} ManagedClusters selected")
             await until(store, lambda tx: tx.objects.count(CLUSTER_PROFILES, Query(namespace="team")) == CLUSTERS // 2)
             await store.run(judge, cluster_rules.SILENT)

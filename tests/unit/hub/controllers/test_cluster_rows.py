@@ -51,7 +51,8 @@ async def test_a_cluster_that_is_being_deleted_and_falls_silent_reads_unknown(hu
 
 
 async def test_keys_of_nothing_are_passed_over(hub: Hub) -> None:
-    nothing, told = Key("nowhere", "nobody"), []
+    nothing = Key("nowhere", "nobody")
+    told: list[object] = []
     for batched in (DefaultSet(hub.store), ManagedNamespaces(hub.store, tuple), ClusterProfiles(hub.store)):
         batched.wants("nobody")
         assert await batched.reconcile(TOGETHER) is None
