@@ -151,8 +151,11 @@ class Transitions(Protocol):
     def of(self, cluster: ClusterName, *, limit: int, uid: str | None = None) -> Sequence[Transition]:
         """The newest first; `uid`: those of one ManagedCluster, where others had its name before."""
 
-    def falls(self, since: datetime) -> Mapping[ClusterName, int]:
-        """How often each cluster ceased to be Available after that instant; those that never did are left out."""
+    def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
+        """When each cluster ceased to be Available after that instant, oldest first; those that never did are left out.
+
+        `among`: only these; None: all.
+        """
 
     def silent(self, since: datetime, reason: str) -> int:
         """How many clusters turned Unknown after that instant for that reason, and are so still."""
@@ -170,7 +173,7 @@ class Marks(Protocol):
         """Replaces the replica's mark."""
 
     def begin_anew(self, now: datetime) -> None:
-        """The database's clock has jumped: time counts from `now`, for all replicas, and no beat is of the future."""
+        """The database's clock has jumped: no mark counts any more, and no beat is of the future."""
 
     def forget(self, before: datetime) -> None:
         """Drops marks that are older: their replicas are gone."""

@@ -112,12 +112,12 @@ class Taints(Reconciler[str]):
         return alone
 
     def _look(self, tx: Transaction, clusters: Sequence[ClusterName]) -> _Found:
-        known = aftermath.circumstances(tx, self._patience, Brake())
+        known = aftermath.circumstances(tx, clusters, self._patience, Brake())
         return {cluster: aftermath.look(tx, cluster, self._patience, known) for cluster in clusters}
 
     def _taint(self, tx: Transaction, clusters: Sequence[ClusterName]) -> tuple[_Found, Brake, Told | None]:
         state, news = brake.keep(tx, self._limits)
-        known = aftermath.circumstances(tx, self._patience, state)
+        known = aftermath.circumstances(tx, clusters, self._patience, state)
         actor = f"{ACTOR}:{NAME}"
         found = {cluster: aftermath.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
         return found, state, news

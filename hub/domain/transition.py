@@ -1,6 +1,6 @@
 """Changes of a cluster's availability, as they are kept: when, from what to what, why, and by whom."""
 
-from collections.abc import Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -58,6 +58,6 @@ class Damping:
     window: timedelta = timedelta(hours=1)
     hold: timedelta = timedelta(minutes=5)
 
-    def flaps(self, falls: Mapping[ClusterName, int], cluster: ClusterName) -> bool:
-        """`falls`: of the window. A threshold of 0 damps nobody."""
-        return 0 < self.threshold <= falls.get(cluster, 0)
+    def flaps_until(self, falls: Sequence[datetime]) -> datetime | None:
+        """`falls`: of the window, oldest first. None: it does not flap. A threshold of 0 damps nobody."""
+        return falls[-self.threshold] + self.window if 0 < self.threshold <= len(falls) else None

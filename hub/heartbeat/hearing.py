@@ -69,11 +69,11 @@ class Hearing:
     def _mark(self, tx: Transaction, asked: float) -> "_Epoch":
         """`asked`: our monotonic time before the transaction began."""
         epoch = _Epoch(earliest=self._ago(tx.now), latest=tx.now - timedelta(seconds=asked))
-        is_recent = asked - self._marked <= FRESH.total_seconds()  # or the others have seen to it
-        jumped = self._epoch is not None and is_recent and epoch.is_apart(self._epoch)
+        was_away = asked - self._marked > FRESH.total_seconds()
+        jumped = self._epoch is not None and not was_away and epoch.is_apart(self._epoch)
         if jumped:
             log.warning("silences are counted anew: the database's clock has jumped")
-        hearing.mark(tx, self._replica, began=self._began, jumped=jumped)
+        hearing.mark(tx, self._replica, began=self._began or was_away, jumped=jumped)
         return epoch
 
     def _ago(self, now: datetime) -> datetime:

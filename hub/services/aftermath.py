@@ -1,7 +1,8 @@
 """Use cases about what follows from availability: taints, and what becomes of clusters that stay silent."""
 
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 from hub.domain import cluster as cluster_rules
 from hub.domain import stale
@@ -36,13 +37,16 @@ class Outcome:
 class Circumstances:
     """What is the same for all clusters of one transaction."""
 
-    flapping: frozenset[ClusterName]
+    flapping: Mapping[ClusterName, datetime]
+    """Those that flap, and until when they do if they do not fall again."""
     brake: Brake
 
 
-def circumstances(tx: Transaction, patience: Patience, brake: Brake) -> Circumstances:
-    falls = tx.transitions.falls(tx.now - patience.damping.window)
-    return Circumstances(frozenset(name for name in falls if patience.damping.flaps(falls, name)), brake)
+def circumstances(tx: Transaction, among: Collection[ClusterName], patience: Patience, brake: Brake) -> Circumstances:
+    """`among`: the clusters that will be looked at."""
+    falls = tx.transitions.falls(tx.now - patience.damping.window, among)
+    ends = {name: patience.damping.flaps_until(each) for name, each in falls.items()}
+    return Circumstances({name: end for name, end in ends.items() if end is not None}, brake)
 
 
 def look(tx: Transaction, name: ClusterName, patience: Patience, known: Circumstances) -> Outcome:
@@ -51,9 +55,10 @@ def look(tx: Transaction, name: ClusterName, patience: Patience, known: Circumst
     if stored is None or rules.is_right(stored.document):
         return Outcome()
     available = cluster_rules.availability(stored.document)
-    left = rules.changed_at(stored.document) + patience.wait(available, flaps=name in known.flapping) - tx.now
+    flaps_until = known.flapping.get(name)
+    left = rules.changed_at(stored.document) + patience.wait(available, flaps=flaps_until is not None) - tx.now
     if left > timedelta():
-        return Outcome(look_again=left)
+        return Outcome(look_again=left if flaps_until is None else min(left, flaps_until - tx.now))
     held = known.brake.holds and is_silent(stored.document)
     return Outcome(held=held, due=not held)
 

@@ -1,8 +1,10 @@
 """Use cases about who could be heard: every replica marks that it listens, and all together know since when."""
 
+from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from hub.domain import hearing as rules
+from hub.domain.hearing import Mark
 from hub.ports import Transaction
 
 GONE = timedelta(days=1)
@@ -11,10 +13,10 @@ GONE = timedelta(days=1)
 
 def mark(tx: Transaction, replica: str, *, began: bool, jumped: bool) -> None:
     """Marks that beats can be stored now. `jumped`: this replica has seen the database's clock jump."""
-    marks = tx.marks.all()
+    marks: Sequence[Mark] = tx.marks.all()
     if jumped or any(each.is_ahead(tx.now) for each in marks):
         tx.marks.begin_anew(tx.now)
-        marks = tx.marks.all()
+        marks = ()
     if began:
         tx.marks.forget(tx.now - GONE)
     tx.marks.put(rules.next_mark(replica, marks, tx.now, began=began))

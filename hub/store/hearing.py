@@ -45,7 +45,7 @@ class SqlMarks(Marks):
     def begin_anew(self, now: datetime) -> None:
         moment = to_micros(now)
         _LOCKED.rows(self._connection, {})  # in one order, so that two replicas that do this never wait for one another
-        self._connection.execute(update(_table).values(since=moment, at=moment))
+        self._connection.execute(delete(_table))
         beat = schema.heartbeats.c.at
         self._connection.execute(update(schema.heartbeats).where(beat > moment).values(at=moment))
 

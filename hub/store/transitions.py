@@ -1,6 +1,6 @@
 """Changes of availability, in the order in which they were written."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -25,7 +25,11 @@ _FALSE: ColumnClause[str] = literal_column(f"'{FALSE}'")
 _UNKNOWN: ColumnClause[str] = literal_column(f"'{UNKNOWN}'")
 _IS_FALL = (_column.before == _TRUE) & ((_column.status == _FALSE) | (_column.status == _UNKNOWN))
 _SINCE = _column.at > bindparam("since")
-_FALLS = Statement(select(_column.cluster, func.count()).where(_SINCE, _IS_FALL).group_by(_column.cluster))
+_OF_FALLS = select(_column.cluster, _column.at).where(_SINCE, _IS_FALL).order_by(_column.at)
+_FALLS = Statement(_OF_FALLS)
+_FALLS_OF_ONE = Statement(_OF_FALLS.where(_column.cluster == bindparam("cluster")))
+FEW = 8
+"""Clusters that are looked up one by one."""
 _SILENT = Statement(
     select(func.count()).where(
         _SINCE,
@@ -53,9 +57,17 @@ class SqlTransitions(Transitions):
             chosen = chosen.where(_column.uid == uid)
         return [_transition(row) for row in self._connection.execute(chosen)]
 
-    def falls(self, since: datetime) -> Mapping[ClusterName, int]:
-        rows = _FALLS.rows(self._connection, {"since": to_micros(since)})
-        return {ClusterName(cluster): count for cluster, count in rows}
+    def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
+        values = {"since": to_micros(since)}
+        if among is not None and len(among) <= FEW:
+            rows = [row for one in among for row in _FALLS_OF_ONE.rows(self._connection, {**values, "cluster": one})]
+        else:
+            rows = list(_FALLS.rows(self._connection, values))
+        found: dict[ClusterName, list[datetime]] = {}
+        for cluster, at in rows:
+            if among is None or cluster in among:
+                found.setdefault(ClusterName(cluster), []).append(from_micros(at))
+        return found
 
     def silent(self, since: datetime, reason: str) -> int:
         row = _SILENT.row(self._connection, {"since": to_micros(since), "reason": reason})

@@ -1,7 +1,8 @@
 """What the store keeps about availability: transitions, and the replicas' marks. On every implementation."""
 
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import pairwise
 
 from hub.domain.hearing import Mark
@@ -28,6 +29,10 @@ def _add(tx: Transaction, transition: Transition) -> None:
     tx.transitions.add(transition)
 
 
+def _falls(tx: Transaction, since: datetime, among: list[ClusterName]) -> Mapping[ClusterName, Sequence[datetime]]:
+    return tx.transitions.falls(since, among)
+
+
 def _put(tx: Transaction, mark: Mark) -> None:
     tx.marks.put(mark)
 
@@ -46,13 +51,17 @@ async def test_transitions_are_told_newest_first(store: Store, clock: ManualCloc
     assert await store.read(lambda tx: tx.transitions.of(C1, limit=5, uid="another")) == []
 
 
-async def test_falls_are_counted_from_an_instant_on(store: Store, clock: ManualClock) -> None:
+async def test_falls_are_told_from_an_instant_on(store: Store, clock: ManualClock) -> None:
     start = clock.now()
     await add(store, clock, C1, "", "True", "Unknown", "True", "False", "Unknown", "True")
     await add(store, clock, C2, "", "Unknown", "")
-    assert dict(await store.read(lambda tx: tx.transitions.falls(start))) == {C1: 2}
-    assert dict(await store.read(lambda tx: tx.transitions.falls(start + 2 * SECOND))) == {C1: 1}
+    first, second = start + 2 * SECOND, start + 4 * SECOND
+    assert dict(await store.read(lambda tx: tx.transitions.falls(start))) == {C1: [first, second]}
+    assert dict(await store.read(lambda tx: tx.transitions.falls(first))) == {C1: [second]}
     assert dict(await store.read(lambda tx: tx.transitions.falls(start + 9 * SECOND))) == {}
+    many = [ClusterName(f"other{number}") for number in range(20)]
+    for among, found in (([C1], {C1: [first, second]}), ([C2], {}), ([C1, *many], {C1: [first, second]}), (many, {})):
+        assert dict(await store.read(_falls, start, among)) == found
 
 
 async def test_the_silent_are_those_that_fell_silent_and_are_so_still(store: Store, clock: ManualClock) -> None:
@@ -83,7 +92,7 @@ async def test_a_replica_has_one_mark(store: Store, clock: ManualClock) -> None:
     assert await store.read(lambda tx: tx.marks.all()) == [other, later]
 
 
-async def test_after_a_jump_all_marks_begin_anew_and_no_beat_is_of_the_future(store: Store, clock: ManualClock) -> None:
+async def test_after_a_jump_no_mark_counts_and_no_beat_is_of_the_future(store: Store, clock: ManualClock) -> None:
     start = clock.now()
     for name in ("a", "b"):
         await store.run(_put, Mark(name, start, start))
@@ -91,7 +100,7 @@ async def test_after_a_jump_all_marks_begin_anew_and_no_beat_is_of_the_future(st
     await store.run(lambda tx: tx.heartbeats.store(beats))
     now = start - SECOND
     await store.run(lambda tx: tx.marks.begin_anew(now))
-    assert await store.read(lambda tx: tx.marks.all()) == [Mark("a", now, now), Mark("b", now, now)]
+    assert await store.read(lambda tx: tx.marks.all()) == []
     assert [beat.at for beat in await store.read(lambda tx: tx.heartbeats.all())] == [now, start - 2 * SECOND]
 
 

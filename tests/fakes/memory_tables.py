@@ -1,6 +1,5 @@
 """What the store in memory holds, and the parts of a transaction that are plain tables."""
 
-from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
@@ -171,8 +170,12 @@ class MemoryTransitions(Transitions):
         found = [each for each in reversed(self._kept) if each.cluster == cluster and uid in (None, each.uid)]
         return found[:limit]
 
-    def falls(self, since: datetime) -> Mapping[ClusterName, int]:
-        return Counter(each.cluster for each in self._kept if each.at > since and each.is_fall)
+    def falls(self, since: datetime, among: Collection[ClusterName] | None = None) -> Mapping[ClusterName, Sequence[datetime]]:
+        found: dict[ClusterName, list[datetime]] = {}
+        for each in sorted(self._kept, key=lambda each: each.at):
+            if each.at > since and each.is_fall and (among is None or each.cluster in among):
+                found.setdefault(each.cluster, []).append(each.at)
+        return found
 
     def silent(self, since: datetime, reason: str) -> int:
         newest = {each.cluster: each for each in self._kept}.values()
@@ -197,8 +200,7 @@ class MemoryMarks(Marks):
         self._state.marks[mark.replica] = mark
 
     def begin_anew(self, now: datetime) -> None:
-        for mark in self.all():
-            self.put(replace(mark, since=now, at=now))
+        self._state.marks.clear()
         for cluster, last in self._state.beats.items():
             if last.at is not None and last.at > now:
                 self._state.beats[cluster] = replace(last, at=now)

@@ -11,7 +11,6 @@ from hub.domain.transition import Damping, Transition
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
 from machinery.clock import ManualClock
-from machinery.identity import ClusterName
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.registration import EDGE, Newcomer
 
@@ -77,10 +76,13 @@ def test_silences_have_reasons_that_tell_them_apart(
     assert condition.message
 
 
-@pytest.mark.parametrize(("threshold", "falls", "flaps"), [(3, 2, False), (3, 3, True), (0, 99, False), (1, 0, False)])
-def test_a_cluster_flaps_from_the_threshold_on(threshold: int, falls: int, flaps: bool) -> None:  # noqa: FBT001 - a table's column
-    counted = {ClusterName("c1"): falls} if falls else {}
-    assert Damping(threshold=threshold).flaps(counted, ClusterName("c1")) is flaps
+@pytest.mark.parametrize(("threshold", "falls", "end"), [(3, 2, None), (3, 3, 1), (3, 5, 3), (0, 99, None), (1, 0, None)])
+def test_a_cluster_flaps_from_the_threshold_on_and_until_its_falls_are_old(
+    threshold: int, falls: int, end: int | None, clock: ManualClock
+) -> None:
+    damping, minute = Damping(threshold=threshold), timedelta(minutes=1)
+    until = damping.flaps_until([clock.now() + number * minute for number in range(1, falls + 1)])
+    assert until == (None if end is None else clock.now() + end * minute + damping.window)
 
 
 def test_only_what_was_available_can_fall(clock: ManualClock) -> None:

@@ -12,6 +12,7 @@ from hub.domain import cluster as rules
 from hub.domain.brake import Limits
 from hub.domain.event import Told
 from hub.domain.taint import Patience
+from hub.domain.transition import Damping
 from hub.services import brake, clusters
 from machinery.conditions import Condition
 from machinery.errors import ConflictError
@@ -259,3 +260,17 @@ async def test_many_share_their_commits_and_one_that_fails_holds_up_no_other(hub
     monkeypatch.setattr(clusters, "put", put)
     await world.step()
     assert world.tainted == 0
+
+
+async def test_a_flap_that_grows_old_no_longer_delays(hub: Hub) -> None:
+    damping = Damping(threshold=2, window=timedelta(seconds=100), hold=timedelta(seconds=80))
+    world = World(hub)
+    world.subject = Taints(hub.store, hub.clock, Patience(damping=damping), Limits(), world.told.append)
+    world.set(rules.UNAVAILABLE)
+    world.set(rules.AVAILABLE)
+    hub.clock.advance(90 * SECOND)
+    world.set(rules.UNAVAILABLE)
+    assert await world.step() == 10 * SECOND
+    hub.clock.advance(10 * SECOND)
+    await world.step()
+    assert world.taints() == ["unavailable"]

@@ -1,0 +1,278 @@
+"""A fleet of agents that are killed, paused and partitioned at random, on replicas of a hub that fare no better.
+
+The replicas are the real ones below their doors: buffer, hearing, services and controllers on a real store, on clocks that only
+move when a step says so. Everything that is drawn comes from one seed, so that a failure can be repeated.
+"""
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from random import Random
+from typing import Any
+
+from hub.controllers.availability import Availability
+from hub.controllers.batch import TOGETHER
+from hub.controllers.taints import Taints
+from hub.domain import cluster as rules
+from hub.domain.brake import Limits
+from hub.domain.change import MANAGED_CLUSTERS, Change, Document, Kind
+from hub.domain.cluster import StatusReport
+from hub.domain.taint import Patience
+from hub.heartbeat import BeatBuffer, Hearing, Sink
+from hub.ports import Store, Transaction
+from hub.services import clusters
+from machinery.clock import ManualClock
+from machinery.errors import UnavailableError
+from machinery.identity import ClusterName
+
+SECOND = timedelta(seconds=1)
+WINDOW = SECOND
+
+
+class FailingStore(Store):
+    """Another store, which can be away."""
+
+    def __init__(self, store: Store) -> None:
+        self._store = store
+        self.away = False
+
+    async def run(self, use_case: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._check()
+        return await self._store.run(use_case, *args, **kwargs)
+
+    async def read(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        self._check()
+        return await self._store.read(query, *args, **kwargs)
+
+    async def wait_for_change(self, after: int, within: timedelta) -> int:
+        return await self._store.wait_for_change(after, within)
+
+    def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
+        return self._store.follow(after, kinds)
+
+    async def check(self) -> None:
+        self._check()
+
+    async def close(self) -> None:
+        await self._store.close()
+
+    def _check(self) -> None:
+        if self.away:
+            raise UnavailableError("the database is away")
+
+
+@dataclass
+class Agent(Sink):
+    """One cluster's agent. `quiet_until`: it sends nothing before that step."""
+
+    name: ClusterName
+    lease: int
+    phase: int
+    replica: int
+    well: bool = True
+    quiet_until: int = 0
+    sequence: int = 0
+    sent: dict[int, datetime] = field(default_factory=dict)
+    acknowledged: datetime | None = None
+    """When the last beat that was acknowledged had been received, by the database's clock."""
+
+    @property
+    def grace(self) -> timedelta:
+        return 5 * self.lease * SECOND
+
+    def beats_at(self, step: int) -> bool:
+        return step >= self.quiet_until and (step + self.phase) % self.lease == 0
+
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        del ended_silence
+        if sequence in self.sent:
+            self.acknowledged = max(self.sent[sequence], self.acknowledged or self.sent[sequence])
+            self.sent = {number: at for number, at in self.sent.items() if number > sequence}
+
+
+class Replica:
+    """One process of the hub: what it holds is gone when it is killed."""
+
+    def __init__(self, name: str, store: Store, clock: ManualClock) -> None:
+        self.beats = BeatBuffer(store, clock, WINDOW)
+        self.hearing = Hearing(store, clock, name, lambda: self.beats.storing)
+
+
+@dataclass(frozen=True)
+class Setting:
+    """What the fleet and its hub are like."""
+
+    agents: int = 200
+    replicas: int = 1
+    patience: Patience = field(default_factory=Patience)
+    limits: Limits = field(default_factory=Limits)
+
+
+class Fleet:
+    """Agents, replicas, a leader among them, and what a watch shows of the clusters."""
+
+    def __init__(self, store: Store, database: ManualClock, seed: int, setting: Setting) -> None:
+        self.random = Random(seed)
+        self.store = FailingStore(store)
+        self.database = database
+        self.clock = ManualClock()
+        self.setting = setting
+        self.step = 0
+        self.agents = [self._agent(number) for number in range(setting.agents)]
+        self.by_name = {agent.name: agent for agent in self.agents}
+        self.replicas: list[Replica | None] = [None] * setting.replicas
+        self.paused: set[int] = set()
+        self.leader = 0
+        self.shown: dict[ClusterName, Document] = {}
+        self._revision = 0
+        self._followed = False
+
+    def _agent(self, number: int) -> Agent:
+        lease = self.random.choice((2, 3, 5, 8))
+        replica = self.random.randrange(self.setting.replicas)
+        return Agent(ClusterName(f"c{number:03}"), lease, self.random.randrange(lease), replica)
+
+    @property
+    def now(self) -> datetime:
+        return self.database.now()
+
+    def is_up(self, replica: int) -> bool:
+        return self.replicas[replica] is not None and replica not in self.paused
+
+    @property
+    def up(self) -> list[int]:
+        return [number for number in range(len(self.replicas)) if self.is_up(number)]
+
+    async def begin(self) -> None:
+        """All clusters are there, accepted and Available."""
+        for start in range(0, len(self.agents), 100):
+            await self.store.run(_enter, self.agents[start : start + 100])
+        for number in range(len(self.replicas)):
+            self.start(number)
+        self.lead(0)
+        await self.follow()
+
+    def start(self, number: int) -> None:
+        self.replicas[number] = Replica(f"r{number}", self.store, self.clock)
+        self.paused.discard(number)
+
+    def kill(self, number: int) -> None:
+        self.replicas[number] = None
+        self.paused.discard(number)
+
+    def lead(self, number: int) -> None:
+        """Another leader begins with nothing but the database."""
+        replica = self.replicas[number]
+        assert replica is not None
+        self.leader = number
+        self.judging = Availability(self.store, self.clock, window=WINDOW, since=replica.hearing.since)
+        self.tainting = Taints(self.store, self.clock, self.setting.patience, self.setting.limits, lambda _told: None)
+        self._followed = False
+
+    def tick(self) -> None:
+        self.step += 1
+        self.database.advance(SECOND)
+        self.clock.advance(SECOND)
+
+    def send(self) -> list[Agent]:
+        """Beats go out; those whose replica is not there are lost, and the agent looks for another. Returns whose were held."""
+        held = []
+        for agent in self.agents:
+            if not agent.beats_at(self.step):
+                continue
+            replica = self.replicas[agent.replica]
+            if replica is None or agent.replica in self.paused:
+                agent.replica = self.random.choice(self.up or [agent.replica])
+                continue
+            agent.sequence += 1
+            agent.sent[agent.sequence] = self.now
+            replica.beats.hold(agent.name, agent.sequence, agent, available=agent.well, ends_silence=self.is_silent(agent))
+            held.append(agent)
+        return held
+
+    def is_silent(self, agent: Agent) -> bool:
+        """What the agent's session knows."""
+        return agent.acknowledged is None or self.status(agent.name) == "Unknown"
+
+    def status(self, name: ClusterName) -> str:
+        available = rules.availability(self.shown[name])
+        return available.status if available else ""
+
+    def taints(self, name: ClusterName) -> tuple[str, ...]:
+        return tuple(taint["key"].rpartition("/")[2] for taint in self.shown[name]["spec"].get("taints", ()))
+
+    async def flush(self) -> None:
+        for number in self.up:
+            replica = self.replicas[number]
+            assert replica is not None
+            await replica.beats.flush()
+
+    async def mark(self) -> None:
+        for number in self.up:
+            replica = self.replicas[number]
+            assert replica is not None
+            await replica.hearing.mark()
+
+    async def judge(self) -> None:
+        if self.is_up(self.leader):
+            await self._do(self.judging.reconcile)
+        await self.follow()
+
+    async def taint(self) -> None:
+        if self.is_up(self.leader):
+            await self._do(self.tainting.reconcile)
+        await self.follow()
+
+    async def _do(self, reconcile: Callable[[str], Any]) -> None:
+        """A controller tries again later what cannot be done now."""
+        try:
+            await reconcile(TOGETHER)
+        except UnavailableError:
+            assert self.store.away
+
+    async def follow(self) -> None:
+        """Every change, as watches and the controllers' feed show it; a new leader is shown all."""
+        if self.store.away:
+            return
+        if not self._followed:
+            self._followed = True
+            for name, document in self.shown.items():
+                self._feed(name, document)
+        while changes := await self.store.read(_changes, self._revision):
+            for change in changes:
+                self._revision = change.revision
+                name = ClusterName(change.key.name)
+                self.shown[name] = change.document
+                self._feed(name, self.shown[name])
+
+    def _feed(self, name: ClusterName, document: Document) -> None:
+        self.judging.wants(name)
+        if self.tainting.wanted(document):
+            self.tainting.wants(name)
+
+    async def report(self, agent: Agent) -> None:
+        """The agent tells its verdict, when it has changed."""
+        condition = rules.AVAILABLE if agent.well else rules.UNAVAILABLE
+        await self.store.run(clusters.report_status, agent.name, StatusReport(conditions=(condition,)), "agent")
+
+    async def forget(self) -> None:
+        """What nobody asks for any more; a fleet of long steps is not to slow down."""
+        if not self.store.away:
+            await self.store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
+
+
+def _enter(tx: Transaction, agents: Sequence[Agent]) -> None:
+    for agent in agents:
+        document: dict[str, Any] = {
+            "apiVersion": rules.API_VERSION,
+            "kind": rules.KIND,
+            "metadata": {"name": agent.name},
+            "spec": {"hubAcceptsClient": True, "leaseDurationSeconds": agent.lease},
+        }
+        clusters.put(tx, document, None, "test")
+        clusters.set_condition(tx, agent.name, rules.ACCEPTED, "test")
+        clusters.set_condition(tx, agent.name, rules.AVAILABLE, "test")
+
+
+def _changes(tx: Transaction, after: int) -> Sequence[Change]:
+    return tx.changes.since(after, kinds=(MANAGED_CLUSTERS,))
