@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 from hub.access.rights import standing_of
 from hub.domain import document as doc
-from hub.domain.clusterset import LABEL
+from hub.domain.clusterset import DEFAULT, LABEL
 from hub.domain.request import CLUSTER_LABEL, SIGNER
 from hub.domain.roles import CSRS, Groups
 from machinery.apiserver.access import Attributes, Decision
@@ -56,6 +56,8 @@ class HubAdmission:
         if accepts != accepted and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
             _refuse(write, f'user "{write.actor.user}" cannot update the HubAcceptsClient field')
         old, new = _cluster_set(write.old), _cluster_set(write.new)
+        if old == DEFAULT and not new:  # it stays there: where there is such a set, no cluster is without one
+            new = old
         for changed in (old, new) if old != new else ():
             joins = (self._groups.clusters, "managedclustersets", "join")
             if changed and not self._may(write, "create", joins, changed):

@@ -80,6 +80,9 @@ def test_accepting_and_denying_need_the_permission(old: Any, new: Any, *, asks: 
         (cluster(cluster_set="a"), cluster(), ("a",)),
         (cluster(cluster_set="a"), cluster(cluster_set="b"), ("a", "b")),
         (cluster(cluster_set="a"), cluster(cluster_set="a"), ()),
+        (cluster(cluster_set="default"), cluster(), ()),
+        (cluster(cluster_set="default"), cluster(cluster_set="a"), ("default", "a")),
+        (cluster(cluster_set="a"), cluster(cluster_set="default"), ("a", "default")),
     ],
 )
 def test_joining_and_leaving_a_cluster_set_need_the_permission_for_each(old: Any, new: Any, sets: tuple[str, ...]) -> None:
