@@ -29,6 +29,7 @@ from hub.keys import KeyFolder, find_seal, keep_authority, keep_seal, keep_token
 from hub.leading import leadership
 from hub.replica import Presence, is_alone, replica_name, take_place, this_replica
 from hub.roster import Controllers, OwnControllers
+from hub.rpc.aging import Age
 from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
@@ -182,6 +183,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         limits=limits,
         beat_interval=settings.beat_interval,
         default_lease_duration=settings.default_lease_duration,
+        age=Age(settings.connection_age, settings.connection_age_grace),
         group_suffix=settings.api_group_suffix,
         unattended_recovery=settings.recovery == "automatic",
     )

@@ -239,6 +239,14 @@ class Settings(BaseSettings):
         description="true: once the delay is over new requests are told to try again (429, UNAVAILABLE) until the others are "
         "done; false: the listeners close at once.",
     )
+    connection_age: NoDuration = Field(
+        timedelta(hours=1),
+        description="An agent whose session is about this old (up to a fifth less) is asked to open the next one, wherever the "
+        "load balancer leads it. 0s: never.",
+    )
+    connection_age_grace: Duration = Field(
+        timedelta(minutes=5), description="It has this long to do so; then the session ends."
+    )
     shutdown_grace: Duration = Field(
         timedelta(seconds=10), description="Watches and agents' sessions are ended evenly within this time at a stop."
     )

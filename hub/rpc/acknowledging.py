@@ -10,11 +10,25 @@ from collections.abc import Callable
 from datetime import timedelta
 from math import ceil
 
+from machinery.wire.session.v1 import session_pb2 as wire
+
 LONGEST = timedelta(seconds=2)
 """With the flush window, well below the five seconds after which an agent calls its hub silent."""
 PER_LEASE = 4
 """An agent is ready while a beat was acknowledged within its lease: it hears often enough to stay so."""
 TICK = 0.25
+MAX_ACKS = 10_000
+_ACKS: dict[int, bytes] = {}
+
+
+def encoded_ack(sequence: int) -> bytes:
+    """Encoded once for all sessions: they count alike."""
+    raw = _ACKS.get(sequence)
+    if raw is None:
+        if len(_ACKS) >= MAX_ACKS:
+            _ACKS.clear()
+        raw = _ACKS[sequence] = wire.HubMessage(beat_ack=wire.BeatAck(sequence=sequence)).SerializeToString()
+    return raw
 
 
 def spacing(lease_duration: timedelta) -> float:

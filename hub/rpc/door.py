@@ -37,8 +37,6 @@ OPTIONS = (
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.max_receive_message_length", BODY_LIMIT),
-    ("grpc.max_connection_age_ms", 3_600_000),
-    ("grpc.max_connection_age_grace_ms", 300_000),
     # A ping with every heartbeat to measure a bandwidth that nobody needs: it doubled the cost of one.
     ("grpc.http2.bdp_probe", 0),
 )
@@ -68,7 +66,7 @@ class RpcDoor(Door):
         return self._port
 
     async def start(self) -> None:
-        server = aio.server(options=OPTIONS)
+        server = aio.server(options=(*OPTIONS, *self._parts.age.options))
         add_RegistrationServicer_to_server(self._registration, server)
         server.add_generic_rpc_handlers((self._connecting.service(),))
         add_HealthServicer_to_server(self._health, server)  # type: ignore[no-untyped-call]

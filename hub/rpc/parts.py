@@ -9,6 +9,7 @@ from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import BeatBuffer
 from hub.ports import Store
 from hub.rpc.acknowledging import Deferred
+from hub.rpc.aging import Age
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.messages import ClusterView
@@ -48,6 +49,7 @@ class Parts:
     beat_interval: timedelta
     default_lease_duration: timedelta
     deferred: Deferred = field(default_factory=Deferred)
+    age: Age = field(default_factory=Age)
     group_suffix: str = GROUP_SUFFIX
     unattended_recovery: bool = True
     """Whether an agent comes back with its recovery certificate without a person."""

@@ -21,7 +21,8 @@ from grpc import aio
 
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import Sink
-from hub.rpc.acknowledging import spacing
+from hub.rpc.acknowledging import encoded_ack, spacing
+from hub.rpc.aging import Aging
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call
 from hub.rpc.messages import ClusterView, available_of, conditions_of, read_view, report_of
@@ -49,8 +50,6 @@ RETRIES = 5
 REPORT_HAS = timedelta(seconds=4)
 """A report waits for its turn for a quarter of this: beats wait behind it."""
 TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
-_ACKS: dict[int, bytes] = {}
-MAX_ACKS = 10_000
 
 
 class Session(Sink):
@@ -95,6 +94,7 @@ class Session(Sink):
         expiry = self._loop.call_later(
             left.total_seconds(), self.end, UnauthorizedError("the certificate of this session has expired")
         )
+        aging = Aging(self._parts.age, self)
         try:
             with self._parts.feed.told_of_cluster(self.cluster, self._changed):
                 async with self._call.seat():
@@ -110,6 +110,7 @@ class Session(Sink):
         finally:
             self._handler = None
             expiry.cancel()
+            aging.cancel()
             self._parts.sessions.remove(self)
             await self._last_words()
 
@@ -119,8 +120,8 @@ class Session(Sink):
             if self._handler is not None:
                 self._handler.cancel()
 
-    def drain(self, reconnect_after: timedelta) -> None:
-        message = wire.Drain(reason="the hub is shutting down")
+    def drain(self, reconnect_after: timedelta, reason: str = "the hub is shutting down") -> None:
+        message = wire.Drain(reason=reason)
         message.reconnect_after.FromTimedelta(reconnect_after)
         self._send(wire.HubMessage(drain=message).SerializeToString())
 
@@ -279,7 +280,7 @@ class Session(Sink):
                 if self._unsent:
                     raw = self._unsent.popleft()
                 elif self._told < self._acknowledged:
-                    raw, self._told, self._told_at = _ack(self._acknowledged), self._acknowledged, self._loop.time()
+                    raw, self._told, self._told_at = encoded_ack(self._acknowledged), self._acknowledged, self._loop.time()
                 else:
                     break
                 await self._context.write(raw)
@@ -294,13 +295,3 @@ class Session(Sink):
             await asyncio.wait({self._writer}, timeout=LAST_WORDS.total_seconds())
         if self._writer is not None:
             self._writer.cancel()
-
-
-def _ack(sequence: int) -> bytes:
-    """Encoded once for all sessions: they count alike."""
-    raw = _ACKS.get(sequence)
-    if raw is None:
-        if len(_ACKS) >= MAX_ACKS:
-            _ACKS.clear()
-        raw = _ACKS[sequence] = wire.HubMessage(beat_ack=wire.BeatAck(sequence=sequence)).SerializeToString()
-    return raw
