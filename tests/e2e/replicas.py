@@ -95,6 +95,11 @@ class Replicas:
             if port not in balancer.ports:
                 balancer.ports.append(port)
 
+    def leave(self, replica: Replica) -> None:
+        """The balancer has noticed that it is not ready."""
+        self.grpc.ports.remove(replica.grpc_port)
+        self.https.ports.remove(replica.https_port)
+
     async def restart(self, replica: Replica) -> None:
         """The same process again, after it has ended."""
         await replica.process.start()

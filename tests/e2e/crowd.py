@@ -1,0 +1,159 @@
+"""Many whole agents in one process: the program's own loop and controllers, over gRPC, with clusters in memory behind them."""
+
+import asyncio
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+from machinery.clock import SystemClock
+from machinery.conditions import Condition
+from machinery.identity import AddOnName
+from machinery.kubeconfig import Credential, read_kubeconfig, write_kubeconfig
+from spoke.agent import SpokeAgent
+from spoke.bootstrapfile import BootstrapFile
+from spoke.domain.report import ClusterReport
+from spoke.hubclient.client import GrpcHubClient
+from spoke.options import Options, World
+from spoke.ports import ClientIdentity, Desired, Drain, HubAddress, HubLostError, HubSession, Loss
+from tests.e2e.joining import entrance
+from tests.e2e.processes import until
+from tests.fakes.cluster import MemoryCluster
+from tests.fakes.credentials import MemorySecrets
+from tests.fakes.timetable import ManualTimetable
+
+CLOSED = "the session was closed"
+"""By the agent itself."""
+
+
+@dataclass
+class Tally:
+    """What became of one agent's beats."""
+
+    opened: int = 0
+    acknowledged: int = 0
+    lost: int = 0
+    """Sent, and the session ended before they were acknowledged."""
+    heard: float = 0.0
+    """When the newest was acknowledged, by the event loop's clock."""
+
+
+class Counted(HubSession):
+    """A session whose beats are counted."""
+
+    def __init__(self, session: HubSession, tally: Tally) -> None:
+        self._session = session
+        self._tally = tally
+
+    @property
+    def beat_interval(self) -> timedelta:
+        return self._session.beat_interval
+
+    @property
+    def hub_time_offset(self) -> timedelta:
+        return self._session.hub_time_offset
+
+    async def beat(self, *, available: bool | None) -> None:
+        try:
+            await self._session.beat(available=available)
+        except HubLostError as error:
+            # of an older session nothing is expected once its successor has carried a beat
+            if error.loss is not Loss.SUPERSEDED and error.message != CLOSED:
+                self._tally.lost += 1
+            raise
+        self._tally.acknowledged += 1
+        self._tally.heard = asyncio.get_running_loop().time()
+
+    async def report(self, report: ClusterReport) -> int:
+        return await self._session.report(report)
+
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
+        return await self._session.report_addon(addon, conditions)
+
+    def desired(self) -> AsyncGenerator[Desired, None]:
+        return self._session.desired()
+
+    async def ended(self) -> Exception:
+        return await self._session.ended()
+
+    async def drained(self) -> Drain:
+        return await self._session.drained()
+
+
+class CountedClient(GrpcHubClient):
+    """The program's client, with counted sessions."""
+
+    def __init__(self, address: HubAddress, identity: ClientIdentity, tally: Tally) -> None:
+        super().__init__(address, identity, SystemClock())
+        self._tally = tally
+
+    @asynccontextmanager
+    async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
+        async with super().session(cluster_uid) as session:
+            self._tally.opened += 1
+            yield Counted(session, self._tally)
+
+
+@dataclass
+class Crowd:
+    """Agents called `<prefix>-<number>`, which join, beat and report until the block of `running` ends."""
+
+    bootstrap: Path
+    count: int
+    prefix: str = "edge"
+    tallies: dict[str, Tally] = field(default_factory=dict)
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator["Crowd"]:
+        tasks = [asyncio.create_task(self._agent(number).run()) for number in range(self.count)]
+        try:
+            yield self
+            failed = [task.exception() for task in tasks if task.done()]
+            assert not failed, failed
+        finally:
+            for task in tasks:
+                task.cancel()
+            await asyncio.wait(tasks)
+
+    def _agent(self, number: int) -> SpokeAgent:
+        name = f"{self.prefix}-{number}"
+        tally = self.tallies[name] = Tally()
+        cluster, secrets = MemoryCluster(uid=f"uid-of-{name}"), MemorySecrets()
+        world = World(
+            bootstrap=BootstrapFile(self.bootstrap),
+            dial=lambda address, identity: CountedClient(address, identity, tally),
+            spoke=cluster,
+            management=cluster,
+            secrets=secrets,
+            addon_secrets=lambda _: secrets,
+            directory=None,
+            clock=SystemClock(),
+            timetable=ManualTimetable(),
+            random=Random(number),
+        )
+        return SpokeAgent(Options(cluster_name=name), world)
+
+    async def all_heard(self, since: float = 0.0, *, within: float) -> None:
+        """Returns when a beat of every agent was acknowledged after `since`."""
+        await self.every(lambda tally: tally.heard > since, what="all agents beat", within=within)
+
+    async def every(self, holds: Callable[[Tally], bool], *, what: str, within: float) -> None:
+        async def all_do() -> bool:
+            return all(holds(tally) for tally in self.tallies.values())
+
+        await until(all_do, what=what, within=within)
+
+    @property
+    def lost(self) -> int:
+        return sum(tally.lost for tally in self.tallies.values())
+
+
+async def crowd_of(admin: Path, count: int) -> Crowd:
+    """Agents with one bootstrap credential for all of them."""
+    let_in = await entrance(admin, count)
+    file = admin.parent / "crowd.bootstrap"
+    credential = Credential(let_in.identity.certificate, let_in.identity.key)
+    file.write_bytes(write_kubeconfig(read_kubeconfig(admin).cluster, credential, user="bootstrap"))
+    return Crowd(file, count)

@@ -1,0 +1,224 @@
+"""Agents on several replicas: any will do, one that dies or ends loses nothing, and they spread over those there are."""
+
+import asyncio
+import signal
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+from sqlalchemy import create_engine, make_url, text
+
+from hub.rpc.sessions import POLL
+from machinery.clock import SystemClock
+from machinery.errors import MusterError
+from machinery.identity import ClusterName
+from machinery.kubeconfig import read_kubeconfig
+from spoke.hubclient.client import GrpcHubClient
+from spoke.ports import ClientIdentity, HubAddress, HubLostError, Loss
+from tests.e2e.crowd import crowd_of
+from tests.e2e.joining import Joiner, entrance
+from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, until
+from tests.e2e.replicas import Replica, replicas_of
+from tests.e2e.stopping import signaled
+from tests.trials import soaked, trials
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
+
+AGENTS, JOINERS = trials(test=20, soak=1000), trials(test=10, soak=500)
+BACK_WITHIN = 30.0
+ELECTION = (
+    "--leader-elect-lease-duration=3s",
+    "--leader-elect-renew-deadline=2s",
+    "--leader-elect-retry-period=500ms",
+    "--leader-elect-poll-period=250ms",
+)
+FAST = ("--beat-interval=1s", "--flush-window=200ms", *ELECTION)
+
+
+def rows(database: str, query: str) -> list[tuple[object, ...]]:
+    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+    try:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(text(query))]
+    finally:
+        engine.dispose()
+
+
+def address_of(replica: Replica) -> HubAddress:
+    """Of this replica and no other."""
+    trust = read_kubeconfig(replica.data / "admin.kubeconfig").cluster.certificate_authority
+    return HubAddress(f"127.0.0.1:{replica.grpc_port}", trust)
+
+
+def at(replica: Replica, identity: ClientIdentity) -> GrpcHubClient:
+    return GrpcHubClient(address_of(replica), identity, SystemClock())
+
+
+async def lost(ended: asyncio.Future[Exception] | asyncio.Task[Exception]) -> HubLostError:
+    error = await asyncio.wait_for(ended, 5 * POLL.total_seconds() + 5)
+    assert isinstance(error, HubLostError)
+    return error
+
+
+async def test_what_is_decided_on_one_replica_reaches_agents_on_another(bench: Bench, postgres_url: str) -> None:
+    async with replicas_of(bench, postgres_url, *FAST) as replicas:
+        one, other = await replicas.start(2)
+        let_in = await entrance(bench.admin, 1)
+        joiner = Joiner(ClusterName("edge"), replace(let_in, address=address_of(other)))
+        joining = asyncio.create_task(joiner.join())
+        async with await one.client() as client:
+
+            async def asked() -> bool:
+                return bool((await client.get(REQUESTS))["items"])
+
+            await until(asked, what="the request is there")
+            request = (await client.get(REQUESTS))["items"][0]
+            condition = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
+            request["status"]["conditions"] = [condition]
+            await client.update(f"{REQUESTS}/{request['metadata']['name']}/approval", request)
+            await asyncio.wait_for(joining, 10)
+            await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": True}})
+
+            here, there = at(one, joiner.identity), at(other, joiner.identity)
+            async with there.session("uid-of-edge") as older:
+                await asyncio.wait_for(older.beat(available=True), 10)
+                async with here.session("uid-of-edge") as newer:
+                    ended = await lost(asyncio.create_task(older.ended()))
+                    assert ended.loss is Loss.SUPERSEDED
+                    await asyncio.wait_for(newer.beat(available=True), 10)
+            async with there.session("uid-of-edge") as session:
+                desired = session.desired()
+                assert (await anext(desired)).accepted
+                await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": False}})
+                async with asyncio.timeout(10):
+                    while (await anext(desired)).accepted:
+                        pass
+                await client.delete(f"{CLUSTERS}/edge")
+                ended = await lost(asyncio.create_task(session.ended()))
+                assert ended.loss in (Loss.FORGOTTEN, Loss.UNAUTHENTICATED)
+            await here.close()
+            await there.close()
+
+
+@soaked(AGENTS + JOINERS)
+@pytest.mark.timeout(240 + AGENTS)
+async def test_a_replica_that_is_killed_under_load_loses_doubles_and_silences_nobody(bench: Bench, postgres_url: str) -> None:
+    flags = ("--auto-approve=*", "--default-lease-duration=10s", *FAST)
+    async with replicas_of(bench, postgres_url, *flags) as replicas:
+        victim, _ = await replicas.start(2)
+        crowd = await crowd_of(bench.admin, AGENTS)
+        async with crowd.running():
+            await crowd.all_heard(within=30 + AGENTS / 4)
+            let_in = await entrance(bench.admin, JOINERS)
+            joiners = [Joiner(ClusterName(f"late-{number}"), let_in) for number in range(JOINERS)]
+            joining = [asyncio.create_task(joiner.join()) for joiner in joiners]
+
+            async def some_have_joined() -> bool:
+                return sum(task.done() for task in joining) >= JOINERS // 3
+
+            await until(some_have_joined, what="a third has joined", within=30 + JOINERS / 4)
+            victim.process.send(signal.SIGKILL)
+            killed = asyncio.get_running_loop().time()
+            await crowd.all_heard(killed + 1.0, within=BACK_WITHIN + 1)
+            await asyncio.wait_for(asyncio.gather(*joining), 5 * BACK_WITHIN)
+            await victim.process.ended()
+            names = Counter(cluster["metadata"]["name"] for cluster in (await bench.get(CLUSTERS))["items"])
+            everybody = {*crowd.tallies, *(joiner.name for joiner in joiners)}
+            assert names == Counter(everybody), "every cluster is there once"
+            agents = rows(postgres_url, "SELECT cluster FROM certificates WHERE purpose = 'agent'")
+            issued = Counter(cluster for (cluster,) in agents)
+            assert set(issued) == everybody
+            assert max(issued[joiner.name] for joiner in joiners) == 1, "one approval is one certificate"
+            assert rows(postgres_url, "SELECT cluster FROM transitions WHERE status = 'Unknown'") == []
+
+            async def given_up() -> bool:
+                return (victim.name,) not in rows(postgres_url, "SELECT DISTINCT replica FROM sessions")
+
+            await until(given_up, what="the dead replica has no sessions", within=60)
+            assert rows(postgres_url, "SELECT cluster FROM heartbeats WHERE session IS NULL AND cluster LIKE 'edge%'") == []
+
+
+@asynccontextmanager
+async def asking(bench: Bench) -> AsyncIterator[list[str]]:
+    """Short requests at both doors, each over a connection of its own, until the block ends; what became of them."""
+    answers: list[str] = []
+    admin = read_kubeconfig(bench.admin)
+    shown = admin.require_credential()
+    address = HubAddress(admin.require_endpoint().grpc_server, admin.cluster.certificate_authority)
+    ended = asyncio.Event()
+
+    async def ask(door: str) -> None:
+        try:
+            if door == "https":
+                await bench.get(CLUSTERS)
+            else:
+                client = GrpcHubClient(address, ClientIdentity(shown.chain, shown.key), SystemClock())
+                try:
+                    await client.info()
+                finally:
+                    await client.close()
+        except MusterError as error:
+            answers.append(f"{door}: {error.reason} {error.message}")
+        else:
+            answers.append("OK")
+
+    async def keep_asking(door: str) -> None:
+        while not ended.is_set():
+            await ask(door)
+
+    async with asyncio.TaskGroup() as tasks:
+        for door in ("https", "grpc"):
+            tasks.create_task(keep_asking(door))
+        try:
+            yield answers
+        finally:
+            ended.set()
+
+
+async def test_the_end_of_one_replica_of_two_loses_no_beat_and_no_short_request(bench: Bench, postgres_url: str) -> None:
+    flags = ("--auto-approve=*", "--shutdown-delay=1s", "--shutdown-grace=3s", *FAST)
+    async with replicas_of(bench, postgres_url, *flags) as replicas:
+        leaving, staying = await replicas.start(2)
+        crowd = await crowd_of(bench.admin, 10)
+        async with crowd.running(), asking(bench) as answers:
+            await crowd.all_heard(within=60)
+            assert min(replicas.grpc.taken.values()) > 0
+            lost_before = crowd.lost
+            leaving.process.send(signal.SIGTERM)
+            await signaled(leaving.process, "ShutdownInitiated")
+            replicas.leave(leaving)
+            assert await leaving.process.ended(within=60) == 0
+            await crowd.all_heard(asyncio.get_running_loop().time(), within=30)
+            assert crowd.lost == lost_before, "every beat that was sent was acknowledged"
+            asked = len(answers)
+
+            async def some_more() -> bool:
+                return len(answers) > asked + 3
+
+            await until(some_more, what="the other answers", within=30)
+        assert set(answers) == {"OK"}
+        assert staying.process.running
+        shown = rows(postgres_url, "SELECT name FROM replicas")
+        assert shown == [(staying.name,)]
+
+
+async def test_agents_of_old_sessions_spread_over_a_replica_that_came_later_and_lose_no_beat(
+    bench: Bench, postgres_url: str
+) -> None:
+    flags = ("--auto-approve=*", "--connection-age=4s", "--connection-age-grace=3s", *FAST)
+    async with replicas_of(bench, postgres_url, *flags) as replicas:
+        await replicas.start(1)
+        crowd = await crowd_of(bench.admin, 10)
+        async with crowd.running():
+            await crowd.all_heard(within=60)
+            await replicas.start(1)
+            opened = {name: tally.opened for name, tally in crowd.tallies.items()}
+
+            async def spread() -> bool:
+                used = rows(postgres_url, "SELECT DISTINCT replica FROM sessions")
+                return len(used) == 2 and all(tally.opened > opened[name] for name, tally in crowd.tallies.items())
+
+            await until(spread, what="both replicas have sessions, and every agent has moved", within=60)
+            assert crowd.lost == 0
