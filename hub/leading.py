@@ -22,7 +22,7 @@ from machinery.lifecycle.starting import in_time
 from machinery.scheduler import Timetable
 from machinery.tasks import GuardedTasks, TaskEndedError
 
-KIND, REASON = "HubLeader", "LeaderElection"
+REASON = "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)
 
 log = structlog.get_logger(__name__)
@@ -117,7 +117,7 @@ class Leading:
                 self._first_look.set_result(None)
 
     def _news(self, term: Term) -> Told:
-        about = {"apiVersion": self._api_version, "kind": KIND, "metadata": {"name": self._lock_name}}
+        about = {"apiVersion": self._api_version, "kind": "HubLeader", "metadata": {"name": self._lock_name}}
         return Told("", about, REASON, f"{term.holder} became leader in term {term.number}: {term.because}")
 
     def waiting(self) -> Mapping[str, int]:

@@ -25,7 +25,7 @@ FORMATS = ("table", "wide", "json", "yaml", "name")
 @click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons and leases: those of one cluster.")
 @connected
 def get(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
-    """Show clusters, csr, rules, bootstrap-credentials, addons, leases or the fleet; with NAME one of them.
+    """Show clusters, csr, rules, bootstrap-credentials, addons, leases, the fleet or leader; with NAME one of them.
 
     Clusters are shown with the age of the last heartbeat and the agent behind it. AGENT reads "(no session)" as soon as the
     agent's connection is gone; AVAILABLE turns Unknown when its lease ends.
@@ -39,6 +39,7 @@ def get(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
       hubctl get csr
       hubctl get fleet
       hubctl get addons -n edge1
+      hubctl get leader
     """
     show(client, Wish(resource_named(kind), name, **chosen))
 

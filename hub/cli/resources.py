@@ -104,7 +104,15 @@ RULES = Resource(
     "approval rule",
     wide=True,
 )
-ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET, RULES)
+LEADER = Resource(
+    ("leader", "leaders", "hubleader", "hubleaders"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "hubleaders",
+    "HubLeader",
+    "leader",
+    watchable=False,
+)
+ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET, RULES, LEADER)
 
 
 def resource_named(word: str) -> Resource:

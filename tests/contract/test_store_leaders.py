@@ -78,6 +78,10 @@ async def test_nobody_renews_or_releases_what_another_has_taken(lock: Lock) -> N
         await lock.renew(mine)
     assert not await lock.release(mine)
     assert await lock.read() == theirs
+    again = await lock.take(theirs, ONE, LEASE)
+    with pytest.raises(ConflictError):
+        await lock.renew(mine)
+    assert await lock.read() == again, "the same process in an earlier term is another"
 
 
 async def test_a_released_lock_keeps_its_term_and_the_next_is_higher(lock: Lock) -> None:
@@ -185,6 +189,7 @@ async def test_what_a_term_left_behind_does_not_write_in_the_next_term_of_the_sa
     flag.hold(second.term, clock.monotonic() + 10)
     with pytest.raises(NotLeaderError):
         await left_behind.run(_write)
+    assert (flag.refused, flag.fenced) == (1, 0)
     await FencedStore(store, flag, NAME, second.term).run(_write)
 
 

@@ -24,11 +24,26 @@ class Way:
         self.cut_next: str | None = None
         """"before": the next commit of a writer never reaches the server. "after": it does, and its answer never comes back."""
         self.cuts = 0
+        self._passes = asyncio.Event()
+        self._passes.set()
+
+    def swallow(self) -> None:
+        """From now on nothing arrives, in either direction, and nobody is told: a cable that was pulled."""
+        self._passes.clear()
+
+    def pass_on(self) -> None:
+        """The cable is in again: what was sent meanwhile arrives."""
+        self._passes.set()
 
     def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.create_task(self._serve(reader, writer), name="a connection to the database")
         self._serving.add(task)
         task.add_done_callback(self._serving.discard)
+
+    def reroute(self) -> None:
+        """New connections pass; what was sent over those that are open never arrives."""
+        self._passes = asyncio.Event()
+        self._passes.set()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
@@ -38,20 +53,23 @@ class Way:
             return
         ends = {writer, back}
         self._open |= ends
-        muted = asyncio.Event()
+        muted, passes = asyncio.Event(), self._passes
         try:
             async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(self._forward(reader, back, muted))
-                tasks.create_task(self._backward(there, writer, muted))
+                tasks.create_task(self._forward(reader, back, muted, passes))
+                tasks.create_task(self._backward(there, writer, muted, passes))
         finally:
             self._open -= ends
             for end in ends:
                 end.close()
 
-    async def _forward(self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, muted: asyncio.Event) -> None:
+    async def _forward(
+        self, reader: asyncio.StreamReader, back: asyncio.StreamWriter, muted: asyncio.Event, passes: asyncio.Event
+    ) -> None:
         writes = False
         with suppress(OSError):
             while chunk := await reader.read(65536):
+                await passes.wait()
                 writes = writes or WRITES in chunk
                 if self.cut_next and writes and COMMIT in chunk:
                     kind, self.cut_next, self.cuts = self.cut_next, None, self.cuts + 1
@@ -62,9 +80,12 @@ class Way:
                 await back.drain()
         back.close()
 
-    async def _backward(self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, muted: asyncio.Event) -> None:
+    async def _backward(
+        self, there: asyncio.StreamReader, writer: asyncio.StreamWriter, muted: asyncio.Event, passes: asyncio.Event
+    ) -> None:
         with suppress(OSError):
             while chunk := await there.read(65536):
+                await passes.wait()
                 if muted.is_set():
                     break
                 writer.write(chunk)
@@ -73,7 +94,9 @@ class Way:
 
     async def close(self) -> None:
         self.cut_all()
-        await asyncio.gather(*self._serving)
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
 
     def cut_all(self) -> None:
         """Every connection that is open breaks."""

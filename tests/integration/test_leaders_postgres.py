@@ -1,0 +1,156 @@
+"""The lock and the fence on a real PostgreSQL: who waits for whom, who must not, and what a cut costs."""
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hub.election import FencedStore, RowLock
+from hub.ports import Transaction
+from hub.store import SqlStore
+from hub.store.engine import READERS
+from hub.store.lifeline import SqlLifeline
+from machinery.clock import SystemClock
+from machinery.election import Candidate, Leadership, Record
+from machinery.errors import NotLeaderError
+from tests.fakes.databases import SqlDatabase
+from tests.fakes.postgres_path import postgres_path
+
+pytestmark = pytest.mark.postgres
+ONE, TWO = Candidate("one", "one-1"), Candidate("two", "two-1")
+LEASE = timedelta(seconds=15)
+AT_ONCE = 2.0
+"""Seconds: far above what it takes, far below any time-out of a session."""
+A_WHILE = 0.3
+
+
+@pytest.fixture(scope="module")
+def url() -> Iterator[str]:
+    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
+
+    with postgres_server() as server:
+        yield server
+
+
+@pytest.fixture
+async def store(url: str) -> AsyncIterator[SqlStore]:
+    SqlDatabase(url).clear()
+    store = SqlStore(url)
+    await store.open()
+    yield store
+    await store.close()
+
+
+@pytest.fixture
+async def locks(url: str, store: SqlStore) -> AsyncIterator[tuple[RowLock, RowLock]]:
+    """The same lock, as two replicas have it. After the store, which makes the tables."""
+    del store
+    lines = [SqlLifeline(url, lease=LEASE) for _ in range(2)]
+    yield RowLock(lines[0], "hub"), RowLock(lines[1], "hub")
+    for line in lines:
+        await line.close()
+
+
+class Held:
+    """A use case that writes, and then stands still in its transaction until it is told to go on."""
+
+    def __init__(self) -> None:
+        self.begun, self.go_on = threading.Event(), threading.Event()
+
+    def __call__(self, tx: Transaction) -> None:
+        tx.facts.set("written", "yes")
+        self.begun.set()
+        assert self.go_on.wait(10)
+
+
+def fenced(store: SqlStore, held: Record) -> FencedStore:
+    """As the leader's controllers have it, whatever happened to the lock since."""
+    flag = Leadership(SystemClock())
+    flag.hold(held.term, SystemClock().monotonic() + 1000)
+    return FencedStore(store, flag, "hub", held.term)
+
+
+async def within(work: Any) -> Any:
+    async with asyncio.timeout(AT_ONCE):
+        return await work
+
+
+async def test_who_takes_the_lock_waits_for_the_leader_s_transaction_and_none_comes_after(
+    store: SqlStore, locks: tuple[RowLock, RowLock]
+) -> None:
+    mine = await locks[0].take(None, ONE, LEASE)
+    held = Held()
+    writing = asyncio.create_task(fenced(store, mine).run(held))
+    await asyncio.to_thread(held.begun.wait, 10)
+    taking = asyncio.create_task(locks[1].take(mine, TWO, LEASE))
+    await asyncio.wait((taking,), timeout=A_WHILE)
+    assert not taking.done(), "the transaction has the term"
+    held.go_on.set()
+    await writing
+    assert (await within(taking)).term == mine.term + 1
+    with pytest.raises(NotLeaderError):
+        await fenced(store, mine).run(lambda tx: tx.facts.set("written", "late"))
+    assert await store.read(lambda tx: tx.facts.get("written")) == "yes"
+
+
+async def test_a_renewal_does_not_wait_for_the_leader_s_own_transactions(
+    store: SqlStore, locks: tuple[RowLock, RowLock]
+) -> None:
+    mine = await locks[0].take(None, ONE, LEASE)
+    held = Held()
+    writing = asyncio.create_task(fenced(store, mine).run(held))
+    await asyncio.to_thread(held.begun.wait, 10)
+    renewed = await within(locks[0].renew(mine))
+    assert renewed.version != mine.version
+    held.go_on.set()
+    await writing
+
+
+async def test_load_on_the_store_does_not_hold_up_a_renewal(store: SqlStore, locks: tuple[RowLock, RowLock]) -> None:
+    mine = await locks[0].take(None, ONE, LEASE)
+    go_on = threading.Event()
+    busy = [asyncio.create_task(store.read(lambda _tx: go_on.wait(10))) for _ in range(5 * READERS)]
+    busy += [asyncio.create_task(store.run(lambda _tx: go_on.wait(10))) for _ in range(20)]
+    await asyncio.sleep(0)
+    for _ in range(10):
+        mine = await within(locks[0].renew(mine))
+    go_on.set()
+    await asyncio.gather(*busy)
+
+
+async def test_a_question_that_is_given_up_does_not_hold_up_the_next(url: str, store: SqlStore) -> None:
+    del store
+    async with postgres_path(url) as (way, over_it):
+        line = SqlLifeline(over_it, lease=LEASE)
+        lock = RowLock(line, "hub")
+        mine = await lock.take(None, ONE, LEASE)
+        way.swallow()
+        with pytest.raises(TimeoutError):
+            async with asyncio.timeout(A_WHILE):
+                await lock.renew(mine)
+        way.reroute()
+        assert (await within(lock.renew(mine))).term == mine.term
+        await within(line.close())
+
+
+async def test_of_many_that_take_at_once_one_does(url: str, store: SqlStore) -> None:
+    del store
+    lines = [SqlLifeline(url, lease=LEASE) for _ in range(5)]
+    try:
+        for _ in range(10):
+            seen = await RowLock(lines[0], "hub").read()
+            takings = (
+                RowLock(line, "hub").take(seen, Candidate(f"r{number}", str(number)), LEASE)
+                for number, line in enumerate(lines)
+            )
+            outcomes = await asyncio.gather(*takings, return_exceptions=True)
+            assert [isinstance(outcome, Record) for outcome in outcomes].count(True) == 1, outcomes
+            now = await RowLock(lines[0], "hub").read()
+            assert now is not None
+            assert now.term == (seen.term if seen else 0) + 1
+    finally:
+        for line in lines:
+            await line.close()
