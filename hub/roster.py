@@ -5,7 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.controllers import cleanup, compaction, issuance, namespaces, recorder, replicas
+from hub.controllers import cleanup, compaction, issuance, namespaces, recorder, removal, replicas
 from hub.controllers import serving as serving_certificate
 from hub.controllers.availability import Since
 from hub.controllers.batch import TOGETHER, Batched
@@ -16,6 +16,7 @@ from hub.controllers.feed import Feed, Route
 from hub.controllers.issuance import Issuance
 from hub.controllers.namespaces import Namespaces
 from hub.controllers.recorder import Recorder
+from hub.controllers.removal import Removal
 from hub.controllers.replicas import LostReplicas
 from hub.controllers.serving import ServingCertificate
 from hub.deciding import Decided, Deciding
@@ -72,6 +73,8 @@ class Controllers:
         # an accepted cluster's namespace; a deleted one is emptied
         housing = Namespaces(store)
         self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
+        # what belongs to a deleted cluster goes before it
+        self._removal = Controller(removal.NAME, Removal(store, settings.deletion_deadline, self.tell), workers=HOUSES)
         # what is over goes
         self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests))
         keeping = Compaction(
@@ -97,6 +100,7 @@ class Controllers:
                 Route(NAMESPACES, self._house, housing.wanted),
                 *self._fleet.routes,
                 Route(MANAGED_CLUSTERS, self._house, housing.wanted_of),
+                Route(MANAGED_CLUSTERS, lambda key: self._removal.enqueue(key.name), removal.wanted),
                 *self._deciding.routes,
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
                 *self._silence.routes,
@@ -146,6 +150,7 @@ class Controllers:
             *self._deciding.controllers,
             self._issuance,
             self._namespaces,
+            self._removal,
             self._cleanup,
             self._compaction,
             self._replicas,

@@ -144,6 +144,11 @@ class Settings(BaseSettings):
     watch_window: Duration = Field(timedelta(hours=1), description="A watch can resume from changes as old as this.")
     event_lifetime: Duration = Field(timedelta(hours=1), description="Events are kept this long after they were last seen.")
     finished_requests: Duration = Field(timedelta(hours=1), description="Decided certificate requests are kept this long.")
+    deletion_deadline: Duration = Field(
+        timedelta(hours=1),
+        description="What belongs to a deleted cluster goes in the order of its priorities; after this long all of it at once, "
+        "and an operator is told. Nothing is given up but with `hubctl delete cluster NAME --force`.",
+    )
     start_timeout: Duration = Field(
         timedelta(seconds=60),
         description="Opening and migrating the database may take this long, and everything until the doors open twice as long.",

@@ -7,6 +7,7 @@ that is in `hub.domain.approval_rule`.
 from datetime import datetime
 
 from hub.domain import cluster as clusters
+from hub.domain import document as doc
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import Document
 from machinery.identity import OPERATOR_GROUP, SUBJECT_PREFIX, AgentId, Subject, parse_agent_user
@@ -27,6 +28,7 @@ def is_in_good_standing(requester: CertificateRecord, cluster: Document | None, 
     return (
         cluster is not None
         and clusters.is_accepted(cluster)
+        and not doc.is_deleting(cluster)
         and requester.agent == own
         and requester.revoked_at is None
         and requester.not_before <= now

@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import admission
+from hub.domain import admission, removal
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
@@ -14,7 +14,7 @@ from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
 from hub.domain.transition import Subject as Judged
 from hub.domain.transition import transition
 from hub.ports import Transaction, Written
-from hub.services import certificates, credentials, membership, namespaces
+from hub.services import certificates, content, credentials, membership, namespaces
 from hub.services.writing import store
 from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
@@ -53,8 +53,14 @@ def _note(tx: Transaction, before: Document | None, after: Document | None, acto
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
-    """Deletes, with its beats, and revokes its certificates; while finalizers remain, marks it as deleting."""
+    """Deletes, with its beats, and revokes its certificates; marks it as deleting while finalizers or its content remain.
+
+    What else belongs to it goes first: `hub.services.removal`, which the hub's own finalizer waits for.
+    """
     document = old.document
+    if not doc.is_deleting(document) and content.is_there(tx, old.key.name):
+        held = doc.with_metadata(document, finalizers=[*dict.fromkeys((*doc.finalizers(document), removal.FINALIZER))])
+        return put(tx, doc.deleting(held, tx.now), old, actor)
     if doc.finalizers(document) and not doc.is_deleting(document):
         return put(tx, doc.deleting(document, tx.now), old, actor)
     certificates.revoke_cluster(tx, ClusterName(old.key.name), "ClusterDeleted")

@@ -147,9 +147,10 @@ class Mutations:
             return write.deleted(old)
 
         stored = await _change(call, actor, options, change)
-        if not write.removed:
+        metadata = msgspec.json.decode(stored.document)["metadata"]
+        if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage holds it
             return await write_answer(call, write, stored)
-        uid = msgspec.json.decode(stored.document)["metadata"].get("uid", "")
+        uid = metadata.get("uid", "")
         return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
 
     async def delete_collection(self, call: Call, actor: Actor) -> web.Response:

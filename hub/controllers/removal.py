@@ -1,0 +1,61 @@
+"""Owns the condition Deleting and the end of ManagedClusters: what belongs to a deleted cluster goes in order, then it goes.
+
+Source: OCM's garbage collection. Unlike there an operator is told when it takes too long, and can give up what remains.
+"""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from hub.controllers import ACTOR
+from hub.domain.change import MANAGED_CLUSTERS, Document, Key
+from hub.domain.event import WARNING, Told
+from hub.domain.removal import needs_steps
+from hub.ports import Store, Transaction
+from hub.services import removal
+from hub.services.removal import Progress
+from machinery.controller import Reconciler
+
+NAME = "removal"
+LOOK_AGAIN = timedelta(seconds=1)
+"""When finalizers hold what remains: nobody tells when they are taken away."""
+
+log = structlog.get_logger(__name__)
+
+
+def wanted(cluster: Document) -> bool:
+    """Deleted, and waiting for the hub."""
+    return needs_steps(cluster)
+
+
+class Removal(Reconciler[str]):
+    """`deadline`: when the order of what goes gives way, and an operator is told. `tell`: has an Event made."""
+
+    def __init__(self, store: Store, deadline: timedelta, tell: Callable[[Told], None]) -> None:
+        self._store = store
+        self._deadline = deadline
+        self._tell = tell
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        about, progress = await self._store.run(_step, key, self._deadline)
+        if progress.moved:
+            log.info("deleted cluster is being emptied", cluster=key, removed=progress.moved)
+        if progress.orphaned:
+            log.warning("deleted cluster was given up", cluster=key, orphaned=list(progress.orphaned))
+            message = f"deleted by force, nobody will clean up: {'; '.join(progress.orphaned)}"
+            self._tell(Told(key, about, "DeletionForced", message[:1000], WARNING))
+        if progress.overdue:
+            log.warning("deleted cluster does not go", cluster=key, next=f"hubctl delete cluster {key} --force")
+            message = (
+                f"what belongs to the cluster does not go: see its condition Deleting, or hubctl delete cluster {key} --force"
+            )
+            self._tell(Told(key, about, "DeletionOverdue", message, WARNING))
+        if progress.gone:
+            return None
+        return timedelta() if progress.moved else LOOK_AGAIN
+
+
+def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, Progress]:
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    return stored.document if stored else {}, removal.proceed(tx, name, deadline, f"{ACTOR}:{NAME}")

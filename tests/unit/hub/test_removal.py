@@ -1,0 +1,231 @@
+"""The end of a cluster: what goes before it, in which order, what is waited for, and what is given up."""
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hub.controllers.removal import LOOK_AGAIN, Removal
+from hub.domain import document as doc
+from hub.domain import removal as rules
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, SERVICE_ACCOUNTS, Key, Kind, Query
+from hub.domain.event import Told
+from hub.ports import Transaction
+from hub.services import addons, clusters, objects, removal
+from hub.services.removal import Progress
+from machinery import conditions
+from machinery.clock import ManualClock
+from machinery.identity import AddOnName, ClusterName
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.registration import EDGE, OPERATOR, Newcomer
+
+HOUR = timedelta(hours=1)
+HELD = "example.com/pre-delete"
+
+
+def add_addon(store: MemoryStore, name: str, priority: str | None = None, finalizers: Iterable[str] = ()) -> None:
+    notes = {} if priority is None else {rules.PRIORITY: priority}
+    metadata = {"name": name, "namespace": "edge", "annotations": notes, "finalizers": list(finalizers)}
+    store.transact(addons.put, {"metadata": metadata}, None, OPERATOR)
+
+
+def delete(store: MemoryStore) -> None:
+    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
+
+
+def proceed(store: MemoryStore, deadline: timedelta = HOUR) -> Progress:
+    return store.transact(removal.proceed, "edge", deadline, "hub")
+
+
+def cluster_of(store: MemoryStore) -> dict[str, Any] | None:
+    stored = store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge")))
+    return dict(stored.document) if stored else None
+
+
+def names(store: MemoryStore, kind: Kind) -> list[str]:
+    return [stored.key.name for stored in store.transact(lambda tx: tx.objects.find(kind, Query())).items]
+
+
+def let_go(store: MemoryStore, addon: str) -> None:
+    def write(tx: Transaction) -> None:
+        stored = addons.find(tx, EDGE, AddOnName(addon))
+        addons.put(tx, doc.with_metadata(stored.document, finalizers=None), stored, OPERATOR)
+
+    store.transact(write)
+
+
+def deleting(store: MemoryStore) -> tuple[str, str, str]:
+    document = cluster_of(store)
+    assert document is not None
+    condition = conditions.find(doc.conditions(document), "Deleting")
+    return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
+
+
+def test_a_cluster_without_content_goes_at_once(newcomer: Newcomer, store: MemoryStore) -> None:
+    """OCM 5.14: deleting, no resources."""
+    newcomer.registered()
+    delete(store)
+    assert cluster_of(store) is None
+
+
+def test_a_cluster_that_is_not_deleted_loses_nothing(newcomer: Newcomer, store: MemoryStore) -> None:
+    """OCM 5.14: not deleting. Our finalizer comes with the deletion, so that no cluster is written for it before."""
+    newcomer.registered()
+    add_addon(store, "a")
+    assert proceed(store) == Progress()
+    assert names(store, ADDONS) == ["a"]
+    assert doc.finalizers(cluster_of(store) or {}) == ()
+
+
+def test_a_clusters_addons_go_before_it(newcomer: Newcomer, store: MemoryStore) -> None:
+    """OCM 5.14: deleting with resources; the finalizer is resource-cleanup, the condition Deleting."""
+    newcomer.registered()
+    add_addon(store, "a", finalizers=[HELD])
+    delete(store)
+    document = cluster_of(store)
+    assert document is not None
+    assert list(doc.finalizers(document)) == ["cluster.open-cluster-management.io/resource-cleanup"]
+    assert proceed(store).moved == 1
+    assert deleting(store) == (
+        "False",
+        "ResourceRemaining",
+        "managedclusteraddons: 1 remaining; 1 wait for finalizers: example.com/pre-delete (1).",
+    )
+    assert proceed(store) == Progress(held=1)
+    let_go(store, "a")
+    assert proceed(store).gone
+    assert cluster_of(store) is None
+    assert all(record.revoked_at for record in store.transact(lambda tx: tx.certificates.of_cluster(EDGE)))
+
+
+@pytest.mark.parametrize(
+    ("text", "priority"),
+    [(None, 0), ("", 0), ("7", 7), ("100", 100), ("101", 0), ("-1", 0), ("x", 0), ("٣", 0), ("9" * 5000, 0)],
+)
+def test_a_priority_is_a_number_from_0_to_100(text: str | None, priority: int) -> None:
+    """OCM 5.14: priorities none, invalid, valid."""
+    notes = {} if text is None else {rules.PRIORITY: text}
+    assert rules.priority({"metadata": {"annotations": notes}}) == priority
+
+
+def test_the_lowest_priority_goes_first_and_is_waited_for(newcomer: Newcomer, store: MemoryStore) -> None:
+    """OCM 5.14: several priorities."""
+    newcomer.registered()
+    add_addon(store, "last", "100")
+    add_addon(store, "second", "7")
+    add_addon(store, "first", finalizers=[HELD])
+    delete(store)
+    assert proceed(store).moved == 1
+    assert proceed(store).moved == 0
+    assert names(store, ADDONS) == ["first", "last", "second"]
+    assert not doc.is_deleting(store.transact(addons.find, EDGE, AddOnName("second")).document)
+    let_go(store, "first")
+    assert proceed(store).moved == 1
+    assert names(store, ADDONS) == ["last"]
+    assert proceed(store).gone
+
+
+def test_what_was_made_for_the_cluster_goes_after_the_addons_and_what_somebody_put_there_stays(
+    newcomer: Newcomer, store: MemoryStore
+) -> None:
+    """OCM 5.2: deleting; the namespace is kept."""
+    newcomer.registered()
+    add_addon(store, "a", finalizers=[HELD])
+    pending = newcomer.submit(newcomer.bootstrap(), request=newcomer.request())
+    for name, labels in (("made", {"addon.open-cluster-management.io/name": "a"}), ("own", {})):
+        document = {"metadata": {"name": name, "namespace": "edge", "labels": labels}}
+        store.transact(objects.put, SERVICE_ACCOUNTS, document, None, OPERATOR)
+    delete(store)
+    proceed(store)
+    assert names(store, SERVICE_ACCOUNTS) == ["made", "own"]
+    let_go(store, "a")
+    proceed(store)
+    assert names(store, SERVICE_ACCOUNTS) == ["own"]
+    assert pending not in names(store, REQUESTS)
+    assert cluster_of(store) is None
+
+
+def test_after_the_deadline_all_goes_at_once_and_an_operator_is_told_what_to_do(
+    newcomer: Newcomer, store: MemoryStore, clock: ManualClock
+) -> None:
+    newcomer.registered()
+    add_addon(store, "held", finalizers=[HELD])
+    add_addon(store, "later", "50")
+    delete(store)
+    proceed(store)
+    clock.advance(HOUR - timedelta(seconds=1))
+    assert not proceed(store).overdue
+    assert names(store, ADDONS) == ["held", "later"]
+    clock.advance(timedelta(seconds=1))
+    assert proceed(store).overdue
+    assert not proceed(store).overdue
+    assert names(store, ADDONS) == ["held"]
+    status, reason, message = deleting(store)
+    assert (status, reason) == ("False", "DeletionOverdue")
+    assert "hubctl delete cluster edge --force" in message
+
+
+def force(store: MemoryStore) -> None:
+    def write(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        clusters.put(tx, doc.with_annotations(stored.document, {rules.FORCED: "true"}), stored, OPERATOR)
+
+    store.transact(write)
+
+
+def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.registered()
+    add_addon(store, "a", finalizers=[HELD])
+    add_addon(store, "b")
+
+    def hold(tx: Transaction) -> None:
+        stored = clusters.find(tx, ClusterName("edge"))
+        clusters.put(tx, doc.with_metadata(stored.document, finalizers=["example.com/other"]), stored, OPERATOR)
+
+    store.transact(hold)
+    force(store)
+    assert proceed(store) == Progress()
+    assert names(store, ADDONS) == ["a", "b"]
+    delete(store)
+    done = proceed(store)
+    assert done.gone
+    assert done.orphaned == ("managedclusteraddons/a (example.com/pre-delete)", "the cluster itself (example.com/other)")
+    assert names(store, ADDONS) == []
+    assert cluster_of(store) is None
+
+
+def test_a_cluster_that_only_others_hold_is_theirs_to_let_go(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.registered()
+
+    def hold(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        clusters.put(tx, doc.with_metadata(stored.document, finalizers=["example.com/other"]), stored, OPERATOR)
+
+    store.transact(hold)
+    add_addon(store, "a")
+    delete(store)
+    proceed(store)
+    document = cluster_of(store)
+    assert document is not None
+    assert list(doc.finalizers(document)) == ["example.com/other"]
+    assert deleting(store)[:2] == ("True", "NoResource")
+    assert not rules.needs_steps(document)
+
+
+async def test_the_controller_goes_on_until_the_cluster_is_gone_and_tells_what_it_gave_up(
+    newcomer: Newcomer, store: MemoryStore
+) -> None:
+    newcomer.registered()
+    add_addon(store, "a", finalizers=[HELD])
+    add_addon(store, "b", "9")
+    told: list[Told] = []
+    subject = Removal(store, HOUR, told.append)
+    delete(store)
+    assert await subject.reconcile("edge") == timedelta()
+    assert await subject.reconcile("edge") == LOOK_AGAIN
+    force(store)
+    assert await subject.reconcile("edge") is None
+    assert [(each.reason, each.cluster) for each in told] == [("DeletionForced", "edge")]
+    assert "managedclusteraddons/a (example.com/pre-delete)" in told[0].message
+    assert await subject.reconcile("edge") is None
