@@ -6,7 +6,7 @@ import click
 
 COMMANDS = {
     name: f"bench.{name}"
-    for name in ("join", "heartbeats", "issuance", "hubctl", "door", "authorization", "ownership", "audit")
+    for name in ("join", "heartbeats", "issuance", "hubctl", "door", "authorization", "ownership", "audit", "replicas")
 }
 
 

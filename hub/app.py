@@ -38,6 +38,7 @@ from hub.rpc.sessions import Sessions
 from hub.services import namespaces
 from hub.settings import Settings
 from hub.store import SqlStore
+from hub.store.bounds import SessionLimits
 from hub.store.sole import sole_user
 from machinery import logs, loop
 from machinery.apiserver.draining import Draining
@@ -138,7 +139,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     stack.enter_context(sole_user(database_url(settings)))
     # the only truth
     seal, is_new = find_seal(keys, settings.secrets_key_file)
-    store = await _opened(SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix), settings, stack)
+    held = SessionLimits.of_lease(settings.leader_elect_lease_duration)
+    made = SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix, session=held)
+    store = await _opened(made, settings, stack)
     # who this hub is
     hub_id = await store.run(settle, settings.api_group_suffix)
     # what it signs with

@@ -24,8 +24,8 @@ class SessionLimits:
 
     @staticmethod
     def of_lease(lease: timedelta) -> "SessionLimits":
-        """The limits for a leader's lease of that duration."""
-        return SessionLimits(lease / 3)
+        """The limits for a leader's lease of that duration; a long lease does not make anybody wait longer than usual."""
+        return SessionLimits(min(lease / 3, HELD))
 
     @property
     def patience(self) -> float:

@@ -34,6 +34,13 @@ def is_race(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and sqlstate(error) in _POSTGRES_RACES
 
 
+def is_locked(error: Exception) -> bool:
+    """Whether only somebody else was in the way, for too long: that is over when he is done."""
+    if not isinstance(error, DBAPIError):
+        return False
+    return sqlstate(error).startswith("55") or (not hasattr(error.orig, "sqlstate") and "locked" in str(error.orig))
+
+
 def is_read_only(error: Exception) -> bool:
     """Whether the server takes no writes, such as one that has become a standby."""
     return isinstance(error, DBAPIError) and sqlstate(error) == _READ_ONLY

@@ -161,8 +161,8 @@ def _migrate(connection: Connection, schema: Schema, prepare: Prepare | None) ->
     config.attributes["connection"] = connection
     command.upgrade(config, HEAD)
     SqlFacts(connection).set(USABLE_FROM, max(_usable_from(script) for script in _scripts()))
-    took = round(time.monotonic() - began, 3)
-    log.info("database migrated", before=schema.version or "empty", schema=HEAD, seconds=took)
+    if schema.version is not None:
+        log.info("database migrated", before=schema.version, schema=HEAD, seconds=round(time.monotonic() - began, 3))
 
 
 def _usable_from(script: Any) -> str:

@@ -37,6 +37,7 @@ SHARED_ON_SQLITE = 64
 SHARED_ON_POSTGRES = 16
 """Use cases in one transaction: other replicas wait for the counter meanwhile."""
 
+_LOCK = text("SELECT now() FROM revision FOR UPDATE")
 PROBE, PROBE_SIZE = "write-probe", 32 * 1024
 """The fact that is written to see whether the database takes writes, in bytes: more than fits where something was before."""
 
@@ -71,7 +72,7 @@ class SqlStore(Store):
         self._ringer = uuid4().hex[:12]
         self._doorbell = doorbell and not self._is_sqlite
         self._writing = writing_engine(self._url, self._bounds)
-        self._reading = reading_engine(self._url, self._bounds)
+        self._reading = reading_engine(self._url, Bounds(busy_timeout_ms))  # it holds nothing that others wait for
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
         self._writer: Writer | None = None
@@ -90,7 +91,7 @@ class SqlStore(Store):
         tail = Tail(self._fetch, self._mend, newest, self._poll)
         committed = partial(self._committed, loop, tail)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
-        self._writer = Writer(self._writing, self._begun, committed, at_most=at_most)
+        self._writer = Writer(self._writing, self._start, self._begun, committed, at_most=at_most)
         self._tail = tail
         self._following = asyncio.create_task(self._follow_others(tail), name="store-tail")
 
@@ -119,8 +120,18 @@ class SqlStore(Store):
         with suppress(RuntimeError):  # the loop has ended: nobody follows any more
             loop.call_soon_threadsafe(tail.offer, changes)
 
-    def _begun(self, connection: Connection) -> SqlTransaction:
-        return SqlTransaction(connection, self._now(connection), form=self._form, ringer=self._ringer, writable=True)
+    def _start(self, connection: Connection) -> datetime:
+        """On PostgreSQL one transaction writes at a time, as on SQLite: whoever locks rows in whatever order waits here.
+
+        Locks taken in other orders, the counter's last, were measured to be deadlocks a second long between replicas.
+        """
+        if self._is_sqlite:
+            return self._now(connection)
+        now: datetime = connection.execute(_LOCK).scalar_one()
+        return self._clock.now() if self._clock is not None else now.astimezone(UTC)
+
+    def _begun(self, connection: Connection, now: datetime) -> SqlTransaction:
+        return SqlTransaction(connection, now, form=self._form, ringer=self._ringer, writable=True)
 
     def _now(self, connection: Connection) -> datetime:
         if self._clock is not None:

@@ -2,13 +2,14 @@
 
 There is one writer thread. While one commit is on its way to the disk, the use cases that arrive gather and share the next
 transaction, each behind a savepoint of its own: one flush to the disk for all of them. When a shared transaction fails, its use
-cases run again one by one, so that none suffers for another. A use case that lost a race against another replica runs again,
-then with the counter locked from its start. What was perhaps committed never runs again (`hub.store.commit`). A caller that is
+cases run again one by one, so that none suffers for another. A use case that lost a race against somebody else runs again.
+What was perhaps committed never runs again (`hub.store.commit`). A caller that is
 cancelled leaves the use case undone or done, never torn.
 """
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
+from datetime import datetime
 from queue import Empty, SimpleQueue
 from threading import Thread
 from typing import Any
@@ -17,13 +18,15 @@ from sqlalchemy import Connection, Engine, text
 
 from hub.domain.change import Change
 from hub.store.commit import UnknownOutcomeError, transaction
-from hub.store.failures import is_lost, is_race, is_read_only, translated
+from hub.store.failures import is_locked, is_lost, is_race, is_read_only, translated
 from hub.store.statement import Statement
 from hub.store.transaction import SqlTransaction
 from machinery.errors import MusterError, UnavailableError
 
 UseCase = Callable[[SqlTransaction], Any]
-Begun = Callable[[Connection], SqlTransaction]
+Start = Callable[[Connection], datetime]
+"""Does what comes first in every transaction; its time."""
+Begun = Callable[[Connection, datetime], SqlTransaction]
 Committed = Callable[[Sequence[Change]], None]
 
 ATTEMPTS = 3
@@ -71,9 +74,10 @@ class Job:
 class Writer:
     """One thread, one connection; see the module."""
 
-    def __init__(self, engine: Engine, begun: Begun, committed: Committed, *, at_most: int) -> None:
+    def __init__(self, engine: Engine, start: Start, begun: Begun, committed: Committed, *, at_most: int) -> None:
         """`at_most`: how many use cases share a transaction."""
         self._engine = engine
+        self._start = start
         self._begun = begun
         self._committed = committed
         self._at_most = at_most
@@ -140,8 +144,9 @@ class Writer:
         try:
             with transaction(self._engine) as connection:
                 begun = True
+                now = self._start(connection)
                 for job in batch:
-                    self._run_apart(connection, job)
+                    self._run_apart(connection, now, job)
         except Exception as error:  # noqa: BLE001 - each caller is told, now or after its own attempt
             self._note(error)
             if begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
@@ -152,24 +157,21 @@ class Writer:
             self._fault = None
         return True
 
-    def _run_apart(self, connection: Connection, job: Job) -> None:
+    def _run_apart(self, connection: Connection, now: datetime, job: Job) -> None:
         """One use case of several: its refusal takes back its own writes only."""
         _SAVE.run(connection, {})
         try:
-            job.run(self._begun(connection))
+            job.run(self._begun(connection, now))
         except MusterError as error:
             _TAKE_BACK.run(connection, {})
             job.refuse(error)
         _RELEASE.run(connection, {})
 
     def _run_alone(self, job: Job) -> None:
-        for attempt in range(ATTEMPTS):
+        for _attempt in range(ATTEMPTS):
             try:
                 with transaction(self._engine) as connection:
-                    begun = self._begun(connection)
-                    if attempt:
-                        begun.changes.lock()
-                    job.run(begun)
+                    job.run(self._begun(connection, self._start(connection)))
             except Exception as error:  # noqa: BLE001 - the thread outlives every failure; the caller is told
                 job.fail(error)
                 self._note(error)
@@ -184,7 +186,7 @@ class Writer:
         meaning = translated(error)
         if isinstance(error, MusterError) and not isinstance(error, UnknownOutcomeError):
             return  # the use case's own word, whatever it is about
-        if isinstance(meaning, UnavailableError):
+        if isinstance(meaning, UnavailableError) and not is_locked(error):
             self._fault = meaning.message
         if is_read_only(error):
             self._engine.dispose()

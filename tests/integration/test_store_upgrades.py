@@ -224,10 +224,12 @@ def upgrading(url: str) -> Iterator[tuple[Event, list[Exception]]]:
 def test_one_replica_migrates_and_the_others_wait_and_say_so(empty_url: str) -> None:
     with opened(empty_url, Bounds()) as other, capture_logs() as told:
         with other.begin() as connection:
+            migrate_to(connection, "0003")
+        with other.begin() as connection:
             connection.execute(LOCK)
             with upgrading(empty_url) as (ended, raised):
                 assert not ended.wait(1)
-                assert schema_of(connection).version is None
+                assert schema_of(connection).version == "0003"
                 connection.rollback()
         assert raised == []
         with other.connect() as connection:

@@ -96,6 +96,8 @@ class HubUnderTest:
     policy: Policy | None = None
     capacity: Capacity | None = None
     replica: str = "here"
+    database: str | None = None
+    """None: SQLite in the folder."""
     store: SqlStore = field(init=False)
     issuer: LocalIssuer = field(init=False)
     door: Door = field(init=False)
@@ -111,7 +113,7 @@ class HubUnderTest:
     async def start(self) -> None:
         async with AsyncExitStack() as stack:
             now, clock = datetime.now(UTC), SystemClock()
-            self.store = SqlStore(f"sqlite:///{self.folder / 'hub.db'}", SEAL, group_suffix=self.group_suffix)
+            self.store = SqlStore(self.database or f"sqlite:///{self.folder / 'hub.db'}", SEAL, group_suffix=self.group_suffix)
             stack.push_async_callback(self.store.close)
             await self.store.open()
             await self.store.run(namespaces.ensure_standing)

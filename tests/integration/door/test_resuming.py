@@ -1,0 +1,155 @@
+"""A watch that is cut at any moment and goes on at any replica: in the end its client knows exactly what the table holds."""
+
+import asyncio
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from hub.domain.change import MANAGED_CLUSTERS, Document, Key
+from hub.ports import Transaction
+from hub.services import clusters
+from machinery.errors import ConflictError
+from machinery.kube.client import KubeClient
+from tests.fakes.databases import SqlDatabase
+from tests.integration.door.conftest import HubUnderTest
+from tests.trials import soaked, trials
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]
+
+CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
+WATCH = {"watch": "1", "allowWatchBookmarks": "true"}
+CHANGES = trials(500, 10_000)
+
+
+@pytest.fixture
+async def replicas(tmp_path: Path) -> AsyncIterator[list[HubUnderTest]]:
+    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
+
+    with postgres_server() as url:
+        SqlDatabase(url).clear()
+        async with AsyncExitStack() as stack:
+            hubs = [HubUnderTest(tmp_path, database=url, replica=name) for name in ("one", "two")]
+            for hub in hubs:
+                await hub.start()
+                stack.push_async_callback(hub.stop)
+            yield hubs
+
+
+def change(tx: Transaction, name: str, number: int) -> None:
+    """Makes, changes or removes it, whatever is possible."""
+    old = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if old is not None and number % 3 == 0:
+        tx.objects.delete(MANAGED_CLUSTERS, old, "test")
+        return
+    made: Document = {"metadata": {"name": name}, "spec": {"hubAcceptsClient": False}}
+    document = made if old is None else old.document
+    metadata = {**document["metadata"], "labels": {"number": str(number)}}
+    clusters.put(tx, {**document, "metadata": metadata}, old, "test")
+
+
+async def write(hubs: list[HubUnderTest], draw: Random) -> None:
+    """So many changes of a few objects, by both replicas at once."""
+    for start in range(0, CHANGES, 20):
+        jobs = [(draw.choice(hubs), f"c{draw.randrange(40):02}", number) for number in range(start, start + 20)]
+        await asyncio.gather(*(one_change(hub, name, number) for hub, name, number in jobs))
+
+
+async def one_change(hub: HubUnderTest, name: str, number: int) -> None:
+    while True:
+        try:
+            return await hub.store.run(change, name, number)
+        except ConflictError:
+            continue
+
+
+@dataclass
+class Client:
+    """Lists once, and from there on knows only what its watches tell."""
+
+    clients: list[KubeClient]
+    draw: Random
+    table: dict[str, str] = field(default_factory=dict)
+    begun: int = 0
+    place: int = 0
+    tally: Counter[str] = field(default_factory=Counter)
+
+    async def list(self) -> None:
+        answer = await self.draw.choice(self.clients).get(CLUSTERS)
+        self.begun = self.place = int(answer["metadata"]["resourceVersion"])
+        self.table = {item["metadata"]["name"]: item["metadata"]["resourceVersion"] for item in answer["items"]}
+
+    async def watch(self) -> None:
+        """A short watch at one of the replicas. It is cut after a few events, or after a moment."""
+        left = self.draw.randrange(60)
+        client = self.draw.choice(self.clients)
+        async with client.watch(
+            CLUSTERS, {**WATCH, "resourceVersion": str(self.place)}, within=timedelta(seconds=60)
+        ) as events:
+            try:
+                async with asyncio.timeout(self.draw.uniform(0, 1)):
+                    async for event in events:
+                        self._take(event.type, event.object["metadata"])
+                        left -= 1
+                        if left < 0:
+                            break
+            except TimeoutError:
+                pass
+        self.tally["watches"] += 1
+
+    def _take(self, kind: str, metadata: dict[str, str]) -> None:
+        revision, name = int(metadata["resourceVersion"]), metadata.get("name", "")
+        self.tally[kind] += 1
+        if kind == "BOOKMARK":
+            assert revision >= self.place
+        else:
+            assert revision > self.place, f"{kind} {name} at {revision} was told after {self.place}"
+        match kind:
+            case "ADDED":
+                assert name not in self.table
+                self.table[name] = metadata["resourceVersion"]
+            case "MODIFIED":
+                assert name in self.table
+                self.table[name] = metadata["resourceVersion"]
+            case "DELETED":
+                del self.table[name]
+        self.place = revision
+
+
+@soaked(CHANGES)
+async def test_clients_that_are_cut_at_random_and_sent_elsewhere_see_exactly_what_the_table_holds(
+    replicas: list[HubUnderTest],
+) -> None:
+    async with AsyncExitStack() as stack:
+        paths = [await stack.enter_async_context(await KubeClient.from_file(await fresh_admin(hub))) for hub in replicas]
+        watchers = [Client(paths, Random(number)) for number in range(3)]
+        await asyncio.gather(*(watcher.list() for watcher in watchers))
+        writing = asyncio.create_task(write(replicas, Random(11)))
+        await asyncio.gather(*(follow(watcher, writing) for watcher in watchers))
+        newest = await replicas[0].store.read(lambda tx: tx.changes.newest())
+        truth = Client(paths, Random(0))
+        await truth.list()
+        for watcher in watchers:
+            async with asyncio.timeout(60):
+                while watcher.place < newest:
+                    await watcher.watch()
+            assert watcher.table == truth.table
+            assert watcher.tally["watches"] > 5
+            told = watcher.tally["ADDED"] + watcher.tally["MODIFIED"] + watcher.tally["DELETED"]
+            assert told == newest - watcher.begun, "each change is told once"
+
+
+async def follow(watcher: Client, writing: asyncio.Task[None]) -> None:
+    while not writing.done():
+        await watcher.watch()
+    await writing
+
+
+async def fresh_admin(hub: HubUnderTest) -> Path:
+    (hub.folder / "admin.kubeconfig").unlink(missing_ok=True)
+    return await hub.admin()
