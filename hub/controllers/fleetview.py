@@ -49,6 +49,7 @@ class FleetView:
     def __init__(self, tidings: Tidings) -> None:
         self._tell = tidings
         self._sets: dict[str, ClusterSet] = {}
+        self._selecting: tuple[ClusterSet, ...] = ()
         self._age = 0
         self._clusters: dict[str, _Membership] = {}
         self._addons: dict[str, dict[str, _AddOn]] = {}
@@ -74,6 +75,7 @@ class FleetView:
     def relisting(self) -> None:
         """Forgets everything."""
         self._sets.clear()
+        self._selecting = ()
         self._clusters.clear()
         self._addons.clear()
         self._silent.clear()
@@ -112,6 +114,7 @@ class FleetView:
             del self._sets[name]
         else:
             self._sets[name] = found
+        self._selecting = tuple(each for each in self._sets.values() if not each.is_exclusive)
         return True
 
     def _note_addon(self, key: Key, addon: Document | None) -> bool:
@@ -149,4 +152,7 @@ class FleetView:
 
     def _membership(self, cluster: Document) -> _Membership:
         labels = doc.labels(cluster)
-        return _Membership(self._age, frozenset(each.name for each in self._sets.values() if each.has(labels)))
+        own = self._sets.get(labels.get(clusterset.LABEL, ""))
+        named = (own.name,) if own is not None and own.is_exclusive else ()
+        chosen = (each.name for each in self._selecting if each.has(labels))
+        return _Membership(self._age, frozenset((*named, *chosen)))

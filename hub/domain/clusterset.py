@@ -41,6 +41,11 @@ class ClusterSet:
     selector: LabelSelector | None
     namespaces: tuple[str, ...] = ()
 
+    @property
+    def is_exclusive(self) -> bool:
+        """Whether a cluster is in it by naming it."""
+        return self.selector == _exclusive(self.name)
+
     def has(self, labels: Mapping[str, str]) -> bool:
         """Whether a cluster with these labels is in it."""
         return self.selector is not None and self.selector.matches(labels)
