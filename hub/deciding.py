@@ -72,7 +72,8 @@ class Deciding:
         if outcome.asking:
             self._look_at_cluster(outcome.asking)
         if outcome.accepted:  # what waited for the acceptance: renewals, add-ons
-            self._ruling.enqueue(rules.CLUSTER + outcome.accepted)
+            self._rules.accepted(outcome.accepted)
+            self._ruling.enqueue(rules.ACCEPTED)
 
 
 def _told(decision: Decision) -> Told:

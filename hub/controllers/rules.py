@@ -18,8 +18,10 @@ from machinery.controller import Reconciler
 
 NAME = "approval-rules"
 COUNTS = ""
-"""The key of the counts; every other key is a rule's name, or CLUSTER and the name of one that was accepted."""
-CLUSTER = "cluster/"
+"""The key of the counts; every other key is a rule's name, or ACCEPTED."""
+ACCEPTED = "accepted/"
+"""The one key of all clusters that were accepted: their names wait in the reconciler. No rule has a name like this."""
+AT_MOST = 100
 GATHER = timedelta(seconds=1)
 
 Look = Callable[[str], None]
@@ -36,6 +38,7 @@ class Rules(Reconciler[str]):
         self._look_at_request = look_at_request
         self._tallies: dict[str, Tally] = {}
         self._generations: dict[str, object] = {}
+        self._accepted: dict[str, None] = {}
 
     @property
     def any(self) -> bool:
@@ -55,17 +58,34 @@ class Rules(Reconciler[str]):
         tally, known = Tally.of(decision, self._now()), self._tallies.get(decision.rule)
         self._tallies[decision.rule] = known.and_then(tally) if known else tally
 
+    def accepted(self, cluster: str) -> None:
+        """Has the requests of a cluster looked at that waited for its acceptance; the caller enqueues ACCEPTED."""
+        self._accepted[cluster] = None
+
     async def reconcile(self, key: str) -> timedelta | None:
         if key == COUNTS:
             await self._write_counts()
-        elif key.startswith(CLUSTER):
-            cluster = key.removeprefix(CLUSTER)
-            await self._each(lambda tx, after: approval_rules.undecided_requests(tx, after, cluster), self._look_at_request)
+        elif key == ACCEPTED:
+            return await self._look_at_accepted()
         else:
             await self._store.run(approval_rules.describe, key, f"{ACTOR}:{NAME}")
             await self._each(approval_rules.open_clusters, self._look_at_cluster)
             await self._each(approval_rules.undecided_requests, self._look_at_request)
         return None
+
+    async def _look_at_accepted(self) -> timedelta | None:
+        """Many in one reading transaction: hundreds are accepted at once where a fleet joins."""
+        clusters = tuple(self._accepted)[:AT_MOST]
+        for cluster in clusters:
+            del self._accepted[cluster]
+        try:
+            names = await self._store.read(approval_rules.undecided_of, clusters)
+        except Exception:
+            self._accepted |= dict.fromkeys(clusters)
+            raise
+        for name in names:
+            self._look_at_request(name)
+        return timedelta() if self._accepted else None
 
     async def _write_counts(self) -> None:
         taken, self._tallies = self._tallies, {}

@@ -1,6 +1,6 @@
 """Use cases about ApprovalRules: the one write path of the kind, and what is counted of their decisions."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -11,7 +11,7 @@ from hub.domain import document as doc
 from hub.domain.approval_rule import Decision, Verdict
 from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, REQUESTS, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import RequestPhase, phase
+from hub.domain.request import CLUSTER_LABEL, RequestPhase, phase
 from hub.ports import Transaction, Written
 from hub.services.approving import is_open
 from hub.services.writing import store
@@ -99,12 +99,23 @@ def _write_status(tx: Transaction, stored: StoredObject, actor: str, **fields: A
         put(tx, new, stored, actor, writer=HUB_WRITER)
 
 
-def undecided_requests(tx: Transaction, after: Key | None, cluster: str = "") -> tuple[list[str], Key | None]:
-    """Names of requests that wait for a decision, of one cluster if it is named: a page, and where the next one begins."""
-    labels = (Requirement("open-cluster-management.io/cluster-name", Operator.EQUALS, (cluster,)),) if cluster else ()
-    page = tx.objects.find(REQUESTS, Query(labels=labels, limit=PAGE, after=after))
-    names = [stored.key.name for stored in page.items if phase(stored.document) is RequestPhase.PENDING]
-    return names, page.items[-1].key if page.more else None
+def undecided_requests(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:
+    """Names of requests that wait for a decision: a page, and where the next one begins."""
+    page = tx.objects.find(REQUESTS, Query(limit=PAGE, after=after))
+    return _undecided(page.items), page.items[-1].key if page.more else None
+
+
+def undecided_of(tx: Transaction, clusters: Iterable[str]) -> list[str]:
+    """Names of the requests of these clusters that wait for a decision."""
+    names = []
+    for cluster in clusters:
+        of_cluster = Requirement(CLUSTER_LABEL, Operator.EQUALS, (cluster,))
+        names += _undecided(tx.objects.find(REQUESTS, Query(labels=(of_cluster,))).items)
+    return names
+
+
+def _undecided(requests: Iterable[StoredObject]) -> list[str]:
+    return [stored.key.name for stored in requests if phase(stored.document) is RequestPhase.PENDING]
 
 
 def open_clusters(tx: Transaction, after: Key | None) -> tuple[list[str], Key | None]:

@@ -5,7 +5,10 @@ from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from typing import Any
 
+import pytest
+
 from hub.audit import remember_decision
+from hub.controllers.rules import ACCEPTED, AT_MOST, Rules
 from hub.domain.approval_rule import Decision, Verdict
 from hub.domain.audit import Record
 from hub.domain.change import APPROVAL_RULES, EVENTS, Key, Query
@@ -17,6 +20,7 @@ from hub.settings import load
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.conditions import HUB_ACCEPTED
+from machinery.errors import UnavailableError
 from machinery.tasks import GuardedTasks
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -130,6 +134,24 @@ async def test_a_renewal_that_waited_for_the_acceptance_goes_on_with_it() -> Non
         renewal = hub.submit("c1", record)
         hub.accept("c1")
         await until(hub, lambda: hub.state(renewal).phase is RequestPhase.ISSUED)
+
+
+async def test_clusters_that_are_accepted_together_have_their_requests_looked_at_also_after_a_failure() -> None:
+    hub, looked_at = Hub(), list[str]()
+    several = Rules(hub.store, hub.clock.now, look_at_cluster=looked_at.append, look_at_request=looked_at.append)
+    names = []
+    for number in range(AT_MOST + 1):
+        hub.join(f"c{number}")
+        names.append(hub.submit(f"c{number}"))
+        several.accepted(f"c{number}")
+    hub.approve(names[0])
+    hub.store.failure = UnavailableError("the database is locked")
+    with pytest.raises(UnavailableError):
+        await several.reconcile(ACCEPTED)
+    hub.store.failure = None
+    while await several.reconcile(ACCEPTED) is not None:
+        pass
+    assert sorted(looked_at) == sorted(names[1:])
 
 
 class Book:
