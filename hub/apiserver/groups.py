@@ -14,12 +14,14 @@ from hub.apiserver.kinds.clustermanagementaddon import cluster_management_add_on
 from hub.apiserver.kinds.clusterprofile import cluster_profile
 from hub.apiserver.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
 from hub.apiserver.kinds.clustersummary import cluster_summary
+from hub.apiserver.kinds.clustertransition import cluster_transition
 from hub.apiserver.kinds.hubleader import hub_leader
 from hub.apiserver.kinds.hubreplica import hub_replica
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.apiserver.kinds.service import service
 from hub.apiserver.leaders import LeaderStorage
 from hub.apiserver.summary import SummaryStorage
+from hub.apiserver.transitions import TransitionStorage
 from hub.ports import Store
 from machinery.apiserver.converted import ConvertedStorage
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
@@ -56,6 +58,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_replica(group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_leader(group_suffix, LeaderStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            cluster_transition(group_suffix, TransitionStorage(store, f"hub.{group_suffix}/v1alpha1")),
             audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
         )
     )

@@ -7,12 +7,14 @@ import click
 
 from hub.cli.client import TABLE, HubClient
 from hub.cli.connection import connected
-from hub.cli.resources import CLUSTER_LABEL, CLUSTERS, REQUESTS
+from hub.cli.resources import CLUSTER_LABEL, CLUSTERS, REQUESTS, TRANSITIONS
 from hub.cli.tables import printable, shown, table, wants_color
 
 NO_SESSION = "(no session)"
 INDENT = "  "
 NONE = "<none>"
+LAST = 10
+"""Changes of availability that are shown."""
 
 
 @click.group()
@@ -29,11 +31,13 @@ def describe() -> None:
 @click.argument("name")
 @connected
 def cluster(client: HubClient, name: str) -> None:
-    """Show one cluster: decisions, heartbeat and session, version, resources, claims, taints, conditions, requests."""
+    """Show one cluster: decisions, heartbeat and session, version, resources, claims, taints, conditions, requests, changes."""
     document = client.get(CLUSTERS.of(name))
     row = _named_cells(client.get(CLUSTERS.of(name), accept=TABLE))
     requests = client.get(REQUESTS.path, accept=TABLE, labelSelector=f"{CLUSTER_LABEL}={name}")
     for line in lines(document, row, requests, color=wants_color()):
+        click.echo(line)
+    for line in history(document, client.get(TRANSITIONS.within(name), limit=str(LAST))):
         click.echo(line)
 
 
@@ -54,6 +58,7 @@ def lines(
         ("Last Beat", _last_beat(row.get("Last Beat", ""))),
         ("Session", "none is open" if NO_SESSION in agent or not agent else "open"),
         ("Agent", agent.replace(NO_SESSION, "").strip() or "not known yet"),
+        ("Flaps", f"{row.get('Flaps') or 0} within a day"),
         ("Lease Duration", f"{spec.get('leaseDurationSeconds', 60)}s"),
         ("Version", (status.get("version") or {}).get("kubernetes") or "not known yet"),
         ("API Servers", ", ".join(config.get("url", "") for config in spec.get("managedClusterClientConfigs") or []) or NONE),
@@ -65,6 +70,14 @@ def lines(
     described += _resources(status.get("capacity") or {}, status.get("allocatable") or {})
     described += _claims(status.get("clusterClaims") or [])
     return described + _requests(requests)
+
+
+def history(document: Mapping[str, Any], answer: Mapping[str, Any]) -> list[str]:
+    """The last changes of availability, newest first, of this cluster and of none that had its name before."""
+    uid = document["metadata"].get("uid")
+    kept = [item for item in answer.get("items") or [] if item.get("clusterUID") == uid]
+    cells = [[shown(item.get(part) or NONE) for part in ("time", "from", "to", "reason", "actor")] for item in kept]
+    return _rows("Availability Changes", ("Time", "From", "To", "Reason", "By"), cells)
 
 
 def _last_beat(age: str) -> str:

@@ -112,7 +112,16 @@ LEADER = Resource(
     "leader",
     watchable=False,
 )
-ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET, RULES, LEADER)
+TRANSITIONS = Resource(
+    ("transitions", "transition", "clustertransitions", "clustertransition"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "clustertransitions",
+    "ClusterTransition",
+    "transition",
+    namespaced=True,
+    watchable=False,
+)
+ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET, RULES, LEADER, TRANSITIONS)
 
 
 def resource_named(word: str) -> Resource:

@@ -161,6 +161,10 @@ def _last_beat(row: Row) -> str:
     return human_duration((row.now - moment).total_seconds()) if moment is not None else "<none>"
 
 
+def _flaps(row: Row) -> int:
+    return int(row.extras.get("flaps") or 0)
+
+
 def _agent(row: Row) -> str:
     return str(row.extras.get("agent") or "<unknown>") if row.extras.get("session") else "(no session)"
 
@@ -201,6 +205,7 @@ _COLUMNS = (
         description="How many nodes the managed cluster has.",
         priority=1,
     ),
+    Column("Flaps", _flaps, type="integer", description="How often it ceased to be Available within a day.", priority=1),
     Column("Last Beat", _last_beat, description="How long ago the agent was heard.", priority=1),
     Column("Agent", _agent, description="Version of the agent whose session is open.", priority=1),
 )

@@ -12,10 +12,12 @@ import yaml
 
 from hub.apiserver.writepaths import write_paths
 from hub.controllers.namespaces import Namespaces
+from hub.domain import cluster as rules
 from hub.domain.brake import Brake, encoded
 from hub.domain.replica import Replica
 from hub.ports import Transaction
-from hub.services import brake, replicas
+from hub.services import brake, clusters, replicas
+from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
 from tests.integration.door.conftest import Ended, HubUnderTest, run
 
@@ -317,6 +319,28 @@ async def test_the_replicas_of_the_hub_are_shown_and_nobody_writes_them(hub: Hub
     assert (status["version"], status["state"]) == ("1.2.3", "Draining")
     assert "NotFound" in (await hub.kubectl("get", "hubreplica", "other")).err
     assert (await hub.kubectl("delete", "hubreplica", "hub-0")).code == 1
+
+
+async def test_changes_of_availability_are_shown(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    assert (await hub.hubctl("accept", "edge1")).code == 0
+    for condition in (rules.AVAILABLE, rules.UNAVAILABLE, rules.AVAILABLE, rules.SILENT):
+        await hub.store.run(clusters.set_condition, ClusterName("edge1"), condition, "somebody")
+    page = (await hub.hubctl("describe", "cluster", "edge1")).out
+    rows = [line.split() for line in page[page.index("Availability Changes:") :].splitlines()[2:6]]
+    assert [row[1:] for row in rows] == [
+        ["True", "Unknown", "ManagedClusterLeaseUpdateStopped", "somebody"],
+        ["False", "True", "ManagedClusterAvailable", "somebody"],
+        ["True", "False", "ManagedClusterKubeAPIServerUnavailable", "somebody"],
+        ["<none>", "True", "ManagedClusterAvailable", "somebody"],
+    ]
+    table = (await hub.kubectl("get", "clustertransitions", "-n", "edge1")).out.splitlines()
+    assert len(table) == 5
+    assert table[0].split()[:2] == ["NAME", "TIME"]
+    one = (await hub.kubectl("get", "clustertransitions", "-n", "edge1", table[1].split()[0], "-o", "json")).out
+    assert (json.loads(one)["from"], json.loads(one)["to"]) == ("True", "Unknown")
+    assert "-n CLUSTER" in (await hub.kubectl("get", "clustertransitions", "-A")).err
+    assert (await hub.kubectl("delete", "clustertransitions", "-n", "edge1", table[1].split()[0])).code == 1
 
 
 async def test_an_operator_sees_the_brake_and_releases_it(hub: HubUnderTest) -> None:
