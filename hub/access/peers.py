@@ -22,8 +22,8 @@ from machinery.identity import SerialNumber
 
 POLL = timedelta(milliseconds=500)
 FRESH = timedelta(seconds=2)
-OVERLAP = timedelta(seconds=5)
-"""Transactions that began before the last poll may commit after it; this much is read again."""
+OVERLAP = timedelta(seconds=15)
+"""Transactions that began before the last poll may commit after it, once they were let write; this much is read again."""
 BLIND = timedelta(seconds=60)
 """Without a look at revocations for this long, nobody is known any more."""
 MAX_KEPT = 50_000

@@ -19,8 +19,8 @@ from machinery.identity import CredentialId
 from machinery.timestamps import format_time
 
 POLL = timedelta(milliseconds=500)
-OVERLAP = timedelta(seconds=5)
-"""Transactions that began before the last poll may commit after it; this much is read again."""
+OVERLAP = timedelta(seconds=15)
+"""Transactions that began before the last poll may commit after it, once they were let write; this much is read again."""
 WRONG = "invalid bearer token"
 
 log = structlog.get_logger(__name__)

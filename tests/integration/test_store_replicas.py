@@ -13,11 +13,13 @@ import pytest
 from sqlalchemy import Engine, text
 
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.commit import UnknownOutcomeError
 from hub.store.engine import parse_url, writing_engine
 from machinery.errors import ConflictError, ExpiredError, UnavailableError
+from machinery.identity import ClusterName
 from tests.fakes.databases import SqlDatabase
 from tests.fakes.postgres_path import postgres_path
 from tests.trials import soaked, trials
@@ -244,6 +246,33 @@ async def test_a_database_that_lost_what_it_had_shown_makes_everybody_begin_anew
         assert await followed(two, revision, revision + 1) == [revision + 1]
         assert await two.read(names) == ["anew", "c0", "c1", "c2"]
 
+
+def flush(tx: Transaction, clusters: list[str]) -> None:
+    tx.heartbeats.store([Beat(ClusterName(name), timedelta(), available=True) for name in clusters])
+
+
+def judge(tx: Transaction, name: str) -> None:
+    """Locks a beat, then writes the object, as whoever judges or revives a cluster."""
+    tx.heartbeats.of(ClusterName(name))
+    put(tx, name)
+
+
+async def test_replicas_never_wait_for_each_other_in_rings(clean: str, other: Engine) -> None:
+    """Many use cases that lock beats, each in an order of its own, before and after they take revisions."""
+    clusters = [f"c{number:02}" for number in range(30)]
+    draw = Random(3)
+    async with replicas(clean, 3, poll=OFTEN) as stores, asyncio.timeout(120):
+        await stores[0].run(flush, clusters)
+        for _ in range(5):
+            flushes = [store.run(flush, draw.sample(clusters, 20)) for store in stores]
+            judgements = [store.run(judge, draw.choice(clusters)) for store in stores for _ in range(8)]
+            outcomes = await asyncio.gather(*flushes, *judgements, return_exceptions=True)
+            assert {type(outcome) for outcome in outcomes} <= {type(None), ConflictError}
+    with other.connect() as connection:
+        assert connection.execute(DEADLOCKS).scalar_one() == 0
+
+
+DEADLOCKS = text("SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()")
 
 STOPPED = """
 import asyncio, sys, time
