@@ -14,6 +14,7 @@ from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
 from hub.domain import request as request_rules
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind
+from hub.domain.clusterset import LABEL
 from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.request import RequestPhase
 from machinery import conditions
@@ -30,6 +31,7 @@ class _Cluster:
     deleting: bool = False
     available: str = ""
     duplicated: str = ""
+    cluster_set: str = ""
 
 
 class Chronicle:
@@ -74,6 +76,7 @@ class Chronicle:
             deleting=doc.is_deleting(document),
             available=available.status if available else "",
             duplicated=duplicated,
+            cluster_set=doc.labels(document).get(LABEL, ""),
         )
         before, self._clusters[key] = self._clusters.get(key), now
         if told or now == before:
@@ -89,6 +92,10 @@ class Chronicle:
             verdict = "accepted" if now.accepted else "denied"
             tell.info(f"cluster {verdict}")
             self._tell(Told(key.name, document, verdict.capitalize(), f"{verdict}{_with(by)}"))
+        if before.cluster_set not in ("", now.cluster_set):  # from none into one is how each begins
+            tell.info("cluster moved", cluster_set=now.cluster_set, before=before.cluster_set)
+            moved = f"moved from cluster set {before.cluster_set} to {now.cluster_set or 'none'}{_with(by)}"
+            self._tell(Told(key.name, document, "ClusterSetChanged", moved))
         if now.deleting and not before.deleting:
             tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
         if available and now.available != before.available:

@@ -9,8 +9,10 @@ from structlog.testing import capture_logs
 from hub.controllers.chronicle import Chronicle
 from hub.controllers.feed import Feed, Route
 from hub.domain import cluster as cluster_rules
+from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Kind
 from hub.domain.cluster import Joining, StatusReport
+from hub.domain.clusterset import LABEL
 from hub.domain.event import Told
 from hub.services import clusters, requests
 from machinery.identity import ClusterName
@@ -89,6 +91,24 @@ async def test_availability_is_told_when_it_changes_and_not_with_every_report(hu
     hub.store.transact(clusters.set_condition, C1, cluster_rules.UNAVAILABLE, "agent")
     (line,) = await reader.read()
     assert (line["available"], line["log_level"]) == ("False", "info")
+
+
+async def test_a_cluster_that_moves_to_another_set_is_told_and_one_that_gets_its_first_is_not(hub: Hub) -> None:
+    reader = Reader(hub)
+    await reader.start()
+
+    def into(cluster_set: str) -> None:
+        document = doc.with_metadata(hub.cluster("c1"), labels={LABEL: cluster_set})
+        hub.store.transact(lambda tx: clusters.put(tx, document, clusters.find(tx, C1), "admin"))
+
+    hub.join("c1")
+    await reader.read()
+    into("default")
+    assert await reader.read() == []
+    into("blue")
+    (line,) = await reader.read()
+    assert (line["event"], line["cluster_set"], line["before"], line["by"]) == ("cluster moved", "blue", "default", "admin")
+    assert reader.told[-1].message == "moved from cluster set default to blue by admin"
 
 
 async def test_another_cluster_with_the_same_name_is_a_warning(hub: Hub) -> None:
