@@ -6,7 +6,18 @@ import click
 
 COMMANDS = {
     name: f"bench.{name}"
-    for name in ("join", "heartbeats", "issuance", "hubctl", "door", "authorization", "ownership", "audit", "replicas")
+    for name in (
+        "join",
+        "heartbeats",
+        "issuance",
+        "hubctl",
+        "door",
+        "authorization",
+        "ownership",
+        "audit",
+        "replicas",
+        "takeover",
+    )
 }
 
 

@@ -1,0 +1,208 @@
+"""Several replicas, one of which leads: processes on PostgreSQL that are stopped, killed, frozen and cut off."""
+
+import asyncio
+import signal
+from collections.abc import AsyncIterator
+from contextlib import AsyncExitStack
+from random import Random
+
+import aiohttp
+import pytest
+
+from tests.e2e.elections import DEADLINE, LEASE, POLL, SPARE, Election, election_of
+from tests.e2e.processes import Bench, until
+from tests.e2e.replicas import Replica, replicas_of
+from tests.e2e.stopping import asked_for_debug, lines
+from tests.fakes.postgres_path import postgres_path
+from tests.trials import soaked, trials
+
+pytestmark = pytest.mark.postgres
+HANDED_OVER = 0.5
+"""Seconds without a leader after a clean release."""
+KILLED = LEASE + POLL
+STOPPED_WITHIN = 2.0
+
+
+@pytest.fixture
+async def election(bench: Bench, postgres_url: str) -> AsyncIterator[Election]:
+    async with replicas_of(bench, postgres_url) as replicas, election_of(replicas) as election:
+        yield election
+
+
+def told(replica: Replica, event: str) -> list[str]:
+    """Why, for each time that this replica logged an event of the election."""
+    return [str(line["because"]) for line in lines(replica.process) if line["event"] == event]
+
+
+async def probed(replica: Replica, path: str) -> int:
+    """As a kubelet asks, which is nobody."""
+    url = f"https://127.0.0.1:{replica.https_port}{path}"
+    async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+        return answer.status
+
+
+def others(election: Election, *without: Replica) -> list[Replica]:
+    return [replica for replica in election.replicas.all if replica not in without]
+
+
+async def test_one_replica_writes_for_all_and_another_follows_however_it_ends(election: Election) -> None:
+    await election.start(3)
+    first, (_, term) = await election.leader(), await election.holder()
+    for number, replica in enumerate(election.replicas.all):
+        await election.accept(f"at-{number}", replica)
+    await election.answered("at-0", "at-1", "at-2", at=first)
+    assert {writer for _, writer in await election.writers()} == {first.name}
+
+    # told to stop: released, and followed at once
+    first.process.send(signal.SIGTERM)
+    second = await election.followed(term, SPARE * HANDED_OVER)
+    assert await first.process.ended() == 0
+    assert told(first, "leadership lost")[-1] == "the process stops"
+    assert told(second, "leadership gained")[-1] == "it was released"
+
+    # killed: followed when its lease is over
+    await election.replicas.restart(first)
+    _, term = await election.holder()
+    await second.process.kill()
+    third = await election.followed(term, SPARE * KILLED)
+    assert told(third, "leadership gained")[-1].startswith(f"{second.name} did not renew it")
+
+    # stopped and continued: it finds out by itself, writes nothing, and follows
+    await election.replicas.restart(second)
+    _, term = await election.holder()
+    third.process.send(signal.SIGSTOP)
+    await election.accept("while-frozen", others(election, third)[0])
+    fourth = await election.followed(term, SPARE * KILLED)
+    await election.answered("while-frozen", at=fourth)
+    third.process.send(signal.SIGCONT)
+
+    async def knows() -> bool:
+        return len(told(third, "leadership lost")) == len(told(third, "leadership gained"))
+
+    await until(knows, what="the frozen leader knows", within=SPARE * STOPPED_WITHIN)
+    await election.accept("afterwards", third)
+    await election.answered("afterwards", at=third)
+    assert third.process.running
+    await election.check()
+
+
+async def test_a_leader_whose_way_to_the_database_is_cut_leads_no_more_and_is_neither_restarted_nor_forgotten(
+    election: Election,
+) -> None:
+    async with AsyncExitStack() as stack:
+        way, url = await stack.enter_async_context(postgres_path(election.replicas.database))
+        election.ways["hub-0"] = url
+        debug = election.replicas.bench.folder / "debug"
+        await election.start(1, f"--debug-socket={debug}")
+        cut = election.replicas[0]
+        await election.run("DROP TABLE noted_terms, noted_writes; DROP FUNCTION note_leader, note_write CASCADE")
+        await election.start(1)
+        _, term = await election.holder()
+        pid = cut.process.pid
+
+        way.swallow()
+
+        async def stood_down() -> bool:
+            return "leads: False" in await asked_for_debug(debug)
+
+        await until(stood_down, what="the flag has fallen", within=SPARE * DEADLINE)
+        assert told(cut, "leadership lost")[-1] == "the lock could not be renewed in time"
+        assert (await election.holder()) == (cut.name, term), "and before another leads"
+        follower = await election.followed(term, SPARE * KILLED)
+        assert await probed(cut, "/livez") == 200
+        way.pass_on()
+        await election.replicas.ready(cut)
+        await follower.process.stop()
+        assert await election.followed(term + 1, SPARE * KILLED) is cut
+        assert cut.process.pid == pid
+        assert told(cut, "leadership gained")[-1] == "it was released"
+        await election.check()
+
+
+async def test_the_flag_has_fallen_while_the_release_is_still_on_its_way(election: Election) -> None:
+    debug = election.replicas.bench.folder / "debug"
+    await election.start(1, f"--debug-socket={debug}")
+    leader = await election.leader()
+    await election.run(
+        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$;"
+        "CREATE TRIGGER slow BEFORE UPDATE ON leaders FOR EACH ROW WHEN (NEW.holder = '') EXECUTE FUNCTION slow()"
+    )
+    seen: list[tuple[bool, bool]] = []
+
+    async def released() -> bool:
+        report = await asked_for_debug(debug)
+        holder, _ = await election.holder()
+        seen.append(("leads: True" in report, bool(holder)))
+        return not holder
+
+    leader.process.send(signal.SIGTERM)
+    await until(released, what="the lock is released", within=SPARE * STOPPED_WITHIN)
+    assert (False, True) in seen, "no leader, and not yet released"
+    assert (True, False) not in seen
+    assert await leader.process.ended() == 0
+
+
+@soaked(trials(test=2, soak=100))
+async def test_a_stop_ends_well_and_soon_idle_or_busy_leading_or_not(election: Election) -> None:
+    await election.start(2)
+    usable = list(election.replicas.all)
+    async with election.worked(usable) as accepted:
+        for trial in range(trials(test=2, soak=100)):
+            leader, (_, term) = await election.leader(), await election.holder()
+            stopped = others(election, leader)[0] if trial % 2 else leader
+            usable.remove(stopped)
+            assert await stopped.process.stop(within=SPARE * STOPPED_WITHIN) == 0
+            if stopped is leader:
+                await election.followed(term, SPARE * HANDED_OVER)
+            await election.replicas.restart(stopped)
+            usable.append(stopped)
+    await election.answered(*accepted, at=usable[0])
+    await election.check()
+
+
+REPLICAS = trials(test=3, soak=5)
+RANDOM_SECONDS = trials(test=5, soak=600)
+TERMS = trials(test=3, soak=50)
+"""At least so many; who is slow takes longer."""
+
+
+@soaked(RANDOM_SECONDS)
+@pytest.mark.timeout(RANDOM_SECONDS + 120)
+async def test_terms_never_interleave_under_random_signals(election: Election) -> None:
+    random = Random(TERMS)
+    await election.start(REPLICAS)
+    usable, down = list(election.replicas.all), dict[str, signal.Signals]()
+    loop = asyncio.get_running_loop()
+    end = loop.time() + RANDOM_SECONDS
+    async with election.worked(usable) as accepted:
+        while loop.time() < end or (await election.holder())[1] < TERMS:
+            await asyncio.sleep(random.uniform(0.1, 1.0))
+            if down and (len(down) > REPLICAS // 2 or random.random() < 0.4):
+                name, number = down.popitem()
+                await _up(election, named(election, name), number)
+            else:
+                replica = await election.leader() if random.random() < 0.7 else random.choice(usable)
+                if replica in usable:
+                    usable.remove(replica)
+                    down[replica.name] = random.choice((signal.SIGKILL, signal.SIGSTOP, signal.SIGTERM))
+                    replica.process.send(down[replica.name])
+            usable[:] = [replica for replica in election.replicas.all if replica.name not in down]
+        for name, number in down.items():
+            await _up(election, named(election, name), number)
+        usable[:] = election.replicas.all
+    await election.answered(*accepted, at=await election.leader())
+    await election.check()
+
+
+def named(election: Election, name: str) -> Replica:
+    return next(replica for replica in election.replicas.all if replica.name == name)
+
+
+async def _up(election: Election, replica: Replica, was: signal.Signals) -> None:
+    """Serves again, whatever it was told before."""
+    if was is signal.SIGSTOP:
+        replica.process.send(signal.SIGCONT)
+        await election.replicas.ready(replica)
+    else:
+        await replica.process.ended(within=SPARE * STOPPED_WITHIN)
+        await election.replicas.restart(replica)
