@@ -1,6 +1,6 @@
 """How long a spoke takes from its start to Available, and what spoke and hub hold.
 
-    python -m bench join [--trials 7]
+    python -m bench join [--trials 7] [--driver csr]
 
 Everything runs on one machine: a hub on SQLite that approves by rule, and per trial a hollow cluster and a spoke (started
 one after the other, each spoke ended before the next). The time runs from the spoke's exec to the first answer of the hub's
@@ -25,12 +25,13 @@ LOOK_EVERY_SECONDS = 0.01
 
 @click.command()
 @click.option("--trials", default=7, show_default=True)
-def join(trials: int) -> None:
+@click.option("--driver", default="auto", show_default=True, type=click.Choice(["auto", "grpc", "csr"]))
+def join(trials: int, driver: str) -> None:
     """Spoke start to Available, memory of spoke and hub."""
-    click.echo(json.dumps(asyncio.run(measure(trials)), indent=2))
+    click.echo(json.dumps(asyncio.run(measure(trials, driver)), indent=2))
 
 
-async def measure(trials: int) -> dict[str, float]:
+async def measure(trials: int, driver: str) -> dict[str, float]:
     times, spoke_pss, spoke_rss = [], [], []
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*")
@@ -38,7 +39,7 @@ async def measure(trials: int) -> dict[str, float]:
         hub_pss, hub_rss = memory_mib(hub.pid)
         async with stage.client() as client:
             for trial in range(trials):
-                seconds, pss, rss = await _one(stage, client, f"edge-{trial}")
+                seconds, pss, rss = await _one(stage, client, f"edge-{trial}", driver)
                 times.append(seconds)
                 spoke_pss.append(pss)
                 spoke_rss.append(rss)
@@ -53,7 +54,7 @@ async def measure(trials: int) -> dict[str, float]:
     }
 
 
-async def _one(stage: Stage, client: KubeClient, name: str) -> tuple[float, float, float]:
+async def _one(stage: Stage, client: KubeClient, name: str, driver: str) -> tuple[float, float, float]:
     kubeconfig, bootstrap = await stage.start_hollow(name), await stage.bootstrap(name)
 
     async def available() -> bool:
@@ -66,7 +67,7 @@ async def _one(stage: Stage, client: KubeClient, name: str) -> tuple[float, floa
     spoke = await stage.start(
         f"spoke-{name}",
         *("spoke", "run", f"--cluster-name={name}", f"--kubeconfig={kubeconfig}", f"--bootstrap-kubeconfig={bootstrap}"),
-        f"--hub-kubeconfig-dir={stage.folder / name}",
+        *(f"--hub-kubeconfig-dir={stage.folder / name}", f"--registration-driver={driver}"),
     )
     await stage.until(available, f"{name} is Available", every=LOOK_EVERY_SECONDS)
     took = time.monotonic() - began

@@ -5,7 +5,7 @@ Here PEM and YAML become the values that `spoke.domain` judges and `spoke.ports`
 
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from uuid import NAMESPACE_URL, uuid5
 
@@ -42,8 +42,8 @@ class Connection:
     address: HubAddress
     identity: ClientIdentity
     chain: tuple[CertificateFacts, ...]
-    kubeconfig: bytes
-    """A hub kubeconfig for this hub: holds no key."""
+    kubeconfig: bytes = field(repr=False)
+    """A hub kubeconfig for this hub: holds no key, at most a proxy's password."""
     cluster_name: str = ""
     """The name that a bootstrap credential is bound to; empty: none is told."""
 

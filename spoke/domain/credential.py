@@ -6,7 +6,7 @@ A credential with a flaw is never repaired in place: the agent registers again a
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from enum import Enum
 from typing import Protocol
@@ -65,7 +65,7 @@ class HubEntry:
     grpc_server: str
     hub_id: HubId
     grpc_ca: bytes = b""
-    proxy_url: str = ""
+    proxy_url: str = field(default="", repr=False)
 
     def difference(self, other: "HubEntry") -> str:
         """The first field in which they differ, in words; empty: the same hub."""

@@ -47,6 +47,8 @@ T = TypeVar("T")
 
 REPAIR_PAUSE = timedelta(seconds=1)
 """What others changed of our report is set right this much later, once for all of it."""
+HIDDEN_PAUSE = timedelta(seconds=5)
+"""How often a hub is asked that does not let us see our cluster any more."""
 
 log = structlog.get_logger(__name__)
 
@@ -124,9 +126,7 @@ class ApiSession(HubSession):
         while True:
             try:
                 await kube.update(path, renewed(await kube.get(path), self._door.now()))
-            except ConflictError:
-                continue  # the hub wrote it between our two calls
-            except MusterError as error:
+            except MusterError as error:  # a conflict, too: the hub wrote it between our two calls
                 self._failed(error)
                 await asyncio.sleep(pauses.next().total_seconds())
             else:
@@ -212,23 +212,24 @@ class ApiSession(HubSession):
         self._disturbed.set()
 
     def _failed(self, error: MusterError) -> None:
-        """What an error means for the session; the caller makes of it what it will."""
-        if isinstance(error, UnauthorizedError):
-            self.finish(HubLostError(error.message, Loss.UNAUTHENTICATED))
-        elif isinstance(error, (UnavailableError, DeadlineError, ForbiddenError, NotFoundError)):
+        """An error may mean that the session is over; the caller makes of it what it will."""
+        if isinstance(error, (UnauthorizedError, UnavailableError, DeadlineError, ForbiddenError, NotFoundError)):
             self._doubt.set()
 
     async def _settle_doubts(self) -> None:
         while True:
             await self._doubt.wait()
             self._doubt.clear()
+            pause = REPAIR_PAUSE
             try:
-                await look(self._door, self._cluster)
+                self._mirror.show(await look(self._door, self._cluster))
             except ForbiddenError:
                 self._mirror.hide()
+                self._doubt.set()  # rights may come back without any change of our cluster that would tell
+                pause = HIDDEN_PAUSE
             except HubLostError as lost:
                 self.finish(lost)
-            await asyncio.sleep(REPAIR_PAUSE.total_seconds())
+            await asyncio.sleep(pause.total_seconds())
 
     async def _while_open(self, work: Coroutine[Any, Any, T]) -> T:
         """Its outcome, or the reason of the end where the session ends first."""

@@ -72,6 +72,12 @@ class HubMirror:
             self._hidden = True
             self._tell()
 
+    def show(self, document: Object) -> None:
+        """It was seen after all, other than by the mirror."""
+        if self._hidden:
+            self._hidden, self._document = False, document
+            self._tell()
+
     async def run(self) -> None:
         """Mirrors until cancelled."""
         kube = await self._door.kube()
@@ -81,7 +87,7 @@ class HubMirror:
             self._keep,
             query={"fieldSelector": f"metadata.name={self._cluster}"},
             on_change=self._take,
-            on_failure=self._cluster_failed,
+            on_failure=self._failed,
             backoff=_patience(),
         )
         async with asyncio.TaskGroup() as group:
@@ -107,12 +113,6 @@ class HubMirror:
         on, off = (self._accepted, self._denied) if self.desired.accepted else (self._denied, self._accepted)
         on.set()
         off.clear()
-
-    def _cluster_failed(self, error: MusterError) -> None:
-        if isinstance(error, ForbiddenError):
-            self.hide()
-        else:
-            self._failed(error)
 
     async def _mirror_add_ons(self) -> None:
         pauses = _patience()

@@ -10,6 +10,7 @@ import pytest
 from machinery.kube.client import KubeClient
 from tests.e2e.processes import CLUSTERS, Bench, Program, recorded, status_of, until
 from tests.e2e.test_spoke import SHORT_LEASE, certificate, fault, killed_again_and_again, kubernetes, probe, says, says_again
+from tests.fakes.connect_proxy import connect_proxy
 from tests.trials import repeated
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -127,7 +128,7 @@ async def test_an_agent_killed_again_and_again_while_it_joins_makes_one_request(
     assert [secret["metadata"]["name"] for secret in secrets] == ["hub-kubeconfig-secret"]
 
 
-async def test_a_denied_request_is_followed_by_a_new_one_and_a_denied_cluster_waits(bench: Bench) -> None:
+async def test_a_denied_request_is_made_anew_a_denied_cluster_waits_and_a_deleted_one_registers_again(bench: Bench) -> None:
     await bench.hub(*SHORT_LEASE)
     spoke = await prepared(bench, "c1")
     await spoke.start()
@@ -144,7 +145,13 @@ async def test_a_denied_request_is_followed_by_a_new_one_and_a_denied_cluster_wa
     await says(spoke, "lease.stopped")
     await bench.hubctl("accept", "c1")
     await says_again(spoke, "lease.started", 2)
-    await bench.available("c1", within=40)
+    before = await bench.available("c1", within=40)
+    await bench.hubctl("delete", "cluster", "c1")
+
+    async def again() -> bool:
+        return bool((await bench.cluster("c1"))["metadata"]["uid"] != before["metadata"]["uid"])
+
+    await until(again, what="a new ManagedCluster", within=40)
 
 
 async def _other_request(bench: Bench, first: Any) -> Any:
@@ -153,26 +160,26 @@ async def _other_request(bench: Bench, first: Any) -> Any:
     return others[0] if others else None
 
 
-async def test_a_deleted_cluster_registers_again_with_its_token(bench: Bench) -> None:
+@pytest.mark.parametrize("driver", ["grpc", "csr"])
+async def test_an_agent_joins_through_a_proxy_that_wants_a_password_and_tells_nobody(bench: Bench, driver: str) -> None:
     await bench.hub("--auto-approve=*", *SHORT_LEASE)
-    spoke = await prepared(bench, "c1")
-    await spoke.start()
-    before = await bench.available("c1")
-    await bench.hubctl("delete", "cluster", "c1")
+    async with connect_proxy("agent:hush-hush") as proxy:
+        kubeconfig, bootstrap = await bench.hollow("c1"), await bench.bootstrap("c1")  # which both drivers can use
+        files = (f"--kubeconfig={kubeconfig}", f"--bootstrap-kubeconfig={bootstrap}", f"--registration-driver={driver}")
+        spoke = bench.program("spoke-c1", "spoke", "run", "--cluster-name=c1", *files)
+        spoke.environment["SPOKE_PROXY_URL"] = f"http://agent:hush-hush@127.0.0.1:{proxy.port}"
+        await spoke.start()
+        await bench.available("c1")
+        port = bench.grpc_port if driver == "grpc" else bench.https_port
+        assert set(proxy.tunnels) == {f"127.0.0.1:{port}"}
+        assert connections(spoke.pid, port) == 0, "nothing goes past the proxy"
+        before = len(proxy.tunnels)
+        proxy.cut()
 
-    async def again() -> bool:
-        return bool((await bench.cluster("c1"))["metadata"]["uid"] != before["metadata"]["uid"])
+        async def found_again() -> bool:
+            return len(proxy.tunnels) > before
 
-    await until(again, what="a new ManagedCluster", within=40)
-    await bench.available("c1", within=40)
-
-
-async def test_a_kubeconfig_for_grpc_can_be_used_with_the_other_driver_and_not_the_other_way_round(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*", *SHORT_LEASE)
-    spoke = await bench.spoke("c1", None, "--registration-driver=csr")
-    await bench.available("c1")
-    assert connections(spoke.pid, bench.grpc_port) == 0
-    other = await prepared(bench, "c2", "--registration-driver=grpc")
-    await other.start()
-    assert await other.ended() == 1
-    assert "leave the driver on auto" in other.output
+        await until(found_again, what="the agent is back, through the proxy", within=40)
+        await bench.available("c1")
+    await says(spoke, f"through the proxy http://127.0.0.1:{proxy.port}", within=40)
+    assert "hush" not in spoke.output

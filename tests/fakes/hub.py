@@ -118,7 +118,8 @@ class MemoryHub:
         self.revoked: set[SerialNumber] = set()
         self.issued: list[SerialNumber] = []
         self.sessions: list[MemorySession] = []
-        self.addons: tuple[AddOn, ...] = ()
+        self.addons: tuple[AddOn, ...] | None = ()
+        """None: they cannot be seen now."""
         self.calls: list[str] = []
         self.dialled = 0
         self._changed = asyncio.Event()
@@ -415,7 +416,12 @@ class MemorySession(HubSession):
         seen: Desired | None = None
         while True:
             self._check()
-            present = Desired(self.hub.clusters[self.cluster].accepted, self.hub.lease_duration, self.hub.addons)
+            present = Desired(
+                self.hub.clusters[self.cluster].accepted,
+                self.hub.lease_duration,
+                self.hub.addons or (),
+                addons_known=self.hub.addons is not None,
+            )
             if present != seen:
                 seen = present
                 yield present

@@ -4,6 +4,7 @@ import asyncio
 import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -69,8 +70,8 @@ async def until(look: Callable[[], Awaitable[Any]]) -> Any:
     return answer
 
 
-async def desired_when(opened: HubSession, condition: Callable[[Desired], bool]) -> Desired:
-    async with asyncio.timeout(WITHIN), aclosing(opened.desired()) as following:
+async def desired_when(opened: HubSession, condition: Callable[[Desired], bool], within: float = WITHIN) -> Desired:
+    async with asyncio.timeout(within), aclosing(opened.desired()) as following:
         async for desired in following:
             if condition(desired):
                 return desired
@@ -168,7 +169,8 @@ async def test_a_change_of_availability_is_told_as_an_event(rig: ApiRig) -> None
         await opened.report(REPORT)
         bad = Condition(AVAILABLE, "False", "ManagedClusterKubeAPIServerUnavailable", "down")
         await opened.report(ClusterReport((bad,), complete=False))
-        await opened.report(ClusterReport((bad,), complete=False))
+        worse = replace(bad, message="still down")
+        await opened.report(ClusterReport((worse,), complete=False))
     from hub.domain.change import EVENTS, Query  # noqa: PLC0415 - of this test alone
 
     found = (await rig.stage.store.read(lambda tx: tx.objects.find(EVENTS, Query(namespace=CLUSTER)))).items
@@ -337,6 +339,36 @@ async def test_a_hub_that_shows_nothing_before_acceptance_is_waited_for(tmp_path
         hub.accepted = True
         desired = await desired_when(opened, lambda one: one.accepted and one.addons_known)
         assert desired.addons == (), "this hub serves no add-ons"
+
+
+async def test_a_cluster_that_is_deleted_at_such_a_hub_is_forgotten(tmp_path: Path) -> None:
+    async with ocm_hub(tmp_path) as (hub, client):
+        hub.accepted = True
+
+        async def stream(_seen: Seen, send: Any) -> None:
+            last = {**hub.cluster, "metadata": {**hub.cluster["metadata"], "resourceVersion": "2"}}
+            await send({"type": "DELETED", "object": last})
+            await asyncio.Event().wait()
+
+        hub.server.stream = stream
+        async with client.session(UID) as opened, asyncio.timeout(WITHIN):
+            ended = await opened.ended()
+        assert isinstance(ended, HubLostError)
+        assert ended.loss is Loss.FORGOTTEN
+
+
+async def test_a_hub_that_shows_nothing_any_more_has_denied_us(tmp_path: Path) -> None:
+    async with ocm_hub(tmp_path) as (hub, client):
+        hub.accepted = True
+        async with client.session(UID) as opened:
+            await desired_when(opened, lambda one: one.accepted and one.addons_known)
+            hub.accepted = False
+            beat = asyncio.ensure_future(opened.beat(available=True))
+            await desired_when(opened, lambda one: not one.accepted)
+            hub.accepted, hub.lease = True, {"metadata": {"resourceVersion": "1"}, "spec": {}}
+            await desired_when(opened, lambda one: one.accepted, within=30)
+            async with asyncio.timeout(WITHIN):
+                await beat
 
 
 async def test_a_lease_that_the_hub_is_yet_to_make_is_waited_for_and_conflicts_are_tried_again(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from machinery.kubeconfig import parse_kubeconfig
 from machinery.pki import key_matches, parse_certificate
 from spoke.domain.addon import GRACE, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.rotation import rotate_at
+from spoke.ports import HubLostError
 from tests.fakes.stage import Stage, until
 
 LOGS = AddOnName("logs")
@@ -116,6 +117,21 @@ async def test_an_addon_that_is_gone_loses_its_secret_and_one_that_is_being_dele
             async for snapshot in stage.addon_secrets.changes(SECRET):
                 if snapshot.version is None:
                     break
+
+
+async def test_addons_that_cannot_be_seen_are_not_taken_for_gone(stage: Stage) -> None:
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
+    async with stage.running():
+        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
+        stage.hub.addons = None
+        stage.hub.session.end(HubLostError("that was it"))
+        await until(lambda: len(stage.hub.sessions) == 2 and stage.hub.session.beats)
+        stage.timetable.wake("addon-registration")
+        beats = len(stage.hub.session.beats)
+        await until(lambda: len(stage.hub.session.beats) > beats + 2)
+        assert (await stage.addon_secrets.read(SECRET)).version is not None
+        stage.hub.set_addons(())
+        await until(lambda: SECRET not in stage.addon_secrets.names)
 
 
 async def test_an_addons_certificate_is_renewed_like_the_agents_own(stage: Stage) -> None:

@@ -1,11 +1,16 @@
 """Which driver, and through which proxy: the rules as tables."""
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import pytest
 
+from machinery.clock import ManualClock
 from machinery.errors import InvalidError
+from machinery.identity import HubId
+from machinery.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
 from spoke.domain.reach import Driver, Reach, over_grpc, shown_proxy
+from spoke.kubeconfigs import connection_of
+from tests.fakes.hub import MemoryHub
 
 SERVER = "https://hub.example.org:6443"
 
@@ -92,3 +97,35 @@ def test_a_proxy_over_tls_is_refused_for_grpc_and_its_password_is_never_shown() 
     assert "hush" not in refused.value.message
     assert "user" not in shown_proxy("http://user:hush@proxy:3129")
     assert "hush" not in repr(Reach(proxy_url="http://user:hush@proxy:3129", environment={"HTTPS_PROXY": "http://u:hush@p:1"}))
+
+
+def kubeconfig(proxy: str | None = None) -> Kubeconfig:
+    hub = MemoryHub(ManualClock())
+    endpoint = HubEndpoint("hub.example.org:8443", HubId("id"), cluster_name="c1", group_suffix="example.org")
+    entry = ClusterEntry("muster", SERVER, hub.authority.certificate, endpoint, proxy, "other.example.org")
+    return Kubeconfig("FILE", "muster", entry, "agent", hub.credential())
+
+
+def test_one_kubeconfig_is_dialled_as_either_driver_has_it() -> None:
+    over = {driver: connection_of(kubeconfig("http://p:1"), Reach(driver)).address for driver in ("grpc", "csr")}
+    assert (over["grpc"].target, over["grpc"].proxy) == ("hub.example.org:8443", "http://p:1")
+    assert (over["csr"].target, over["csr"].proxy, over["csr"].driver) == (SERVER, "http://p:1", Driver.CSR)
+    assert (over["csr"].tls_server_name, over["csr"].group_suffix) == ("other.example.org", "example.org")
+
+
+def test_a_kubeconfig_whose_proxy_gRPC_cannot_use_is_named_and_the_other_driver_takes_it() -> None:  # noqa: N802 - its name
+    with pytest.raises(InvalidError, match=r"kubeconfig FILE: gRPC cannot go through https://p:1"):
+        connection_of(kubeconfig("https://user:hush@p:1"))
+    assert connection_of(kubeconfig("https://user:hush@p:1"), Reach("csr")).address.proxy == "https://user:hush@p:1"
+    assert "hush" not in repr(connection_of(kubeconfig("http://user:hush@p:1")))
+
+
+def test_a_hub_that_tells_no_id_is_known_by_its_server_and_its_entry() -> None:
+    plain = replace(kubeconfig().cluster, endpoint=None)
+    ids = [
+        connection_of(replace(kubeconfig(), cluster=cluster)).hub_id
+        for cluster in (plain, plain, replace(plain, server="https://other:6443"), replace(plain, name="rebuilt"))
+    ]
+    assert ids[0] == ids[1]
+    assert len(set(ids)) == 3
+    assert connection_of(kubeconfig()).hub_id == "id"
