@@ -44,10 +44,15 @@ class Standing:
 
 @dataclass(frozen=True, slots=True)
 class ClusterView:
-    """What the rights in a cluster depend on: whether it is accepted, and which agent is its own."""
+    """What the rights in a cluster depend on: whether it is accepted, and which agent is its own.
+
+    `denied`: somebody denied it after it was accepted. `leaving`: accepted and being deleted, so that its add-ons clean up.
+    """
 
     accepted: bool
     agent: AgentId | None
+    denied: bool = False
+    leaving: bool = False
 
 
 @dataclass(frozen=True, slots=True)

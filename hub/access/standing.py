@@ -18,7 +18,7 @@ from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Ke
 from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Store, Transaction
 from machinery.clock import Clock
-from machinery.identity import ClusterName, SerialNumber
+from machinery.identity import ClusterName
 
 BOUND = timedelta(seconds=10)
 MAX_KEPT = 50_000
@@ -59,18 +59,18 @@ class Standings:
         self._known: dict[str, _Known] = {}
         self._reading: dict[str, object] = {}
         """By cluster, a mark of the newest read under way; a change takes it away."""
-        self._granted: dict[str, set[SerialNumber]] = {}
-        self._end: Callable[[SerialNumber], None] = lambda _serial: None
+        self._granted: dict[str, set[str]] = {}
+        self._end: Callable[[str], None] = lambda _mark: None
 
-    def end_with(self, end: Callable[[SerialNumber], None]) -> None:
-        """Has `end` called with the serial of each certificate whose cluster is denied or deleted after it was `granted`."""
+    def end_with(self, end: Callable[[str], None]) -> None:
+        """Has `end` called with the mark of each credential whose cluster is denied or deleted after it was `granted`."""
         self._end = end
 
-    def granted(self, cluster: ClusterName, serial: SerialNumber) -> None:
-        """Notes who was let in because the cluster is accepted: what that certificate has open ends with the acceptance."""
+    def granted(self, cluster: ClusterName, mark: str) -> None:
+        """Notes who was let in because the cluster is accepted: what that credential has open ends with the acceptance."""
         if len(self._granted) >= MAX_KEPT:
             self._granted.clear()
-        self._granted.setdefault(cluster, set()).add(serial)
+        self._granted.setdefault(cluster, set()).add(mark)
 
     async def of(self, cluster: ClusterName) -> ClusterView:
         """Raises UnavailableError."""
@@ -105,8 +105,8 @@ class Standings:
         self._known.pop(cluster, None)
 
     def _withdraw(self, cluster: str) -> None:
-        for serial in self._granted.pop(cluster, ()):
-            self._end(serial)
+        for mark in self._granted.pop(cluster, ()):
+            self._end(mark)
 
 
 def _is_accepted(change: Change) -> bool:
@@ -115,5 +115,9 @@ def _is_accepted(change: Change) -> bool:
 
 def _view(tx: Transaction, cluster: ClusterName) -> ClusterView:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
-    accepted = stored is not None and clusters.is_accepted(stored.document) and not doc.is_deleting(stored.document)
-    return ClusterView(accepted, own_agent(tx.certificates.of_cluster(cluster)))
+    own = own_agent(tx.certificates.of_cluster(cluster))
+    if stored is None:
+        return ClusterView(accepted=False, agent=own)
+    accepted, leaving = clusters.is_accepted(stored.document), doc.is_deleting(stored.document)
+    denied = not accepted and clusters.was_judged(stored.document)
+    return ClusterView(accepted and not leaving, own, denied, accepted and leaving)

@@ -2,7 +2,8 @@
 
 `system:masters` may do everything, and everybody may look at version and health, also while no role can be read. Agents and
 bootstrap credentials may do what follows from their records (`hub.access.rights`); what roles give to the groups of an agent
-counts only for the own agent of an accepted cluster.
+counts only for the own agent of an accepted cluster, and what they give to an add-on until its cluster is denied or gone. The
+ServiceAccounts in the namespace of a denied cluster, which its add-ons hold tokens of, may do nothing.
 """
 
 from collections.abc import Mapping
@@ -10,6 +11,7 @@ from dataclasses import replace
 
 from hub.access.rights import NOTHING, Rights, Standing, named_standing, rights_of, standing_of
 from hub.access.standing import Standings
+from hub.apiserver.authentication import mark_of_serial
 from hub.domain import document as doc
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import REQUESTS
@@ -21,7 +23,7 @@ from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decis
 from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.role_index import Held
 from machinery.apiserver.storage import Actor
-from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP
+from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, SERVICE_ACCOUNT_PREFIX, ClusterName
 
 ALLOWED = Decision(allowed=True)
 
@@ -40,7 +42,7 @@ class HubAuthorizer(Authorizer):
             return ALLOWED
         standing = standing_of(actor.holder)
         if standing is None:
-            return self._rbac.decide(actor, attributes)
+            return await self._of_others(actor, attributes)
         rights, counted = await self._of(actor, standing)
         if rights.allow(attributes):
             return ALLOWED
@@ -52,10 +54,22 @@ class HubAuthorizer(Authorizer):
         """All that the actor holds in a namespace."""
         standing = standing_of(actor.holder)
         if standing is None or OPERATOR_GROUP in actor.groups:
-            return self._rbac.held(actor, namespace)
+            home = None if OPERATOR_GROUP in actor.groups else _home(actor)
+            return Held((), ()) if home is not None and await self._is_denied(home) else self._rbac.held(actor, namespace)
         rights, counted = await self._of(actor, standing)
         held = self._rbac.held(counted, namespace)
         return Held((*rights.held(namespace), *held.rules), held.errors)
+
+    async def _of_others(self, actor: Actor, attributes: Attributes) -> Decision:
+        """By roles alone, but for ServiceAccounts of a denied cluster."""
+        if (cluster := _home(actor)) is not None:
+            if await self._is_denied(cluster):
+                return Decision(allowed=False, reason=f'cluster "{cluster}" is denied, and with it its ServiceAccounts')
+            self._standings.granted(cluster, f"serviceaccount/{actor.uid}")
+        return self._rbac.decide(actor, attributes)
+
+    async def _is_denied(self, cluster: ClusterName) -> bool:
+        return (await self._standings.of(cluster)).denied
 
     async def _of(self, actor: Actor, standing: Standing) -> tuple[Rights, Actor]:
         """The rights, and the actor with the groups that count."""
@@ -63,9 +77,10 @@ class HubAuthorizer(Authorizer):
             return rights_of(standing, None, self._groups), actor
         view = await self._standings.of(standing.cluster)
         rights = rights_of(standing, view, self._groups) if standing.purpose is Purpose.AGENT else NOTHING
-        own = view.accepted and (standing.purpose is Purpose.ADDON or view.agent == standing.agent)
+        is_addon = standing.purpose is Purpose.ADDON
+        own = (view.accepted and (is_addon or view.agent == standing.agent)) or (view.leaving and is_addon)
         if own and isinstance(actor.holder, CertificateRecord):
-            self._standings.granted(standing.cluster, actor.holder.serial)
+            self._standings.granted(standing.cluster, mark_of_serial(actor.holder.serial))
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
     async def _is_own(self, rights: Rights, name: str) -> bool:
@@ -75,6 +90,12 @@ class HubAuthorizer(Authorizer):
 
 def _is_open(asked: Attributes) -> bool:
     return not asked.resource and asked.path in OPEN_PATHS and asked.verb in ("get", "head")
+
+
+def _home(actor: Actor) -> ClusterName | None:
+    """The namespace of a ServiceAccount, which may be a cluster's; None: somebody else."""
+    namespace, _, name = actor.user.removeprefix(SERVICE_ACCOUNT_PREFIX).partition(":")
+    return ClusterName(namespace) if name and actor.user.startswith(SERVICE_ACCOUNT_PREFIX) else None
 
 
 def named_actor(user: str, groups: tuple[str, ...], uid: str, extra: Mapping[str, tuple[str, ...]]) -> Actor:

@@ -11,7 +11,7 @@ from hub.access.rolebook import RoleBook
 from hub.access.standing import Standings
 from hub.apiserver.admission import HubAdmission
 from hub.apiserver.aggregation import OwnRoles, delegating
-from hub.apiserver.authentication import Identify, Listen, mark_of_serial, takes_no_part
+from hub.apiserver.authentication import Identify, Listen, takes_no_part
 from hub.apiserver.authorization import HubAuthorizer, named_actor
 from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.entrance import Entrance, Grounds, WayIn, issuer_of
@@ -103,7 +103,7 @@ def build_door(
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Grounds(store, objects, feed, clock)
     entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, ways_in)
-    standings.end_with(lambda serial: entrance.presence.end_under(mark_of_serial(serial)))
+    standings.end_with(entrance.presence.end_under)
     leases, events = LeaseStorage(store, feed, objects, clock), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, credentials, leases, events)
     server = ApiServer(

@@ -9,12 +9,13 @@ from hub.domain import request as rules
 from hub.domain import request_admission as admission
 from hub.domain.change import REQUESTS, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
-from hub.domain.request import APPROVED, DENIED, Requester, RequestState
+from hub.domain.request import APPROVED, DENIED, Requester, RequestPhase, RequestState
 from hub.ports import Transaction, Written
 from hub.services import credentials
 from hub.services.writing import store
 from machinery import pki
-from machinery.errors import ConflictError, NotFoundError, Subject
+from machinery.errors import ConflictError, NotFoundError, Subject, TooManyRequestsError
+from machinery.selectors import Operator, Requirement
 
 RESOURCE = "certificatesigningrequests.certificates.k8s.io"
 
@@ -30,9 +31,27 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
         facts = pki.parse_request(rules.pem(document))
         if (credential := rules.bootstrap_credential(document)) is not None:
             credentials.admit(tx, credential, rules.claimed_agent(facts)[0])
+        if credential is not None or rules.requester_serial(document) is not None:
+            _check_room(tx, document)
     else:
         document = admission.updated(new, old.document, tx.now)
     return write(tx, document, old, requester.user, writer="")
+
+
+def _check_room(tx: Transaction, document: dict[str, Any]) -> None:
+    """An agent, an add-on or a newcomer has few requests that wait. Raises TooManyRequestsError."""
+    cluster, user = doc.labels(document).get(rules.CLUSTER_LABEL, ""), doc.mapping(document, "spec")["username"]
+    labelled = (Requirement(rules.CLUSTER_LABEL, Operator.EQUALS, (cluster,)),)
+    unlabelled = (Requirement(rules.CLUSTER_LABEL, Operator.NOT_EXISTS),)
+    found = tx.objects.find(REQUESTS, Query(labels=labelled if cluster else unlabelled)).items
+    waiting = [stored.document for stored in found if rules.phase(stored.document) is RequestPhase.PENDING]
+    counted = [each for each in waiting if cluster or doc.mapping(each, "spec").get("username") == user]
+    if len(counted) >= rules.MAX_PENDING:
+        raise TooManyRequestsError(
+            f"{len(counted)} certificate requests of {f'cluster {cluster}' if cluster else user} wait for a decision: approve, "
+            "deny or delete some of them",
+            retry_after=timedelta(minutes=1),
+        )
 
 
 def write(

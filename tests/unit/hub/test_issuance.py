@@ -17,7 +17,7 @@ from hub.services import addons, clusters, credentials, request_objects, request
 from hub.services.credentials import Terms, create_token
 from machinery import pki
 from machinery.clock import ManualClock
-from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
+from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError, UnavailableError
 from machinery.identity import (
     ALL_CLUSTERS_GROUP,
     AddOnName,
@@ -397,6 +397,26 @@ def test_request_posted_with_a_token_is_approved_by_rule_and_signed(newcomer: Ne
     assert newcomer.certificate().credential == record.id
     assert newcomer.stored("gc1").document["spec"]["extra"] == {"example.com/a": ["b"]}
     assert newcomer.store.transact(lambda tx: tx.credentials.admitted(record.id)) == {EDGE}
+
+
+@pytest.mark.parametrize("labelled", [True, False])
+def test_a_cluster_has_few_requests_that_wait_at_the_operators_door_too(newcomer: Newcomer, *, labelled: bool) -> None:
+    """A request that is decided makes room; an operator is not counted."""
+    record = token_of(newcomer)
+    requester = Requester(bootstrap_user(record.id), ())
+
+    def post_one(name: str) -> None:
+        document = _posted(newcomer, agent_subject(EDGE, AGENT))
+        document["metadata"] = {"name": name, **({"labels": {rules.CLUSTER_LABEL: "edge"}} if labelled else {})}
+        newcomer.store.transact(requests.put, document, None, requester)
+
+    for number in range(rules.MAX_PENDING):
+        post_one(f"csr-{number}")
+    with pytest.raises(TooManyRequestsError, match="wait for a decision"):
+        post_one("one-more")
+    post(newcomer, {**_posted(newcomer, agent_subject(EDGE, AGENT)), "metadata": {"name": "operators"}})
+    decide(newcomer, "csr-0", approve=False)
+    post_one("one-more")
 
 
 def test_token_for_another_cluster_posts_nothing(newcomer: Newcomer) -> None:

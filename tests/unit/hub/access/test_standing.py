@@ -130,10 +130,10 @@ async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: M
 
 async def test_what_was_granted_ends_once_when_the_cluster_is_denied(store: MemoryStore, clock: ManualClock) -> None:
     standings = Standings(store, clock)
-    ended: list[int] = []
+    ended: list[str] = []
     standings.end_with(ended.append)
     put(store, hubAcceptsClient=True)
-    standings.granted(EDGE1, SerialNumber(7))
+    standings.granted(EDGE1, "certificate/7")
 
     seen = store.state.revision
     put(store, hubAcceptsClient=True, leaseDurationSeconds=5)
@@ -143,17 +143,17 @@ async def test_what_was_granted_ends_once_when_the_cluster_is_denied(store: Memo
         seen = store.state.revision
         put(store, hubAcceptsClient=False, leaseDurationSeconds=seconds)
         tell(store, standings, seen)
-    assert ended == [7]
+    assert ended == ["certificate/7"]
 
 
 async def test_what_was_granted_ends_when_the_cluster_is_deleted(store: MemoryStore, clock: ManualClock) -> None:
     standings = Standings(store, clock)
-    ended: list[int] = []
+    ended: list[str] = []
     standings.end_with(ended.append)
     put(store, hubAcceptsClient=True)
-    standings.granted(EDGE1, SerialNumber(7))
+    standings.granted(EDGE1, "certificate/7")
 
     seen = store.state.revision
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE1), "admin"))
     tell(store, standings, seen)
-    assert ended == [7]
+    assert ended == ["certificate/7"]
