@@ -46,11 +46,13 @@ def replica_name(settings: Settings, directory: DataDirectory, environment: Mapp
 
     On the embedded database it is one that the data directory keeps, because that may move to another machine.
     """
-    given = settings.replica_name or (os.environ if environment is None else environment).get(POD_NAME)
-    if given:
-        return _checked(given, "--replica-name" if settings.replica_name else POD_NAME)
+    if settings.replica_name:
+        return _checked(settings.replica_name, "--replica-name")
     if is_alone(settings):
         return home_of(directory)
+    pod = (os.environ if environment is None else environment).get(POD_NAME)
+    if pod:
+        return _checked(pod, POD_NAME)
     return _checked(re.sub(r"[^a-z0-9.-]", "-", socket.gethostname().lower()).strip("-."), "the host's name")
 
 

@@ -30,6 +30,8 @@ FULL: dict[str, dict[str, Any]] = {
     | {
         "autoApprove": ["edge-*", "*"],
         "database": {"existingSecret": "hub-database"},
+        "keys": {"existingSecret": "hub-keys"},
+        "replicas": 3,
         "imagePullSecrets": [{"name": "pull"}],
         "persistence": {"size": "10Gi", "storageClassName": "fast"},
         "service": {"type": "LoadBalancer", "annotations": {"example.com/tcp": "true"}},
@@ -143,7 +145,7 @@ def test_service_of_the_hub_has_both_doors() -> None:
 
 @pytest.mark.parametrize(("chart", "settings"), [("hub", HubSettings), ("spoke", SpokeSettings)])
 def test_every_variable_is_a_setting_of_the_program(chart: str, settings: type[BaseModel]) -> None:
-    known = {f"{chart.upper()}_{name.upper()}" for name in settings.model_fields}
+    known = {f"{chart.upper()}_{name.upper()}" for name in settings.model_fields} | {"POD_NAME"}
     assert set(environment(render(chart, FULL[chart]))) <= known
 
 
@@ -178,6 +180,27 @@ def test_hub_advertises_what_the_values_say() -> None:
     variables = environment(render("hub", VALUES["hub"]))
     assert variables["HUB_GRPC_ADVERTISED"] == "hub.example.com:8443"
     assert variables["HUB_HTTPS_ADVERTISED"] == "hub.example.com:6443"
+
+
+def test_replicas_share_a_database_and_keys_and_are_called_as_their_pods() -> None:
+    documents = render("hub", FULL["hub"])
+    assert only(documents, "StatefulSet")["spec"]["replicas"] == 3
+    assert only(documents, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+    variables = environment(documents)
+    assert variables["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    [container] = pod_spec(documents)["containers"]
+    [mount] = [mount for mount in container["volumeMounts"] if mount["mountPath"] == variables["HUB_KEYS_DIR"]]
+    [volume] = [volume for volume in pod_spec(documents)["volumes"] if volume["name"] == mount["name"]]
+    assert mount["readOnly"]
+    assert volume["secret"]["secretName"] == "hub-keys"
+    assert "HUB_KEYS_DIR" not in environment(render("hub", VALUES["hub"]))
+
+
+@pytest.mark.parametrize("lacking", ["database", "keys"])
+def test_replicas_without_what_they_share_are_refused(lacking: str) -> None:
+    values = {name: value for name, value in FULL["hub"].items() if name != lacking}
+    with pytest.raises(Exception, match="more than one share a PostgreSQL database"):
+        render("hub", values)
 
 
 def test_database_url_comes_from_a_secret_and_never_from_values() -> None:

@@ -27,7 +27,7 @@ def test_a_replica_is_called_as_told_then_as_its_pod_then_as_its_host(tmp_path: 
 
 
 def test_on_the_embedded_database_the_data_directory_keeps_the_name(tmp_path: Path) -> None:
-    first = named(tmp_path / "a", {})
+    first = named(tmp_path / "a", {"POD_NAME": "hub-0"})
     assert named(tmp_path / "a", {}) == first
     assert named(tmp_path / "b", {}) != first
     (tmp_path / "a" / "replica").write_text("of-an-earlier-release\n")

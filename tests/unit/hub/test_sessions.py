@@ -6,6 +6,8 @@ from datetime import timedelta
 import pytest
 
 from hub.rpc.sessions import OVERLAP, Sessions
+from hub.services import replicas
+from hub.services.replicas import Opened
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
@@ -107,13 +109,14 @@ async def test_a_session_that_could_not_be_written_down_yet_is_not_judged(both: 
 
 
 async def test_what_committed_late_is_still_seen_and_a_database_that_is_away_is_asked_again(both: Two) -> None:
-    older, newer = Open("b"), Open("a")
+    older = Open("b")
     both.one.add(older)
     await both.one.write()
+    both.clock.advance(OVERLAP / 4)
+    began = both.clock.now()
     both.clock.advance(OVERLAP / 2)
-    both.two.add(newer)
-    await both.two.write()
-    both.clock.advance(OVERLAP / 2)
+    await both.one.look()
+    both.store.transact(replicas.open_session, Opened(EDGE, AGENT, "a", "v1", "two", began))
     both.store.failure = UnavailableError("away")
     await both.one.look()
     both.store.failure = None
@@ -130,6 +133,7 @@ async def test_sessions_that_were_forgotten_are_written_down_again_as_old_as_the
     both.clock.advance(TICK)
     both.two.add(elsewhere)
     await both.two.write()
+    both.clock.advance(TICK)
     both.one.say_again()
     await both.one.write()
     await both.look()
