@@ -151,7 +151,7 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
         rule((groups.addons,), ("clustermanagementaddons",), READ),
         rule((groups.clusters,), (*_FLEET, *(f"{each}/status" for each in _FLEET)), READ),
         rule(("multicluster.x-k8s.io",), ("clusterprofiles", "clusterprofiles/status"), READ),
-        rule((groups.own,), ("approvalrules", "clustersummaries", "hubleaders", "hubreplicas"), READ),
+        rule((groups.own,), ("approvalrules", "clustersummaries", "clustertransitions", "hubleaders", "hubreplicas"), READ),
     )
 
 
