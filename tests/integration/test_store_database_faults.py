@@ -181,11 +181,11 @@ def server(template: "PostgresServer", folder: Path) -> Iterator["PostgresServer
 def pair(
     template: "PostgresServer", server: "PostgresServer", folder: Path
 ) -> Iterator[tuple["PostgresServer", "PostgresServer", str]]:
-    """A server, its synchronous standby, and the URL of both."""
+    """A server, its synchronous standby, and the URL of both, the standby first: it is reached and takes no writes."""
     standby = template.copied(folder / "b").follow(server).start()
     server.configure("synchronous_standby_names = 'standby'")
     server.reload()
-    yield server, standby, f"postgresql://postgres@/postgres?host={server.folder},{standby.folder}"
+    yield server, standby, f"postgresql://postgres@/postgres?host={standby.folder},{server.folder}"
     standby.stop("immediate")
 
 
