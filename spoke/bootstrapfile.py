@@ -92,7 +92,9 @@ class BootstrapWatch:
 
 
 async def _ended(task: asyncio.Task[Any]) -> None:
-    """Cancels it where it still runs, and waits."""
+    """Cancels it where it still runs, and waits. How it failed meanwhile is no news any more."""
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
+        if not task.cancelled():
+            task.exception()

@@ -190,18 +190,21 @@ class SessionRun:
         """Opens the successor and lets it carry a beat; the old session goes on until then, and if need be after."""
         connection = await self._successor
         backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._around.random)
-        while True:
-            self._succeeding.set()
-            self._settled.clear()
-            try:
-                link = await self._open(connection)
-            except HubLostError as error:
-                self._succeeding.clear()
-                self._settled.set()
-                log.warning("succession.failed", error=error.message, loss=error.loss.name)
-                await asyncio.sleep(backoff.next().total_seconds())
-            else:
-                await self._hand_over(link)
+        try:
+            while True:
+                self._succeeding.set()
+                self._settled.clear()
+                try:
+                    link = await self._open(connection)
+                except HubLostError as error:
+                    self._succeeding.clear()
+                    self._settled.set()
+                    log.warning("succession.failed", error=error.message, loss=error.loss.name)
+                    await asyncio.sleep(backoff.next().total_seconds())
+                else:
+                    await self._hand_over(link)
+        finally:
+            self._settled.set()  # however it ends, and if it is cancelled: others wait for it
 
     async def _hand_over(self, link: Link) -> None:
         try:
@@ -210,7 +213,6 @@ class SessionRun:
                     await link.session.beat(available=self._around.watch.verdict)
         except (HubLostError, TimeoutError) as error:
             await link.close()
-            self._settled.set()
             raise HubLostError(f"the successor carried no beat: {error}", Loss.SILENT) from error
         except BaseException:
             await link.close()
