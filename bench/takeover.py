@@ -85,11 +85,12 @@ async def _end(trial: Trial, number: signal.Signals, *, again: bool = False) -> 
     name, term = await trial.leader()
     child = trial.replicas[name]
     begun = monotonic()
+    following = asyncio.create_task(trial.followed(term))
     child.send(number)
     if again:
         await child.ended()
         await trial.start(name)
-    took = await trial.followed(term) - begun
+    took = await following - begun
     if number is signal.SIGSTOP:
         child.send(signal.SIGCONT)
     elif not again:

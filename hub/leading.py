@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncGenerator, Callable, Mapping
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
 from uuid import uuid4
@@ -22,7 +22,7 @@ from machinery.lifecycle.starting import in_time
 from machinery.scheduler import Timetable
 from machinery.tasks import GuardedTasks, TaskEndedError
 
-REASON = "LeaderElection"
+LOCK, REASON = "hub", "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)
 
 log = structlog.get_logger(__name__)
@@ -145,11 +145,12 @@ async def leadership(
 ) -> AsyncGenerator[Leading]:
     """This replica's part in the election for the length of the block. `url`: the database's; `replica`: our name."""
     timings = settings.election_timings
-    candidacy = Candidacy(replica, settings.leader_elect_resource_name, timings, alone=is_alone(settings))
+    name = settings.leader_elect_resource_name or LOCK
+    candidacy = Candidacy(replica, name, timings, alone=is_alone(settings))
     lifeline = SqlLifeline(url, lease=timings.lease)
-    row = RowLock(lifeline, candidacy.lock)
-    lock = SoleLock(row) if candidacy.alone else row
-    try:
+    async with AsyncExitStack() as stack:
+        stack.push_async_callback(lifeline.close)
+        lock = await _lock(settings, candidacy, RowLock(lifeline, name), clock, stack)
         leading = Leading(
             store,
             lock,
@@ -166,5 +167,13 @@ async def leadership(
                 yield leading
             finally:
                 await leading.stop()
-    finally:
-        await lifeline.close()
+
+
+async def _lock(settings: Settings, candidacy: Candidacy, row: RowLock, clock: Clock, stack: AsyncExitStack) -> Lock:
+    if candidacy.alone:
+        return SoleLock(row)
+    if settings.leader_elect_resource_lock == "database":
+        return row
+    from hub.election.incluster import lease_lock  # noqa: PLC0415 - 60 MB that only such a hub needs
+
+    return await stack.enter_async_context(lease_lock(settings, candidacy.replica, row, clock))

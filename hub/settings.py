@@ -218,8 +218,17 @@ class Settings(BaseSettings):
     transition_retention: Duration = Field(
         timedelta(days=90), description="Every change of a cluster's availability is kept this long, with its reason."
     )
-    leader_elect_resource_name: str = Field(
-        "hub", description="Name of the lock that replicas compete for: the same on all replicas of one hub."
+    leader_elect_resource_lock: Literal["database", "kubernetes"] = Field(
+        "database",
+        description="What replicas compete for: a row of their database, or a Lease of the cluster that they run in (or that "
+        "--management-cluster names). Never two replicas of one hub for different locks.",
+    )
+    leader_elect_resource_name: str | None = Field(
+        None,
+        description="Name of the lock: the same on all replicas of one hub. Without it: hub; of a Lease: the Deployment's.",
+    )
+    leader_elect_resource_namespace: str | None = Field(
+        None, description="Where the Lease is. Without it: POD_NAMESPACE, as the downward API gives it."
     )
     leader_elect_lease_duration: Duration = Field(
         KUBERNETES.lease,

@@ -1,0 +1,128 @@
+"""The lock as a Lease of a Kubernetes cluster, in the form of client-go's, with the term and the incarnation as annotations."""
+
+from collections.abc import Mapping
+from datetime import timedelta
+from math import ceil
+from typing import Any
+
+from machinery.clock import Clock
+from machinery.election.lock import Candidate, Lock, Record
+from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
+from machinery.kube.client import KubeClient, Object, Resource
+from machinery.product import GROUP_SUFFIX
+from machinery.timestamps import format_micro_time, parse_time
+
+LEASES = Resource("coordination.k8s.io", "v1", "leases")
+TERM, INCARNATION = f"hub.{GROUP_SUFFIX}/term", f"hub.{GROUP_SUFFIX}/incarnation"
+LEASE = f"hub.{GROUP_SUFFIX}/lease-milliseconds"
+TRIES = 3
+"""Others may write into the object without touching the lock: labels, say."""
+_MILLISECOND = timedelta(milliseconds=1)
+
+
+class LeaseLock(Lock):
+    """One Lease. `owner`: an owner reference for it where it is made; what it belongs to takes it along.
+
+    Its term is forgotten with the object: who needs terms that never fall keeps them elsewhere too.
+    """
+
+    def __init__(self, client: KubeClient, namespace: str, name: str, *, clock: Clock, owner: Object | None = None) -> None:
+        self._client = client
+        self._collection = LEASES.path(namespace=namespace)
+        self._path = LEASES.path(name, namespace=namespace)
+        self._metadata: Object = {"name": name, "namespace": namespace, **({"ownerReferences": [owner]} if owner else {})}
+        self._clock = clock
+
+    async def read(self) -> Record | None:
+        document = await self._document()
+        return None if document is None else _record(document)
+
+    async def _document(self) -> Object | None:
+        try:
+            return await self._client.get(self._path)
+        except NotFoundError:
+            return None
+
+    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        document = await self._document()
+        found = None if document is None else _record(document)
+        if (found and found.version) != (seen and seen.version):
+            raise ConflictError("another has taken the lock")
+        now = self._clock.now()
+        taken = Record(
+            holder=candidate.identity,
+            incarnation=candidate.incarnation,
+            term=(found.term if found else 0) + 1,
+            transitions=found.transitions + (found.holder != candidate.identity) if found else 0,
+            lease=lease,
+            acquired_at=now,
+            renewed_at=now,
+            version="",
+        )
+        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
+        body = _written(document or {**kind, "metadata": self._metadata}, taken)
+        try:
+            if document is None:
+                return _record(await self._client.create(self._collection, body))
+            return _record(await self._client.update(self._path, body))
+        except AlreadyExistsError as error:
+            raise ConflictError("another has taken the lock") from error
+
+    async def renew(self, held: Record) -> Record:
+        return await self._change(held, {"renewTime": format_micro_time(self._clock.now())})
+
+    async def release(self, held: Record) -> bool:
+        try:
+            await self._change(held, {"holderIdentity": None, "leaseDurationSeconds": 1})
+        except ConflictError:
+            return False
+        return True
+
+    async def _change(self, held: Record, spec: Mapping[str, Any]) -> Record:
+        for left in reversed(range(TRIES)):
+            document = await self._document()
+            found = None if document is None else _record(document)
+            same = found is not None and (found.incarnation, found.term) == (held.incarnation, held.term)
+            if document is None or found is None or not same or not found.holder:
+                raise ConflictError("the lock is held by another, or in another term")
+            changed = {key: value for key, value in {**document["spec"], **spec}.items() if value is not None}
+            try:
+                return _record(await self._client.update(self._path, {**document, "spec": changed}))
+            except ConflictError:
+                if not left:
+                    raise
+        raise AssertionError("unreachable")
+
+
+def _written(document: Object, record: Record) -> Object:
+    metadata: Object = document["metadata"]
+    own = {TERM: str(record.term), INCARNATION: record.incarnation, LEASE: str(record.lease // _MILLISECOND)}
+    return {
+        **document,
+        "metadata": {**metadata, "annotations": {**(metadata.get("annotations") or {}), **own}},
+        "spec": {
+            **(document.get("spec") or {}),
+            "holderIdentity": record.holder,
+            "leaseDurationSeconds": max(1, ceil(record.lease.total_seconds())),
+            "acquireTime": format_micro_time(record.acquired_at),
+            "renewTime": format_micro_time(record.renewed_at),
+            "leaseTransitions": record.transitions,
+        },
+    }
+
+
+def _record(document: Object) -> Record:
+    """What a Lease says, also one that somebody else has written."""
+    metadata, spec = document["metadata"], document.get("spec") or {}
+    own: Mapping[str, str] = metadata.get("annotations") or {}
+    created = metadata.get("creationTimestamp") or "1970-01-01T00:00:00Z"
+    return Record(
+        holder=spec.get("holderIdentity") or "",
+        incarnation=own.get(INCARNATION, ""),
+        term=int(own.get(TERM, "0")),
+        transitions=int(spec.get("leaseTransitions") or 0),
+        lease=int(own[LEASE]) * _MILLISECOND if LEASE in own else timedelta(seconds=spec.get("leaseDurationSeconds") or 1),
+        acquired_at=parse_time(spec.get("acquireTime") or created),
+        renewed_at=parse_time(spec.get("renewTime") or created),
+        version=str(metadata["resourceVersion"]),
+    )

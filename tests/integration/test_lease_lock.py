@@ -1,0 +1,233 @@
+"""The lock as a Lease: the same promises as every lock, and its winner's term is the database's."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hollow.cluster import HollowCluster
+from hub.election import FencedStore, RowLock
+from hub.election.incluster import lease_lock, owner_of
+from hub.election.leaselock import LeaseAndTerm
+from hub.settings import load
+from hub.store import SqlStore
+from hub.store.lifeline import SqlLifeline
+from machinery.clock import ManualClock, SystemClock
+from machinery.election import Candidate, Elector, Leadership, Lock, Record, Term, Timings
+from machinery.errors import ConflictError, InvalidError, NotFoundError, NotLeaderError
+from machinery.kube.client import KubeClient
+from machinery.kube.leaselock import LeaseLock
+from tests.fakes.databases import sqlite_database
+
+ONE, TWO = Candidate("one", "one-1"), Candidate("two", "two-1")
+LEASE = timedelta(seconds=15)
+NAMESPACE = "default"
+PATH = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/hub"
+
+
+@pytest.fixture
+async def client(hollow_cluster: HollowCluster) -> AsyncIterator[KubeClient]:
+    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
+        yield client
+
+
+@pytest.fixture
+def clock() -> ManualClock:
+    return ManualClock()
+
+
+@pytest.fixture
+async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
+    async with sqlite_database(tmp_path).opened(None) as store:
+        yield store
+
+
+@pytest.fixture
+def url(tmp_path: Path) -> str:
+    return sqlite_database(tmp_path).url
+
+
+@pytest.fixture
+async def row(url: str, store: SqlStore) -> AsyncIterator[RowLock]:
+    del store  # it makes the tables
+    line = SqlLifeline(url, lease=LEASE)
+    yield RowLock(line, "hub")
+    await line.close()
+
+
+@pytest.fixture
+def lease(client: KubeClient, clock: ManualClock) -> LeaseLock:
+    return LeaseLock(client, NAMESPACE, "hub", clock=clock)
+
+
+@pytest.fixture(params=["lease", "both"])
+def lock(request: pytest.FixtureRequest, lease: LeaseLock, row: RowLock, clock: ManualClock) -> Lock:
+    return lease if request.param == "lease" else LeaseAndTerm(lease, row, clock=clock, every=timedelta(milliseconds=1))
+
+
+async def test_it_is_taken_renewed_and_released_as_every_lock(lock: Lock, clock: ManualClock) -> None:
+    assert await lock.read() is None
+    mine = await lock.take(None, ONE, LEASE)
+    assert (mine.holder, mine.incarnation, mine.term, mine.transitions, mine.lease) == ("one", "one-1", 1, 0, LEASE)
+    clock.advance(timedelta(seconds=2))
+    renewed = await lock.renew(mine)
+    assert (renewed.renewed_at, renewed.acquired_at) == (clock.now(), mine.acquired_at)
+    assert renewed.version != mine.version
+    assert (await lock.renew(mine)).term == mine.term
+    assert await lock.release(mine)
+    clock.advance(timedelta(seconds=1))
+    left = await lock.read()
+    assert left is not None
+    assert left.holder == ""
+    assert (await lock.take(left, TWO, LEASE)).term == 2
+
+
+async def test_of_two_that_saw_the_same_one_takes_it(lease: LeaseLock) -> None:
+    outcomes = await asyncio.gather(*(lease.take(None, each, LEASE) for each in (ONE, TWO)), return_exceptions=True)
+    assert [type(outcome) for outcome in outcomes if isinstance(outcome, BaseException)] == [ConflictError]
+    seen = await lease.read()
+    await lease.take(seen, TWO, LEASE)
+    with pytest.raises(ConflictError):
+        await lease.take(seen, ONE, LEASE)
+
+
+async def test_nobody_renews_or_releases_what_another_has_taken(lease: LeaseLock) -> None:
+    mine = await lease.take(None, ONE, LEASE)
+    theirs = await lease.take(mine, TWO, LEASE)
+    with pytest.raises(ConflictError):
+        await lease.renew(mine)
+    assert not await lease.release(mine)
+    assert await lease.read() == theirs
+
+
+async def test_the_lease_reads_as_client_go_s_and_keeps_what_others_wrote(
+    lease: LeaseLock, client: KubeClient, clock: ManualClock
+) -> None:
+    mine = await lease.take(None, ONE, timedelta(milliseconds=1500))
+    await client.patch(PATH, {"metadata": {"labels": {"team": "fleet"}}})
+    clock.advance(timedelta(seconds=1))
+    assert (await lease.renew(mine)).lease == timedelta(milliseconds=1500)
+    document = await client.get(PATH)
+    assert document["metadata"]["labels"] == {"team": "fleet"}
+    assert document["spec"] == {
+        "holderIdentity": "one",
+        "leaseDurationSeconds": 2,
+        "acquireTime": "2026-01-01T00:00:00.000000Z",
+        "renewTime": "2026-01-01T00:00:01.000000Z",
+        "leaseTransitions": 0,
+    }
+
+
+async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no_write_of_two_terms(
+    lease: LeaseLock, row: RowLock, store: SqlStore, clock: ManualClock
+) -> None:
+    holder = LeaseAndTerm(lease, row, clock=clock, every=timedelta(milliseconds=1))
+    mine = await holder.take(None, ONE, LEASE)
+    late = await row.take(await row.read(), TWO, LEASE)  # it had won the Lease once, and was frozen before it took the term
+    flag = Leadership(clock)
+    flag.hold(mine.term, clock.monotonic() + 10)
+    with pytest.raises(NotLeaderError):
+        await FencedStore(store, flag, "hub", mine.term).run(lambda tx: tx.facts.set("written", "yes"))
+    with pytest.raises(ConflictError):
+        await holder.renew(mine)
+    again = await holder.take(await holder.read(), ONE, LEASE)
+    assert again.term == late.term + 1
+
+
+async def test_the_cluster_is_asked_seldom_and_at_once_when_the_row_was_released(
+    lease: LeaseLock, row: RowLock, clock: ManualClock
+) -> None:
+    leader = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
+    follower = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
+    mine = await leader.take(None, ONE, LEASE)
+    first = await follower.read()
+    clock.advance(timedelta(seconds=1))
+    mine = await leader.renew(mine)
+    assert await follower.read() is first, "not asked again so soon"
+    clock.advance(timedelta(seconds=1))
+    assert (await follower.read()) != first
+    await leader.release(mine)
+    released = await follower.read()
+    assert released is not None
+    assert released.holder == ""
+
+
+async def test_two_electors_hand_a_lease_over(client: KubeClient, row: RowLock) -> None:
+    clock, led = SystemClock(), list[tuple[str, int]]()
+    timings = Timings(*(timedelta(seconds=seconds) for seconds in (5, 4, 0.5, 0.05)))
+
+    def elector(name: str) -> Elector:
+        async def work(term: Term) -> None:
+            led.append((name, term.number))
+            await asyncio.Event().wait()
+
+        lock = LeaseAndTerm(LeaseLock(client, NAMESPACE, "hub", clock=clock), row, clock=clock, every=timings.retry)
+        flag = Leadership(clock)
+        return Elector(lock, Candidate(name, f"{name}-1"), work, timings=timings, clock=clock, leadership=flag)
+
+    async def until(count: int) -> None:
+        async with asyncio.timeout(5 * timings.lease.total_seconds()):
+            while len(led) < count:  # noqa: ASYNC110 - the list is what is watched
+                await asyncio.sleep(0.01)
+
+    one, two = elector("one"), elector("two")
+    tasks = [asyncio.create_task(one.run())]
+    await until(1)
+    tasks.append(asyncio.create_task(two.run()))
+    await two.looked.wait()
+    await one.stop()
+    await until(2)
+    await two.stop()
+    await asyncio.gather(*tasks)
+    assert led == [("one", 1), ("two", 2)]
+
+
+class Documents(KubeClient):
+    """An API with these documents: the hollow cluster has no pods."""
+
+    def __init__(self, documents: dict[str, Any]) -> None:
+        self.documents = documents
+
+    async def get(self, path: str, *_: Any, **__: Any) -> dict[str, Any]:
+        if path not in self.documents:
+            raise NotFoundError(path)
+        return {"metadata": self.documents[path]}
+
+
+def owned(group_version: str, kind: str, name: str) -> dict[str, Any]:
+    reference = {"apiVersion": group_version, "kind": kind, "name": name, "uid": f"uid-{name}"}
+    return {"ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}]}
+
+
+async def test_what_the_hub_makes_belongs_to_its_deployment() -> None:
+    documents = {
+        "/api/v1/namespaces/muster/pods/hub-5d-x": owned("apps/v1", "ReplicaSet", "hub-5d"),
+        "/apis/apps/v1/namespaces/muster/replicasets/hub-5d": owned("apps/v1", "Deployment", "hub"),
+        "/apis/apps/v1/namespaces/muster/deployments/hub": {},
+        "/api/v1/namespaces/muster/pods/alone": {},
+    }
+    client = Documents(documents)
+    expected = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hub", "uid": "uid-hub"}
+    assert await owner_of(client, "muster", "hub-5d-x") == expected
+    assert await owner_of(client, "muster", "alone") is None
+    assert await owner_of(client, "muster", "gone") is None
+
+
+async def test_the_settings_say_where_the_lease_is_or_are_refused(
+    hollow_cluster: HollowCluster, row: RowLock, tmp_path: Path, client: KubeClient
+) -> None:
+    import yaml  # noqa: PLC0415 - a kubeconfig as a file
+
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(hollow_cluster.kubeconfig()))
+    flags = {"leader_elect_resource_lock": "kubernetes", "management_cluster": str(file)}
+    with pytest.raises(InvalidError, match="leader_elect_resource_namespace, or POD_NAMESPACE"):
+        async with lease_lock(load(flags, None, {}), "pod", row, SystemClock(), {}):
+            pass
+    async with lease_lock(load(flags, None, {}), "pod", row, SystemClock(), {"POD_NAMESPACE": NAMESPACE}) as lock:
+        taken = await lock.take(await lock.read(), ONE, LEASE)
+        assert isinstance(taken, Record)
+    assert (await client.get(PATH))["spec"]["holderIdentity"] == "one"

@@ -1,0 +1,121 @@
+"""What a replica does while it leads: controllers for each term, an Event for each leader, and nothing when another leads."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+
+from hub.domain.change import EVENTS
+from hub.election import RowLock
+from hub.leading import Candidacy, Leading
+from hub.ports import Store
+from hub.roster import Controllers
+from hub.settings import SettingsError, load
+from machinery.clock import SystemClock
+from machinery.conditions import HUB_ACCEPTED
+from machinery.election import Candidate, Timings
+from machinery.product import GROUP_SUFFIX
+from machinery.tasks import GuardedTasks
+from tests.fakes.memory_store import MemoryLifeline
+from tests.fakes.timetable import ManualTimetable
+from tests.unit.hub.controllers.conftest import Hub
+
+START = Hub().clock.now()
+FAST = Timings(*(timedelta(milliseconds=each) for each in (600, 500, 50, 10)))
+OTHER = Candidate("hub-1", "other")
+
+
+@asynccontextmanager
+async def running(hub: Hub, timetable: ManualTimetable) -> AsyncIterator[Leading]:
+    settings = load({}, None, {})
+
+    def controllers(store: Store) -> Controllers:
+        return Controllers(store, hub.issuer, settings, hub.lifetimes, clock=hub.clock, since=lambda _tx: START)
+
+    leading = Leading(
+        hub.store,
+        RowLock(MemoryLifeline(hub.store), "hub"),
+        Candidacy("hub-0", "hub", FAST),
+        controllers,
+        clock=SystemClock(),
+        timetable=timetable,
+        group_suffix=GROUP_SUFFIX,
+        on_end=lambda error: pytest.fail(str(error)),
+    )
+    async with GuardedTasks("election") as tasks:
+        tasks.start("elector", leading.run())
+        yield leading
+        await leading.stop()
+
+
+async def until(condition: Callable[[], object]) -> None:
+    async with asyncio.timeout(10):
+        while not condition():  # noqa: ASYNC110 - the flag has no event of its own
+            await asyncio.sleep(0.01)
+
+
+def events(hub: Hub) -> list[str]:
+    stored = [stored for (kind, _), stored in hub.store.state.objects.items() if kind == EVENTS]
+    return [event.document["message"] for event in stored if event.document["reason"] == "LeaderElection"]
+
+
+def overtake(hub: Hub) -> None:
+    hub.store.transact(lambda tx: tx.leaders.take("hub", tx.leaders.of("hub"), OTHER, FAST.lease))
+
+
+async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None:
+    hub, timetable = Hub(), ManualTimetable()
+    async with running(hub, timetable) as leading:
+        await leading.begin()
+        assert leading.snapshot()["leads"]
+        hub.join("c1")
+        hub.accept("c1")
+        await until(lambda: hub.condition("c1", HUB_ACCEPTED) and events(hub))
+        assert timetable.jobs
+
+        overtake(hub)
+        await until(lambda: leading.leadership.term is None and not timetable.jobs)
+        assert not leading.waiting()
+        hub.join("c2")
+        hub.accept("c2")
+        assert leading.snapshot()["leader"] in {"hub-0", "hub-1"}
+        assert hub.condition("c2", HUB_ACCEPTED) is None
+
+        await until(lambda: leading.leadership.term == 3)
+        await until(lambda: hub.condition("c2", HUB_ACCEPTED))
+        await until(lambda: len(events(hub)) == 2)
+    assert events(hub) == [
+        "hub-0 became leader in term 1: nobody held the lock before",
+        "hub-0 became leader in term 3: hub-1 did not renew it for 0.6 s",
+    ]
+
+
+async def test_a_follower_is_ready_without_controllers() -> None:
+    hub, timetable = Hub(), ManualTimetable()
+    overtake(hub)
+    async with running(hub, timetable) as leading:
+        await leading.begin()
+        assert not leading.snapshot()["leads"]
+        assert leading.snapshot()["leader"] == "hub-1"
+        assert not timetable.jobs
+        assert not leading.waiting()
+
+
+async def test_a_stop_leaves_the_lock_free_and_nothing_on_the_timetable() -> None:
+    hub, timetable = Hub(), ManualTimetable()
+    async with running(hub, timetable) as leading:
+        await leading.begin()
+        await leading.stop()
+        record = hub.store.state.leaders["hub"]
+        assert (record.holder, record.term) == ("", 1)
+        assert not timetable.jobs
+
+
+def test_times_of_the_election_that_do_not_fit_are_told_before_anything_starts() -> None:
+    with pytest.raises(SettingsError, match="must be longer than the renew deadline"):
+        load({"leader_elect_lease_duration": "5s"}, None, {})
+    with pytest.raises(SettingsError, match=r"1\.2 times the retry period"):
+        load({"leader_elect_retry_period": "9s"}, None, {})
+    assert load({}, None, {"HUB_LEADER_ELECT_POLL_PERIOD": "5ms"}).election_timings.poll == timedelta(milliseconds=5)
