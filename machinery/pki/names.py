@@ -10,7 +10,7 @@ where the letters allow it, UTF8String else. Meaning is read by attribute type a
 import re
 import warnings
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from threading import Lock
 
 from cryptography import x509
@@ -30,6 +30,8 @@ UNREADABLE = (
 )
 """Everything that the library raises over what it cannot decode."""
 _KNOWN = (NameOID.COMMON_NAME, NameOID.ORGANIZATION_NAME, NameOID.ORGANIZATIONAL_UNIT_NAME)
+LONGEST_CN = 64
+"""Bytes that the library takes without a word; other values it takes at any length."""
 _PRINTABLE = re.compile(r"[A-Za-z0-9 '()+,\-./:=?]*")
 _filters = Lock()
 """`warnings.catch_warnings` is not safe for threads: two at once may leave each other's filters behind."""
@@ -37,7 +39,7 @@ _filters = Lock()
 
 def build(subject: Subject) -> x509.Name:
     """The X.509 name of `subject`."""
-    with _long_names():
+    with _long_names() if len(subject.common_name.encode()) > LONGEST_CN else nullcontext():
         parts = [
             x509.RelativeDistinguishedName([_attribute(kind, value) for value in sorted(values)])
             for kind, values in (
