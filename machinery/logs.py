@@ -96,6 +96,9 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
             ],
         )
     )
+    # what no line shows is not looked up for each: the caller's file, threads, processes
+    logging._srcfile = None  # noqa: SLF001 - the standard library advises it
+    logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [target]
     root.setLevel(level.upper())
