@@ -17,6 +17,7 @@ COMMANDS = {
         "audit",
         "replicas",
         "takeover",
+        "availability",
     )
 }
 

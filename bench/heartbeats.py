@@ -34,9 +34,11 @@ def heartbeats(sessions: int, seconds: float) -> None:
 
 
 class Fleet:
-    """Sessions that beat once a second until their process ends."""
+    """Sessions that beat until their process ends: each interval is drawn from `shortest` to `interval`, in seconds."""
 
-    def __init__(self, target: Target, agents: list[Agent]) -> None:
+    def __init__(self, target: Target, agents: list[Agent], interval: float = 1.0, shortest: float = 1.0) -> None:
+        self._interval = interval
+        self._shortest = shortest
         self._target = target
         self._agents = agents
         self._slots = asyncio.Semaphore(OPENING_AT_ONCE)
@@ -62,13 +64,13 @@ class Fleet:
 
     async def _beat(self, call: Any) -> None:
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(random.random())  # noqa: S311 - spreads load, guards nothing
+        await asyncio.sleep(random.uniform(0, self._interval))  # noqa: S311 - spreads load, guards nothing
         due = loop.time()
         for sequence in count(1):
             beat = wire.Beat(sequence=sequence, verdict=wire.VERDICT_AVAILABLE)
             await call.write(wire.AgentMessage(beat=beat).SerializeToString())
             self.sent += 1
-            due += 1
+            due += random.uniform(self._shortest, self._interval)  # noqa: S311 - likewise
             await asyncio.sleep(max(0.0, due - loop.time()))
 
     async def _read(self, call: Any) -> None:
