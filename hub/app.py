@@ -30,6 +30,7 @@ from hub.leading import leadership
 from hub.replica import Presence, is_alone, replica_name, take_place, this_replica
 from hub.roster import Controllers, OwnControllers
 from hub.rpc.aging import Age
+from hub.rpc.clocks import Clocks
 from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
@@ -172,6 +173,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     auditor = await stack.enter_async_context(auditing(settings, store, replica, clock, on_end=ending.failed))
     # how much of it at once, at both doors
     limits = AccessLimits(clock, capacity_of(settings))
+    # what agents' clocks say
+    clocks = Clocks(store, settings.clock_skew_limit)
     # the door for agents
     agents = Parts(
         hub=Hub(hub_id, version(), issuer.trust_bundle),
@@ -181,6 +184,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         beats=beats,
         feed=StreamFeed(store),
         sessions=Sessions(store, replica),
+        clocks=clocks,
         gate=Gate(clock),
         auditor=auditor,
         limits=limits,
@@ -241,6 +245,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         lifetimes=lifetimes,
         checks=checks_of(server.health),
         group_suffix=settings.api_group_suffix,
+        clock_skew_limit=settings.clock_skew_limit,
         revocations=peers.listen,
         filters=Filters(
             paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),
@@ -269,6 +274,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     tasks.start("revocations", peers.run())
     tasks.start("heartbeats", beats.run())
     tasks.start("hearing", hearing.run())
+    tasks.start("clocks", clocks.run())
     tasks.start("streams", agents.feed.run())
     tasks.start("sessions", agents.sessions.run())
     tasks.start("presence", presence.run())

@@ -184,6 +184,11 @@ class Settings(BaseSettings):
         None, description="Audit records go to this file too, as lines of JSON; - for standard output. Always: to the database."
     )
     audit_retention: Duration = Field(timedelta(days=90), description="Audit records in the database are kept this long.")
+    clock_skew_limit: NoDuration = Field(
+        timedelta(),
+        description="A cluster whose clock is so far from the hub's is reported as out of sync; nothing else follows. 0s: five "
+        "of its lease durations.",
+    )
     taint_delay: NoDuration = Field(
         timedelta(seconds=30),
         description="A silent cluster is tainted, and its alarm told, this long after its availability became Unknown: what "

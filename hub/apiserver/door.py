@@ -81,6 +81,7 @@ def build_door(
     lifetimes: Lifetimes | None = None,
     checks: Iterable[HealthCheck] = (),
     group_suffix: str = GROUP_SUFFIX,
+    clock_skew_limit: timedelta = timedelta(),
     limits: Limits | None = None,
     revocations: Listen | None = None,
     filters: Filters | None = None,
@@ -104,7 +105,7 @@ def build_door(
     grounds = Grounds(store, objects, feed, clock)
     entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, ways_in)
     standings.end_with(entrance.presence.end_under)
-    leases, events = LeaseStorage(store, feed, objects, clock), EventStorage(store, feed, group_suffix, clock)
+    leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, credentials, leases, events)
     server = ApiServer(
         with_others(groups, *entrance.resources, *permissions),

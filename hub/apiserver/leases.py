@@ -13,6 +13,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping, Se
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
+from typing import Any
 
 import msgspec
 
@@ -25,7 +26,7 @@ from hub.domain.change import Change as LoggedChange
 from hub.domain.heartbeat import Beat
 from hub.domain.lease import LEASE_NAME
 from hub.ports import Store, Transaction
-from hub.services import heartbeats
+from hub.services import clocksync, heartbeats
 from machinery.apiserver.storage import (
     Actor,
     Change,
@@ -42,10 +43,12 @@ from machinery.apiserver.storage import (
 from machinery.clock import Clock
 from machinery.errors import ExpiredError, ForbiddenError, Subject
 from machinery.identity import ClusterName
+from machinery.timestamps import parse_time
 
 LOOK = timedelta(seconds=1)
 SLACK = timedelta(seconds=10)
 """A transaction takes less: what was written this long before a beat was visible when the beat was told."""
+ACTOR = "system:hub:clock-sync"
 FIRST_BEAT = 10**14
 """Resource versions from here on are instants of beats (in 1973); revisions of the store stay below."""
 
@@ -55,7 +58,11 @@ _encode = msgspec.json.Encoder().encode
 class LeaseStorage(Storage):
     """Heartbeats beside the leases that are objects."""
 
-    def __init__(self, store: Store, feed: ChangeFeed, objects: ServiceStorage, clock: Clock) -> None:
+    def __init__(
+        self, store: Store, feed: ChangeFeed, objects: ServiceStorage, clock: Clock, clock_skew_limit: timedelta = timedelta()
+    ) -> None:
+        """`clock_skew_limit`: see `hub.domain.clocksync`."""
+        self._skew_limit = clock_skew_limit
         self._store = store
         self._feed = feed
         self._objects = objects
@@ -100,9 +107,12 @@ class LeaseStorage(Storage):
         if key.name != LEASE_NAME:
             return await self._objects.update(resource, key, change, actor, dry_run=dry_run)
         try:
-            return (await self._store.run(_beat, resource, key, change, actor, dry_run=dry_run)).stored
+            return (await self._store.run(self._beat, resource, key, change, actor, dry_run=dry_run)).stored
         except DryRun as seen:
             return Stored(key, int(seen.document["metadata"]["resourceVersion"]), _encode(seen.document))
+
+    def _beat(self, tx: Transaction, *told: Any, dry_run: bool) -> View:
+        return _beat(tx, *told, limit=self._skew_limit, dry_run=dry_run)
 
     @asynccontextmanager
     async def watch(
@@ -210,8 +220,10 @@ def _refused(resource: GroupResource, key: Key, why: str) -> ForbiddenError:
     return ForbiddenError(f'{resource} "{key.name}" is forbidden: {why}', subject=subject)
 
 
-def _beat(tx: Transaction, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool) -> View:
-    """A write to the view: a beat now, whatever time the client wrote."""
+def _beat(
+    tx: Transaction, resource: GroupResource, key: Key, change: Change, actor: Actor, *, limit: timedelta, dry_run: bool
+) -> View:
+    """A write to the view: a beat now, whatever time the client wrote. That time says how right its clock is."""
     view = beats.one(tx, key) or not_found(resource, key)
     document = view.document
     new = change(document)
@@ -220,7 +232,20 @@ def _beat(tx: Transaction, resource: GroupResource, key: Key, change: Change, ac
     if new == document:
         return view
     heartbeats.revive(tx, Beat(ClusterName(key.namespace), timedelta(), None), actor.user)
+    if (skew := _skew(tx, document, new)) is not None:
+        clocksync.note(tx, ClusterName(key.namespace), skew, limit, ACTOR)
     beaten = beats.one(tx, key) or view
     if dry_run:
         raise DryRun(beaten.document)
     return beaten
+
+
+def _skew(tx: Transaction, old: Document, new: Document) -> timedelta | None:
+    """How far the client's clock is ahead; None: it wrote no time of its own, or none that can be read."""
+    told = (new.get("spec") or {}).get("renewTime")
+    if not isinstance(told, str) or told == old["spec"]["renewTime"]:
+        return None
+    try:
+        return parse_time(told) - tx.now
+    except ValueError:
+        return None

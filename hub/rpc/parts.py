@@ -10,6 +10,7 @@ from hub.heartbeat import BeatBuffer
 from hub.ports import Store
 from hub.rpc.acknowledging import Deferred
 from hub.rpc.aging import Age
+from hub.rpc.clocks import Clocks
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.messages import ClusterView
@@ -48,6 +49,8 @@ class Parts:
     limits: AccessLimits
     beat_interval: timedelta
     default_lease_duration: timedelta
+    clocks: Clocks | None = None
+    """None: nobody looks at agents' clocks."""
     deferred: Deferred = field(default_factory=Deferred)
     age: Age = field(default_factory=Age)
     group_suffix: str = GROUP_SUFFIX

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from datetime import timedelta
+from datetime import UTC, timedelta
 from functools import partial
 from math import inf
 from typing import Any
@@ -90,6 +90,7 @@ class Session(Sink):
         """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
         self._handler = asyncio.current_task()
         self.agent_version = hello.agent_version
+        received = self._parts.clock.now()
         left = self._record.not_after - self._parts.clock.now()
         expiry = self._loop.call_later(
             left.total_seconds(), self.end, UnauthorizedError("the certificate of this session has expired")
@@ -101,6 +102,8 @@ class Session(Sink):
                     view = await self._parts.store.read(read_view, self.cluster)
                 self._apply(view, hello)
                 self._call.opened()
+                if self._parts.clocks is not None and hello.HasField("agent_time"):
+                    self._parts.clocks.told(self.cluster, hello.agent_time.ToDatetime(UTC) - received)
                 await self._read()
         except asyncio.CancelledError:
             if self._ending is None or self._handler is None:

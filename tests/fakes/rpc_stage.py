@@ -20,6 +20,7 @@ from hub.domain.change import Query
 from hub.heartbeat import BeatBuffer
 from hub.issuer import LocalIssuer, ServingNames
 from hub.ports import Store
+from hub.rpc.clocks import Clocks
 from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
@@ -196,6 +197,7 @@ def parts_over(
         beats=BeatBuffer(store, clock, window),
         feed=Feed(store),
         sessions=Sessions(store),
+        clocks=Clocks(store, timedelta()),
         gate=Gate(clock),
         auditor=auditor or Auditor(default_policy(GROUP_SUFFIX), [], clock),
         limits=AccessLimits(clock, capacity),
@@ -228,6 +230,8 @@ async def rpc_stage(
         tasks = await stack.enter_async_context(GuardedTasks("door"))
         tasks.start("feed", parts.feed.run())
         tasks.start("sessions", parts.sessions.run())
+        if parts.clocks is not None:
+            tasks.start("clocks", parts.clocks.run())
         tasks.start("beats", parts.beats.run())
         tasks.start("peers", parts.peers.run())
         if trails:

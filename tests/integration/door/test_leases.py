@@ -2,8 +2,8 @@
 
 import asyncio
 import json
-from collections.abc import AsyncIterator
-from datetime import timedelta
+from collections.abc import AsyncIterator, Callable
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
@@ -14,13 +14,16 @@ from hub.apiserver.storage import ServiceStorage
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats
 from hub.store import SqlStore
-from machinery.apiserver.storage import Actor, Event, GroupResource, Key, Selection
+from machinery import conditions
+from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection
 from machinery.clock import SystemClock
 from machinery.errors import AlreadyExistsError, ExpiredError, ForbiddenError
 from machinery.identity import ClusterName
+from machinery.timestamps import format_micro_time
 
 LEASES = GroupResource("coordination.k8s.io", "leases")
 ADMIN = Actor("admin")
+HOUR = timedelta(hours=1)
 EDGE1 = Key("edge1", "managed-cluster-lease")
 
 
@@ -65,15 +68,29 @@ async def test_a_beat_moves_renew_time_and_resource_version(leases: LeaseStorage
 
 
 async def test_a_written_lease_is_a_beat_and_no_change_of_the_log(leases: LeaseStorage, store: SqlStore) -> None:
+    await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC)), ADMIN)
     before = await leases.revision()
-    written = await leases.update(
-        LEASES, EDGE1, lambda old: {**old, "spec": {**old["spec"], "renewTime": "2020-01-01T00:00:00.000000Z"}}, ADMIN
-    )
+    written = await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC)), ADMIN)
     stored = await store.read(lambda tx: tx.heartbeats.of(ClusterName("edge1")))
     assert stored is not None
     assert stored.at is not None
     assert round(stored.at.timestamp() * 1_000_000) == written.revision
     assert await leases.revision() == before, "heartbeats are not news"
+
+
+@pytest.mark.parametrize(("off", "status"), [(0 * HOUR, "True"), (HOUR, "False"), (-HOUR, "False")])
+async def test_the_time_that_a_client_writes_says_how_right_its_clock_is(
+    leases: LeaseStorage, store: SqlStore, off: timedelta, status: str
+) -> None:
+    await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC) + off), ADMIN)
+    cluster = await store.read(clusters.find, ClusterName("edge1"))
+    found = conditions.find(cluster.document["status"]["conditions"], conditions.CLOCK_SYNCED)
+    assert found is not None
+    assert found.status == status
+
+
+def renewed(at: datetime) -> Callable[[Document], dict[str, Any]]:
+    return lambda old: {**old, "spec": {**old["spec"], "renewTime": format_micro_time(at)}}
 
 
 async def test_a_dry_run_is_no_beat(leases: LeaseStorage, store: SqlStore) -> None:

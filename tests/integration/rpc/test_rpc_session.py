@@ -2,9 +2,10 @@
 
 import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import grpc
+import pytest
 
 from hub.domain.heartbeat import LastBeat
 from hub.services import clusters
@@ -52,6 +53,25 @@ async def test_a_refusal_does_not_wait_for_a_hello_that_never_comes(stage: RpcSt
     stream = Stream(stage.channel(await stage.bootstrap("edge1")))
     async with asyncio.timeout(5):
         assert await stream.status() is grpc.StatusCode.PERMISSION_DENIED
+    await stream.close()
+
+
+@pytest.mark.parametrize(("off", "status"), [(0, "True"), (3600, "False"), (-3600, "False")])
+async def test_an_agents_clock_is_compared_with_the_hubs_when_its_session_begins(
+    stage: RpcStage, off: int, status: str
+) -> None:
+    stream = Stream(stage.channel(await stage.enrol("edge1")))
+    hello = wire.Hello(agent_version="1.2.3", cluster_uid="uid-1")
+    hello.agent_time.FromDatetime(datetime.now(UTC) + timedelta(seconds=off))
+    await stream.send(hello=hello)
+    await stream.expect("welcome")
+    async with asyncio.timeout(10):
+        async for _ in stage.store.follow(0):
+            found = (await stage.cluster("edge1")).get("status", {}).get("conditions", [])
+            if condition := conditions.find(found, conditions.CLOCK_SYNCED):
+                break
+    assert condition is not None
+    assert condition.status == status
     await stream.close()
 
 
