@@ -119,6 +119,18 @@ async def test_a_dry_run_is_told_and_counted() -> None:
     assert all(each.dry_run for each in decided)
 
 
+async def test_a_cluster_is_looked_at_again_when_somebody_asks_for_its_certificate() -> None:
+    """The ManagedCluster comes first and says nothing of who asks."""
+    hub = Hub()
+    async with working(hub, []):
+        put_rule(hub, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
+        hub.join("c1")
+        await until(hub, lambda: status_of(hub, "asked").get("conditions"))
+        assert hub.condition("c1", HUB_ACCEPTED) is None
+        hub.submit("c1")
+        await until(hub, lambda: hub.condition("c1", HUB_ACCEPTED))
+
+
 async def test_a_renewal_that_waited_for_the_acceptance_goes_on_with_it() -> None:
     hub = Hub()
     async with working(hub, []):
