@@ -59,6 +59,11 @@ class ApiDoor:
             raise UnauthorizedError("the certificate is not that of a cluster's agent")
         return names
 
+    @property
+    def left(self) -> timedelta:
+        """For how long our certificate is still good, by the hub's time."""
+        return parse_chain(self._identity.certificate)[0].not_after - self.now()
+
     async def kube(self) -> KubeClient:
         if self._opened is None:
             self._opened = await KubeClient.from_document(

@@ -49,6 +49,7 @@ REPAIR_PAUSE = timedelta(seconds=1)
 """What others changed of our report is set right this much later, once for all of it."""
 HIDDEN_PAUSE = timedelta(seconds=5)
 """How often a hub is asked that does not let us see our cluster any more."""
+LONGEST_SLEEP = timedelta(hours=1)
 
 log = structlog.get_logger(__name__)
 
@@ -82,6 +83,7 @@ class ApiSession(HubSession):
             group.create_task(self._mirror.run(), name="hub/mirror")
             group.create_task(self._settle_doubts(), name="hub/doubts")
             group.create_task(self._repair(), name="hub/repair")
+            group.create_task(self._expire(), name="hub/expiry")
 
     def finish(self, lost: HubLostError) -> None:
         """Ends it; the first reason counts. Everything that waits is told."""
@@ -230,6 +232,12 @@ class ApiSession(HubSession):
             except HubLostError as lost:
                 self.finish(lost)
             await asyncio.sleep(pause.total_seconds())
+
+    async def _expire(self) -> None:
+        """A session ends with its certificate, though connections that are open would go on."""
+        while (left := self._door.left) > timedelta():  # noqa: ASYNC110 - a clock tells nobody
+            await asyncio.sleep(min(left, LONGEST_SLEEP).total_seconds())
+        self.finish(HubLostError("our certificate has expired", Loss.UNAUTHENTICATED))
 
     async def _while_open(self, work: Coroutine[Any, Any, T]) -> T:
         """Its outcome, or the reason of the end where the session ends first."""

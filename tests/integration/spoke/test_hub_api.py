@@ -315,8 +315,8 @@ class OcmHub:
             return refusal(409, "Conflict")
         return web.json_response(self.lease)
 
-    def client(self) -> ApiHubClient:
-        credential = self._authority.credential(agent_subject(CLUSTER, AGENT))
+    def client(self, *, lifetime: timedelta = timedelta(hours=1)) -> ApiHubClient:
+        credential = self._authority.credential(agent_subject(CLUSTER, AGENT), lifetime=lifetime)
         address = HubAddress(self.server.url, self._authority.authority.certificate, Driver.CSR)
         return ApiHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock())
 
@@ -339,6 +339,16 @@ async def test_a_hub_that_shows_nothing_before_acceptance_is_waited_for(tmp_path
         hub.accepted = True
         desired = await desired_when(opened, lambda one: one.accepted and one.addons_known)
         assert desired.addons == (), "this hub serves no add-ons"
+
+
+async def test_a_session_ends_with_its_certificate_whatever_stays_open(tmp_path: Path) -> None:
+    async with ocm_hub(tmp_path) as (hub, _):
+        client = hub.client(lifetime=timedelta(seconds=2))
+        async with client.session(UID) as opened, asyncio.timeout(WITHIN):
+            ended = await opened.ended()
+        await client.close()
+        assert isinstance(ended, HubLostError)
+        assert ended.loss is Loss.UNAUTHENTICATED
 
 
 async def test_a_cluster_that_is_deleted_at_such_a_hub_is_forgotten(tmp_path: Path) -> None:
