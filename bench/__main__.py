@@ -16,6 +16,7 @@ COMMANDS = {
         "ownership",
         "audit",
         "replicas",
+        "spread",
         "takeover",
         "availability",
     )
