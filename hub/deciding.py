@@ -32,10 +32,10 @@ class Deciding:
         self._rules = Rules(store, clock.now, self._look_at_cluster, self._look_at_request)
         self._ruling = Controller(rules.NAME, self._rules)
         # spec.hubAcceptsClient -> condition HubAcceptedManagedCluster; the rules that accept without a human
-        self._accepting = Acceptance(store, globs, are_there_rules=self._are_there_rules, committed=self._committed)
+        self._accepting = Acceptance(store, globs, are_there_rules=self._are_there_rules, committed=self.committed)
         self._acceptance = Controller(acceptance.NAME, self._accepting)
         # renewals, add-ons, and registrations that a rule is for -> condition Approved
-        self._approving = Approval(store, globs, are_there_rules=self._are_there_rules, committed=self._committed)
+        self._approving = Approval(store, globs, are_there_rules=self._are_there_rules, committed=self.committed)
         self._approval = Controller(approval.NAME, self._approving)
 
     @property
@@ -62,7 +62,8 @@ class Deciding:
         self._approving.wants(name)
         self._approval.enqueue(TOGETHER)
 
-    def _committed(self, outcome: Outcome) -> None:
+    def committed(self, outcome: Outcome) -> None:
+        """What follows from a step of one of the deciding controllers."""
         for decision in outcome.decisions:
             self._rules.count(decision)
             self._ruling.queue.add_after(rules.COUNTS, rules.GATHER)

@@ -8,7 +8,9 @@ from typing import Any
 import pytest
 
 from hub.audit import remember_decision
+from hub.controllers.approval import Approval
 from hub.controllers.rules import ACCEPTED, AT_MOST, Rules
+from hub.deciding import Deciding
 from hub.domain.approval_rule import Decision, Verdict
 from hub.domain.audit import Record
 from hub.domain.change import APPROVAL_RULES, EVENTS, Key, Query
@@ -16,6 +18,7 @@ from hub.domain.request import RequestPhase
 from hub.ports import Transaction
 from hub.roster import Controllers
 from hub.services import approval_rules, certificates
+from hub.services.approving import Outcome
 from hub.settings import load
 from machinery import pki
 from machinery.clock import ManualClock
@@ -119,16 +122,22 @@ async def test_a_dry_run_is_told_and_counted() -> None:
     assert all(each.dry_run for each in decided)
 
 
-async def test_a_cluster_is_looked_at_again_when_somebody_asks_for_its_certificate() -> None:
+async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for_who_asks() -> None:
     """The ManagedCluster comes first and says nothing of who asks."""
-    hub = Hub()
-    async with working(hub, []):
-        put_rule(hub, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
-        hub.join("c1")
-        await until(hub, lambda: status_of(hub, "asked").get("conditions"))
-        assert hub.condition("c1", HUB_ACCEPTED) is None
-        hub.submit("c1")
-        await until(hub, lambda: hub.condition("c1", HUB_ACCEPTED))
+    hub, outcomes = Hub(), list[Outcome]()
+    put_rule(hub, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
+    hub.join("c1")
+    approving = Approval(hub.store, (), are_there_rules=lambda: True, committed=outcomes.append)
+    approving.wants(hub.submit("c1"))
+    await approving.reconcile("waiting")
+    assert [each.asking for each in outcomes] == ["c1"]
+    deciding = Deciding(hub.store, (), hub.clock, tell=lambda _told: None, decided=lambda _decision: None)
+    ruling, acceptance, _approval = deciding.controllers
+    assert len(acceptance.queue) == 0
+    deciding.committed(outcomes[0])
+    assert (len(ruling.queue), len(acceptance.queue)) == (0, 1)
+    deciding.committed(Outcome(accepted="c1"))
+    assert len(ruling.queue) == 1, "what waited for the acceptance is looked at"
 
 
 async def test_a_renewal_that_waited_for_the_acceptance_goes_on_with_it() -> None:
