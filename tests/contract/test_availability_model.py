@@ -92,7 +92,7 @@ class Weather:
         if self.jumped:
             fleet.database.advance(self.random.choice((-100, -10, 10, 100)) * SECOND)
         # what waits, waits by the steady clock: after a jump all is looked at anew, or it would be due at another time
-        if fleet.up and (self.jumped or not fleet.is_up(fleet.leader) or self.random.random() < 0.01):
+        if fleet.up and (self.jumped or not fleet.is_led or self.random.random() < 0.01):
             fleet.lead(self.random.choice(fleet.up))
 
     def _clear_up(self, fleet: Fleet) -> None:

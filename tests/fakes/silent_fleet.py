@@ -123,6 +123,7 @@ class Fleet:
         self.replicas: list[Replica | None] = [None] * setting.replicas
         self.paused: set[int] = set()
         self.leader = 0
+        self._led_by: Replica | None = None
         self.shown: dict[ClusterName, Document] = {}
         self._revision = 0
         self._followed = False
@@ -138,6 +139,11 @@ class Fleet:
 
     def is_up(self, replica: int) -> bool:
         return self.replicas[replica] is not None and replica not in self.paused
+
+    @property
+    def is_led(self) -> bool:
+        """Whether the leader is up, and still the process that it was."""
+        return self.is_up(self.leader) and self.replicas[self.leader] is self._led_by
 
     @property
     def up(self) -> list[int]:
@@ -164,7 +170,7 @@ class Fleet:
         """Another leader begins with nothing but the database."""
         replica = self.replicas[number]
         assert replica is not None
-        self.leader = number
+        self.leader, self._led_by = number, replica
         self.judging = Availability(self.store, self.clock, window=WINDOW, since=replica.hearing.since)
         self.tainting = Taints(self.store, self.clock, self.setting.patience, self.setting.limits, lambda _told: None)
         self._followed = False
