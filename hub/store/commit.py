@@ -16,6 +16,10 @@ from hub.store.failures import sqlstate
 from machinery.errors import UnavailableError
 
 UNKNOWN = "the database did not say whether this was written: look at what is there before you try again"
+BAD_DISK = (
+    "the disk under the database reports errors, so that nobody knows whether this was written: make room or mend it, "
+    "and look at what is there before you try again"
+)
 ONE_SERVER_ONLY = (
     "this was written on one database server, and its standby has not confirmed it in time: "
     "look at what is there before you try again"
@@ -39,7 +43,7 @@ def transaction(engine: Engine) -> Iterator[Connection]:
                 begun.commit()
             except DBAPIError as error:
                 if is_doubtful(error, connection):
-                    raise UnknownOutcomeError(UNKNOWN) from error
+                    raise UnknownOutcomeError(BAD_DISK if connection.dialect.name == "sqlite" else UNKNOWN) from error
                 raise
         if getattr(raw, "doubted", False):
             connection.invalidate()  # the next transaction looks anew which server takes writes
