@@ -143,7 +143,8 @@ class Presence:
                 if not self._left:
                     await self.beat()
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._news.wait(), BEAT.total_seconds())
+                    async with asyncio.timeout(BEAT.total_seconds()):
+                        await self._news.wait()
 
     async def _tell_of(self, signal: LifecycleSignal) -> None:
         await signal.wait()
@@ -168,6 +169,9 @@ class Presence:
             self._given_up()
 
     async def leave(self) -> None:
-        """It ends in good order: nobody has to wait until it is known to be dead."""
+        """It ends in good order: nobody has to wait until it is known to be dead. Where that cannot be said, they wait."""
         self._left = True
-        await self._store.run(replicas.leave, self._me)
+        try:
+            await self._store.run(replicas.leave, self._me)
+        except MusterError as error:
+            log.warning("this replica cannot say that it leaves", error=error.message)
