@@ -11,6 +11,7 @@ from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.cluster import API_VERSION, KIND, RESOURCE
 from hub.domain.lease import DEFAULT_LEASE_DURATION
+from hub.domain.namespace import STANDING
 from machinery.errors import Cause, InvalidError, Subject
 from machinery.identity import cluster_name
 from machinery.timestamps import format_time
@@ -26,12 +27,17 @@ def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, An
         before = doc.sequence(old, "spec", "taints") if old is not None else None
         spec["taints"] = _stamped_taints(doc.sequence(new, "spec", "taints"), before, now, doc.name(new))
     document = {**doc.typed(new, API_VERSION, KIND), "spec": spec}
-    _check(document)
+    _check(document, is_new=old is None)
     return document
 
 
-def _check(cluster: Document) -> None:
-    causes = [*_name_causes(cluster), *_url_causes(cluster), *_duration_causes(cluster)]
+def _check(cluster: Document, *, is_new: bool) -> None:
+    causes = [
+        *(_reserved_causes(cluster) if is_new else ()),
+        *_name_causes(cluster),
+        *_url_causes(cluster),
+        *_duration_causes(cluster),
+    ]
     if causes:
         raise invalid(doc.name(cluster), causes)
 
@@ -42,6 +48,16 @@ def _name_causes(cluster: Document) -> list[Cause]:
     except InvalidError as error:
         return [Cause("FieldValueInvalid", f'Invalid value: "{doc.name(cluster)[:80]}": {error.message}', "metadata.name")]
     return []
+
+
+def _reserved_causes(cluster: Document) -> list[Cause]:
+    """A cluster's agent has rights in the namespace of its name."""
+    if doc.name(cluster) not in STANDING:
+        return []
+    message = (
+        f'Invalid value: "{doc.name(cluster)}": the hub has a namespace of its own with this name: give the cluster another'
+    )
+    return [Cause("FieldValueInvalid", message, "metadata.name")]
 
 
 def _url_causes(cluster: Document) -> list[Cause]:

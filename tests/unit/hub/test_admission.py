@@ -33,6 +33,8 @@ def test_defaults_are_filled_in() -> None:
         (cluster("a.b"), "metadata.name"),
         (cluster("a" * 64), "metadata.name"),
         (cluster(""), "metadata.name"),
+        (cluster("kube-system"), "metadata.name"),
+        (cluster("open-cluster-management-hub"), "metadata.name"),
         (
             cluster(managedClusterClientConfigs=[{"url": "https://a"}, {"url": "http://b"}]),
             "spec.managedClusterClientConfigs[1].url",
@@ -48,6 +50,11 @@ def test_broken_rule_names_its_field(changed: dict[str, Any], field: str) -> Non
     assert [cause.field for cause in refused.value.causes] == [field]
     assert refused.value.subject is not None
     assert refused.value.subject.kind == "ManagedCluster"
+
+
+def test_a_cluster_that_has_the_name_of_a_standing_namespace_already_can_still_be_changed() -> None:
+    before = cluster("default")
+    assert admitted(cluster("default", hubAcceptsClient=False), before, NOW)["spec"]["hubAcceptsClient"] is False
 
 
 def test_generated_uuid_name_and_longest_name_are_fine() -> None:
