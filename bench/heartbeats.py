@@ -1,6 +1,6 @@
 """What one heartbeat costs the hub: processor time of its process, user and system, per beat.
 
-    python -m bench heartbeats [--sessions 1000] [--seconds 60]
+    python -m bench heartbeats [--sessions 1000] [--seconds 60] [--warm-up 120]
 
 A real `hub serve` on SQLite, and as many clusters with a certificate and a connection of their own, each beating once a second
 at its own moment; all in one other process. The time includes gRPC and TLS, the flush and the acknowledgement of every beat,
@@ -21,16 +21,16 @@ from bench.agents import Agent, Target, bootstrap, register_many
 from bench.stage import cpu_seconds, memory_mib, staged
 from machinery.wire.session.v1 import session_pb2 as wire
 
-WARM_UP_SECONDS = 5.0
 OPENING_AT_ONCE = 50
 
 
 @click.command()
 @click.option("--sessions", default=1_000, show_default=True)
 @click.option("--seconds", default=60.0, show_default=True)
-def heartbeats(sessions: int, seconds: float) -> None:
+@click.option("--warm-up", default=120.0, show_default=True, help="The Events of so many joins are told for a while.")
+def heartbeats(sessions: int, seconds: float, warm_up: float) -> None:
     """Processor time of the hub per heartbeat."""
-    click.echo(json.dumps(asyncio.run(measure(sessions, seconds)), indent=2))
+    click.echo(json.dumps(asyncio.run(measure(sessions, seconds, warm_up)), indent=2))
 
 
 class Fleet:
@@ -83,7 +83,7 @@ class Fleet:
         raise RuntimeError(f"a session ended: {await call.code()} {await call.details()}")
 
 
-async def measure(sessions: int, seconds: float) -> dict[str, float]:
+async def measure(sessions: int, seconds: float, warm_up: float) -> dict[str, float]:
     async with staged() as stage:
         hub = await stage.start_hub("--auto-approve=*", "--beat-interval=1s")
         target, credential = await bootstrap(stage)
@@ -95,7 +95,7 @@ async def measure(sessions: int, seconds: float) -> dict[str, float]:
                 await asyncio.sleep(0.1)
                 if running.done():
                     running.result()
-            await asyncio.sleep(WARM_UP_SECONDS)
+            await asyncio.sleep(warm_up)
             before, began, cpu = fleet.acknowledged, time.monotonic(), cpu_seconds(hub.pid)
             await asyncio.wait({running}, timeout=seconds)
             beats, spent, took = fleet.acknowledged - before, cpu_seconds(hub.pid) - cpu, time.monotonic() - began
