@@ -21,8 +21,8 @@ from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 
 POLL = timedelta(milliseconds=500)
-OVERLAP = timedelta(seconds=5)
-"""Transactions that began before the last look may commit after it; this much is read again."""
+OVERLAP = timedelta(seconds=15)
+"""Transactions that began before the last look may commit after it, once they were let write; this much is read again."""
 
 log = structlog.get_logger(__name__)
 
