@@ -5,7 +5,7 @@ from contextlib import nullcontext
 from datetime import UTC, timedelta
 from typing import Any, Protocol, TypeVar
 
-from grpc import aio
+from grpc import StatusCode, aio
 
 from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
 from hub.domain import document as doc
@@ -98,6 +98,16 @@ class Registration(RegistrationServicer):
             raise
         except Exception as error:  # noqa: BLE001 - every failure becomes the stream's status
             await abort(context, error)
+
+    async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - as above
+        del request
+        await context.abort(StatusCode.UNIMPLEMENTED, "this hub does not keep clusters in reserve")
+        raise AssertionError
+
+    async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - as above
+        del request
+        await context.abort(StatusCode.UNIMPLEMENTED, "this hub has to be told by hubctl delete cluster")
+        raise AssertionError
 
     async def _answered(
         self,

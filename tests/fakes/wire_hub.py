@@ -185,6 +185,18 @@ class _Registration(RegistrationServicer):
         except MusterError as error:
             await _refuse(context, error)
 
+    async def StandBy(  # noqa: N802
+        self, request: registration.StandByRequest, context: Context
+    ) -> registration.StandByResponse:
+        del request
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
+        raise AssertionError
+
+    async def Leave(self, request: registration.LeaveRequest, context: Context) -> registration.LeaveResponse:  # noqa: N802
+        del request
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
+        raise AssertionError
+
 
 class _Session(SessionServicer):
     def __init__(self, hub: MemoryHub) -> None:

@@ -116,11 +116,32 @@ class EnsureClusterRequest(_message.Message):
         def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
         def WhichOneof(self, oneof_group: _Never) -> None: ...
 
+    @_typing.final
+    class LabelsEntry(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        KEY_FIELD_NUMBER: _builtins.int
+        VALUE_FIELD_NUMBER: _builtins.int
+        key: _builtins.str
+        value: _builtins.str
+        def __init__(
+            self,
+            *,
+            key: _builtins.str = ...,
+            value: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["key", b"key", "value", b"value"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
     CLUSTER_NAME_FIELD_NUMBER: _builtins.int
     CLUSTER_UID_FIELD_NUMBER: _builtins.int
     AGENT_ID_FIELD_NUMBER: _builtins.int
     CLIENT_CONFIGS_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
+    LABELS_FIELD_NUMBER: _builtins.int
     cluster_name: _builtins.str
     cluster_uid: _builtins.str
     """UID of the managed cluster's kube-system namespace."""
@@ -131,6 +152,10 @@ class EnsureClusterRequest(_message.Message):
     def annotations(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
         """Only keys with the prefix agent.open-cluster-management.io/ are kept."""
 
+    @_builtins.property
+    def labels(self) -> _containers.ScalarMap[_builtins.str, _builtins.str]:
+        """Only what the hub's rules let an agent choose is kept."""
+
     def __init__(
         self,
         *,
@@ -139,10 +164,11 @@ class EnsureClusterRequest(_message.Message):
         agent_id: _builtins.str = ...,
         client_configs: _abc.Iterable[Global___ClientConfig] | None = ...,
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "annotations", b"annotations", "client_configs", b"client_configs", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "annotations", b"annotations", "client_configs", b"client_configs", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "labels", b"labels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -373,3 +399,121 @@ class RecoverRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___RecoverRequest: _TypeAlias = RecoverRequest  # noqa: Y015
+
+@_typing.final
+class StandByRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_NAME_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_UID_FIELD_NUMBER: _builtins.int
+    OWNER_HUB_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    cluster_name: _builtins.str
+    agent_id: _builtins.str
+    cluster_uid: _builtins.str
+    """UID of the managed cluster's kube-system namespace."""
+    owner_hub_id: _builtins.str
+    """The hub that the agent holds its session with; empty: with none yet."""
+    epoch: _builtins.int
+    """The epoch of that session (session.v1.Hello)."""
+    def __init__(
+        self,
+        *,
+        cluster_name: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        cluster_uid: _builtins.str = ...,
+        owner_hub_id: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "owner_hub_id", b"owner_hub_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandByRequest: _TypeAlias = StandByRequest  # noqa: Y015
+
+@_typing.final
+class StandByResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    ACCEPTED_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    HUB_TIME_FIELD_NUMBER: _builtins.int
+    TRUST_BUNDLE_FIELD_NUMBER: _builtins.int
+    AGAIN_AFTER_FIELD_NUMBER: _builtins.int
+    accepted: _builtins.bool
+    """Whether the hub would take a session now."""
+    epoch: _builtins.int
+    """The highest epoch that the hub has heard of from this cluster."""
+    trust_bundle: _builtins.bytes
+    """PEM certificates that the agent should trust for this hub."""
+    @_builtins.property
+    def hub_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def again_after(self) -> _duration_pb2.Duration:
+        """When the hub would like to be told again."""
+
+    def __init__(
+        self,
+        *,
+        accepted: _builtins.bool = ...,
+        epoch: _builtins.int = ...,
+        hub_time: _timestamp_pb2.Timestamp | None = ...,
+        trust_bundle: _builtins.bytes = ...,
+        again_after: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["again_after", b"again_after", "hub_time", b"hub_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "again_after", b"again_after", "epoch", b"epoch", "hub_time", b"hub_time", "trust_bundle", b"trust_bundle"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___StandByResponse: _TypeAlias = StandByResponse  # noqa: Y015
+
+@_typing.final
+class LeaveRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_NAME_FIELD_NUMBER: _builtins.int
+    AGENT_ID_FIELD_NUMBER: _builtins.int
+    CLUSTER_UID_FIELD_NUMBER: _builtins.int
+    cluster_name: _builtins.str
+    agent_id: _builtins.str
+    cluster_uid: _builtins.str
+    """UID of the managed cluster's kube-system namespace. Must be the one that the hub knows."""
+    def __init__(
+        self,
+        *,
+        cluster_name: _builtins.str = ...,
+        agent_id: _builtins.str = ...,
+        cluster_uid: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaveRequest: _TypeAlias = LeaveRequest  # noqa: Y015
+
+@_typing.final
+class LeaveResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LEFT_FIELD_NUMBER: _builtins.int
+    left: _builtins.bool
+    """Whether it was known until now."""
+    def __init__(
+        self,
+        *,
+        left: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["left", b"left"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LeaveResponse: _TypeAlias = LeaveResponse  # noqa: Y015

@@ -59,6 +59,16 @@ class RegistrationStub:
                 request_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.RecoverRequest.SerializeToString,
                 response_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.FromString,
                 _registered_method=True)
+        self.StandBy = channel.unary_unary(
+                '/muster.registration.v1.Registration/StandBy',
+                request_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.StandByRequest.SerializeToString,
+                response_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.StandByResponse.FromString,
+                _registered_method=True)
+        self.Leave = channel.unary_unary(
+                '/muster.registration.v1.Registration/Leave',
+                request_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveRequest.SerializeToString,
+                response_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveResponse.FromString,
+                _registered_method=True)
 
 
 class RegistrationServicer:
@@ -104,6 +114,22 @@ class RegistrationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def StandBy(self, request, context):
+        """Tells this hub that the agent holds its session elsewhere, and keeps this one in reserve. Callers: a cluster identity.
+        Idempotent; what comes with a lower epoch than the hub knows of changes nothing, and is told the epoch that it knows.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def Leave(self, request, context):
+        """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
+        Idempotent: a cluster that is not known, or is being deleted, has left.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistrationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -131,6 +157,16 @@ def add_RegistrationServicer_to_server(servicer, server):
                     servicer.Recover,
                     request_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.RecoverRequest.FromString,
                     response_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.SerializeToString,
+            ),
+            'StandBy': grpc.unary_unary_rpc_method_handler(
+                    servicer.StandBy,
+                    request_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.StandByRequest.FromString,
+                    response_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.StandByResponse.SerializeToString,
+            ),
+            'Leave': grpc.unary_unary_rpc_method_handler(
+                    servicer.Leave,
+                    request_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveRequest.FromString,
+                    response_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -268,6 +304,60 @@ class Registration:
             '/muster.registration.v1.Registration/Recover',
             machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.RecoverRequest.SerializeToString,
             machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.FollowRequestResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def StandBy(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.registration.v1.Registration/StandBy',
+            machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.StandByRequest.SerializeToString,
+            machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.StandByResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def Leave(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.registration.v1.Registration/Leave',
+            machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveRequest.SerializeToString,
+            machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -53,6 +53,14 @@ class RegistrationStub:
     hub's rule. PermissionDenied: the cluster is denied, or another agent has taken its place. NotFound: it was deleted.
     AlreadyExists: the name belongs to another cluster (other uid).
     """
+    StandBy: _grpc.UnaryUnaryMultiCallable[_registration_pb2.StandByRequest, _registration_pb2.StandByResponse]
+    """Tells this hub that the agent holds its session elsewhere, and keeps this one in reserve. Callers: a cluster identity.
+    Idempotent; what comes with a lower epoch than the hub knows of changes nothing, and is told the epoch that it knows.
+    """
+    Leave: _grpc.UnaryUnaryMultiCallable[_registration_pb2.LeaveRequest, _registration_pb2.LeaveResponse]
+    """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
+    Idempotent: a cluster that is not known, or is being deleted, has left.
+    """
 
 @_typing.type_check_only
 class RegistrationAsyncStub(RegistrationStub):
@@ -74,6 +82,14 @@ class RegistrationAsyncStub(RegistrationStub):
     or finds it as SubmitRequest does, and tells its state as FollowRequest does. Whether a person has to approve it is the
     hub's rule. PermissionDenied: the cluster is denied, or another agent has taken its place. NotFound: it was deleted.
     AlreadyExists: the name belongs to another cluster (other uid).
+    """
+    StandBy: _aio.UnaryUnaryMultiCallable[_registration_pb2.StandByRequest, _registration_pb2.StandByResponse]  # type: ignore[assignment]
+    """Tells this hub that the agent holds its session elsewhere, and keeps this one in reserve. Callers: a cluster identity.
+    Idempotent; what comes with a lower epoch than the hub knows of changes nothing, and is told the epoch that it knows.
+    """
+    Leave: _aio.UnaryUnaryMultiCallable[_registration_pb2.LeaveRequest, _registration_pb2.LeaveResponse]  # type: ignore[assignment]
+    """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
+    Idempotent: a cluster that is not known, or is being deleted, has left.
     """
 
 class RegistrationServicer(metaclass=_abc_1.ABCMeta):
@@ -123,6 +139,26 @@ class RegistrationServicer(metaclass=_abc_1.ABCMeta):
         or finds it as SubmitRequest does, and tells its state as FollowRequest does. Whether a person has to approve it is the
         hub's rule. PermissionDenied: the cluster is denied, or another agent has taken its place. NotFound: it was deleted.
         AlreadyExists: the name belongs to another cluster (other uid).
+        """
+
+    @_abc_1.abstractmethod
+    def StandBy(
+        self,
+        request: _registration_pb2.StandByRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registration_pb2.StandByResponse, _abc.Awaitable[_registration_pb2.StandByResponse]]:
+        """Tells this hub that the agent holds its session elsewhere, and keeps this one in reserve. Callers: a cluster identity.
+        Idempotent; what comes with a lower epoch than the hub knows of changes nothing, and is told the epoch that it knows.
+        """
+
+    @_abc_1.abstractmethod
+    def Leave(
+        self,
+        request: _registration_pb2.LeaveRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registration_pb2.LeaveResponse, _abc.Awaitable[_registration_pb2.LeaveResponse]]:
+        """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
+        Idempotent: a cluster that is not known, or is being deleted, has left.
         """
 
 def add_RegistrationServicer_to_server(servicer: RegistrationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

@@ -53,6 +53,8 @@ class AgentMessage(_message.Message):
     BEAT_FIELD_NUMBER: _builtins.int
     STATUS_FIELD_NUMBER: _builtins.int
     ADDON_FIELD_NUMBER: _builtins.int
+    HUBS_FIELD_NUMBER: _builtins.int
+    FAREWELL_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -61,6 +63,10 @@ class AgentMessage(_message.Message):
     def status(self) -> Global___StatusReport: ...
     @_builtins.property
     def addon(self) -> Global___AddOnReport: ...
+    @_builtins.property
+    def hubs(self) -> Global___Hubs: ...
+    @_builtins.property
+    def farewell(self) -> Global___Farewell: ...
     def __init__(
         self,
         *,
@@ -68,12 +74,14 @@ class AgentMessage(_message.Message):
         beat: Global___Beat | None = ...,
         status: Global___StatusReport | None = ...,
         addon: Global___AddOnReport | None = ...,
+        hubs: Global___Hubs | None = ...,
+        farewell: Global___Farewell | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "hello", b"hello", "message", b"message", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "hello", b"hello", "message", b"message", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "status", "addon"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "status", "addon", "hubs", "farewell"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -130,8 +138,14 @@ class Hello(_message.Message):
     CAPABILITIES_FIELD_NUMBER: _builtins.int
     CLUSTER_UID_FIELD_NUMBER: _builtins.int
     AGENT_TIME_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    HUBS_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     cluster_uid: _builtins.str
+    epoch: _builtins.int
+    """The order that the agent gives to its changes of hub: raised, and kept with its credentials, before it dials another hub.
+    A hub takes no session of a lower epoch than the highest it has heard of from this cluster. Zero: the agent keeps none.
+    """
     @_builtins.property
     def protocol_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Protocol versions that the agent speaks, e.g. "v1"."""
@@ -142,6 +156,10 @@ class Hello(_message.Message):
     def agent_time(self) -> _timestamp_pb2.Timestamp:
         """The agent's own clock when it sent this."""
 
+    @_builtins.property
+    def hubs(self) -> Global___Hubs:
+        """All hubs that the agent may go to, in the order it prefers them, this one included."""
+
     def __init__(
         self,
         *,
@@ -150,14 +168,133 @@ class Hello(_message.Message):
         capabilities: _abc.Iterable[_builtins.str] | None = ...,
         cluster_uid: _builtins.str = ...,
         agent_time: _timestamp_pb2.Timestamp | None = ...,
+        epoch: _builtins.int = ...,
+        hubs: Global___Hubs | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "hubs", b"hubs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "agent_version", b"agent_version", "capabilities", b"capabilities", "cluster_uid", b"cluster_uid", "protocol_versions", b"protocol_versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "agent_version", b"agent_version", "capabilities", b"capabilities", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "hubs", b"hubs", "protocol_versions", b"protocol_versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class Hubs(_message.Message):
+    """The hubs of an agent's list. A list replaces the one before."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HUBS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def hubs(self) -> _containers.RepeatedCompositeFieldContainer[Global___Hub]: ...
+    def __init__(
+        self,
+        *,
+        hubs: _abc.Iterable[Global___Hub] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["hubs", b"hubs"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hubs: _TypeAlias = Hubs  # noqa: Y015
+
+@_typing.final
+class Hub(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    class _State:
+        ValueType = _typing.NewType("ValueType", _builtins.int)
+        V: _TypeAlias = ValueType  # noqa: Y015
+
+    class _StateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[Hub._State.ValueType], _builtins.type):
+        DESCRIPTOR: _descriptor.EnumDescriptor
+        STATE_UNSPECIFIED: Hub._State.ValueType  # 0
+        STATE_READY: Hub._State.ValueType  # 1
+        """The agent has a credential, and the hub has accepted the cluster."""
+        STATE_NOT_ACCEPTED: Hub._State.ValueType  # 2
+        """The agent has a credential; the hub has not accepted the cluster."""
+        STATE_REGISTERING: Hub._State.ValueType  # 3
+        """The agent has no credential yet."""
+        STATE_DENIED: Hub._State.ValueType  # 4
+        """The hub has denied the cluster."""
+        STATE_UNREACHABLE: Hub._State.ValueType  # 5
+        """The agent has a credential; the hub did not answer when it was asked last."""
+        STATE_LOST: Hub._State.ValueType  # 6
+        """The agent has no credential and no way to one: its bootstrap credential has ended."""
+
+    class State(_State, metaclass=_StateEnumTypeWrapper): ...
+    STATE_UNSPECIFIED: Hub.State.ValueType  # 0
+    STATE_READY: Hub.State.ValueType  # 1
+    """The agent has a credential, and the hub has accepted the cluster."""
+    STATE_NOT_ACCEPTED: Hub.State.ValueType  # 2
+    """The agent has a credential; the hub has not accepted the cluster."""
+    STATE_REGISTERING: Hub.State.ValueType  # 3
+    """The agent has no credential yet."""
+    STATE_DENIED: Hub.State.ValueType  # 4
+    """The hub has denied the cluster."""
+    STATE_UNREACHABLE: Hub.State.ValueType  # 5
+    """The agent has a credential; the hub did not answer when it was asked last."""
+    STATE_LOST: Hub.State.ValueType  # 6
+    """The agent has no credential and no way to one: its bootstrap credential has ended."""
+
+    HUB_ID_FIELD_NUMBER: _builtins.int
+    NAME_FIELD_NUMBER: _builtins.int
+    URL_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    CREDENTIAL_ENDS_AT_FIELD_NUMBER: _builtins.int
+    hub_id: _builtins.str
+    name: _builtins.str
+    """How the agent calls it: the name of its bootstrap kubeconfig's file or secret."""
+    url: _builtins.str
+    """The hub's address in its bootstrap kubeconfig."""
+    state: Global___Hub.State.ValueType
+    @_builtins.property
+    def credential_ends_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        hub_id: _builtins.str = ...,
+        name: _builtins.str = ...,
+        url: _builtins.str = ...,
+        state: Global___Hub.State.ValueType = ...,
+        credential_ends_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["credential_ends_at", b"credential_ends_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["credential_ends_at", b"credential_ends_at", "hub_id", b"hub_id", "name", b"name", "state", b"state", "url", b"url"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Hub: _TypeAlias = Hub  # noqa: Y015
+
+@_typing.final
+class Farewell(_message.Message):
+    """The last words of an agent that ends this session to go to another hub, or for good."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    HUB_ID_FIELD_NUMBER: _builtins.int
+    EPOCH_FIELD_NUMBER: _builtins.int
+    hub_id: _builtins.str
+    """The hub it goes to; empty: it only stops for a while, and nothing follows from it."""
+    epoch: _builtins.int
+    """The epoch of the session that it opens there."""
+    def __init__(
+        self,
+        *,
+        hub_id: _builtins.str = ...,
+        epoch: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["epoch", b"epoch", "hub_id", b"hub_id"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Farewell: _TypeAlias = Farewell  # noqa: Y015
 
 @_typing.final
 class Welcome(_message.Message):
@@ -633,8 +770,11 @@ class Drain(_message.Message):
     RECONNECT_AFTER_FIELD_NUMBER: _builtins.int
     REPLICA_ID_FIELD_NUMBER: _builtins.int
     REASON_FIELD_NUMBER: _builtins.int
+    TARGET_HUB_ID_FIELD_NUMBER: _builtins.int
     replica_id: _builtins.str
     reason: _builtins.str
+    target_hub_id: _builtins.str
+    """Present: the agent is asked to go to this hub of its list; else to another replica of this one."""
     @_builtins.property
     def reconnect_after(self) -> _duration_pb2.Duration: ...
     def __init__(
@@ -643,10 +783,11 @@ class Drain(_message.Message):
         reconnect_after: _duration_pb2.Duration | None = ...,
         replica_id: _builtins.str = ...,
         reason: _builtins.str = ...,
+        target_hub_id: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["reconnect_after", b"reconnect_after"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "reconnect_after", b"reconnect_after", "replica_id", b"replica_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["reason", b"reason", "reconnect_after", b"reconnect_after", "replica_id", b"replica_id", "target_hub_id", b"target_hub_id"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

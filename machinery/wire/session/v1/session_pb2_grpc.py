@@ -46,7 +46,8 @@ class SessionServicer:
 
     def Connect(self, request_iterator, context):
         """The first message up is Hello, the first message down Welcome. The hub ends the stream with a status that says why:
-        UNAUTHENTICATED (certificate), PERMISSION_DENIED (denied, revoked), ABORTED (superseded), UNAVAILABLE (draining).
+        UNAUTHENTICATED (certificate), PERMISSION_DENIED (denied, revoked), ABORTED (superseded), UNAVAILABLE (draining),
+        FAILED_PRECONDITION with the reason "StaleEpoch" (a newer owner is known; the trailing metadata entry "epoch" tells which).
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

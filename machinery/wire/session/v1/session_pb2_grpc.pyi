@@ -36,7 +36,8 @@ class SessionStub:
     def __new__(cls, channel: _aio.Channel) -> SessionAsyncStub: ...
     Connect: _grpc.StreamStreamMultiCallable[_session_pb2.AgentMessage, _session_pb2.HubMessage]
     """The first message up is Hello, the first message down Welcome. The hub ends the stream with a status that says why:
-    UNAUTHENTICATED (certificate), PERMISSION_DENIED (denied, revoked), ABORTED (superseded), UNAVAILABLE (draining).
+    UNAUTHENTICATED (certificate), PERMISSION_DENIED (denied, revoked), ABORTED (superseded), UNAVAILABLE (draining),
+    FAILED_PRECONDITION with the reason "StaleEpoch" (a newer owner is known; the trailing metadata entry "epoch" tells which).
     """
 
 @_typing.type_check_only
@@ -44,7 +45,8 @@ class SessionAsyncStub(SessionStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     Connect: _aio.StreamStreamMultiCallable[_session_pb2.AgentMessage, _session_pb2.HubMessage]  # type: ignore[assignment]
     """The first message up is Hello, the first message down Welcome. The hub ends the stream with a status that says why:
-    UNAUTHENTICATED (certificate), PERMISSION_DENIED (denied, revoked), ABORTED (superseded), UNAVAILABLE (draining).
+    UNAUTHENTICATED (certificate), PERMISSION_DENIED (denied, revoked), ABORTED (superseded), UNAVAILABLE (draining),
+    FAILED_PRECONDITION with the reason "StaleEpoch" (a newer owner is known; the trailing metadata entry "epoch" tells which).
     """
 
 class SessionServicer(metaclass=_abc_1.ABCMeta):
@@ -55,7 +57,8 @@ class SessionServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_session_pb2.HubMessage], _abc.AsyncIterator[_session_pb2.HubMessage]]:
         """The first message up is Hello, the first message down Welcome. The hub ends the stream with a status that says why:
-        UNAUTHENTICATED (certificate), PERMISSION_DENIED (denied, revoked), ABORTED (superseded), UNAVAILABLE (draining).
+        UNAUTHENTICATED (certificate), PERMISSION_DENIED (denied, revoked), ABORTED (superseded), UNAVAILABLE (draining),
+        FAILED_PRECONDITION with the reason "StaleEpoch" (a newer owner is known; the trailing metadata entry "epoch" tells which).
         """
 
 def add_SessionServicer_to_server(servicer: SessionServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...
