@@ -1,0 +1,33 @@
+"""What the hub's use cases and edges need of the world, as protocols. Adapters implement them; `app.py` introduces them.
+
+The store is split by subject so that a use case names what it touches. Everything on a `Transaction` is synchronous and runs on
+a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port imports it from here.
+"""
+
+from hub.ports.identities import Certificates, Credentials, Issuer
+from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
+from hub.ports.management import Management
+from hub.ports.objects import Changes, Objects, Written
+from hub.ports.records import AuditLog, Facts, Leaders
+from hub.ports.store import Lifeline, Store, Transaction
+
+__all__ = [
+    "AgentSessions",
+    "AuditLog",
+    "Certificates",
+    "Changes",
+    "Credentials",
+    "Facts",
+    "Heartbeats",
+    "Issuer",
+    "Leaders",
+    "Lifeline",
+    "Management",
+    "Marks",
+    "Objects",
+    "Replicas",
+    "Store",
+    "Transaction",
+    "Transitions",
+    "Written",
+]

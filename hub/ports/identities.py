@@ -1,0 +1,68 @@
+"""Who may connect: certificates by serial, bootstrap credentials, and who signs."""
+
+from collections.abc import Collection, Sequence
+from datetime import datetime
+from typing import Protocol
+
+from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
+from hub.domain.credential import CredentialRecord
+from machinery.identity import ClusterName, CredentialId, SerialNumber
+
+
+class Certificates(Protocol):
+    """A record for every serial the hub ever signed, made before the signature leaves."""
+
+    def add(self, record: CertificateRecord) -> None: ...
+
+    def by_serial(self, serial: SerialNumber) -> CertificateRecord | None: ...
+
+    def of_cluster(self, cluster: ClusterName) -> Sequence[CertificateRecord]: ...
+
+    def of_request(self, request_uid: str) -> Sequence[CertificateRecord]:
+        """What was issued for one CertificateSigningRequest: at most one agent certificate and its recovery certificate."""
+
+    def of_key(self, key_hash: str) -> Sequence[CertificateRecord]:
+        """Every record over one public key."""
+
+    def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
+        """The certificates that one bootstrap credential is."""
+
+    def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
+
+    def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
+        """Serials whose revocation was written at `moment` or later."""
+
+
+class Credentials(Protocol):
+    """Bootstrap credentials and the cluster names that each has admitted."""
+
+    def add(self, record: CredentialRecord) -> None: ...
+
+    def by_id(self, credential: CredentialId) -> CredentialRecord | None: ...
+
+    def admitted(self, credential: CredentialId) -> frozenset[ClusterName]: ...
+
+    def has_admitted(self, credential: CredentialId, cluster: ClusterName) -> bool: ...
+
+    def spent(self, credential: CredentialId) -> int:
+        """How many cluster names it has admitted."""
+
+    def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None: ...
+
+    def revoke(self, credential: CredentialId, at: datetime) -> None: ...
+
+    def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
+        """Credentials whose revocation was written at `moment` or later."""
+
+    def all(self) -> Sequence[CredentialRecord]: ...
+
+
+class Issuer(Protocol):
+    """Signs what the services decided. It checks nothing about who asked."""
+
+    def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
+        """A certificate for `profile`, linted before and after signing."""
+
+    @property
+    def trust_bundle(self) -> bytes:
+        """PEM of what peers should trust."""

@@ -1,0 +1,63 @@
+"""Kubernetes-style documents of every kind, and the log of their changes."""
+
+from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from typing import Any, Protocol
+
+from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
+
+
+class Written(Protocol):
+    """An object that a transaction will have written; its revision and bytes exist once the transaction has committed."""
+
+    @property
+    def stored(self) -> StoredObject:
+        """The object as committed. Raises RuntimeError before the commit."""
+
+
+class Objects(Protocol):
+    """Kubernetes-style documents of every kind, with their change log. Only `hub.services` writes here."""
+
+    def get(self, kind: Kind, key: Key) -> StoredObject | None:
+        """The object, this transaction's own writes included."""
+
+    def find(self, kind: Kind, query: Query) -> ObjectPage: ...
+
+    def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
+        """Stores `new`, guarded by the revision of `old` (None: must not exist yet). Raises ConflictError, AlreadyExistsError.
+
+        Selectable fields are taken from the document by the kind's declaration (`hub.domain.change.SELECTABLE`). The change-log
+        row and the next revision are written at the end of the transaction.
+        """
+
+    def delete(self, kind: Kind, old: StoredObject, actor: str) -> Written: ...
+
+    def count(self, kind: Kind, query: Query) -> int:
+        """How many objects a query chooses, this transaction's own writes included. Its limit and revision do not count."""
+
+    def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
+        """How many objects of a kind have each value of a selectable field; "" stands for those that lack it."""
+
+    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
+        """Objects that were last written before `moment`, the first `limit` in the order of their revisions."""
+
+
+class Changes(Protocol):
+    """The change log."""
+
+    def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
+        """Changes above `revision`, in order. Raises ExpiredError when they are compacted."""
+
+    def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
+        """One object's changes from that instant on, in order, after the one before them where that is kept."""
+
+    def newest(self) -> int: ...
+
+    def position(self, moment: datetime) -> int:
+        """The newest revision at that instant. Raises ExpiredError when that is forgotten."""
+
+    def oldest(self) -> int:
+        """Watches can resume from this revision on."""
+
+    def compact(self, before: datetime) -> int:
+        """Forgets what is older; returns how many rows went."""

@@ -1,0 +1,71 @@
+"""Small facts, the audit trail and who leads."""
+
+from collections.abc import Mapping, Sequence
+from datetime import datetime, timedelta
+from typing import Protocol
+
+from hub.domain.chain import AuditQuery, Head, Link
+from machinery.election.lock import Candidate, Record
+
+
+class Facts(Protocol):
+    """Small facts about this hub: id, group suffix, schema."""
+
+    def get(self, name: str) -> str | None: ...
+
+    def set(self, name: str, value: str) -> None: ...
+
+    def settle(self, name: str, value: str) -> str:
+        """The fact; where there is none yet it is `value` from now on, whoever else settles it at the same moment."""
+
+
+class AuditLog(Protocol):
+    """Records of requests, a chain per replica. Links are added at an end and removed, by age, at a beginning; none changes."""
+
+    def add(self, links: Sequence[Link]) -> None:
+        """All of one chain, in one statement."""
+
+    def head(self, replica: str) -> Head:
+        """The last link; of a chain whose links were all removed the last one removed."""
+
+    def anchors(self) -> Mapping[str, Head]:
+        """By replica, the last link that was removed."""
+
+    def replicas(self) -> Sequence[str]:
+        """All that have links or an anchor."""
+
+    def links(self, replica: str, *, after: int, limit: int) -> Sequence[Link]:
+        """In the order of the chain, whatever they say."""
+
+    def find(self, query: AuditQuery) -> Sequence[Link]:
+        """In the order of time. One more than the query's limit, where there are more."""
+
+    def trim(self, before: datetime, limit: int) -> int:
+        """Removes what is older from the beginning of each chain, at most `limit` links, and keeps an anchor; how many went."""
+
+
+class Leaders(Protocol):
+    """Who leads, a record per lock; no news, so no change-log row.
+
+    Renewing does not wait for the disk, taking and releasing do.
+    """
+
+    def of(self, lock: str) -> Record | None: ...
+
+    def all(self) -> Mapping[str, Record]:
+        """Every lock there is, by name."""
+
+    def take(self, lock: str, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        """Makes `candidate` the holder in a new term, when the record is as `seen`; else ConflictError.
+
+        Waits for transactions that have called `require` in the term before: none of them commits afterwards.
+        """
+
+    def renew(self, lock: str, held: Record) -> Record:
+        """Raises ConflictError unless the lock is held as in `held`. Waits for no transaction that has called `require`."""
+
+    def release(self, lock: str, held: Record) -> bool:
+        """Whether it was held as in `held`. The term stays: the next one is higher."""
+
+    def require(self, lock: str, term: int) -> None:
+        """Raises NotLeaderError unless `term` is the lock's newest, which it stays until this transaction has ended."""

@@ -1,0 +1,94 @@
+"""The database: one transaction, and the asynchronous edge around all of them."""
+
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from datetime import datetime, timedelta
+from typing import Concatenate, ParamSpec, Protocol, TypeVar
+
+from hub.domain.change import Change, Kind
+from hub.ports.identities import Certificates, Credentials
+from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
+from hub.ports.objects import Changes, Objects
+from hub.ports.records import AuditLog, Facts, Leaders
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class Transaction(Protocol):
+    """One unit of work. Nothing here is visible to others before it commits."""
+
+    @property
+    def now(self) -> datetime:
+        """The database's time at the beginning of the transaction."""
+
+    @property
+    def objects(self) -> Objects: ...
+
+    @property
+    def changes(self) -> Changes: ...
+
+    @property
+    def certificates(self) -> Certificates: ...
+
+    @property
+    def credentials(self) -> Credentials: ...
+
+    @property
+    def heartbeats(self) -> Heartbeats: ...
+
+    @property
+    def transitions(self) -> Transitions: ...
+
+    @property
+    def marks(self) -> Marks: ...
+
+    @property
+    def replicas(self) -> Replicas: ...
+
+    @property
+    def agent_sessions(self) -> AgentSessions: ...
+
+    @property
+    def facts(self) -> Facts: ...
+
+    @property
+    def audit(self) -> AuditLog: ...
+
+    @property
+    def leaders(self) -> Leaders: ...
+
+
+class Store(Protocol):
+    """The database, from the event loop's side."""
+
+    async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a use case in one writing transaction and commits it. A cancelled caller does not tear it.
+
+        Raises UnavailableError when the database cannot be written now.
+        """
+
+    async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """Runs a query on one consistent snapshot."""
+
+    async def wait_for_change(self, after: int, within: timedelta) -> int:
+        """Returns the newest visible revision as soon as it is above `after`, or when the time is over."""
+
+    def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
+        """Every change above `after`, in order, in batches, without end; an empty batch says that all is told up to now.
+
+        Raises ExpiredError when `after` is compacted.
+        """
+
+    async def check(self) -> None:
+        """Raises UnavailableError unless the database answers."""
+
+    async def close(self) -> None: ...
+
+
+class Lifeline(Protocol):
+    """A way to the database that load on the store cannot hold up: a connection and a thread of its own."""
+
+    async def ask(self, use_case: Callable[[Leaders], T]) -> T:
+        """One short transaction. Raises UnavailableError. A caller that is cancelled frees the connection for the next."""
+
+    async def close(self) -> None: ...

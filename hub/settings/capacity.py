@@ -1,0 +1,42 @@
+"""How much is asked at once, and what is remembered of it."""
+
+from datetime import timedelta
+from pathlib import Path
+
+from pydantic import Field
+
+from hub.fields import Count, Duration
+from hub.settings.group import Group
+
+
+class Capacity(Group):
+    """Limits and the audit trail."""
+
+    max_requests_inflight: Count = Field(
+        400, description="Reads that the HTTPS door works on at once, beside those of agents. More wait, then get 429. 0: any."
+    )
+    max_mutating_requests_inflight: Count = Field(200, description="Writes, likewise.")
+    max_lifelines_inflight: Count = Field(
+        100, description="What agents need to stay, at both doors: leases and renewals. A level of its own. 0: any number."
+    )
+    max_registrations_inflight: Count = Field(100, description="Calls with bootstrap credentials, at both doors, likewise.")
+    max_session_starts_inflight: Count = Field(100, description="Starts of agents' sessions, likewise.")
+    max_status_reports_inflight: Count = Field(100, description="Agents' reports on their clusters, at both doors, likewise.")
+    max_sessions_per_cluster: Count = Field(
+        10,
+        description="Sessions that the agents of one cluster have open; one that takes the place of another counts "
+        "beside it for a moment. 0: any number.",
+    )
+    identity_rate: Count = Field(
+        200, description="Requests a second of one identity, at either door; system:masters may ask faster. 0: any number."
+    )
+    identity_burst: Count = Field(1000, description="Requests of one identity that may come at once.")
+    audit_policy_file: Path | None = Field(
+        None,
+        description="The audit policy, as kube-apiserver has it (audit.k8s.io/v1 Policy, YAML). Without it: what changes "
+        "something or reads a secret, but no beats, status reports, events and reviews.",
+    )
+    audit_log_path: str | None = Field(
+        None, description="Audit records go to this file too, as lines of JSON; - for standard output. Always: to the database."
+    )
+    audit_retention: Duration = Field(timedelta(days=90), description="Audit records in the database are kept this long.")

@@ -1,0 +1,14 @@
+"""All settings of a hub, in one flat list of names."""
+
+from hub.settings.capacity import Capacity
+from hub.settings.clusters import Clusters
+from hub.settings.election import Election
+from hub.settings.entrances import Entrances
+from hub.settings.lifetimes import Lifetimes
+from hub.settings.places import Places
+from hub.settings.process import Process
+from hub.settings.silence import Silence
+
+
+class Settings(Process, Election, Silence, Capacity, Lifetimes, Clusters, Entrances, Places):
+    """All settings of a hub. The help lists the last group first."""

@@ -1,0 +1,13 @@
+"""What settings of every concern have in common."""
+
+from pydantic_settings import BaseSettings, SettingsConfigDict
+
+ENVIRONMENT_PREFIX = "HUB_"
+
+
+class Group(BaseSettings):
+    """Settings of one concern. The descriptions are the program's help."""
+
+    model_config = SettingsConfigDict(
+        env_prefix=ENVIRONMENT_PREFIX, env_ignore_empty=True, extra="forbid", frozen=True, arbitrary_types_allowed=True
+    )
