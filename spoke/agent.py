@@ -31,7 +31,7 @@ from spoke.kubeconfigs import Connection, stored_connection, stored_texts, view_
 from spoke.link import Link, Surroundings
 from spoke.mirror import AGAIN, PatientDirectory
 from spoke.options import Options, Pause, World
-from spoke.ports import HubLostError, Loss
+from spoke.ports import Greeting, HubLostError, Loss
 from spoke.progress import Progress
 from spoke.session import SessionRun
 from spoke.slot import OWNER_SECRET, Contents, Slot, pending_slot
@@ -257,7 +257,7 @@ class SpokeAgent:
         async with AsyncExitStack() as stack:
             stack.push_async_callback(client.close)
             try:
-                session = await stack.enter_async_context(client.session(self._cluster_uid))
+                session = await stack.enter_async_context(client.session(Greeting(self._cluster_uid)))
             except HubLostError:
                 raise
             except MusterError as error:

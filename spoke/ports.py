@@ -17,6 +17,7 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.kubeconfig import BearerToken
 from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
+from spoke.domain.hubs import ListedHub
 from spoke.domain.reach import Driver
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
 
@@ -31,6 +32,7 @@ class Loss(Enum):
     REFUSED = "the hub refuses this cluster"
     FORGOTTEN = "the hub does not know this cluster"
     DRAINED = "the hub asked to leave"
+    STALE = "the hub knows of a newer owner of this cluster"
 
 
 class HubLostError(UnavailableError):
@@ -40,6 +42,21 @@ class HubLostError(UnavailableError):
         super().__init__(message, retry_after=retry_after)
         self.loss = loss
 
+    def afresh(self) -> "HubLostError":
+        """The same once more, to be raised elsewhere."""
+        return HubLostError(self.message, self.loss, retry_after=self.retry_after)
+
+
+class StaleEpochError(HubLostError):
+    """The hub has heard of a higher `epoch` of this cluster than the session's."""
+
+    def __init__(self, message: str, epoch: int) -> None:
+        super().__init__(message, Loss.STALE)
+        self.epoch = epoch
+
+    def afresh(self) -> HubLostError:
+        return StaleEpochError(self.message, self.epoch)
+
 
 class Capability(Enum):
     """What not every way to talk to a hub has. Declared by the client, never guessed from the driver's name."""
@@ -48,6 +65,7 @@ class Capability(Enum):
     ACKNOWLEDGED_BEATS = "a beat is acknowledged by itself, so that silence is noticed within seconds"
     ONE_SESSION = "the hub knows of the session, and a newer one of the cluster supersedes it"
     DRAIN = "the hub asks its agents to leave before it goes"
+    SEVERAL_HUBS = "the hub keeps the epochs of its agents, and knows which of them only stand by"
 
 
 @dataclass(frozen=True, slots=True)
@@ -121,6 +139,32 @@ class Desired:
 class Drain:
     reconnect_after: timedelta
     reason: str
+    target: HubId | None = None
+    """The hub of the agent's list that it is asked to go to; None: another replica of this one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Greeting:
+    """What an agent says of itself when it opens a session."""
+
+    cluster_uid: str
+    epoch: int = 0
+    """The order of its changes of hub; a hub takes no session of a lower one than it has heard of. 0: none is kept."""
+    hubs: tuple[ListedHub, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class StandingBy:
+    """What a hub answers to an agent that stands by."""
+
+    accepted: bool
+    """Whether it would take a session now."""
+    epoch: int
+    """The highest that it has heard of from this cluster."""
+    time: datetime
+    trust_bundle: bytes
+    again_after: timedelta | None = None
+    """When it would like to be told again; None: it does not say."""
 
 
 class HubSession(Protocol):
@@ -151,6 +195,12 @@ class HubSession(Protocol):
 
     async def drained(self) -> Drain:
         """Returns when the hub asks this agent to leave (with DRAIN; never else); the session goes on meanwhile."""
+
+    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+        """With SEVERAL_HUBS tells the hub the agent's whole list; else it does nothing."""
+
+    async def farewell(self, hub_id: HubId, epoch: int) -> None:
+        """Ends the session; with SEVERAL_HUBS its last words are where the agent goes. Bounded: a hub may be past hearing."""
 
 
 class HubClient(Protocol):
@@ -189,8 +239,16 @@ class HubClient(Protocol):
         Raises NotFoundError or ForbiddenError, as the hub has it, for a request that is not there for us.
         """
 
-    def session(self, cluster_uid: str) -> AbstractAsyncContextManager[HubSession]:
-        """Opens the session; entering returns after Welcome."""
+    def session(self, greeting: Greeting) -> AbstractAsyncContextManager[HubSession]:
+        """Opens the session; entering returns after Welcome. Raises HubLostError, StaleEpochError for an epoch too low."""
+
+    async def stand_by(
+        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+    ) -> StandingBy:
+        """Tells the hub that `owner` holds the session. Raises MethodNotAllowedError where it has no word for that."""
+
+    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        """Leaves the hub for good; whether it knew the cluster. Raises MethodNotAllowedError where it has no word for that."""
 
     async def close(self) -> None: ...
 

@@ -8,7 +8,7 @@ from datetime import timedelta
 import structlog
 
 from machinery.clock import Clock
-from machinery.errors import ForbiddenError, MusterError, UnauthorizedError
+from machinery.errors import ForbiddenError, MethodNotAllowedError, MusterError, UnauthorizedError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubapi import clusters, requests
@@ -19,6 +19,7 @@ from spoke.hubapi.session import ApiSession, look
 from spoke.ports import (
     Capability,
     ClientIdentity,
+    Greeting,
     HubAddress,
     HubClient,
     HubInfo,
@@ -27,6 +28,7 @@ from spoke.ports import (
     Loss,
     Registered,
     RequestState,
+    StandingBy,
 )
 
 log = structlog.get_logger(__name__)
@@ -78,8 +80,8 @@ class ApiHubClient(HubClient):
         return requests.follow(self._door, name)
 
     @asynccontextmanager
-    async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
-        session = await self._opened(cluster_uid)
+    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+        session = await self._opened(greeting.cluster_uid)
         running = asyncio.create_task(_guarded(session), name="session over the Kubernetes API")
         try:
             yield session
@@ -87,6 +89,18 @@ class ApiHubClient(HubClient):
             session.finish(HubLostError("the session was closed"))
             running.cancel()
             await asyncio.wait((running,))
+
+    async def stand_by(
+        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+    ) -> StandingBy:
+        del cluster, agent, cluster_uid, owner, epoch
+        raise MethodNotAllowedError("over the Kubernetes API a hub is not told who stands by")
+
+    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        del agent, cluster_uid
+        raise MethodNotAllowedError(
+            f'over the Kubernetes API an agent may not delete its cluster: delete the ManagedCluster "{cluster}" at the hub'
+        )
 
     async def close(self) -> None:
         await self._door.close()

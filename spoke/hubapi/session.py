@@ -23,8 +23,9 @@ from machinery.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from machinery.identity import AddOnName, AgentId, ClusterName
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.kube.client import Object
+from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ClusterReport
 from spoke.hubapi.clusters import ATTEMPTS, ClusterKeeping
 from spoke.hubapi.documents import (
@@ -120,6 +121,13 @@ class ApiSession(HubSession):
     async def drained(self) -> Drain:
         await asyncio.Event().wait()
         raise AssertionError
+
+    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+        del hubs
+
+    async def farewell(self, hub_id: HubId, epoch: int) -> None:
+        del epoch
+        self.finish(HubLostError(f"the agent goes to the hub {hub_id}" if hub_id else "the session was closed"))
 
     async def _beat(self) -> None:
         """Renews the lease, again and again until the hub takes it: whoever asked knows for how long to wait."""

@@ -10,14 +10,14 @@ import grpc
 from grpc import aio
 
 from machinery.clock import Clock
-from machinery.errors import MusterError, UnavailableError
+from machinery.errors import MethodNotAllowedError, MusterError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 from spoke.domain.reach import shown_proxy
 from spoke.domain.report import ExternalEndpoint
-from spoke.hubclient.convert import client_configs, request_state
+from spoke.hubclient.convert import client_configs, request_state, standing_by
 from spoke.hubclient.diagnosis import diagnose
 from spoke.hubclient.dialling import dialled
 from spoke.hubclient.errors import TornError, to_error
@@ -25,6 +25,7 @@ from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
     Capability,
     ClientIdentity,
+    Greeting,
     HubAddress,
     HubClient,
     HubInfo,
@@ -33,6 +34,7 @@ from spoke.ports import (
     Loss,
     Registered,
     RequestState,
+    StandingBy,
 )
 
 T = TypeVar("T")
@@ -123,12 +125,24 @@ class GrpcHubClient(HubClient):
             call.cancel()
 
     @asynccontextmanager
-    async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
-        session = await self._opened_session(cluster_uid)
+    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+        session = await self._opened_session(greeting)
         try:
             yield session
         finally:
             await session.stop()
+
+    async def stand_by(
+        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+    ) -> StandingBy:
+        request = wire.StandByRequest(
+            cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid, owner_hub_id=owner or "", epoch=epoch
+        )
+        return standing_by(await self._call(RegistrationStub(self._channel).StandBy(request, timeout=_seconds(CALL_TIMEOUT))))
+
+    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        request = wire.LeaveRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid)
+        return (await self._call(RegistrationStub(self._channel).Leave(request, timeout=_seconds(CALL_TIMEOUT)))).left
 
     async def close(self) -> None:
         if self._opened is not None:
@@ -147,13 +161,13 @@ class GrpcHubClient(HubClient):
             self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *options))
         return self._opened
 
-    async def _opened_session(self, cluster_uid: str) -> GrpcSession:
+    async def _opened_session(self, greeting: Greeting) -> GrpcSession:
         """A welcomed session. A refusal that was torn by our own hello is asked for again: its reason matters."""
         attempts = 3
         while True:
             session = GrpcSession(SessionStub(self._channel).Connect(), self._clock)
             try:
-                await self._welcome(session, cluster_uid)
+                await self._welcome(session, greeting)
             except TornError:
                 await session.stop()
                 attempts -= 1
@@ -165,10 +179,10 @@ class GrpcHubClient(HubClient):
             else:
                 return session
 
-    async def _welcome(self, session: GrpcSession, cluster_uid: str) -> None:
+    async def _welcome(self, session: GrpcSession, greeting: Greeting) -> None:
         try:
             async with asyncio.timeout(_seconds(CALL_TIMEOUT)):
-                await session.start(cluster_uid)
+                await session.start(greeting)
         except TimeoutError as error:
             raise HubLostError("the hub did not welcome the session in time", Loss.SILENT) from error
         except HubLostError as error:
@@ -184,6 +198,10 @@ class GrpcHubClient(HubClient):
             if error.code() is grpc.StatusCode.UNAVAILABLE:
                 explained = await self._explained(translated.message)
                 raise UnavailableError(explained, retry_after=translated.retry_after) from error
+            if error.code() is grpc.StatusCode.UNIMPLEMENTED:
+                raise MethodNotAllowedError(
+                    f"the hub is of a release that does not know this call: {translated.message}"
+                ) from error
             raise translated from error
 
     async def _explained(self, message: str) -> str:

@@ -4,12 +4,13 @@ from collections.abc import Sequence
 from datetime import UTC, timedelta
 
 from machinery.conditions import Condition
-from machinery.identity import AddOnName
+from machinery.identity import AddOnName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.addon import AddOn, AddOnRegistration
+from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.report import ClusterReport, ExternalEndpoint
-from spoke.ports import Desired, Drain, RequestState
+from spoke.ports import Desired, Drain, RequestState, StandingBy
 
 _STATES = {
     registration.FollowRequestResponse.STATE_PENDING: "pending",
@@ -17,6 +18,14 @@ _STATES = {
     registration.FollowRequestResponse.STATE_DENIED: "denied",
     registration.FollowRequestResponse.STATE_FAILED: "failed",
     registration.FollowRequestResponse.STATE_ISSUED: "issued",
+}
+_HUB_STATES = {
+    HubState.READY: session.Hub.STATE_READY,
+    HubState.NOT_ACCEPTED: session.Hub.STATE_NOT_ACCEPTED,
+    HubState.REGISTERING: session.Hub.STATE_REGISTERING,
+    HubState.DENIED: session.Hub.STATE_DENIED,
+    HubState.UNREACHABLE: session.Hub.STATE_UNREACHABLE,
+    HubState.LOST: session.Hub.STATE_LOST,
 }
 DEFAULT_LEASE = timedelta(seconds=60)
 
@@ -74,7 +83,26 @@ def _addon(message: session.AddOn) -> AddOn:
 
 def drain_of(message: session.Drain) -> Drain:
     after = message.reconnect_after.ToTimedelta() if message.HasField("reconnect_after") else timedelta()
-    return Drain(reconnect_after=after, reason=message.reason)
+    return Drain(reconnect_after=after, reason=message.reason, target=HubId(message.target_hub_id) or None)
+
+
+def hubs_of(hubs: Sequence[ListedHub]) -> session.Hubs:
+    listed = session.Hubs()
+    for hub in hubs:
+        entry = listed.hubs.add(hub_id=hub.hub_id, name=hub.name, url=hub.url, state=_HUB_STATES[hub.state])
+        if hub.credential_ends_at is not None:
+            entry.credential_ends_at.FromDatetime(hub.credential_ends_at)
+    return listed
+
+
+def standing_by(answer: registration.StandByResponse) -> StandingBy:
+    return StandingBy(
+        accepted=answer.accepted,
+        epoch=answer.epoch,
+        time=answer.hub_time.ToDatetime(UTC),
+        trust_bundle=answer.trust_bundle,
+        again_after=answer.again_after.ToTimedelta() if answer.HasField("again_after") else None,
+    )
 
 
 def report_of(report: ClusterReport, sequence: int) -> session.StatusReport:

@@ -18,11 +18,13 @@ from machinery.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from spoke.ports import HubLostError, Loss
+from spoke.ports import HubLostError, Loss, StaleEpochError
 
 REASON = "reason"
 TORN = "Internal error from Core"
 PUSHBACK = "grpc-retry-pushback-ms"
+STALE = "StaleEpoch"
+EPOCH = "epoch"
 
 _BY_CODE: dict[grpc.StatusCode, type[MusterError]] = {
     grpc.StatusCode.UNAUTHENTICATED: UnauthorizedError,
@@ -66,6 +68,9 @@ def to_loss(error: aio.AioRpcError) -> HubLostError:
     """Why the session stream ended."""
     if error.code() is grpc.StatusCode.INTERNAL and error.details() == TORN:
         return TornError(TORN)
+    trailing = error.trailing_metadata() or aio.Metadata()
+    if str(trailing.get(REASON, "")) == STALE and (epoch := str(trailing.get(EPOCH, ""))).isdigit():
+        return StaleEpochError(error.details() or error.code().name, int(epoch))
     loss, pushback = _LOSSES.get(error.code(), Loss.UNREACHABLE), _pushback(error.trailing_metadata())
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
         loss = Loss.UNREACHABLE  # it is busy, and says until when

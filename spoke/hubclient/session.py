@@ -14,16 +14,19 @@ from machinery.conditions import Condition
 from machinery.errors import BY_REASON, InvalidError
 from machinery.identity import AddOnName, HubId
 from machinery.wire.session.v1 import session_pb2 as wire
+from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ClusterReport
-from spoke.hubclient.convert import conditions_of, desired_of, drain_of, report_of, verdict_of
+from spoke.hubclient.convert import conditions_of, desired_of, drain_of, hubs_of, report_of, verdict_of
 from spoke.hubclient.errors import to_loss
-from spoke.ports import Desired, Drain, HubLostError, HubSession, Loss
+from spoke.ports import Desired, Drain, Greeting, HubLostError, HubSession, Loss
 
 Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 
 PROTOCOL = "v1"
-CAPABILITIES = ("drain",)
+CAPABILITIES = ("drain", "several-hubs")
 DEFAULT_INTERVAL = timedelta(seconds=10)
+LAST_WORDS = timedelta(seconds=1)
+"""How long a hub that is left has to hear where the agent goes."""
 
 
 class GrpcSession(HubSession):
@@ -56,13 +59,15 @@ class GrpcSession(HubSession):
     def hub_time_offset(self) -> timedelta:
         return self._offset
 
-    async def start(self, cluster_uid: str) -> None:
+    async def start(self, greeting: Greeting) -> None:
         """Says hello. Raises HubLostError with the hub's reason when it does not welcome us."""
         hello = wire.Hello(
             agent_version=product.version(),
             protocol_versions=[PROTOCOL],
             capabilities=CAPABILITIES,
-            cluster_uid=cluster_uid,
+            cluster_uid=greeting.cluster_uid,
+            epoch=greeting.epoch,
+            hubs=hubs_of(greeting.hubs) if greeting.hubs else None,
         )
         hello.agent_time.FromDatetime(self._clock.now())
         try:
@@ -126,6 +131,18 @@ class GrpcSession(HubSession):
     async def drained(self) -> Drain:
         return await asyncio.shield(self._drain)
 
+    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+        await self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
+
+    async def farewell(self, hub_id: HubId, epoch: int) -> None:
+        """The hub ends a stream that says no more; to cancel it at once could overtake the words."""
+        with suppress(HubLostError, aio.AioRpcError, asyncio.InvalidStateError, TimeoutError):
+            async with asyncio.timeout(LAST_WORDS.total_seconds()):
+                await self._write(wire.AgentMessage(farewell=wire.Farewell(hub_id=hub_id, epoch=epoch)))
+                await self._stream.done_writing()
+                await self.ended()
+        await self.stop()
+
     def _welcomed(self, welcome: wire.Welcome) -> None:
         self.hub_id = HubId(welcome.hub_id)
         self.session_id = welcome.session_id
@@ -168,8 +185,7 @@ class GrpcSession(HubSession):
             raise self._lost()
 
     def _lost(self) -> HubLostError:
-        end = self._end.result()
-        return HubLostError(end.message, end.loss)
+        return self._end.result().afresh()
 
     async def _read(self) -> None:
         lost = HubLostError("the session was closed")

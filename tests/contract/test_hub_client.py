@@ -15,15 +15,17 @@ from machinery.errors import (
     AlreadyExistsError,
     ForbiddenError,
     InvalidError,
+    MethodNotAllowedError,
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
 )
-from machinery.identity import AddOnName, agent_subject
+from machinery.identity import AddOnName, HubId, agent_subject
 from machinery.pki import build_request, generate_key, key_matches
 from spoke.domain.addon import AddOn, AddOnRegistration
+from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.ports import Capability, Desired, HubClient, HubLostError, HubSession, Loss
+from spoke.ports import Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
 from tests.fakes.hub import MemoryHub
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, MemoryRig, Rig, rig_of
 from tests.fakes.stage import until
@@ -176,7 +178,7 @@ async def test_a_hub_that_is_away_is_unavailable(subject: Scripted) -> None:
 
 
 async def test_a_session_begins_with_what_the_hub_wants_and_its_time(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(UID) as session:
+    async with joined(rig) as client, client.session(Greeting(UID)) as session:
         desired = await first_desired(session)
         assert desired.accepted
         assert desired.lease_duration == timedelta(seconds=60)
@@ -188,13 +190,13 @@ async def test_addons_are_told_with_their_registrations(subject: Scripted) -> No
     registration = AddOnRegistration("example.com/signer", "user", ("group",))
     addon = AddOn(AddOnName("logs"), "logging", registrations=(registration,))
     subject.hub.set_addons([addon])
-    async with subject.joined() as client, client.session(UID) as session:
+    async with subject.joined() as client, client.session(Greeting(UID)) as session:
         assert (await first_desired(session)).addons == (addon,)
 
 
 async def test_beats_are_acknowledged_and_reports_get_a_revision(rig: Rig) -> None:
     report = ClusterReport(conditions=(Condition(AVAILABLE, TRUE, "r", "m"),), complete=True, capacity={"cpu": "4"})
-    async with joined(rig) as client, client.session(UID) as session:
+    async with joined(rig) as client, client.session(Greeting(UID)) as session:
         await first_desired(session)
         for verdict in (True, False, None):
             await session.beat(available=verdict)
@@ -202,7 +204,7 @@ async def test_beats_are_acknowledged_and_reports_get_a_revision(rig: Rig) -> No
 
 
 async def test_a_new_session_supersedes_the_old_one_where_the_hub_knows_of_sessions(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(UID) as old, client.session(UID) as new:
+    async with joined(rig) as client, client.session(Greeting(UID)) as old, client.session(Greeting(UID)) as new:
         await new.beat(available=True)
         if Capability.ONE_SESSION not in client.capabilities:
             await old.beat(available=True)  # else the change to a renewed certificate would end in nothing
@@ -213,7 +215,7 @@ async def test_a_new_session_supersedes_the_old_one_where_the_hub_knows_of_sessi
 
 
 async def test_what_a_client_declares_is_what_it_does(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(UID) as session:
+    async with joined(rig) as client, client.session(Greeting(UID)) as session:
         assert bool((await client.info()).hub_id) is (Capability.HUB_ID in client.capabilities)
         await first_desired(session)
         drained = asyncio.ensure_future(session.drained())
@@ -227,7 +229,7 @@ async def test_a_revoked_agent_gets_no_session(rig: Rig) -> None:
     await rig.revoke(credential)
     client = rig.client(credential)
     with pytest.raises(HubLostError) as revoked:
-        async with client.session(UID):
+        async with client.session(Greeting(UID)):
             pass
     assert revoked.value.loss is Loss.UNAUTHENTICATED
     await client.close()
@@ -236,13 +238,13 @@ async def test_a_revoked_agent_gets_no_session(rig: Rig) -> None:
 async def test_a_session_of_another_cluster_under_this_name_is_refused(rig: Rig) -> None:
     async with joined(rig) as client:
         with pytest.raises(HubLostError) as refused:
-            async with client.session("another-uid"):
+            async with client.session(Greeting("another-uid")):
                 pass
     assert refused.value.loss is Loss.REFUSED
 
 
 async def test_what_the_hub_wants_is_told_again_when_it_changes(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(UID) as session, aclosing(session.desired()) as following:
+    async with joined(rig) as client, client.session(Greeting(UID)) as session, aclosing(session.desired()) as following:
         assert (await anext(following)).accepted
         await rig.accept(accepted=False)
         async with asyncio.timeout(10):
@@ -261,7 +263,7 @@ async def test_beats_and_reports_are_acknowledged(subject: Scripted) -> None:
         node_count=1,
         endpoints=(ExternalEndpoint("https://berlin", b"ca"),),
     )
-    async with subject.joined() as client, client.session(UID) as session:
+    async with subject.joined() as client, client.session(Greeting(UID)) as session:
         for verdict in (True, False, None):
             await session.beat(available=verdict)
         assert await session.report(report) == 1
@@ -272,7 +274,7 @@ async def test_beats_and_reports_are_acknowledged(subject: Scripted) -> None:
 
 
 async def test_a_refused_report_raises_the_hubs_reason_and_the_session_goes_on(subject: Scripted) -> None:
-    async with subject.joined() as client, client.session(UID) as session:
+    async with subject.joined() as client, client.session(Greeting(UID)) as session:
         subject.hub.session.refuse_reports = "Forbidden"
         with pytest.raises(ForbiddenError):
             await session.report(ClusterReport(conditions=(), complete=False))
@@ -281,7 +283,7 @@ async def test_a_refused_report_raises_the_hubs_reason_and_the_session_goes_on(s
 
 @pytest.mark.parametrize("loss", [Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.UNAUTHENTICATED, Loss.REFUSED, Loss.FORGOTTEN])
 async def test_the_end_of_a_session_is_told_with_its_reason(subject: Scripted, loss: Loss) -> None:
-    async with subject.joined() as client, client.session(UID) as session:
+    async with subject.joined() as client, client.session(Greeting(UID)) as session:
         await first_desired(session)
         subject.hub.session.end(HubLostError("that was it", loss))
         ended = await session.ended()
@@ -297,7 +299,7 @@ async def test_the_end_of_a_session_is_told_with_its_reason(subject: Scripted, l
 
 async def test_a_beat_in_flight_ends_with_the_session(subject: Scripted) -> None:
     subject.hub.silent = True
-    async with subject.joined() as client, client.session(UID) as session:
+    async with subject.joined() as client, client.session(Greeting(UID)) as session:
         beat = asyncio.create_task(session.beat(available=True))
         await until(lambda: subject.hub.session.beats)
         subject.hub.session.end(HubLostError("that was it", Loss.SUPERSEDED))
@@ -306,7 +308,7 @@ async def test_a_beat_in_flight_ends_with_the_session(subject: Scripted) -> None
 
 
 async def test_a_drain_notice_leaves_the_session_working(subject: Scripted) -> None:
-    async with subject.joined() as client, client.session(UID) as session:
+    async with subject.joined() as client, client.session(Greeting(UID)) as session:
         await first_desired(session)
         subject.hub.session.drain()
         assert (await session.drained()).reason == "maintenance"
@@ -315,6 +317,90 @@ async def test_a_drain_notice_leaves_the_session_working(subject: Scripted) -> N
 
 async def test_a_closed_session_says_goodbye_to_the_hub(subject: Scripted) -> None:
     async with subject.joined() as client:
-        async with client.session(UID) as session:
+        async with client.session(Greeting(UID)) as session:
             await first_desired(session)
         await until(lambda: subject.hub.session.over)
+
+
+async def test_the_hubs_of_the_list_are_told_at_the_beginning_and_later(subject: Scripted) -> None:
+    ends = SystemClock().now().replace(microsecond=0)
+    listed = tuple(
+        ListedHub(HubId(f"hub-{state.value}"), state.value, "https://there", state, ends if state is HubState.READY else None)
+        for state in HubState
+    )
+    async with subject.joined() as client, client.session(Greeting(UID, 7, listed)) as session:
+        known = subject.hub.clusters[CLUSTER]
+        assert (known.epoch, known.hubs) == (7, listed)
+        await session.tell_hubs(listed[:1])
+        await until(lambda: known.hubs == listed[:1])
+
+
+async def test_a_session_of_an_older_epoch_is_refused_with_the_one_that_is_known(subject: Scripted) -> None:
+    async with subject.joined() as client:
+        async with client.session(Greeting(UID, 7)) as session:
+            await session.beat(available=True)
+        with pytest.raises(StaleEpochError) as stale:
+            async with client.session(Greeting(UID, 6)):
+                pass
+        assert (stale.value.loss, stale.value.epoch) == (Loss.STALE, 7)
+
+
+async def test_a_beat_of_an_older_epoch_is_refused_and_the_session_ends(subject: Scripted) -> None:
+    async with subject.joined() as client, client.session(Greeting(UID, 7)) as session:
+        await session.beat(available=True)
+        subject.hub.clusters[CLUSTER].epoch = 8
+        with pytest.raises(HubLostError):
+            await session.beat(available=True)
+        ended = await session.ended()
+        assert isinstance(ended, StaleEpochError)
+        assert ended.epoch == 8
+
+
+async def test_standing_by_ends_the_session_of_an_older_epoch_and_tells_what_the_hub_knows(subject: Scripted) -> None:
+    other = HubId("another-hub")
+    subject.hub.again_after = timedelta(minutes=5)
+    async with subject.joined() as client, client.session(Greeting(UID, 7)) as session:
+        answer = await client.stand_by(CLUSTER, AGENT, UID, owner=other, epoch=8)
+        assert (answer.accepted, answer.epoch, answer.again_after) == (True, 8, timedelta(minutes=5))
+        assert answer.trust_bundle == subject.rig.trust
+        assert isinstance(await session.ended(), StaleEpochError)
+        assert (await client.stand_by(CLUSTER, AGENT, UID, owner=None, epoch=3)).epoch == 8
+    assert subject.hub.clusters[CLUSTER].owner == other
+
+
+async def test_last_words_say_where_the_agent_goes_and_end_the_session(subject: Scripted) -> None:
+    other = HubId("another-hub")
+    async with subject.joined() as client, client.session(Greeting(UID, 7)) as session:
+        await session.farewell(other, 8)
+        with pytest.raises(HubLostError):
+            await session.beat(available=True)
+        await until(lambda: subject.hub.session.over)
+    assert subject.hub.session.farewells == [(other, 8)]
+    assert (subject.hub.clusters[CLUSTER].epoch, subject.hub.clusters[CLUSTER].owner) == (8, other)
+
+
+async def test_who_leaves_is_known_no_more_and_may_say_it_twice(subject: Scripted) -> None:
+    async with subject.joined() as client, client.session(Greeting(UID)) as session:
+        assert await client.leave(CLUSTER, AGENT, UID)
+        await session.ended()
+        assert not await client.leave(CLUSTER, AGENT, UID)
+
+
+async def test_a_hub_that_knows_nothing_of_several_says_so(subject: Scripted) -> None:
+    subject.hub.plain = True
+    async with subject.joined() as client:
+        with pytest.raises(MethodNotAllowedError):
+            await client.stand_by(CLUSTER, AGENT, UID, owner=None, epoch=1)
+        with pytest.raises(MethodNotAllowedError):
+            await client.leave(CLUSTER, AGENT, UID)
+        async with client.session(Greeting(UID, 2)):
+            pass
+        async with client.session(Greeting(UID, 1)) as session:  # it keeps no epochs
+            await session.beat(available=True)
+
+
+async def test_a_drain_notice_may_name_another_hub(subject: Scripted) -> None:
+    async with subject.joined() as client, client.session(Greeting(UID)) as session:
+        await first_desired(session)
+        subject.hub.session.drain(HubId("another-hub"))
+        assert (await session.drained()).target == "another-hub"

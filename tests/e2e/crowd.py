@@ -10,14 +10,15 @@ from random import Random
 
 from machinery.clock import SystemClock
 from machinery.conditions import Condition
-from machinery.identity import AddOnName
+from machinery.identity import AddOnName, HubId
 from machinery.kubeconfig import Credential, read_kubeconfig, write_kubeconfig
 from spoke.agent import SpokeAgent
 from spoke.bootstrapfile import BootstrapFile
+from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ClusterReport
 from spoke.hubclient.client import GrpcHubClient
 from spoke.options import Options, World
-from spoke.ports import ClientIdentity, Desired, Drain, HubAddress, HubLostError, HubSession, Loss
+from spoke.ports import ClientIdentity, Desired, Drain, Greeting, HubAddress, HubLostError, HubSession, Loss
 from tests.e2e.joining import entrance
 from tests.e2e.processes import until
 from tests.fakes.cluster import MemoryCluster
@@ -81,6 +82,12 @@ class Counted(HubSession):
     async def drained(self) -> Drain:
         return await self._session.drained()
 
+    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+        await self._session.tell_hubs(hubs)
+
+    async def farewell(self, hub_id: HubId, epoch: int) -> None:
+        await self._session.farewell(hub_id, epoch)
+
 
 class CountedClient(GrpcHubClient):
     """The program's client, with counted sessions."""
@@ -90,8 +97,8 @@ class CountedClient(GrpcHubClient):
         self._tally = tally
 
     @asynccontextmanager
-    async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
-        async with super().session(cluster_uid) as session:
+    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+        async with super().session(greeting) as session:
             self._tally.opened += 1
             yield Counted(session, self._tally)
 

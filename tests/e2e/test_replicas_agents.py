@@ -16,7 +16,7 @@ from machinery.errors import MusterError
 from machinery.identity import ClusterName
 from machinery.kubeconfig import read_kubeconfig
 from spoke.hubclient.client import GrpcHubClient
-from spoke.ports import ClientIdentity, HubAddress, HubLostError, Loss
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
 from tests.e2e.crowd import crowd_of
 from tests.e2e.joining import Joiner, entrance
 from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, until
@@ -82,13 +82,13 @@ async def test_what_is_decided_on_one_replica_reaches_agents_on_another(bench: B
             await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": True}})
 
             here, there = at(one, joiner.identity), at(other, joiner.identity)
-            async with there.session("uid-of-edge") as older:
+            async with there.session(Greeting("uid-of-edge")) as older:
                 await asyncio.wait_for(older.beat(available=True), 10)
-                async with here.session("uid-of-edge") as newer:
+                async with here.session(Greeting("uid-of-edge")) as newer:
                     ended = await lost(asyncio.create_task(older.ended()))
                     assert ended.loss is Loss.SUPERSEDED
                     await asyncio.wait_for(newer.beat(available=True), 10)
-            async with there.session("uid-of-edge") as session:
+            async with there.session(Greeting("uid-of-edge")) as session:
                 desired = session.desired()
                 assert (await anext(desired)).accepted
                 await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": False}})

@@ -1,12 +1,13 @@
 """A hub in memory that agents dial without a network; trusted because the contract suite of `HubClient` runs on it too.
 
 It keeps the promises of the wire protocol: the same requester with the same bytes gets the same request, an approval is issued
-exactly once, a session is superseded by the next one of its cluster, a beat is acknowledged in order.
+exactly once, a session is superseded by the next one of its cluster, a beat is acknowledged in order, and nothing is taken of
+a lower epoch than the highest that was heard.
 """
 
 import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -17,6 +18,7 @@ from machinery.errors import (
     BY_REASON,
     AlreadyExistsError,
     ForbiddenError,
+    MethodNotAllowedError,
     MusterError,
     NotFoundError,
     UnauthorizedError,
@@ -47,12 +49,14 @@ from machinery.pki import (
     random_serial,
 )
 from spoke.domain.addon import AddOn
+from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
     Capability,
     ClientIdentity,
     Desired,
     Drain,
+    Greeting,
     HubAddress,
     HubClient,
     HubInfo,
@@ -61,6 +65,8 @@ from spoke.ports import (
     Loss,
     Registered,
     RequestState,
+    StaleEpochError,
+    StandingBy,
 )
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
@@ -91,6 +97,12 @@ class KnownCluster:
     cluster_uid: str
     accepted: bool
     endpoints: tuple[ExternalEndpoint, ...] = ()
+    epoch: int = 0
+    """The highest that was heard."""
+    owner: HubId | None = None
+    """The hub that holds the session; None: not told."""
+    hubs: tuple[ListedHub, ...] = ()
+    """The agent's list, as it was told last."""
 
 
 class MemoryHub:
@@ -121,6 +133,11 @@ class MemoryHub:
         self.addons: tuple[AddOn, ...] | None = ()
         """None: they cannot be seen now."""
         self.calls: list[str] = []
+        self.accepted_writes: list[tuple[ClusterName, int]] = []
+        """Cluster and epoch of each beat and report that was taken with an epoch."""
+        self.plain = False
+        """It is of a release that knows nothing of several hubs."""
+        self.again_after: timedelta | None = None
         self.dialled = 0
         self._changed = asyncio.Event()
         key = generate_key()
@@ -209,6 +226,18 @@ class MemoryHub:
         if certificate.serial not in self.users or certificate.serial in self.revoked:
             raise UnauthorizedError("the certificate is not known here")
         return self.users[certificate.serial]
+
+    def heard(self, cluster: ClusterName, epoch: int, owner: HubId | None) -> None:
+        """Somebody speaks with this epoch: a higher one ends the sessions of lower ones. Raises StaleEpochError."""
+        known = self.clusters[cluster]
+        if self.plain or not epoch:
+            return
+        if epoch < known.epoch:
+            raise StaleEpochError(f"the epoch {known.epoch} of this cluster is known, {epoch} is older", known.epoch)
+        higher, known.epoch, known.owner = epoch > known.epoch, epoch, owner
+        for other in self.open_sessions:
+            if higher and other.cluster == cluster and other.epoch < epoch and owner != self.hub_id:
+                other.end(StaleEpochError(f"the epoch {epoch} of this cluster is known", epoch))
 
     def _sign(self, subject: Subject, public_key: bytes, lifetime: timedelta) -> bytes:
         serial = random_serial()
@@ -300,7 +329,7 @@ class MemoryHubClient(HubClient):
             self._enter("follow_request")
 
     @asynccontextmanager
-    async def session(self, cluster_uid: str) -> AsyncIterator[HubSession]:
+    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
         try:
             user = self._enter("session")
         except UnauthorizedError as error:
@@ -311,12 +340,14 @@ class MemoryHubClient(HubClient):
         known = self._hub.clusters.get(cluster)
         if known is None:
             raise HubLostError("there is no such cluster", Loss.FORGOTTEN)
-        if known.cluster_uid != cluster_uid:
+        if known.cluster_uid != greeting.cluster_uid:
             raise HubLostError("the name belongs to another cluster", Loss.REFUSED)
+        self._hub.heard(cluster, greeting.epoch, self._hub.hub_id)
+        known.hubs = greeting.hubs
         for other in self._hub.open_sessions:
             if other.cluster == cluster:
                 other.end(HubLostError("superseded", Loss.SUPERSEDED))
-        session = MemorySession(self._hub, cluster, self._identity)
+        session = MemorySession(self._hub, cluster, self._identity, epoch=greeting.epoch)
         self._hub.sessions.append(session)
         for _ in range(10):  # the welcome travels longer than the word to the session that it supersedes
             await asyncio.sleep(0)
@@ -325,8 +356,42 @@ class MemoryHubClient(HubClient):
         finally:
             session.end(HubLostError("the session was closed"))
 
+    async def stand_by(
+        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+    ) -> StandingBy:
+        del agent
+        known = self._known(cluster, cluster_uid, "stand_by")
+        if known is None:
+            raise NotFoundError(f'there is no cluster "{cluster}"')
+        with suppress(StaleEpochError):
+            self._hub.heard(cluster, epoch, owner)
+        bundle = self._hub.authority.certificate
+        return StandingBy(known.accepted, known.epoch, self._hub.clock.now(), bundle, self._hub.again_after)
+
+    async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
+        del agent
+        if self._known(cluster, cluster_uid, "leave") is None:
+            return False
+        del self._hub.clusters[cluster]
+        for session in self._hub.open_sessions:
+            if session.cluster == cluster:
+                session.end(HubLostError("the cluster has left", Loss.FORGOTTEN))
+        return True
+
     async def close(self) -> None:
         self.closed = True
+
+    def _known(self, cluster: ClusterName, cluster_uid: str, call: str) -> KnownCluster | None:
+        """The cluster of a call that only its own agent may make."""
+        user = self._enter(call)
+        if self._hub.plain:
+            raise MethodNotAllowedError("unknown method")
+        if user.split(":")[2:3] != [cluster]:
+            raise ForbiddenError("only the cluster's own agent may say that")
+        known = self._hub.clusters.get(cluster)
+        if known is not None and known.cluster_uid != cluster_uid:
+            raise ForbiddenError("the name belongs to another cluster")
+        return known
 
     def _enter(self, call: str) -> str:
         self._hub.calls.append(call)
@@ -373,6 +438,8 @@ class MemorySession(HubSession):
     addon_reports: list[tuple[AddOnName, tuple[Condition, ...]]] = field(default_factory=list)
     refuse_reports: str = ""
     """A Kubernetes reason with which reports are refused."""
+    epoch: int = 0
+    farewells: list[tuple[HubId, int]] = field(default_factory=list)
 
     def __post_init__(self) -> None:
         self._over: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
@@ -392,6 +459,7 @@ class MemorySession(HubSession):
 
     async def beat(self, *, available: bool | None) -> None:
         self._check()
+        self._note()
         self.beats.append(available)
         if self.hub.silent:
             await self._over
@@ -402,12 +470,14 @@ class MemorySession(HubSession):
         self._check()
         if self.refuse_reports:
             raise BY_REASON[self.refuse_reports]("refused")
+        self._note()
         self.reports.append(report)
         self.hub.changed()
         return len(self.reports)
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
         self._check()
+        self._note()
         self.addon_reports.append((addon, tuple(conditions)))
         self.hub.changed()
         return len(self.addon_reports)
@@ -434,8 +504,21 @@ class MemorySession(HubSession):
     async def drained(self) -> Drain:
         return await asyncio.shield(self._drained)
 
-    def drain(self) -> None:
-        self._drained.set_result(Drain(timedelta(), "maintenance"))
+    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+        self._check()
+        self.hub.clusters[self.cluster].hubs = tuple(hubs)
+
+    async def farewell(self, hub_id: HubId, epoch: int) -> None:
+        if self.over:
+            return
+        self.farewells.append((hub_id, epoch))
+        if hub_id:
+            with suppress(StaleEpochError):
+                self.hub.heard(self.cluster, epoch, hub_id)
+        self.end(HubLostError("the agent has left"))
+
+    def drain(self, target: HubId | None = None) -> None:
+        self._drained.set_result(Drain(timedelta(), "maintenance", target))
 
     def end(self, lost: HubLostError) -> None:
         if not self._over.done():
@@ -444,5 +527,14 @@ class MemorySession(HubSession):
 
     def _check(self) -> None:
         if self._over.done():
-            lost = self._over.result()
-            raise HubLostError(lost.message, lost.loss)
+            raise self._over.result().afresh()
+
+    def _note(self) -> None:
+        """A write of this session. Raises StaleEpochError, and ends it, when a higher epoch was heard."""
+        known = self.hub.clusters.get(self.cluster)
+        if self.epoch and known is not None and self.epoch < known.epoch:
+            stale = StaleEpochError(f"the epoch {known.epoch} of this cluster is known", known.epoch)
+            self.end(stale)
+            raise stale
+        if self.epoch:
+            self.hub.accepted_writes.append((self.cluster, self.epoch))

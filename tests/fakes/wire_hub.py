@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 from ipaddress import ip_address
 from typing import Any
 
@@ -16,18 +16,20 @@ from machinery.errors import (
     AlreadyExistsError,
     ForbiddenError,
     InvalidError,
+    MethodNotAllowedError,
     MusterError,
     NotFoundError,
     UnauthorizedError,
 )
-from machinery.identity import AddOnName, AgentId, ClusterName, Subject
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId, Subject
 from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer, add_RegistrationServicer_to_server
 from machinery.wire.session.v1 import session_pb2 as wire
 from machinery.wire.session.v1.session_pb2_grpc import SessionServicer, add_SessionServicer_to_server
+from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.ports import ClientIdentity, HubLostError, HubSession, Loss, RequestState
+from spoke.ports import ClientIdentity, Greeting, HubLostError, HubSession, Loss, RequestState, StaleEpochError
 from tests.fakes.hub import MemoryHub, MemoryHubClient, RecoveringMemoryClient
 
 Context = aio.ServicerContext[Any, Any]
@@ -36,6 +38,7 @@ _CODES = {
     AlreadyExistsError: grpc.StatusCode.ALREADY_EXISTS,
     ForbiddenError: grpc.StatusCode.PERMISSION_DENIED,
     InvalidError: grpc.StatusCode.INVALID_ARGUMENT,
+    MethodNotAllowedError: grpc.StatusCode.UNIMPLEMENTED,
     NotFoundError: grpc.StatusCode.NOT_FOUND,
     UnauthorizedError: grpc.StatusCode.UNAUTHENTICATED,
 }
@@ -44,6 +47,7 @@ _LOSSES = {
     Loss.REFUSED: grpc.StatusCode.PERMISSION_DENIED,
     Loss.SUPERSEDED: grpc.StatusCode.ABORTED,
     Loss.FORGOTTEN: grpc.StatusCode.NOT_FOUND,
+    Loss.STALE: grpc.StatusCode.FAILED_PRECONDITION,
 }
 _STATES = {
     "pending": registration.FollowRequestResponse.STATE_PENDING,
@@ -188,14 +192,28 @@ class _Registration(RegistrationServicer):
     async def StandBy(  # noqa: N802
         self, request: registration.StandByRequest, context: Context
     ) -> registration.StandByResponse:
-        del request
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
-        raise AssertionError
+        cluster, owner = ClusterName(request.cluster_name), HubId(request.owner_hub_id) or None
+        agent = AgentId(request.agent_id)
+        try:
+            client = await _client(self._hub, context)
+            told = await client.stand_by(cluster, agent, request.cluster_uid, owner=owner, epoch=request.epoch)
+        except MusterError as error:
+            await _refuse(context, error)
+            raise
+        answer = registration.StandByResponse(accepted=told.accepted, epoch=told.epoch, trust_bundle=told.trust_bundle)
+        answer.hub_time.FromDatetime(told.time)
+        if told.again_after is not None:
+            answer.again_after.FromTimedelta(told.again_after)
+        return answer
 
     async def Leave(self, request: registration.LeaveRequest, context: Context) -> registration.LeaveResponse:  # noqa: N802
-        del request
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
-        raise AssertionError
+        cluster, agent = ClusterName(request.cluster_name), AgentId(request.agent_id)
+        try:
+            left = await (await _client(self._hub, context)).leave(cluster, agent, request.cluster_uid)
+        except MusterError as error:
+            await _refuse(context, error)
+            raise
+        return registration.LeaveResponse(left=left)
 
 
 class _Session(SessionServicer):
@@ -209,7 +227,7 @@ class _Session(SessionServicer):
         down: asyncio.Queue[wire.HubMessage | HubLostError] = asyncio.Queue()
         client = await _client(self._hub, context)
         try:
-            async with client.session(hello.hello.cluster_uid) as session, asyncio.TaskGroup() as group:
+            async with client.session(_greeting(hello.hello)) as session, asyncio.TaskGroup() as group:
                 tasks = [group.create_task(work) for work in self._feeds(session, request_iterator, down)]
                 welcome = wire.Welcome(hub_id=self._hub.hub_id, protocol_version="v1", session_id="s")
                 welcome.hub_time.FromDatetime(self._hub.clock.now())
@@ -222,6 +240,8 @@ class _Session(SessionServicer):
                 raise message
         except* HubLostError as lost:
             error = lost.exceptions[0]
+            if isinstance(error, StaleEpochError):
+                context.set_trailing_metadata((("reason", "StaleEpoch"), ("epoch", str(error.epoch))))
             code = _LOSSES.get(error.loss) if isinstance(error, HubLostError) else None
             await context.abort(code or grpc.StatusCode.UNAVAILABLE, str(error))
 
@@ -246,11 +266,32 @@ async def _take(
                     down.put_nowait(wire.HubMessage(beat_ack=wire.BeatAck(sequence=message.beat.sequence)))
                 case "status":
                     down.put_nowait(wire.HubMessage(report_ack=await _report(session, message.status)))
+                case "hubs":
+                    await session.tell_hubs(_hubs(message.hubs))
+                case "farewell":
+                    await session.farewell(HubId(message.farewell.hub_id), message.farewell.epoch)
                 case "addon":
                     conditions = [Condition(c.type, c.status, c.reason, c.message) for c in message.addon.conditions]
                     revision = await session.report_addon(AddOnName(message.addon.addon_name), conditions)
                     ack = wire.ReportAck(sequence=message.addon.sequence, revision=revision)
                     down.put_nowait(wire.HubMessage(report_ack=ack))
+
+
+def _greeting(hello: wire.Hello) -> Greeting:
+    return Greeting(hello.cluster_uid, hello.epoch, _hubs(hello.hubs))
+
+
+def _hubs(listed: wire.Hubs) -> tuple[ListedHub, ...]:
+    return tuple(
+        ListedHub(
+            HubId(hub.hub_id),
+            hub.name,
+            hub.url,
+            HubState[wire.Hub.State.Name(hub.state).removeprefix("STATE_")],
+            hub.credential_ends_at.ToDatetime(UTC) if hub.HasField("credential_ends_at") else None,
+        )
+        for hub in listed.hubs
+    )
 
 
 async def _report(session: HubSession, status: wire.StatusReport) -> wire.ReportAck:
@@ -291,7 +332,7 @@ async def _want(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubL
 
 async def _drain(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubLostError]") -> None:
     drain = await session.drained()
-    message = wire.Drain(reason=drain.reason)
+    message = wire.Drain(reason=drain.reason, target_hub_id=drain.target or "")
     message.reconnect_after.FromTimedelta(drain.reconnect_after)
     down.put_nowait(wire.HubMessage(drain=message))
 

@@ -13,7 +13,7 @@ from machinery.identity import AgentId, ClusterName, agent_id, agent_subject, cl
 from machinery.kubeconfig import Credential
 from spoke.hubclient.client import GrpcHubClient
 from spoke.hubclient.recovering import RecoveringHubClient
-from spoke.ports import ClientIdentity, HubAddress, HubLostError, Loss, RequestState
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss, RequestState
 from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream
 
 EDGE, AGENT = ClusterName("edge1"), AgentId("agent")
@@ -69,7 +69,7 @@ async def test_a_recovery_certificate_opens_nothing_else(stage: RpcStage) -> Non
         with pytest.raises(ForbiddenError):
             await call
     with pytest.raises(HubLostError) as lost:
-        async with client.session("uid-1"):
+        async with client.session(Greeting("uid-1")):
             pass
     assert lost.value.loss is Loss.REFUSED
     await client.close()

@@ -12,7 +12,7 @@ from machinery.identity import CredentialId, bootstrap_subject
 from machinery.kubeconfig import Credential
 from machinery.timestamps import format_time
 from spoke.hubclient.client import GrpcHubClient
-from spoke.ports import ClientIdentity, HubAddress, HubLostError
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError
 from tests.fakes.hub import MemoryHub
 from tests.fakes.wire_hub import listen
 
@@ -32,7 +32,7 @@ async def trouble(address: HubAddress, credential: Credential) -> str:
         with pytest.raises(UnavailableError) as unary:
             await client.info()
         with pytest.raises(HubLostError) as stream:
-            async with client.session("uid"):
+            async with client.session(Greeting("uid")):
                 pass
     assert stream.value.message == unary.value.message
     return unary.value.message

@@ -26,7 +26,7 @@ from spoke.domain.reach import Driver
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubapi.documents import CLUSTER_UID, LEASE_NAME
-from spoke.ports import ClientIdentity, Desired, HubAddress, HubLostError, HubSession, Loss
+from spoke.ports import ClientIdentity, Desired, Greeting, HubAddress, HubLostError, HubSession, Loss
 from tests.fakes.connect_proxy import serving
 from tests.fakes.hub import MemoryHub
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig, rig_of
@@ -57,7 +57,7 @@ async def rig(tmp_path: Path) -> AsyncIterator[ApiRig]:
 async def session(rig: ApiRig, credential: Credential | None = None) -> AsyncIterator[HubSession]:
     client = rig.client(credential or await rig.agent())
     try:
-        async with client.session(UID) as opened:
+        async with client.session(Greeting(UID)) as opened:
             yield opened
     finally:
         await client.close()
@@ -186,7 +186,7 @@ async def test_the_ca_bundle_and_annotations_of_a_known_cluster_are_brought_up_t
     address = HubAddress(rig.server, rig.trust, Driver.CSR)
     notes = {"agent.open-cluster-management.io/site": "b"}
     client = ApiHubClient(address, ClientIdentity(credential.chain, credential.key), SystemClock(), notes)
-    async with client.session(UID) as opened:
+    async with client.session(Greeting(UID)) as opened:
         await opened.report(REPORT)
     await client.close()
     document = await stored(rig)
@@ -334,7 +334,7 @@ async def ocm_hub(folder: Path) -> AsyncIterator[tuple[OcmHub, ApiHubClient]]:
 
 
 async def test_a_hub_that_shows_nothing_before_acceptance_is_waited_for(tmp_path: Path) -> None:
-    async with ocm_hub(tmp_path) as (hub, client), client.session(UID) as opened:
+    async with ocm_hub(tmp_path) as (hub, client), client.session(Greeting(UID)) as opened:
         assert not (await desired_when(opened, lambda _: True)).accepted
         hub.accepted = True
         desired = await desired_when(opened, lambda one: one.accepted and one.addons_known)
@@ -344,7 +344,7 @@ async def test_a_hub_that_shows_nothing_before_acceptance_is_waited_for(tmp_path
 async def test_a_session_ends_with_its_certificate_whatever_stays_open(tmp_path: Path) -> None:
     async with ocm_hub(tmp_path) as (hub, _):
         client = hub.client(lifetime=timedelta(seconds=2))
-        async with client.session(UID) as opened, asyncio.timeout(WITHIN):
+        async with client.session(Greeting(UID)) as opened, asyncio.timeout(WITHIN):
             ended = await opened.ended()
         await client.close()
         assert isinstance(ended, HubLostError)
@@ -361,7 +361,7 @@ async def test_a_cluster_that_is_deleted_at_such_a_hub_is_forgotten(tmp_path: Pa
             await asyncio.Event().wait()
 
         hub.server.stream = stream
-        async with client.session(UID) as opened, asyncio.timeout(WITHIN):
+        async with client.session(Greeting(UID)) as opened, asyncio.timeout(WITHIN):
             ended = await opened.ended()
         assert isinstance(ended, HubLostError)
         assert ended.loss is Loss.FORGOTTEN
@@ -370,7 +370,7 @@ async def test_a_cluster_that_is_deleted_at_such_a_hub_is_forgotten(tmp_path: Pa
 async def test_a_hub_that_shows_nothing_any_more_has_denied_us(tmp_path: Path) -> None:
     async with ocm_hub(tmp_path) as (hub, client):
         hub.accepted = True
-        async with client.session(UID) as opened:
+        async with client.session(Greeting(UID)) as opened:
             await desired_when(opened, lambda one: one.accepted and one.addons_known)
             hub.accepted = False
             beat = asyncio.ensure_future(opened.beat(available=True))
@@ -384,7 +384,7 @@ async def test_a_hub_that_shows_nothing_any_more_has_denied_us(tmp_path: Path) -
 async def test_a_lease_that_the_hub_is_yet_to_make_is_waited_for_and_conflicts_are_tried_again(tmp_path: Path) -> None:
     async with ocm_hub(tmp_path) as (hub, client):
         hub.accepted = True
-        async with client.session(UID) as opened:
+        async with client.session(Greeting(UID)) as opened:
             beat = asyncio.ensure_future(opened.beat(available=True))
             await hub.server.until(lambda: any("/leases/" in seen.path for seen in hub.server.seen))
             hub.conflicts = 2

@@ -15,7 +15,7 @@ from machinery.pki import create_authority, generate_key, random_serial
 from spoke.domain.reach import Driver
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient
-from spoke.ports import ClientIdentity, HubAddress, HubClient
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubClient
 from tests.fakes.connect_proxy import connect_proxy, serving
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig, https_door
 from tests.fakes.rpc_stage import rpc_stage
@@ -55,7 +55,7 @@ async def test_everything_an_agent_says_goes_through_the_proxy(way: Way) -> None
         await bootstrap.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
         await bootstrap.close()
         agent = way.client(await way.rig.agent(), f"http://{LOGIN}@127.0.0.1:{proxy.port}")
-        async with agent.session(UID) as session:
+        async with agent.session(Greeting(UID)) as session:
             await session.beat(available=True)
         await agent.close()
         assert set(proxy.tunnels) == {way.target.removeprefix("https://")}

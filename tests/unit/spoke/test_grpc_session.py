@@ -10,7 +10,7 @@ from grpc import aio
 from machinery.clock import ManualClock
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.hubclient.session import GrpcSession
-from spoke.ports import HubLostError, Loss
+from spoke.ports import Greeting, HubLostError, Loss
 
 
 class EndedWhileWriting:
@@ -47,7 +47,7 @@ class EndedWhileWriting:
 async def beat_once() -> HubLostError:
     """How the first beat fails; nothing of the session stays."""
     session = GrpcSession(cast("Any", EndedWhileWriting()), ManualClock())
-    await session.start("uid")
+    await session.start(Greeting("uid"))
     try:
         await session.beat(available=True)
     except HubLostError as error:

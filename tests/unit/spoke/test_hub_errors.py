@@ -20,7 +20,7 @@ from machinery.errors import (
     UnavailableError,
 )
 from spoke.hubclient.errors import to_error, to_loss
-from spoke.ports import Loss
+from spoke.ports import Loss, StaleEpochError
 
 Code = grpc.StatusCode
 
@@ -76,3 +76,15 @@ def test_a_pause_that_the_hub_asks_for_is_kept() -> None:
 def test_a_hub_that_is_busy_and_says_until_when_is_asked_again_then() -> None:
     lost = to_loss(status(Code.RESOURCE_EXHAUSTED, **{"grpc-retry-pushback-ms": "2500"}))
     assert (lost.loss, lost.retry_after) == (Loss.UNREACHABLE, timedelta(seconds=2.5))
+
+
+def test_a_stale_epoch_is_told_with_the_one_that_the_hub_knows() -> None:
+    lost = to_loss(status(Code.FAILED_PRECONDITION, reason="StaleEpoch", epoch="12"))
+    assert isinstance(lost, StaleEpochError)
+    assert (lost.loss, lost.epoch, lost.message) == (Loss.STALE, 12, "said")
+    assert isinstance(lost.afresh(), StaleEpochError)
+
+
+@pytest.mark.parametrize("trailing", [{"reason": "StaleEpoch"}, {"reason": "StaleEpoch", "epoch": "-1"}, {"epoch": "12"}])
+def test_without_reason_or_epoch_it_is_a_refusal_like_any_other(trailing: dict[str, str]) -> None:
+    assert to_loss(status(Code.FAILED_PRECONDITION, **trailing)).loss is Loss.REFUSED
