@@ -1,6 +1,5 @@
 """The composition root: the parts of a hub, each with its reason, in the order in which they are needed."""
 
-import asyncio
 import gc
 import os
 import sys
@@ -12,22 +11,21 @@ from functools import partial
 import structlog
 
 from hub.access import AccessLimits, Capacity, Peers
-from hub.apiserver.aggregation import Aggregation
 from hub.apiserver.auditing import Auditing
-from hub.apiserver.clientca import ClientAuthorityFile
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
-from hub.apiserver.entrance import WayIn
 from hub.apiserver.listener import HttpsDoor
 from hub.audit import auditing, remember_decision
 from hub.auditing import database_url
+from hub.ending import Ending, stop_times_of
+from hub.foundation import laid
+from hub.guests import ways_in
 from hub.heartbeat import BeatBuffer, Hearing
-from hub.inspection import add_checks, add_sections, checks_of, keep_log
-from hub.installation import Addresses, entry, keep_admin_kubeconfig, lifetimes_of, settle
+from hub.inspection import add_checks, add_sections, checks_of, inspected, keep_log
+from hub.installation import Addresses, entry, keep_admin_kubeconfig, lifetimes_of
 from hub.issuer import ServingNames
-from hub.keys import KeyFolder, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.leading import leadership
-from hub.replica import Presence, is_alone, replica_name, take_place, this_replica
+from hub.replica import Presence, is_alone
 from hub.roster import Controllers, OwnControllers
 from hub.rpc.aging import Age
 from hub.rpc.clocks import Clocks
@@ -36,11 +34,7 @@ from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
 from hub.rpc.sessions import Sessions
-from hub.services import namespaces
 from hub.settings import Settings
-from hub.store import SqlStore
-from hub.store.bounds import SessionLimits
-from hub.store.sole import sole_user
 from machinery import logs, loop
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filters
@@ -49,13 +43,10 @@ from machinery.apiserver.limits import REQUEST_LIMIT
 from machinery.apiserver.loopback import Loopback, LoopbackClient
 from machinery.apiserver.notyet import not_yet
 from machinery.clock import Clock, SystemClock
-from machinery.directory import DataDirectory
 from machinery.errors import MusterError
-from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, StopSignals
-from machinery.lifecycle.server import Server, StartError, StopTimes
-from machinery.lifecycle.starting import in_time
+from machinery.lifecycle.server import Server, StartError
 from machinery.product import version
 from machinery.scheduler import Scheduler
 from machinery.tasks import GuardedTasks, TaskEndedError
@@ -129,38 +120,19 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     stop = stack.enter_context(StopSignals())
     ending = Ending(stop.requested)
     # who may ask what it does, from the first moment on, and also when it hangs
-    inspection = _inspected(settings, stack)
+    inspection = inspected(settings, stack)
 
-    # all its files, and the proof that no other hub uses them
-    directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
-    # which replica it is, and the keys that it shares with the others
-    replica = replica_name(settings, directory)
-    keys = KeyFolder.of(directory, settings.keys_dir, alone=is_alone(settings))
-    # the proof that no other hub uses its database, where that is a file
-    stack.enter_context(sole_user(database_url(settings)))
-    # the only truth
-    seal, is_new = find_seal(keys, settings.secrets_key_file)
-    held = SessionLimits.of_lease(settings.leader_elect_lease_duration)
-    made = SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix, session=held)
-    store = await _opened(made, settings, stack)
-    # who this hub is
-    hub_id = await store.run(settle, settings.api_group_suffix)
-    # what it signs with
-    issuer = await keep_authority(keys, store, lifetimes, clock.now())
-    await keep_seal(keys, store, seal, is_new=is_new)
-    token_keys = await keep_token_keys(keys, store, clock.now())
-    # where objects that belong to no cluster lie
-    await store.run(namespaces.ensure_standing)
-    # nobody is connected yet
-    me = this_replica(replica, settings, directory)
-    await take_place(store, me, alone=is_alone(settings))
+    # what it stands on: its files, its database, its keys, its place among the replicas
+    ground = await laid(settings, lifetimes, clock, stack)
+    store, issuer, replica, hub_id = ground.store, ground.issuer, ground.replica, ground.hub_id
+    files = ground.directory
 
     # what both doors show to who connects
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
-    serving = Serving(issuer.serving(directory.path, names, lifetimes, clock.now()))
+    serving = Serving(issuer.serving(files.path, names, lifetimes, clock.now()))
     # the operator's way in
     cluster = entry(hub_id, addresses, issuer.trust_bundle, settings.api_group_suffix)
-    admin = await keep_admin_kubeconfig(directory, store, issuer, cluster, lifetimes=lifetimes, now=clock.now())
+    admin = await keep_admin_kubeconfig(files, store, issuer, cluster, lifetimes=lifetimes, now=clock.now())
 
     # who connects, by certificate: one memory for both doors
     peers = Peers(store, clock)
@@ -199,7 +171,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
 
     # what the hub does by itself, in a group of its own that ends before the doors do
     def renew() -> None:
-        serving.replace(issuer.serving(directory.path, names, lifetimes, clock.now()))
+        serving.replace(issuer.serving(files.path, names, lifetimes, clock.now()))
 
     own = OwnControllers(renew)
     working = await stack.enter_async_context(GuardedTasks("own controllers", on_end=ending.failed))
@@ -255,8 +227,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT),),
         ),
         loopback=loopback,
-        token_keys=token_keys,
-        ways_in=[*_guests(settings, serving, clock), *await _aggregation(settings, serving, clock, stack)],
+        token_keys=ground.token_keys,
+        ways_in=await ways_in(settings, serving, clock, stack),
     )
     await operators.prepare()  # the roles that every hub has
     installed()
@@ -266,7 +238,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     server.flush.add("heartbeats", beats.flush)
     server.flush.add("audit", auditor.flush)
     # and that it serves is no longer so
-    presence = Presence(store, me, server.signals, sessions=lambda: len(agents.sessions), given_up=agents.sessions.say_again)
+    presence = Presence(
+        store, ground.me, server.signals, sessions=lambda: len(agents.sessions), given_up=agents.sessions.say_again
+    )
     server.flush.add("replica", presence.leave)
 
     # what runs beside the doors for as long as they serve; one that falls ends the hub, in order
@@ -283,60 +257,10 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     tasks.start("watches", operators.run())
     tasks.start("log", keep_log(log_progress))
 
-    where = {"data": str(directory.path), "admin_kubeconfig": str(admin), "server": cluster.server}
+    where = {"data": str(files.path), "admin_kubeconfig": str(admin), "server": cluster.server}
     log.info("hub is set up", hub=hub_id, replica=replica, **where)
     ready_to_serve()
     await server.prepare().run(ending.wait)
-
-
-async def _aggregation(settings: Settings, serving: Serving, clock: Clock, stack: AsyncExitStack) -> list[WayIn]:
-    """The way through a kube-apiserver that has this hub behind it."""
-    if settings.management_cluster is None:
-        return []
-    from hub.management import ManagementCluster  # noqa: PLC0415 - 60 MB that only such a hub needs
-
-    namespace, _, name = (settings.aggregation_service or "").partition("/")
-    connected = await ManagementCluster.connected(settings.management_cluster, (namespace, name) if name else None)
-    return [Aggregation(await stack.enter_async_context(connected), serving, clock)]
-
-
-def _guests(settings: Settings, serving: Serving, clock: Clock) -> list[WayIn]:
-    """Who else comes in to the door for operators than those the hub itself knows."""
-    if settings.client_ca_file is None:
-        return []
-    return [ClientAuthorityFile(settings.client_ca_file, settings.client_ca_groups, serving, clock)]
-
-
-def _inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
-    inspection = Inspection(asyncio.get_running_loop())
-    stack.enter_context(DebugSignal(inspection))
-    if settings.debug_socket is not None:
-        stack.enter_context(DebugSocket(settings.debug_socket, inspection))
-    return inspection
-
-
-async def _opened(store: SqlStore, settings: Settings, stack: AsyncExitStack) -> SqlStore:
-    stack.push_async_callback(store.close)
-    opening = "opening the database and bringing its schema up to date"
-    then = "is the database there and not overloaded? (--start-timeout)"
-    await in_time(opening, store.open(), settings.start_timeout, then=then)
-    return store
-
-
-class Ending:
-    """Why a hub ends: it was asked to, or a part of it fell."""
-
-    def __init__(self, requested: asyncio.Event) -> None:
-        self._requested = requested
-        self._failure: BaseException | None = None
-
-    def failed(self, error: BaseException) -> None:
-        self._failure = self._failure or error
-        self._requested.set()
-
-    async def wait(self) -> BaseException | None:
-        await self._requested.wait()
-        return self._failure
 
 
 def capacity_of(settings: Settings) -> Capacity:
@@ -350,12 +274,4 @@ def capacity_of(settings: Settings) -> Capacity:
         sessions_per_cluster=settings.max_sessions_per_cluster,
         rate=settings.identity_rate,
         burst=settings.identity_burst,
-    )
-
-
-def stop_times_of(settings: Settings) -> StopTimes:
-    return StopTimes(
-        delay=settings.shutdown_delay,
-        send_retry_after=settings.shutdown_send_retry_after,
-        streams=settings.shutdown_grace,
     )

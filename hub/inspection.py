@@ -2,22 +2,33 @@
 
 import asyncio
 from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from datetime import timedelta
 
 from hub.apiserver.door import Door
 from hub.leading import Leading
 from hub.rpc.parts import Parts
+from hub.settings import Settings
 from hub.store import SqlStore
 from machinery import logs
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.loopback import Loopback
 from machinery.clock import Clock
-from machinery.lifecycle.debug import Inspection
+from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.health import LIVENESS, READINESS, HealthChecks, LoopProgress, SharedCheck
 
 FLUSH_EVERY = timedelta(seconds=60)
 FLUSHED_WITHIN = timedelta(minutes=2)
+
+
+def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
+    """What the hub does right now, to be asked from its first moment on, and also when it hangs."""
+    inspection = Inspection(asyncio.get_running_loop())
+    stack.enter_context(DebugSignal(inspection))
+    if settings.debug_socket is not None:
+        stack.enter_context(DebugSocket(settings.debug_socket, inspection))
+    return inspection
 
 
 def add_checks(health: HealthChecks, store: SqlStore, loopback: Loopback, clock: Clock) -> LoopProgress:
