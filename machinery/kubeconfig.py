@@ -262,7 +262,11 @@ class _Reader:
 
     def _token(self, entry: dict[str, Any]) -> BearerToken | None:
         text, path = str(entry.get("token") or ""), entry.get("tokenFile")
-        file = self._folder / path if isinstance(path, str) and path and isinstance(self._folder, Path) else None
+        file: Path | None = None
+        if isinstance(path, str) and path and isinstance(self._folder, Path):
+            file = self._folder / path
+        elif isinstance(path, str) and isinstance(self._folder, Mapping):
+            text = text or self._folder.get(path, b"").decode(errors="replace").strip()
         return BearerToken(text, file) if text or file else None
 
     def _bytes(self, entry: dict[str, Any], name: str, owner: str) -> bytes | None:

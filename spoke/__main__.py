@@ -19,7 +19,9 @@ Registers this cluster with a hub and reports its state for as long as it runs.
 
 The first start needs a bootstrap kubeconfig (hubctl create bootstrap-kubeconfig). With it the agent asks the hub for a
 certificate of its own, keeps that in the secret "hub-kubeconfig-secret", and renews it in time. When the hub is away, refuses,
-or forgets, the agent goes on trying; it need never be restarted. A bootstrap kubeconfig that is replaced on disk is noticed.
+or forgets, the agent goes on trying; it need never be restarted. A bootstrap kubeconfig that is replaced is noticed.
+
+With several bootstrap kubeconfigs it has several hubs: it reports to one, and is registered at the others as well.
 """
 EPILOG = """\
 Every flag can also be set in the environment (SPOKE_CLUSTER_NAME for --cluster-name) and in the file of --config
@@ -71,7 +73,25 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     """The settings of an agent, for every command about it."""
     run.add_argument("--config", type=Path, metavar="FILE", help="YAML file with settings")
     files = run.add_argument_group("where the hub and the cluster are")
-    files.add_argument("--bootstrap-kubeconfig", metavar="FILE", help="the hub, and the credential to ask it for a certificate")
+    files.add_argument(
+        "--bootstrap-kubeconfig",
+        "--bootstrap-kubeconfigs",
+        action="append",
+        metavar="FILE",
+        help="the hub, and the credential to ask it for a certificate; several, in the order they are preferred, by repeating "
+        "it or with commas",
+    )
+    files.add_argument(
+        "--bootstrap-kubeconfig-secret",
+        action="append",
+        metavar="NAME",
+        help="the same from the key `kubeconfig` of a secret in the component namespace, repeatable; they follow the files",
+    )
+    files.add_argument(
+        "--standby-registration",
+        metavar="BOOL",
+        help="false: register at the chosen hub alone, at the others when they are chosen (default: true, at all of them)",
+    )
     files.add_argument(
         "--kubeconfig", metavar="FILE", help="the cluster that holds the agent's secrets (default: the one this runs in)"
     )

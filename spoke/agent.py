@@ -20,7 +20,7 @@ from structlog.contextvars import bind_contextvars
 from machinery.backoff import Backoff
 from machinery.clock import OffsetClock
 from machinery.errors import InvalidError, MusterError
-from spoke.bootstrapfile import BootstrapChangedError, BootstrapWatch
+from spoke.bootstraps import BootstrapChangedError, BootstrapWatch
 from spoke.controllers.addon_registration import AddOnCertificates, Certificates, Registered
 from spoke.domain.credential import Finding, Flaw, judge, validity
 from spoke.domain.names import Names, choose_names, fresh_agent_id
@@ -95,9 +95,10 @@ class SpokeAgent:
         retry = self._backoff(self._options.pauses.retry)
         denied = self._backoff(self._options.pauses.denied)
         try:
-            while True:
-                delay = await self._attempt(retry, denied)
-                await self._bootstrap.rest(delay)
+            async with self._bootstrap.watching():
+                while True:
+                    delay = await self._attempt(retry, denied)
+                    await self._bootstrap.rest(delay)
         finally:
             self._world.timetable.drop("bootstrap-kubeconfig")
             self._world.timetable.drop("mirror")
@@ -107,7 +108,7 @@ class SpokeAgent:
         try:
             await self._round(retry)
         except BootstrapChangedError:
-            log.info("bootstrap.replaced", file=str(self._world.bootstrap.path))
+            log.info("bootstrap.replaced", source=self._world.bootstrap.source)
             return timedelta()
         except StartOverError:
             return timedelta()
@@ -164,12 +165,8 @@ class SpokeAgent:
         return self._cluster_uid or await self._world.spoke.uid()
 
     def _read_bootstrap(self) -> tuple[Connection | None, InvalidError | None]:
-        try:
-            return self._world.bootstrap.read(), None
-        except InvalidError as error:
-            if self._looked_once:
-                log.warning("bootstrap.unusable", error=error.message)
-            return None, error
+        listing = self._bootstrap.listing
+        return (listing.hubs[0].connection if listing.hubs else None), listing.trouble
 
     def _choose_names(self, contents: Contents, kept: Contents, bootstrap: Connection | None) -> Names:
         fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))

@@ -11,7 +11,7 @@ from machinery.clock import Clock, SystemClock
 from machinery.kube.client import KubeClient
 from machinery.scheduler import Scheduler, Timetable
 from spoke.agent import SpokeAgent
-from spoke.bootstrapfile import BootstrapFile
+from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.cluster import KubeCluster
 from spoke.credentials import AtomicDirectory, KubeSecrets
 from spoke.doctor import Doctor, Patient
@@ -37,6 +37,7 @@ async def build(
     async with AsyncExitStack() as stack:
         # where the agent's own secrets are
         management = await _client(settings.kubeconfig, stack)
+        secrets = KubeSecrets(management, settings.component_namespace)
         # the cluster that is reported; the same one unless the agent is hosted elsewhere
         spoke = await _client(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
         # wakes controllers in time
@@ -44,11 +45,11 @@ async def build(
         yield SpokeAgent(
             options_of(settings),
             World(
-                bootstrap=BootstrapFile(settings.bootstrap_kubeconfig, reach_of(settings)),
+                bootstrap=bootstraps_of(settings, secrets),
                 dial=dialer(clock, settings.cluster_annotations),
                 spoke=KubeCluster(spoke),
                 management=KubeCluster(management),
-                secrets=KubeSecrets(management, settings.component_namespace),
+                secrets=secrets,
                 addon_secrets=_addon_secrets(spoke, management),
                 directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
                 clock=clock,
@@ -65,11 +66,12 @@ async def examine(settings: Settings) -> AsyncIterator[Doctor]:
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         management = await _client(settings.kubeconfig, stack)
+        secrets = KubeSecrets(management, settings.component_namespace)
         yield Doctor(
             Patient(
-                bootstrap=BootstrapFile(settings.bootstrap_kubeconfig, reach_of(settings)),
+                bootstrap=bootstraps_of(settings, secrets),
                 management=KubeCluster(management),
-                secrets=KubeSecrets(management, settings.component_namespace),
+                secrets=secrets,
                 dial=dialer(clock),
                 clock=clock,
                 network=SystemNetwork(),
@@ -92,6 +94,7 @@ def options_of(settings: Settings) -> Options:
         claims=ClaimRules(settings.max_custom_cluster_claims, settings.reserved_cluster_claim_suffixes),
         resync=settings.cluster_healthcheck_period,
         reach=reach_of(settings),
+        standby_registration=settings.standby_registration,
     )
 
 
@@ -119,6 +122,13 @@ def recovering_dialer(clock: Clock) -> Dial:
         return RecoveringHubClient(address, identity, clock)
 
     return dial
+
+
+def bootstraps_of(settings: Settings, secrets: Secrets) -> Bootstraps:
+    """The hubs in the order they are preferred: those in files first."""
+    reach = reach_of(settings)
+    files = [BootstrapFile(path, reach) for path in settings.bootstrap_kubeconfig]
+    return Bootstraps([*files, *(BootstrapSecret(secrets, name, reach) for name in settings.bootstrap_kubeconfig_secret)])
 
 
 def reach_of(settings: Settings) -> Reach:

@@ -14,7 +14,7 @@ from urllib.parse import urlsplit
 from machinery.clock import Clock
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
 from machinery.timestamps import format_time
-from spoke.bootstrapfile import BootstrapFile
+from spoke.bootstraps import Bootstraps
 from spoke.domain.credential import Finding, Flaw, judge, validity
 from spoke.domain.names import choose_names
 from spoke.domain.reach import Reach, shown_proxy
@@ -61,7 +61,7 @@ class Network(Protocol):
 class Patient:
     """What is looked at."""
 
-    bootstrap: BootstrapFile
+    bootstrap: Bootstraps
     management: Cluster
     secrets: Secrets
     dial: Dial
@@ -103,6 +103,7 @@ class Doctor:
 
     async def _credentials(self) -> tuple[Connection | None, list[Step]]:
         """The hub and the credential to go on with; None: there is none that could work."""
+        await self._patient.bootstrap.load()
         bootstrap, given = self._bootstrap()
         try:
             contents = (await self._patient.secrets.read(OWNER_SECRET)).contents
@@ -134,7 +135,7 @@ class Doctor:
     def _bootstrap(self) -> tuple[Connection | None, Step]:
         name = "bootstrap kubeconfig"
         try:
-            connection = self._patient.bootstrap.read()
+            connection = self._patient.bootstrap.first()
         except InvalidError as error:
             return None, Step(name, ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
         finding = validity(connection.chain, self._patient.clock.now())

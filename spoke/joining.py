@@ -157,6 +157,11 @@ class Joining:
             return error
         why = f"{error.message}; {finding.message}" if finding and finding.message not in error.message else error.message
         return UnauthorizedError(
-            f"the bootstrap credential in {self._world.bootstrap.path} does not work ({why}): make a new one with "
-            "hubctl create bootstrap-kubeconfig and replace the file, the agent goes on by itself"
+            f"the bootstrap credential {_placed(bootstrap.source)} does not work ({why}): make a new one with "
+            "hubctl create bootstrap-kubeconfig and put it in its place, the agent goes on by itself"
         )
+
+
+def _placed(source: str) -> str:
+    """A kubeconfig's source as a phrase; that of a secret is one already."""
+    return source if source.startswith("in ") else f"in {source}"

@@ -46,6 +46,8 @@ class Connection:
     """A hub kubeconfig for this hub: holds no key, at most a proxy's password."""
     cluster_name: str = ""
     """The name that a bootstrap credential is bound to; empty: none is told."""
+    source: str = ""
+    """Where the kubeconfig lies, for people."""
 
     @property
     def hub_id(self) -> HubId:
@@ -121,6 +123,7 @@ def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> Connection:
         chain=chain,
         kubeconfig=write_hub_kubeconfig(replace(cluster, endpoint=endpoint)),
         cluster_name=bound or "",
+        source=kubeconfig.source,
     )
 
 

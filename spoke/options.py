@@ -8,7 +8,7 @@ from random import Random
 from machinery.backoff import Backoff
 from machinery.clock import Clock
 from machinery.scheduler import Timetable
-from spoke.bootstrapfile import BootstrapFile
+from spoke.bootstraps import Bootstraps
 from spoke.domain.addon import AddOn
 from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
@@ -51,13 +51,15 @@ class Options:
     resync: timedelta = timedelta(minutes=1)
     pauses: Pauses = Pauses()
     reach: Reach = HOWEVER
+    standby_registration: bool = True
+    """Whether the agent registers at every hub of its list, or only at the one it goes to."""
 
 
 @dataclass(frozen=True, slots=True)
 class World:
     """What the agent works with."""
 
-    bootstrap: BootstrapFile
+    bootstrap: Bootstraps
     dial: Dial
     spoke: Cluster
     management: Cluster

@@ -10,12 +10,23 @@ from typing import Annotated, Any, Literal, Self
 from urllib.parse import urlsplit
 
 import yaml
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import (
+    BaseModel,
+    BeforeValidator,
+    ConfigDict,
+    Field,
+    ValidationError,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from machinery import identity
 from machinery.errors import InvalidError
 
 PREFIX = "SPOKE_"
+ALIASES = {"bootstrap_kubeconfigs": "bootstrap_kubeconfig"}
+"""Open Cluster Management's name to ours, in environment and file."""
 SHORTEST_CERTIFICATE = 3600
 DEFAULT_NAMESPACE = "open-cluster-management-agent"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
@@ -36,8 +47,12 @@ def _duration(value: Any) -> Any:
 
 
 def _listed(value: Any) -> Any:
-    """A comma-separated text as its parts."""
-    return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    """A comma-separated text, a path, or several of them, as the parts."""
+    if isinstance(value, str | Path):
+        return [part.strip() for part in str(value).split(",") if part.strip()]
+    if isinstance(value, list | tuple):
+        return [part for each in value for part in (_listed(each) if isinstance(each, str | Path) else [each])]
+    return value
 
 
 def _mapped(value: Any) -> Any:
@@ -49,6 +64,7 @@ def _mapped(value: Any) -> Any:
 
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Paths = Annotated[tuple[Path, ...], BeforeValidator(_listed)]
 
 
 def own_namespace(service_account: Path = SERVICE_ACCOUNT) -> str:
@@ -64,7 +80,9 @@ class Settings(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid")
 
-    bootstrap_kubeconfig: Path
+    bootstrap_kubeconfig_secret: Names = ()
+    bootstrap_kubeconfig: Annotated[Paths, Field(validate_default=True)] = ()
+    standby_registration: bool = True
     kubeconfig: Path | None = None
     spoke_kubeconfig: Path | None = None
     cluster_name: str = ""
@@ -83,6 +101,13 @@ class Settings(BaseModel):
     proxy_url: str = Field(default="", repr=False)
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
+
+    @field_validator("bootstrap_kubeconfig")
+    @classmethod
+    def _some_hub(cls, files: tuple[Path, ...], known: ValidationInfo) -> tuple[Path, ...]:
+        if not files and not known.data.get("bootstrap_kubeconfig_secret", True):
+            raise ValueError("is required, or bootstrap-kubeconfig-secret: a file or a secret for each hub")
+        return files
 
     @field_validator("cluster_name")
     @classmethod
@@ -142,7 +167,9 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], file: Path | 
     """The settings of all three sources. Raises InvalidError that tells everything that is wrong."""
     known = Settings.model_fields
     from_environment = {
-        name: environment[PREFIX + name.upper()] for name in known if environment.get(PREFIX + name.upper(), "") != ""
+        ALIASES.get(name, name): environment[PREFIX + name.upper()]
+        for name in (*ALIASES, *known)
+        if environment.get(PREFIX + name.upper(), "") != ""
     }
     merged = {**_from_file(file), **from_environment, **{name: value for name, value in flags.items() if value is not None}}
     try:
@@ -165,7 +192,8 @@ def _from_file(file: Path | None) -> dict[str, Any]:
         return {}
     if not isinstance(document, dict):
         raise InvalidError(f"settings file {file} is not a mapping of settings")
-    return {str(name).replace("-", "_"): value for name, value in document.items()}
+    named = {str(name).replace("-", "_"): value for name, value in document.items()}
+    return {ALIASES.get(name, name): value for name, value in named.items()}
 
 
 def _named(rule: Any, name: str) -> str:

@@ -13,7 +13,7 @@ from machinery.conditions import Condition
 from machinery.identity import AddOnName, HubId
 from machinery.kubeconfig import Credential, read_kubeconfig, write_kubeconfig
 from spoke.agent import SpokeAgent
-from spoke.bootstrapfile import BootstrapFile
+from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ClusterReport
 from spoke.hubclient.client import GrpcHubClient
@@ -129,7 +129,7 @@ class Crowd:
         tally = self.tallies[name] = Tally()
         cluster, secrets = MemoryCluster(uid=f"uid-of-{name}"), MemorySecrets()
         world = World(
-            bootstrap=BootstrapFile(self.bootstrap),
+            bootstrap=Bootstraps([BootstrapFile(self.bootstrap)]),
             dial=lambda address, identity: CountedClient(address, identity, tally),
             spoke=cluster,
             management=cluster,

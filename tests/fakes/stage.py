@@ -10,7 +10,7 @@ from random import Random
 
 from machinery.clock import ManualClock
 from spoke.agent import SpokeAgent
-from spoke.bootstrapfile import BootstrapFile
+from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.report import NodeResources
 from spoke.options import Options, Pause, Pauses, World
 from spoke.ports import Secrets
@@ -39,7 +39,7 @@ class Stage:
 
     def agent(self) -> SpokeAgent:
         world = World(
-            bootstrap=BootstrapFile(self.file, self.options.reach),
+            bootstrap=Bootstraps([BootstrapFile(self.file, self.options.reach)]),
             dial=lambda address, identity: self.hub.dial(address, identity),  # noqa: PLW0108 - the hub may be exchanged
             spoke=self.cluster,
             management=self.cluster,

@@ -8,7 +8,7 @@ import pytest
 from machinery.clock import ManualClock
 from machinery.errors import UnavailableError
 from machinery.identity import HubId
-from spoke.bootstrapfile import BootstrapFile
+from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.doctor import Doctor, Network, Patient, Step
 from spoke.kubeconfigs import HOWEVER
 from tests.fakes.stage import Stage, until
@@ -52,7 +52,7 @@ def network() -> WordyNetwork:
 
 def patient(stage: Stage, network: WordyNetwork) -> Patient:
     return Patient(
-        bootstrap=BootstrapFile(stage.file),
+        bootstrap=Bootstraps([BootstrapFile(stage.file)]),
         management=stage.cluster,
         secrets=stage.secrets,
         dial=stage.hub.dial,
@@ -201,7 +201,7 @@ async def test_an_agent_whose_probes_have_any_port_is_not_asked(joined: Stage, n
 
 async def test_behind_a_proxy_the_proxy_is_looked_at(joined: Stage, network: WordyNetwork) -> None:
     reach = replace(HOWEVER, proxy_url="http://user:canary@proxy.example:3128")
-    looked_at = replace(patient(joined, network), reach=reach, bootstrap=BootstrapFile(joined.file, reach))
+    looked_at = replace(patient(joined, network), reach=reach, bootstrap=Bootstraps([BootstrapFile(joined.file, reach)]))
     steps = await found(looked_at)
     assert network.asked[0] == "proxy.example:3128"
     assert not any("canary" in step.said for step in steps.values())

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from machinery.errors import InvalidError
+from spoke.__main__ import parser
 from spoke.settings import Settings, load, own_namespace
 
 NEEDED = {"bootstrap_kubeconfig": "b"}
@@ -30,7 +31,7 @@ def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -
     environment = {"SPOKE_CLUSTER_NAME": "env", "SPOKE_AGENT_ID": "env", "OTHER": "x"}
     settings = load({"cluster_name": "flag", "agent_id": None}, environment, file)
     assert (settings.cluster_name, settings.agent_id, settings.log_level) == ("flag", "env", "debug")
-    assert settings.bootstrap_kubeconfig == Path("f")
+    assert settings.bootstrap_kubeconfig == (Path("f"),)
 
 
 def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
@@ -89,3 +90,22 @@ def test_the_secrets_are_in_the_pods_own_namespace(tmp_path: Path) -> None:
     assert own_namespace(tmp_path) == "open-cluster-management-agent"
     (tmp_path / "namespace").write_text("edge\n")
     assert own_namespace(tmp_path) == "edge"
+
+
+def test_hubs_are_listed_by_repeating_or_with_commas_in_their_order(tmp_path: Path) -> None:
+    flags = vars(parser().parse_args(["run", "--bootstrap-kubeconfig", "a,b", "--bootstrap-kubeconfigs", "c"]))
+    listed = load({"bootstrap_kubeconfig": flags["bootstrap_kubeconfig"]}, {}, None)
+    assert listed.bootstrap_kubeconfig == (Path("a"), Path("b"), Path("c"))
+    assert load({}, {"SPOKE_BOOTSTRAP_KUBECONFIGS": "a, b"}, None).bootstrap_kubeconfig == (Path("a"), Path("b"))
+    file = tmp_path / "spoke.yaml"
+    file.write_text("bootstrap-kubeconfigs: [a, b]\nbootstrap-kubeconfig-secret: [s, t]\nstandby-registration: false\n")
+    settings = load({}, {}, file)
+    assert settings.bootstrap_kubeconfig == (Path("a"), Path("b"))
+    assert settings.bootstrap_kubeconfig_secret == ("s", "t")
+    assert not settings.standby_registration
+
+
+def test_a_secret_is_as_good_as_a_file_and_nothing_is_too_little() -> None:
+    assert load({"bootstrap_kubeconfig_secret": ["hub-a,hub-b"]}, {}, None).bootstrap_kubeconfig == ()
+    with pytest.raises(InvalidError, match="bootstrap-kubeconfig: is required"):
+        load({}, {"SPOKE_BOOTSTRAP_KUBECONFIG_SECRET": " "}, None)
