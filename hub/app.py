@@ -14,6 +14,7 @@ from hub.access import AccessLimits, Capacity, Peers
 from hub.apiserver.auditing import Auditing
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
+from hub.apiserver.entrance import account_tokens
 from hub.apiserver.listener import HttpsDoor
 from hub.audit import auditing, remember_decision
 from hub.auditing import database_url
@@ -164,6 +165,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         default_lease_duration=settings.default_lease_duration,
         age=Age(settings.connection_age, settings.connection_age_grace),
         group_suffix=settings.api_group_suffix,
+        tokens=account_tokens(hub_id, ground.token_keys),
         unattended_recovery=settings.recovery == "automatic",
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)

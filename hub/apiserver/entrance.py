@@ -1,10 +1,10 @@
 """Who comes in at the door, put together: the authenticators in their order, and the end of what a credential has open."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 import msgspec
@@ -50,6 +50,16 @@ log = structlog.get_logger(__name__)
 def issuer_of(hub: HubId, keys: TokenKeys | None) -> Issuer:
     """The issuer of ServiceAccounts' tokens. Without keys: with keys of this process alone, forgotten with it."""
     return Issuer(f"urn:uuid:{hub}", (AUDIENCE,), keys or TokenKeys([generate_key()]))
+
+
+def account_tokens(hub: HubId, keys: TokenKeys) -> Callable[..., str]:
+    """Makes tokens that this door knows, for another door: namespace, name and uid of a ServiceAccount, `begin` and `end`."""
+    issuer = issuer_of(hub, keys)
+
+    def token(namespace: str, name: str, uid: str, *, begin: datetime, end: datetime) -> str:
+        return issuer.token(Account(namespace, name, uid), issuer.audiences, begin, end)
+
+    return token
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,7 @@ from machinery.product import GROUP_SUFFIX
 API_VERSION = f"addon.{GROUP_SUFFIX}/v1beta1"
 KIND = "ManagedClusterAddOn"
 MAX_CONDITIONS = 32
+DRIVERS = ("csr", "token")
 
 
 def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> Subject | None:
@@ -57,6 +58,20 @@ def admitted(new: Document) -> dict[str, Any]:
     """`new` as it is stored. Raises InvalidError."""
     cluster_name(doc.key(new).namespace)
     return {**doc.typed(new, API_VERSION, KIND), "spec": dict(doc.mapping(new, "spec"))}
+
+
+def with_driver(addon: Document, driver: str) -> dict[str, Any]:
+    """The document whose registrations at the hub's API say how the agent makes the add-on identify itself there.
+
+    All of them. Raises InvalidError.
+    """
+    if driver not in DRIVERS:
+        raise InvalidError(f'an add-on identifies itself by one of {", ".join(DRIVERS)}, not by "{driver[:80]}"')
+    entries = [dict(entry) for entry in _registrations(addon)]
+    for entry in entries:
+        if entry.get("type") == KUBE_CLIENT and doc.mapping(entry, "kubeClient").get("driver") != driver:
+            entry["kubeClient"] = {**doc.mapping(entry, "kubeClient"), "driver": driver}
+    return doc.with_status(addon, registrations=entries) if entries else dict(addon)
 
 
 def with_report(addon: Document, conditions: Sequence[Condition], now: datetime) -> dict[str, Any]:

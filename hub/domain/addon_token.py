@@ -94,6 +94,13 @@ def ready(account: Key, uid: str) -> Condition:
     return Condition(READY, TRUE, "TokenInfrastructureReady", message)
 
 
+def ready_uid(addon: Document) -> str:
+    """The uid of the ServiceAccount that is ready for this add-on; empty: none is."""
+    said = [entry for entry in doc.conditions(addon) if entry.get("type") == READY and entry.get("status") == TRUE]
+    _, _, rest = str(said[0].get("message") or "").partition("(UID: ") if said else ("", "", "")
+    return rest.partition(")")[0]
+
+
 def failed(message: str) -> Condition:
     return Condition(READY, FALSE, "TokenInfrastructureApplyFailed", message)
 

@@ -42,6 +42,7 @@ HUB_CONDITIONS = frozenset(
 """What an agent never sets, whatever it reports."""
 MAX_CONDITIONS = 32
 MAX_CLAIMS = 256
+MAX_NAMESPACES = 1000
 MAX_MESSAGE = 32768
 MAX_CLAIM_NAME = 253
 MAX_CLAIM_VALUE = 1024
@@ -140,6 +141,8 @@ class StatusReport:
     claims: tuple[Claim, ...] = ()
     client_configs: tuple[ClientConfig, ...] = ()
     node_count: int | None = None
+    namespaces: Mapping[tuple[str, str], tuple[Condition, ...]] = field(default_factory=dict)
+    """What became of the namespaces that sets want on the cluster, by set and name."""
 
 
 def joining_document(joining: Joining, lease_duration: timedelta) -> dict[str, Any]:
@@ -215,14 +218,25 @@ def with_report(cluster: Document, report: StatusReport, now: datetime) -> dict[
         if condition.type not in HUB_CONDITIONS:
             reported = doc.with_status_condition(reported, condition, now)
     if report.complete:
-        reported = doc.with_status(reported, **_resources(report))
+        reported = doc.with_status(reported, **_resources(report, cluster))
     if report.client_configs:
-        reported = doc.with_spec(reported, **_client_configs(report.client_configs))
+        configs = merged_client_configs(cluster, report.client_configs)
+        reported = doc.with_spec(reported, managedClusterClientConfigs=configs)
     return reported
 
 
-def _resources(report: StatusReport) -> dict[str, Any]:
-    capacity = dict(report.capacity)
+def merged_client_configs(cluster: Document, configs: tuple[ClientConfig, ...]) -> list[dict[str, Any]]:
+    """Where the cluster is reached: URLs that others entered stay, the agent's get the CA bundle that it tells now."""
+    ours = {entry["url"]: entry for entry in _client_configs(configs).get("managedClusterClientConfigs", ())}
+    known = [entry for entry in doc.sequence(cluster, "spec", "managedClusterClientConfigs") if isinstance(entry, Mapping)]
+    return [*(ours.pop(str(entry.get("url")), dict(entry)) for entry in known), *ours.values()]
+
+
+def _resources(report: StatusReport, cluster: Document) -> dict[str, Any]:
+    """What is in capacity alone was added by others and stays; what the agent told before and does not now is gone."""
+    before, allocatable = doc.mapping(cluster, "status", "capacity"), doc.mapping(cluster, "status", "allocatable")
+    others = {name: value for name, value in before.items() if name not in allocatable and name != NODES}
+    capacity = {**others, **report.capacity}
     if report.node_count is not None:
         capacity[NODES] = str(report.node_count)
     return {
@@ -240,10 +254,14 @@ def _client_configs(configs: tuple[ClientConfig, ...]) -> dict[str, Any]:
 
 def check_report(report: StatusReport) -> None:
     """Raises InvalidError when a report breaks the API's bounds."""
-    if len(report.conditions) > MAX_CONDITIONS or len(report.claims) > MAX_CLAIMS:
-        msg = f"the report has too many entries: at most {MAX_CONDITIONS} conditions and {MAX_CLAIMS} claims"
+    of_namespaces = [condition for told in report.namespaces.values() for condition in told]
+    if len(report.conditions) > MAX_CONDITIONS or len(report.claims) > MAX_CLAIMS or len(of_namespaces) > MAX_NAMESPACES:
+        msg = (
+            f"the report has too many entries: at most {MAX_CONDITIONS} conditions, {MAX_CLAIMS} claims "
+            f"and {MAX_NAMESPACES} conditions of namespaces"
+        )
         raise InvalidError(msg)
-    for condition in report.conditions:
+    for condition in (*report.conditions, *of_namespaces):
         if condition.status not in (conditions.TRUE, conditions.FALSE, conditions.UNKNOWN) or not condition.type:
             raise InvalidError(
                 f'condition "{condition.type[:80]}" has status "{condition.status[:80]}", not True, False or Unknown'

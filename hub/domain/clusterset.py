@@ -5,13 +5,14 @@ Sources: OCM's cluster API v1beta2 (`spec.clusterSelector`, conditions ClusterSe
 the operator's), its webhook (a cluster without a set is in `default`).
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from typing import Any
 
 from hub.domain import document as doc
 from hub.domain.change import Document, Query
-from machinery.conditions import FALSE, TRUE, Condition
+from machinery.conditions import FALSE, TRUE, Condition, with_condition
 from machinery.errors import BadRequestError
 from machinery.product import GROUP_SUFFIX
 from machinery.selectors import LabelSelector, Operator, Requirement, selector_of
@@ -126,6 +127,17 @@ def managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> list[di
     known = {(entry.get("clusterSet"), entry.get("name")): dict(entry) for entry in entries}
     wanted = sorted({(each.name, name) for each in sets if each.namespaces and each.has(labels) for name in each.namespaces})
     return [known.get(place) or {"clusterSet": place[0], "name": place[1]} for place in wanted]
+
+
+def with_namespace_conditions(
+    cluster: Document, told: Mapping[tuple[str, str], Sequence[Condition]], now: datetime
+) -> dict[str, Any]:
+    """The ManagedCluster with what its agent says of namespaces, by set and name; of others than are wanted it is nothing."""
+    entries = [dict(entry) for entry in doc.sequence(cluster, "status", "managedNamespaces") if isinstance(entry, Mapping)]
+    for entry in entries:
+        for condition in told.get((str(entry.get("clusterSet")), str(entry.get("name"))), ()):
+            entry["conditions"] = with_condition(entry.get("conditions") or (), condition, now)
+    return doc.with_status(cluster, managedNamespaces=entries) if entries else dict(cluster)
 
 
 def with_managed_namespaces(cluster: Document, sets: Iterable[ClusterSet]) -> dict[str, Any]:

@@ -12,6 +12,8 @@ from machinery.timestamps import format_time
 
 NORMAL, WARNING = "Normal", "Warning"
 COMPONENT = "hub"
+AGENT = "registration-agent"
+"""The component of what agents tell."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,12 +25,15 @@ class Told:
     reason: str
     message: str
     type: str = NORMAL
+    component: str = COMPONENT
+    """Who tells it."""
 
     @property
     def name(self) -> str:
         """The same for the same news of the same object, so that what happens again is counted and not piled up."""
         uid = doc.mapping(self.about, "metadata").get("uid", "")
-        digest = sha256("\0".join((str(uid), self.type, self.reason, self.message)).encode()).hexdigest()[:16]
+        others = () if self.component == COMPONENT else (self.component,)
+        digest = sha256("\0".join((str(uid), self.type, self.reason, self.message, *others)).encode()).hexdigest()[:16]
         return f"{doc.name(self.about)[:200]}.{digest}"
 
     def brief(self) -> "Told":
@@ -55,8 +60,8 @@ def event(told: Told, namespace: str, now: datetime) -> dict[str, Any]:
         "involvedObject": {name: value for name, value in about.items() if value},
         "reason": told.reason,
         "message": told.message,
-        "source": {"component": COMPONENT},
-        "reportingComponent": COMPONENT,
+        "source": {"component": told.component},
+        "reportingComponent": told.component,
         "reportingInstance": HUB,
         "type": told.type,
         "count": 1,

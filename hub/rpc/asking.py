@@ -23,6 +23,10 @@ class Asking:
     def request(self) -> Attributes:
         return Attributes("create", f"{REGISTRATION}/SubmitRequest", CERTIFICATES, "v1", "certificatesigningrequests")
 
+    def addon_token(self, cluster: str, account: str) -> Attributes:
+        path = f"{REGISTRATION}/IssueAddOnToken"
+        return Attributes("create", path, "", "v1", "serviceaccounts", "token", cluster, account)
+
     def following(self, name: str) -> Attributes:
         path = f"{REGISTRATION}/FollowRequest"
         return Attributes("watch", path, CERTIFICATES, "v1", "certificatesigningrequests", name=name)

@@ -7,6 +7,7 @@ from typing import Any
 
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
+from hub.domain.addon_token import ready_uid
 from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
 from hub.domain.cluster import Claim, ClientConfig, StatusReport
@@ -68,6 +69,10 @@ def _desired(cluster: StoredObject, addons: Iterable[StoredObject]) -> wire.Desi
             for taint in doc.sequence(cluster.document, "spec", "taints")
         ],
         addons=[_addon(addon.document, ClusterName(cluster.key.name)) for addon in addons],
+        managed_namespaces=[
+            wire.ManagedNamespace(name=str(entry.get("name", "")), cluster_set=str(entry.get("clusterSet", "")))
+            for entry in doc.sequence(cluster.document, "status", "managedNamespaces")
+        ],
     )
     desired.lease_duration.FromTimedelta(clusters.lease_duration(cluster.document))
     return desired
@@ -82,6 +87,7 @@ def _addon(addon: Mapping[str, Any], cluster: ClusterName) -> wire.AddOn:
         health_check_mode=str(doc.mapping(addon, "status", "healthCheck").get("mode") or DEFAULT_HEALTH_CHECK),
         registrations=list(_registrations(addon, cluster, name)),
         deleting=doc.is_deleting(addon),
+        token_account_uid=ready_uid(addon),
     )
 
 
@@ -97,6 +103,7 @@ def _registrations(addon: Mapping[str, Any], cluster: ClusterName, name: AddOnNa
             continue
         yield wire.AddOnRegistration(
             signer_name=signer,
+            driver=str(doc.mapping(entry, "kubeClient").get("driver") or ""),
             user=str(subject.get("user") or default.common_name),
             groups=[str(group) for group in subject.get("groups") or groups],
             organization_units=[str(unit) for unit in subject.get("organizationUnits") or ()],
@@ -118,6 +125,7 @@ def report_of(message: wire.StatusReport) -> StatusReport:
         claims=tuple(Claim(claim.name, claim.value) for claim in message.claims),
         client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in message.client_configs),
         node_count=message.node_count if message.complete else None,
+        namespaces={(one.cluster_set, one.name): conditions_of(one.conditions) for one in message.managed_namespaces},
     )
 
 

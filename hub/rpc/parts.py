@@ -9,6 +9,7 @@ from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import BeatBuffer
 from hub.ports import Store
 from hub.rpc.acknowledging import Deferred
+from hub.rpc.addon_tokens import AccountToken
 from hub.rpc.aging import Age
 from hub.rpc.clocks import Clocks
 from hub.rpc.feed import Feed
@@ -54,6 +55,8 @@ class Parts:
     deferred: Deferred = field(default_factory=Deferred)
     age: Age = field(default_factory=Age)
     group_suffix: str = GROUP_SUFFIX
+    tokens: AccountToken | None = None
+    """Makes the tokens of add-ons; None: this door issues none."""
     unattended_recovery: bool = True
     """Whether an agent comes back with its recovery certificate without a person."""
 

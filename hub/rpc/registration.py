@@ -15,6 +15,7 @@ from hub.domain.change import ChangeType, Document
 from hub.domain.cluster import ClientConfig, Joining
 from hub.domain.request import AddOnRequest, RequestPhase, RequestState, Submission
 from hub.ports import Transaction
+from hub.rpc import addon_tokens
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call, stream, unary
 from hub.rpc.following import Followed
@@ -22,7 +23,7 @@ from hub.rpc.parts import Parts
 from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
 from machinery.apiserver.access import Attributes
-from machinery.errors import AlreadyExistsError, UnavailableError
+from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnavailableError
 from machinery.identity import AddOnName, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
@@ -108,6 +109,19 @@ class Registration(RegistrationServicer):
         del request
         await context.abort(StatusCode.UNIMPLEMENTED, "this hub has to be told by hubctl delete cluster")
         raise AssertionError
+
+    async def IssueAddOnToken(  # noqa: N802 - the method's name
+        self, request: wire.IssueAddOnTokenRequest, context: Any
+    ) -> wire.IssueAddOnTokenResponse:
+        asked = self._asking.addon_token(request.cluster_name, f"{request.addon_name}-agent")
+        return await self._answered(context, asked, self._issue_addon_token, request, flow=request.cluster_name)
+
+    async def _issue_addon_token(
+        self, request: wire.IssueAddOnTokenRequest, record: CertificateRecord
+    ) -> wire.IssueAddOnTokenResponse:
+        if self._parts.tokens is None:
+            raise MethodNotAllowedError("this hub issues no tokens for add-ons at this door")
+        return await addon_tokens.issue(request, record, self._parts.store, self._parts.tokens, self._parts.clock)
 
     async def _answered(
         self,

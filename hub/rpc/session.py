@@ -28,6 +28,7 @@ from hub.rpc.calls import Call
 from hub.rpc.messages import ClusterView, available_of, conditions_of, read_view, report_of
 from hub.rpc.parts import Parts
 from hub.rpc.remembering import Remembered
+from hub.rpc.telling import Telling
 from hub.services import addons, clusters
 from machinery.backoff import Backoff
 from machinery.errors import (
@@ -81,6 +82,7 @@ class Session(Sink):
         asking = Asking(parts.group_suffix)
         self._report_asked = asking.status(cluster)
         self._remembered = Remembered(call, cluster, asking)
+        self._telling = Telling(parts.store, cluster, record.user)
 
     @property
     def serial(self) -> SerialNumber:
@@ -196,6 +198,8 @@ class Session(Sink):
             elif kind == "addon":
                 told = partial(self._remembered.addon, message.addon.addon_name)
                 await self._report(message.addon.sequence, self._store_addon(message.addon), told)
+            elif kind == "event":
+                await self._telling.take(message.event)
 
     def _beat(self, beat: wire.Beat) -> None:
         if self._remembered.beats:
@@ -227,7 +231,8 @@ class Session(Sink):
 
     async def _store_addon(self, message: wire.AddOnReport) -> int:
         name, told, actor = AddOnName(message.addon_name), conditions_of(message.conditions), self._record.user
-        return await self._patiently(lambda: self._parts.store.run(addons.report, self.cluster, name, told, actor))
+        report = partial(addons.report, driver=message.kube_client_driver)
+        return await self._patiently(lambda: self._parts.store.run(report, self.cluster, name, told, actor))
 
     async def _patiently(self, run: Any) -> int:
         """The revision at which it is durable."""

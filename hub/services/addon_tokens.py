@@ -1,12 +1,15 @@
-"""Use cases about the token infrastructure of add-ons: made, kept as it has to be, and cleaned up."""
+"""Use cases about the token infrastructure of add-ons: made, kept as it has to be, used, and cleaned up."""
 
 from hub.domain import addon_token as rules
 from hub.domain import document as doc
 from hub.domain.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
 from hub.domain.ownership import HUB_WRITER
 from hub.ports import Transaction
-from hub.services import addons, namespaces, objects
+from hub.services import addons, clusters, namespaces, objects
+from machinery import conditions
 from machinery.conditions import Condition
+from machinery.errors import ConflictError
+from machinery.identity import AddOnName, ClusterName
 
 
 def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:
@@ -20,6 +23,24 @@ def settle(tx: Transaction, key: Key, actor: str) -> Condition | None:
     condition = _ensure(tx, key, actor)
     new = doc.with_status_condition(stored.document, condition, tx.now)
     return condition if _put(tx, new, stored, actor) else None
+
+
+def account(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObject:
+    """The ServiceAccount whose tokens the cluster's agent may have for this add-on.
+
+    Raises NotFoundError: there is no such add-on; ForbiddenError: the cluster is not accepted; ConflictError: it identifies
+    itself by something else, or its infrastructure is not ready.
+    """
+    clusters.require_accepted(clusters.find(tx, cluster))
+    stored = addons.find(tx, cluster, addon)
+    if not rules.wants_token(stored.document):
+        raise ConflictError(f'add-on "{addon}" has no registration by token')
+    ready = conditions.find(doc.conditions(stored.document), rules.READY)
+    found = tx.objects.get(SERVICE_ACCOUNTS, rules.place(SERVICE_ACCOUNTS, stored.key))
+    if found is None or doc.is_deleting(found.document) or ready is None or ready.status != conditions.TRUE:
+        why = f": {ready.message}" if ready is not None and ready.status != conditions.TRUE else ""
+        raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet{why}')
+    return found
 
 
 def _ensure(tx: Transaction, key: Key, actor: str) -> Condition:

@@ -46,9 +46,14 @@ def find(tx: Transaction, cluster: ClusterName, addon: AddOnName) -> StoredObjec
 
 
 def report(
-    tx: Transaction, cluster: ClusterName, addon: AddOnName, conditions: Sequence[Condition], actor: str
+    tx: Transaction, cluster: ClusterName, addon: AddOnName, conditions: Sequence[Condition], actor: str, *, driver: str = ""
 ) -> Written | StoredObject:
-    """Sets the conditions that the agent tells; equal content writes nothing. Raises NotFoundError, InvalidError."""
+    """Sets the conditions that the agent tells, and how it makes the add-on identify itself ("": nothing new).
+
+    Equal content writes nothing. Raises NotFoundError, InvalidError.
+    """
     stored = find(tx, cluster, addon)
     new = rules.with_report(stored.document, conditions, tx.now)
+    if driver:
+        new = rules.with_driver(new, driver)
     return put(tx, new, stored, actor, writer=AGENT_WRITER) if doc.differs(new, stored.document) else stored

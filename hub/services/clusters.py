@@ -9,6 +9,7 @@ from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
 from hub.domain.cluster import Joined, Joining, StatusReport
+from hub.domain.clusterset import with_namespace_conditions
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
 from hub.domain.transition import Subject as Judged
@@ -77,6 +78,15 @@ def find(tx: Transaction, name: ClusterName) -> StoredObject:
     return stored
 
 
+def require_accepted(stored: StoredObject) -> None:
+    """Raises ForbiddenError for a cluster that the hub denies, or has not accepted yet."""
+    name = stored.key.name
+    if not rules.is_accepted(stored.document):
+        raise ForbiddenError(
+            f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`', subject=_subject(name)
+        )
+
+
 def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: timedelta = DEFAULT_LEASE_DURATION) -> Joined:
     """Creates or finds the ManagedCluster of a join.
 
@@ -115,8 +125,11 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
 
 
 def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str) -> None:
-    """Notes the uid of a cluster that an operator entered before it came, and the annotations that are the agent's."""
-    _write_changed(tx, doc.with_annotations(stored.document, rules.joining_annotations(joining)), stored, actor, AGENT_WRITER)
+    """Notes the uid of a cluster that an operator entered before it came, and the annotations and URLs that are the agent's."""
+    new = doc.with_annotations(stored.document, rules.joining_annotations(joining))
+    if joining.client_configs:
+        new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
+    _write_changed(tx, new, stored, actor, AGENT_WRITER)
 
 
 def note_duplicate(tx: Transaction, joining: Joining, actor: str) -> None:
@@ -133,11 +146,11 @@ def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str)
 def report_status(tx: Transaction, name: ClusterName, report: StatusReport, actor: str) -> Written | StoredObject:
     """Replaces what the agent owns in the status; equal content writes nothing. ForbiddenError: the hub denies the cluster."""
     stored = find(tx, name)
-    if not rules.is_accepted(stored.document):
-        raise ForbiddenError(
-            f'cluster "{name}" is not accepted: an operator accepts it with `hubctl accept {name}`', subject=_subject(name)
-        )
-    return _write_changed(tx, rules.with_report(stored.document, report, tx.now), stored, actor, AGENT_WRITER)
+    require_accepted(stored)
+    new = rules.with_report(stored.document, report, tx.now)
+    if report.namespaces:
+        new = with_namespace_conditions(new, report.namespaces, tx.now)
+    return _write_changed(tx, new, stored, actor, AGENT_WRITER)
 
 
 def set_condition(tx: Transaction, name: ClusterName, condition: Condition, actor: str) -> Written | StoredObject:

@@ -10,7 +10,8 @@ from hub.domain.event import Told
 from hub.domain.namespace import HUB
 from hub.domain.ownership import HUB_WRITER
 from hub.ports import Transaction
-from hub.services import namespaces, objects
+from hub.services import addons, clusters, namespaces, objects
+from machinery.identity import AddOnName, ClusterName
 
 
 def tell(tx: Transaction, told: Sequence[Told], actor: str) -> None:
@@ -20,6 +21,16 @@ def tell(tx: Transaction, told: Sequence[Told], actor: str) -> None:
         known = tx.objects.get(EVENTS, key)
         new = rules.event(each, key.namespace, tx.now) if known is None else rules.seen_again(known.document, tx.now)
         objects.put(tx, EVENTS, new, known, actor, writer=HUB_WRITER)
+
+
+def tell_of_agent(tx: Transaction, cluster: ClusterName, addon: str, said: tuple[str, str, str], actor: str) -> None:
+    """Makes an Event of what an agent says (type, reason, message) of its cluster, or of one of its add-ons.
+
+    Raises NotFoundError where that is not there.
+    """
+    about = addons.find(tx, cluster, AddOnName(addon)) if addon else clusters.find(tx, cluster)
+    kind, reason, message = said
+    tell(tx, [Told(cluster, about.document, reason, message, kind, component=rules.AGENT)], actor)
 
 
 def _place(tx: Transaction, cluster: str) -> str:

@@ -215,6 +215,13 @@ class _Registration(RegistrationServicer):
             raise
         return registration.LeaveResponse(left=left)
 
+    async def IssueAddOnToken(  # noqa: N802
+        self, request: registration.IssueAddOnTokenRequest, context: Context
+    ) -> registration.IssueAddOnTokenResponse:
+        del request
+        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
+        raise AssertionError
+
 
 class _Session(SessionServicer):
     def __init__(self, hub: MemoryHub) -> None:

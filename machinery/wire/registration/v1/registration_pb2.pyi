@@ -517,3 +517,55 @@ class LeaveResponse(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___LeaveResponse: _TypeAlias = LeaveResponse  # noqa: Y015
+
+@_typing.final
+class IssueAddOnTokenRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    CLUSTER_NAME_FIELD_NUMBER: _builtins.int
+    ADDON_NAME_FIELD_NUMBER: _builtins.int
+    REQUESTED_DURATION_FIELD_NUMBER: _builtins.int
+    cluster_name: _builtins.str
+    addon_name: _builtins.str
+    @_builtins.property
+    def requested_duration(self) -> _duration_pb2.Duration:
+        """Absent: the hub's default. The hub may shorten it."""
+
+    def __init__(
+        self,
+        *,
+        cluster_name: _builtins.str = ...,
+        addon_name: _builtins.str = ...,
+        requested_duration: _duration_pb2.Duration | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["requested_duration", b"requested_duration"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon_name", b"addon_name", "cluster_name", b"cluster_name", "requested_duration", b"requested_duration"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IssueAddOnTokenRequest: _TypeAlias = IssueAddOnTokenRequest  # noqa: Y015
+
+@_typing.final
+class IssueAddOnTokenResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TOKEN_FIELD_NUMBER: _builtins.int
+    EXPIRES_AT_FIELD_NUMBER: _builtins.int
+    token: _builtins.str
+    """A JSON Web Token; never logged."""
+    @_builtins.property
+    def expires_at(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        token: _builtins.str = ...,
+        expires_at: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["expires_at", b"expires_at", "token", b"token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___IssueAddOnTokenResponse: _TypeAlias = IssueAddOnTokenResponse  # noqa: Y015

@@ -69,6 +69,11 @@ class RegistrationStub:
                 request_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveRequest.SerializeToString,
                 response_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveResponse.FromString,
                 _registered_method=True)
+        self.IssueAddOnToken = channel.unary_unary(
+                '/muster.registration.v1.Registration/IssueAddOnToken',
+                request_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.IssueAddOnTokenRequest.SerializeToString,
+                response_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.IssueAddOnTokenResponse.FromString,
+                _registered_method=True)
 
 
 class RegistrationServicer:
@@ -130,6 +135,14 @@ class RegistrationServicer:
         context.set_details('Method not implemented!')
         raise NotImplementedError('Method not implemented!')
 
+    def IssueAddOnToken(self, request, context):
+        """A token of the ServiceAccount by which an add-on of this cluster identifies itself at the hub's Kubernetes API.
+        Callers: a cluster identity. Conflict: the add-on's ServiceAccount and rights are not there yet.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
 
 def add_RegistrationServicer_to_server(servicer, server):
     rpc_method_handlers = {
@@ -167,6 +180,11 @@ def add_RegistrationServicer_to_server(servicer, server):
                     servicer.Leave,
                     request_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveRequest.FromString,
                     response_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveResponse.SerializeToString,
+            ),
+            'IssueAddOnToken': grpc.unary_unary_rpc_method_handler(
+                    servicer.IssueAddOnToken,
+                    request_deserializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.IssueAddOnTokenRequest.FromString,
+                    response_serializer=machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.IssueAddOnTokenResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -358,6 +376,33 @@ class Registration:
             '/muster.registration.v1.Registration/Leave',
             machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveRequest.SerializeToString,
             machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.LeaveResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def IssueAddOnToken(request,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.unary_unary(
+            request,
+            target,
+            '/muster.registration.v1.Registration/IssueAddOnToken',
+            machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.IssueAddOnTokenRequest.SerializeToString,
+            machinery_dot_wire_dot_registration_dot_v1_dot_registration__pb2.IssueAddOnTokenResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -61,6 +61,10 @@ class RegistrationStub:
     """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
     Idempotent: a cluster that is not known, or is being deleted, has left.
     """
+    IssueAddOnToken: _grpc.UnaryUnaryMultiCallable[_registration_pb2.IssueAddOnTokenRequest, _registration_pb2.IssueAddOnTokenResponse]
+    """A token of the ServiceAccount by which an add-on of this cluster identifies itself at the hub's Kubernetes API.
+    Callers: a cluster identity. Conflict: the add-on's ServiceAccount and rights are not there yet.
+    """
 
 @_typing.type_check_only
 class RegistrationAsyncStub(RegistrationStub):
@@ -90,6 +94,10 @@ class RegistrationAsyncStub(RegistrationStub):
     Leave: _aio.UnaryUnaryMultiCallable[_registration_pb2.LeaveRequest, _registration_pb2.LeaveResponse]  # type: ignore[assignment]
     """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
     Idempotent: a cluster that is not known, or is being deleted, has left.
+    """
+    IssueAddOnToken: _aio.UnaryUnaryMultiCallable[_registration_pb2.IssueAddOnTokenRequest, _registration_pb2.IssueAddOnTokenResponse]  # type: ignore[assignment]
+    """A token of the ServiceAccount by which an add-on of this cluster identifies itself at the hub's Kubernetes API.
+    Callers: a cluster identity. Conflict: the add-on's ServiceAccount and rights are not there yet.
     """
 
 class RegistrationServicer(metaclass=_abc_1.ABCMeta):
@@ -159,6 +167,16 @@ class RegistrationServicer(metaclass=_abc_1.ABCMeta):
     ) -> _typing.Union[_registration_pb2.LeaveResponse, _abc.Awaitable[_registration_pb2.LeaveResponse]]:
         """The cluster leaves this hub for good: its ManagedCluster is deleted, its certificates with it. Callers: a cluster identity.
         Idempotent: a cluster that is not known, or is being deleted, has left.
+        """
+
+    @_abc_1.abstractmethod
+    def IssueAddOnToken(
+        self,
+        request: _registration_pb2.IssueAddOnTokenRequest,
+        context: _ServicerContext,
+    ) -> _typing.Union[_registration_pb2.IssueAddOnTokenResponse, _abc.Awaitable[_registration_pb2.IssueAddOnTokenResponse]]:
+        """A token of the ServiceAccount by which an add-on of this cluster identifies itself at the hub's Kubernetes API.
+        Callers: a cluster identity. Conflict: the add-on's ServiceAccount and rights are not there yet.
         """
 
 def add_RegistrationServicer_to_server(servicer: RegistrationServicer, server: _typing.Union[_grpc.Server, _aio.Server]) -> None: ...

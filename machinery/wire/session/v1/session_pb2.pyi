@@ -55,6 +55,7 @@ class AgentMessage(_message.Message):
     ADDON_FIELD_NUMBER: _builtins.int
     HUBS_FIELD_NUMBER: _builtins.int
     FAREWELL_FIELD_NUMBER: _builtins.int
+    EVENT_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -67,6 +68,8 @@ class AgentMessage(_message.Message):
     def hubs(self) -> Global___Hubs: ...
     @_builtins.property
     def farewell(self) -> Global___Farewell: ...
+    @_builtins.property
+    def event(self) -> Global___Event: ...
     def __init__(
         self,
         *,
@@ -76,12 +79,13 @@ class AgentMessage(_message.Message):
         addon: Global___AddOnReport | None = ...,
         hubs: Global___Hubs | None = ...,
         farewell: Global___Farewell | None = ...,
+        event: Global___Event | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "event", b"event", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "event", b"event", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "status", "addon", "hubs", "farewell"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "status", "addon", "hubs", "farewell", "event"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -492,6 +496,7 @@ class StatusReport(_message.Message):
     COMPLETE_FIELD_NUMBER: _builtins.int
     CLIENT_CONFIGS_FIELD_NUMBER: _builtins.int
     NODE_COUNT_FIELD_NUMBER: _builtins.int
+    MANAGED_NAMESPACES_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Ascending within the session over all reports, from 1."""
     kubernetes_version: _builtins.str
@@ -511,6 +516,10 @@ class StatusReport(_message.Message):
     def claims(self) -> _containers.RepeatedCompositeFieldContainer[Global___Claim]: ...
     @_builtins.property
     def client_configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientConfig]: ...
+    @_builtins.property
+    def managed_namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManagedNamespace]:
+        """What became of the namespaces that the hub wants on this cluster. One that is not named stays as it is."""
+
     def __init__(
         self,
         *,
@@ -523,14 +532,80 @@ class StatusReport(_message.Message):
         complete: _builtins.bool = ...,
         client_configs: _abc.Iterable[Global___ClientConfig] | None = ...,
         node_count: _builtins.int = ...,
+        managed_namespaces: _abc.Iterable[Global___ManagedNamespace] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "capacity", b"capacity", "claims", b"claims", "client_configs", b"client_configs", "complete", b"complete", "conditions", b"conditions", "kubernetes_version", b"kubernetes_version", "node_count", b"node_count", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "capacity", b"capacity", "claims", b"claims", "client_configs", b"client_configs", "complete", b"complete", "conditions", b"conditions", "kubernetes_version", b"kubernetes_version", "managed_namespaces", b"managed_namespaces", "node_count", b"node_count", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___StatusReport: _TypeAlias = StatusReport  # noqa: Y015
+
+@_typing.final
+class ManagedNamespace(_message.Message):
+    """A namespace that a cluster set of the hub wants on this cluster."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    CLUSTER_SET_FIELD_NUMBER: _builtins.int
+    CONDITIONS_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    cluster_set: _builtins.str
+    @_builtins.property
+    def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]:
+        """In a report: the agent's. Empty in what the hub wants."""
+
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        cluster_set: _builtins.str = ...,
+        conditions: _abc.Iterable[Global___Condition] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["cluster_set", b"cluster_set", "conditions", b"conditions", "name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ManagedNamespace: _TypeAlias = ManagedNamespace  # noqa: Y015
+
+@_typing.final
+class Event(_message.Message):
+    """What the agent has to tell people, shown as an Event in the cluster's namespace on the hub. Nothing is answered; a hub keeps
+    only so many, and drops what comes faster.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TYPE_FIELD_NUMBER: _builtins.int
+    REASON_FIELD_NUMBER: _builtins.int
+    MESSAGE_FIELD_NUMBER: _builtins.int
+    ADDON_NAME_FIELD_NUMBER: _builtins.int
+    type: _builtins.str
+    """"Normal" or "Warning"."""
+    reason: _builtins.str
+    """In CamelCase, as Kubernetes' reasons are."""
+    message: _builtins.str
+    addon_name: _builtins.str
+    """The add-on that it is about; empty: the cluster."""
+    def __init__(
+        self,
+        *,
+        type: _builtins.str = ...,
+        reason: _builtins.str = ...,
+        message: _builtins.str = ...,
+        addon_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon_name", b"addon_name", "message", b"message", "reason", b"reason", "type", b"type"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Event: _TypeAlias = Event  # noqa: Y015
 
 @_typing.final
 class ClientConfig(_message.Message):
@@ -561,8 +636,11 @@ class AddOnReport(_message.Message):
     SEQUENCE_FIELD_NUMBER: _builtins.int
     ADDON_NAME_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
+    KUBE_CLIENT_DRIVER_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     addon_name: _builtins.str
+    kube_client_driver: _builtins.str
+    """Present: how this agent makes the add-on identify itself at the hub, "csr" or "token": noted in its registrations."""
     @_builtins.property
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]: ...
     def __init__(
@@ -571,10 +649,11 @@ class AddOnReport(_message.Message):
         sequence: _builtins.int = ...,
         addon_name: _builtins.str = ...,
         conditions: _abc.Iterable[Global___Condition] | None = ...,
+        kube_client_driver: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon_name", b"addon_name", "conditions", b"conditions", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon_name", b"addon_name", "conditions", b"conditions", "kube_client_driver", b"kube_client_driver", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -648,6 +727,7 @@ class Desired(_message.Message):
     ADDONS_FIELD_NUMBER: _builtins.int
     REVISION_FIELD_NUMBER: _builtins.int
     DELETING_FIELD_NUMBER: _builtins.int
+    MANAGED_NAMESPACES_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
     revision: _builtins.int
     deleting: _builtins.bool
@@ -657,6 +737,10 @@ class Desired(_message.Message):
     def taints(self) -> _containers.RepeatedCompositeFieldContainer[Global___Taint]: ...
     @_builtins.property
     def addons(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddOn]: ...
+    @_builtins.property
+    def managed_namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManagedNamespace]:
+        """Name and cluster set alone."""
+
     def __init__(
         self,
         *,
@@ -666,10 +750,11 @@ class Desired(_message.Message):
         addons: _abc.Iterable[Global___AddOn] | None = ...,
         revision: _builtins.int = ...,
         deleting: _builtins.bool = ...,
+        managed_namespaces: _abc.Iterable[Global___ManagedNamespace] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "addons", b"addons", "deleting", b"deleting", "lease_duration", b"lease_duration", "revision", b"revision", "taints", b"taints"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "addons", b"addons", "deleting", b"deleting", "lease_duration", b"lease_duration", "managed_namespaces", b"managed_namespaces", "revision", b"revision", "taints", b"taints"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -685,6 +770,7 @@ class AddOn(_message.Message):
     HEALTH_CHECK_MODE_FIELD_NUMBER: _builtins.int
     REGISTRATIONS_FIELD_NUMBER: _builtins.int
     DELETING_FIELD_NUMBER: _builtins.int
+    TOKEN_ACCOUNT_UID_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     install_namespace: _builtins.str
     hosting_cluster_name: _builtins.str
@@ -692,6 +778,8 @@ class AddOn(_message.Message):
     health_check_mode: _builtins.str
     """"Lease" or "Customized"."""
     deleting: _builtins.bool
+    token_account_uid: _builtins.str
+    """The uid of its ServiceAccount on the hub, once that and its rights are there; empty: it has none (yet)."""
     @_builtins.property
     def registrations(self) -> _containers.RepeatedCompositeFieldContainer[Global___AddOnRegistration]: ...
     def __init__(
@@ -703,10 +791,11 @@ class AddOn(_message.Message):
         health_check_mode: _builtins.str = ...,
         registrations: _abc.Iterable[Global___AddOnRegistration] | None = ...,
         deleting: _builtins.bool = ...,
+        token_account_uid: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleting", b"deleting", "health_check_mode", b"health_check_mode", "hosting_cluster_name", b"hosting_cluster_name", "install_namespace", b"install_namespace", "name", b"name", "registrations", b"registrations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["deleting", b"deleting", "health_check_mode", b"health_check_mode", "hosting_cluster_name", b"hosting_cluster_name", "install_namespace", b"install_namespace", "name", b"name", "registrations", b"registrations", "token_account_uid", b"token_account_uid"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -720,8 +809,13 @@ class AddOnRegistration(_message.Message):
     USER_FIELD_NUMBER: _builtins.int
     GROUPS_FIELD_NUMBER: _builtins.int
     ORGANIZATION_UNITS_FIELD_NUMBER: _builtins.int
+    DRIVER_FIELD_NUMBER: _builtins.int
     signer_name: _builtins.str
     user: _builtins.str
+    driver: _builtins.str
+    """How the add-on identifies itself at the hub: "token", a ServiceAccount's token (Registration.IssueAddOnToken), or "csr",
+    a certificate. Empty: the hub leaves it to the agent.
+    """
     @_builtins.property
     def groups(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
     @_builtins.property
@@ -733,10 +827,11 @@ class AddOnRegistration(_message.Message):
         user: _builtins.str = ...,
         groups: _abc.Iterable[_builtins.str] | None = ...,
         organization_units: _abc.Iterable[_builtins.str] | None = ...,
+        driver: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["groups", b"groups", "organization_units", b"organization_units", "signer_name", b"signer_name", "user", b"user"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["driver", b"driver", "groups", b"groups", "organization_units", b"organization_units", "signer_name", b"signer_name", "user", b"user"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
