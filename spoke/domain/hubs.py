@@ -1,10 +1,28 @@
-"""The hubs of an agent's list, in the order in which it prefers them."""
+"""The hubs of an agent's list, in the order in which it prefers them; and which of them holds its session.
 
+The rules of the choice:
+
+1. The owner is kept while it is good: on the list, ready, and not resting after a failure.
+2. Unless a hub that comes before it in the list has been ready for the time after which the agent goes back (off by default).
+3. Else the first good hub of the list.
+4. Else, with the policy SKIP, the first that has not accepted the cluster: the session waits there. With WAIT such a hub is as
+   good as one that has.
+5. Else whichever hub with a credential may be tried again first, the owner before others.
+6. Else the first where a credential is to be had. A hub without one is no choice while the owner has one, until the owner has
+   been lost for as long as it takes to give it up; and none at all while somebody registers ahead of need.
+
+Of a hub that rests the caller waits for the end of its rest. Every decision has its reason, in words for people.
+"""
+
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime, timedelta
 from enum import Enum
 
 from machinery.identity import HubId
+
+EPOCH_UNIT = timedelta(milliseconds=1)
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
 class HubState(Enum):
@@ -34,3 +52,167 @@ class ListedHub:
     url: str
     state: HubState
     credential_ends_at: datetime | None = None
+
+
+class Unaccepted(Enum):
+    """What to do at a hub that has not accepted the cluster."""
+
+    SKIP = "skip"
+    WAIT = "wait"
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What the operator wants of the choice."""
+
+    unaccepted: Unaccepted = Unaccepted.SKIP
+    fail_back_after: timedelta | None = None
+    """How long a preferred hub must have been ready before the agent goes back to it; None: it never does."""
+    give_up_after: timedelta = timedelta(minutes=10)
+    """How long the owner may be lost before the agent registers elsewhere, where it does not register ahead of need."""
+    registers_ahead: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A hub of the list with what the agent remembers of it."""
+
+    hub: ListedHub
+    rests_until: datetime | None = None
+    """Something failed there; it is not to be tried again before."""
+    trouble: str = ""
+    """What failed there last."""
+    ready_since: datetime | None = None
+
+    def rests(self, now: datetime) -> bool:
+        return self.rests_until is not None and now < self.rests_until
+
+
+class Why(Enum):
+    """Why a hub was chosen; the reason of the Event that tells of it."""
+
+    KEPT = "HubKept"
+    CHOSEN = "HubChosen"
+    FAILED_OVER = "HubFailedOver"
+    FAILED_BACK = "HubFailedBack"
+    MOVED = "HubMoved"
+
+
+@dataclass(frozen=True, slots=True)
+class Decision:
+    """Where the session is to be, and why."""
+
+    hub_id: HubId
+    why: Why
+    message: str
+    not_before: datetime | None = None
+    """The hub rests until then; None: at once."""
+
+
+class _Rank(Enum):
+    GOOD = 0
+    UNACCEPTED = 1
+    RESTING = 2
+    WITHOUT = 3
+    DENIED = 4
+    LOST = 5
+
+
+def choose(
+    candidates: Sequence[Candidate],
+    owner: HubId | None,
+    now: datetime,
+    policy: Policy,
+    *,
+    lost_since: datetime | None = None,
+) -> Decision | None:
+    """The hub for the session; None: the list is empty. `owner` holds it now, or held it until `lost_since`."""
+    held = next((each for each in candidates if each.hub.hub_id == owner), None)
+    if held is not None and is_good(held, now, policy):
+        return _back(candidates, held, now, policy) or Decision(
+            held.hub.hub_id, Why.KEPT, f"the hub {held.hub.name} is the owner, and good"
+        )
+    given_up = not policy.registers_ahead and (lost_since is None or now - lost_since >= policy.give_up_after)
+
+    def order(entry: tuple[int, Candidate]) -> tuple[int, datetime, bool, int]:
+        place, each = entry
+        rank = _Rank.RESTING if given_up and each.hub.state is HubState.REGISTERING else _rank(each, now, policy)
+        return rank.value, max(each.rests_until or now, now), each.hub.hub_id != owner, place
+
+    best = min(enumerate(candidates), key=order, default=None)
+    return _decision(best[1], held, owner, now) if best is not None else None
+
+
+def is_good(candidate: Candidate, now: datetime, policy: Policy) -> bool:
+    """Whether a session there would do its work, as far as is known."""
+    return _rank(candidate, now, policy) is _Rank.GOOD
+
+
+def is_better(candidates: Iterable[Candidate], owner: HubId | None, now: datetime, policy: Policy) -> bool:
+    """Whether there is a good hub beside the owner."""
+    return any(each.hub.hub_id != owner and is_good(each, now, policy) for each in candidates)
+
+
+def refuse_move(candidates: Sequence[Candidate], target: HubId, now: datetime) -> str:
+    """Why the agent does not go to the hub that it was asked to go to; empty: it does."""
+    ready = ", ".join(each.hub.name for each in candidates if each.hub.state is HubState.READY) or "none"
+    wanted = next((each for each in candidates if each.hub.hub_id == target), None)
+    if wanted is None:
+        return f"the hub {target} is not on the list; ready: {ready}"
+    if wanted.hub.state is not HubState.READY:
+        return f"the hub {wanted.hub.name} is {wanted.hub.state.value}; ready: {ready}"
+    if wanted.rests(now):
+        return f"the hub {wanted.hub.name} has failed a moment ago: {wanted.trouble}"
+    return ""
+
+
+def next_epoch(kept: int, told: int, now: datetime) -> int:
+    """The epoch of the next owner: above all that were seen here or told by a hub.
+
+    `now` is the hub's time: a secret restored from last week must not reuse an order that another hub has seen since.
+    """
+    return max(kept + 1, told + 1, (now - _BEGINNING) // EPOCH_UNIT)
+
+
+def _back(candidates: Sequence[Candidate], held: Candidate, now: datetime, policy: Policy) -> Decision | None:
+    """To a hub that comes before the owner, when it is time."""
+    if policy.fail_back_after is None:
+        return None
+    for each in candidates:
+        if each is held:
+            return None
+        since = each.ready_since
+        steady = since is not None and now - since >= policy.fail_back_after
+        if steady and each.hub.state is HubState.READY and not each.rests(now):
+            seconds = policy.fail_back_after.total_seconds()
+            message = f"the hub {each.hub.name} is preferred to {held.hub.name}, and has been ready for {seconds:g} s"
+            return Decision(each.hub.hub_id, Why.FAILED_BACK, message)
+    return None
+
+
+def _rank(candidate: Candidate, now: datetime, policy: Policy) -> _Rank:
+    state = candidate.hub.state
+    if state is HubState.DENIED:
+        return _Rank.DENIED
+    if state is HubState.LOST:
+        return _Rank.LOST
+    if state is HubState.REGISTERING:
+        return _Rank.WITHOUT
+    if state is HubState.UNREACHABLE or candidate.rests(now):
+        return _Rank.RESTING
+    waited_for = state is HubState.READY or policy.unaccepted is Unaccepted.WAIT
+    return _Rank.GOOD if waited_for else _Rank.UNACCEPTED
+
+
+def _decision(best: Candidate, held: Candidate | None, owner: HubId | None, now: datetime) -> Decision:
+    name, state = best.hub.name, best.hub.state.value
+    rests = best.rests_until if best.rests(now) else None
+    if best is held:
+        trouble = f": {best.trouble}" if best.trouble else ""
+        return Decision(best.hub.hub_id, Why.KEPT, f"no other hub is good; the owner {name} is {state}{trouble}", rests)
+    if owner is None:
+        return Decision(best.hub.hub_id, Why.CHOSEN, f"the hub {name} is the first that will do: {state}", rests)
+    left = f"the hub {owner} is not on the list any more"
+    if held is not None:
+        left = f"the hub {held.hub.name} is {held.hub.state.value}" + (f": {held.trouble}" if held.trouble else "")
+    return Decision(best.hub.hub_id, Why.FAILED_OVER, f"{left}; the hub {name} is {state}", rests)

@@ -1,0 +1,179 @@
+"""Which hub an agent goes to, and why: rows, and what holds for every list."""
+
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from random import Random
+
+import pytest
+
+from machinery.identity import HubId
+from spoke.domain.hubs import (
+    Candidate,
+    Decision,
+    HubState,
+    ListedHub,
+    Policy,
+    Unaccepted,
+    Why,
+    choose,
+    is_better,
+    is_good,
+    next_epoch,
+    refuse_move,
+)
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+READY, NOT_ACCEPTED, REGISTERING = HubState.READY, HubState.NOT_ACCEPTED, HubState.REGISTERING
+DENIED, UNREACHABLE, LOST = HubState.DENIED, HubState.UNREACHABLE, HubState.LOST
+USUAL = Policy()
+WAITING = Policy(unaccepted=Unaccepted.WAIT)
+BACK = Policy(fail_back_after=timedelta(minutes=5))
+ALONE = Policy(registers_ahead=False)
+
+
+def hub(name: str, state: HubState = READY, *, rests: float = 0, ready_for: float | None = None) -> Candidate:
+    """`rests` and `ready_for` in seconds."""
+    return Candidate(
+        ListedHub(HubId(name), name, f"https://{name}", state),
+        rests_until=NOW + timedelta(seconds=rests) if rests else None,
+        trouble="connection refused" if rests else "",
+        ready_since=NOW - timedelta(seconds=ready_for) if ready_for is not None else None,
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    case: str
+    hubs: tuple[Candidate, ...]
+    owner: str | None
+    chosen: str
+    why: Why
+    policy: Policy = USUAL
+    lost_for: float | None = None
+
+
+ROWS = [
+    Row("the first of a new list", (hub("a"), hub("b")), None, "a", Why.CHOSEN),
+    Row("the first that is ready", (hub("a", REGISTERING), hub("b")), None, "b", Why.CHOSEN),
+    Row("nobody ready: the first is registered at", (hub("a", REGISTERING), hub("b", REGISTERING)), None, "a", Why.CHOSEN),
+    Row("the owner is kept, whatever comes before it", (hub("a"), hub("b")), "b", "b", Why.KEPT),
+    Row("a resting owner is left", (hub("a", rests=1), hub("b")), "a", "b", Why.FAILED_OVER),
+    Row("not for a hub that rests as well", (hub("a", rests=1), hub("b", rests=2)), "a", "a", Why.KEPT),
+    Row("whichever may be tried first", (hub("a", rests=3), hub("b", rests=2)), "a", "b", Why.FAILED_OVER),
+    Row("not for one without a credential", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT),
+    Row("nor for one that denies", (hub("a", rests=9), hub("b", DENIED)), "a", "a", Why.KEPT),
+    Row("nor for one that is lost", (hub("a", rests=9), hub("b", LOST)), "a", "a", Why.KEPT),
+    Row("one that did not answer is tried too", (hub("a", rests=9), hub("b", UNREACHABLE)), "a", "b", Why.FAILED_OVER),
+    Row("a denied agent leaves", (hub("a", DENIED), hub("b")), "a", "b", Why.FAILED_OVER),
+    Row("a withdrawn acceptance is left", (hub("a", NOT_ACCEPTED), hub("b")), "a", "b", Why.FAILED_OVER),
+    Row("not for another that has not accepted", (hub("b", NOT_ACCEPTED), hub("a", NOT_ACCEPTED)), "a", "a", Why.KEPT),
+    Row("waited for, if so wished", (hub("a", NOT_ACCEPTED), hub("b")), "a", "a", Why.KEPT, WAITING),
+    Row("waited for from the start, if so wished", (hub("a", NOT_ACCEPTED), hub("b")), None, "a", Why.CHOSEN, WAITING),
+    Row("skipped at the start", (hub("a", NOT_ACCEPTED), hub("b")), None, "b", Why.CHOSEN),
+    Row("waited for where there is nothing better", (hub("a", rests=9), hub("b", NOT_ACCEPTED)), "a", "b", Why.FAILED_OVER),
+    Row("an owner that left the list", (hub("a"), hub("b")), "gone", "a", Why.FAILED_OVER),
+    Row("back, in time", (hub("a", ready_for=300), hub("b")), "b", "a", Why.FAILED_BACK, BACK),
+    Row("not before it is time", (hub("a", ready_for=299), hub("b")), "b", "b", Why.KEPT, BACK),
+    Row("not back to a hub that rests", (hub("a", ready_for=300, rests=1), hub("b")), "b", "b", Why.KEPT, BACK),
+    Row("never back to what comes later", (hub("a"), hub("b", ready_for=300)), "a", "a", Why.KEPT, BACK),
+    Row("never back unless told", (hub("a", ready_for=9000), hub("b")), "b", "b", Why.KEPT),
+    Row("registering takes over from a lost owner", (hub("a", rests=9), hub("b", REGISTERING)), "a", "b", Why.FAILED_OVER,
+        ALONE, 600),
+    Row("but not soon", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT, ALONE, 599),
+    Row("and never where it is done ahead", (hub("a", rests=9), hub("b", REGISTERING)), "a", "a", Why.KEPT, Policy(), 9999),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.case)
+def test_the_choice(row: Row) -> None:
+    owner = HubId(row.owner) if row.owner else None
+    lost_since = NOW - timedelta(seconds=row.lost_for) if row.lost_for is not None else None
+    decision = choose(row.hubs, owner, NOW, row.policy, lost_since=lost_since)
+    assert decision is not None
+    assert (decision.hub_id, decision.why) == (row.chosen, row.why)
+    assert decision.message
+
+
+def test_an_empty_list_has_no_choice() -> None:
+    assert choose((), HubId("a"), NOW, Policy()) is None
+
+
+def test_a_decision_says_from_where_to_where_and_what_failed() -> None:
+    decision = choose((hub("a", rests=1), hub("b")), HubId("a"), NOW, Policy())
+    assert decision == Decision(HubId("b"), Why.FAILED_OVER, "the hub a is ready: connection refused; the hub b is ready", None)
+
+
+def test_a_choice_that_rests_says_until_when() -> None:
+    decision = choose((hub("a", rests=5), hub("b", rests=7)), HubId("a"), NOW, Policy())
+    assert decision is not None
+    assert decision.not_before == NOW + timedelta(seconds=5)
+
+
+@dataclass(frozen=True, slots=True)
+class Move:
+    case: str
+    hubs: tuple[Candidate, ...]
+    says: str
+
+
+@pytest.mark.parametrize(
+    "row",
+    [
+        Move("ready", (hub("a"), hub("b")), ""),
+        Move("not listed", (hub("a"),), "the hub b is not on the list; ready: a"),
+        Move("no credential", (hub("a"), hub("b", REGISTERING)), "the hub b is registering; ready: a"),
+        Move("not accepted", (hub("c", DENIED), hub("b", NOT_ACCEPTED)), "the hub b is not accepted; ready: none"),
+        Move("failed", (hub("a"), hub("b", rests=1)), "the hub b has failed a moment ago: connection refused"),
+    ],
+    ids=lambda row: row.case,
+)
+def test_a_move_is_refused_with_the_reason(row: Move) -> None:
+    assert refuse_move(row.hubs, HubId("b"), NOW) == row.says
+
+
+def drawn_list(random: Random) -> tuple[Candidate, ...]:
+    return tuple(
+        hub(
+            name,
+            random.choice(list(HubState)),
+            rests=random.choice([0, 0, 0, 1, 30, -5]),
+            ready_for=random.choice([None, 0, 299, 300, 9000]),
+        )
+        for name in random.sample("abcde", random.randint(1, 5))
+    )
+
+
+@pytest.mark.parametrize("seed", range(200))
+def test_what_holds_for_every_list(seed: int) -> None:
+    random = Random(seed)
+    for _ in range(20):
+        hubs = drawn_list(random)
+        owner = random.choice([None, HubId("z"), *(each.hub.hub_id for each in hubs)])
+        policy = random.choice([Policy(), WAITING, BACK, ALONE])
+        lost_since = random.choice([None, NOW, NOW - timedelta(hours=1)])
+        decision = choose(hubs, owner, NOW, policy, lost_since=lost_since)
+        assert decision is not None
+        by_id = {each.hub.hub_id: each for each in hubs}
+        chosen = by_id[decision.hub_id]
+        good = [each for each in hubs if is_good(each, NOW, policy)]
+        if good:
+            assert is_good(chosen, NOW, policy)
+            assert not chosen.rests(NOW)
+        if owner in by_id and is_good(by_id[owner], NOW, policy):
+            assert decision.hub_id == owner or decision.why is Why.FAILED_BACK
+        elif good:
+            assert chosen is good[0]
+        if decision.why is Why.FAILED_BACK:
+            assert policy.fail_back_after is not None
+            assert hubs.index(chosen) < hubs.index(by_id[owner or HubId("")])
+        assert (decision.why is Why.KEPT) == (decision.hub_id == owner)
+        assert (decision.not_before is not None) == chosen.rests(NOW)
+        assert is_better(hubs, owner, NOW, policy) == any(each.hub.hub_id != owner for each in good)
+
+
+def test_an_epoch_is_above_what_was_kept_and_told_and_never_behind_the_hubs_time() -> None:
+    milliseconds = int(NOW.timestamp() * 1000)
+    assert next_epoch(0, 0, NOW) == milliseconds
+    assert next_epoch(milliseconds, 0, NOW) == milliseconds + 1
+    assert next_epoch(0, milliseconds + 7, NOW) == milliseconds + 8
+    assert next_epoch(milliseconds + 9, milliseconds + 7, NOW) == milliseconds + 10
