@@ -10,6 +10,7 @@ there. A message is written for the person who reads it: what is wrong, and what
     ├── NotFoundError            no such object                                   NotFound
     ├── AlreadyExistsError       the name is taken                                AlreadyExists
     ├── ConflictError            the object changed since you read it             Conflict
+    ├── StaleEpochError          a newer owner of the cluster is known            StaleEpoch
     ├── InvalidError             the object breaks a rule, with causes per field  Invalid
     ├── ExpiredError             the revision asked for is compacted              Expired
     ├── TooLargeError            the body is over the limit                       RequestEntityTooLarge
@@ -89,6 +90,16 @@ class AlreadyExistsError(MusterError):
 
 class ConflictError(MusterError):
     reason = "Conflict"
+
+
+class StaleEpochError(MusterError):
+    """What an agent says comes with a lower epoch than the hub has heard of. `epoch`: the highest that it knows."""
+
+    reason = "StaleEpoch"
+
+    def __init__(self, message: str, *, epoch: int = 0) -> None:
+        super().__init__(message)
+        self.epoch = epoch
 
 
 class InvalidError(MusterError):

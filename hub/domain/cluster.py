@@ -15,7 +15,7 @@ from hub.domain.lease import DEFAULT_LEASE_DURATION
 from machinery import conditions
 from machinery.conditions import Condition
 from machinery.errors import InvalidError
-from machinery.identity import AgentId, ClusterName, CredentialId
+from machinery.identity import AgentId, ClusterName, CredentialId, HubId
 from machinery.product import GROUP_SUFFIX
 from machinery.timestamps import format_time
 
@@ -82,11 +82,25 @@ ACCEPTED = Condition(conditions.HUB_ACCEPTED, conditions.TRUE, "HubClusterAdminA
 DENIED = Condition(conditions.HUB_ACCEPTED, conditions.FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
 
 
+PARTED = frozenset((MOVED.reason, STANDBY.reason))
+"""Reasons for which a cluster is Unknown without being silent: its agent said so."""
+
+
 class Parting(StrEnum):
     """Why an agent said that it would fall silent."""
 
     MOVED = "Moved"
     STANDBY = "Standby"
+
+
+@dataclass(frozen=True, slots=True)
+class Departure:
+    """An agent says that it reports elsewhere."""
+
+    cluster: ClusterName
+    owner: HubId
+    """The hub that it reports to; "": none yet."""
+    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,6 +215,19 @@ def silence(*, heard: bool, parting: Parting | None = None) -> Condition:
     if parting is not None:
         return MOVED if parting is Parting.MOVED else STANDBY
     return SILENT if heard else NEVER_JOINED
+
+
+def parted(owner: str, *, heard: bool) -> Condition:
+    """Availability of a cluster whose agent reports to the hub `owner` ("": to none yet). `heard`: it has reported here."""
+    condition = silence(heard=heard, parting=Parting.MOVED if heard and owner else Parting.STANDBY)
+    if not owner:
+        return replace(condition, message="The registration agent reports to no hub yet, and holds this one in reserve.")
+    return replace(condition, message=condition.message.replace("another hub", f"the hub {owner}"))
+
+
+def has_parted(available: Condition | None) -> bool:
+    """Whether nothing is wrong with a cluster although nothing is heard of it."""
+    return available is not None and available.status == conditions.UNKNOWN and available.reason in PARTED
 
 
 def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word

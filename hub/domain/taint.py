@@ -38,7 +38,9 @@ class Patience:
 
 
 def wanted(available: Condition | None) -> str | None:
-    """The key of the taint that belongs to this availability; None: neither does."""
+    """The key of the taint that belongs to this availability; None: neither does, as when the agent said that it would go."""
+    if rules.has_parted(available):
+        return None
     if available is None or available.status == conditions.UNKNOWN:
         return UNREACHABLE
     return UNAVAILABLE if available.status == conditions.FALSE else None

@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from hub.domain.cluster import PARTED
 from machinery import conditions
 from machinery.conditions import Condition
 from machinery.identity import ClusterName
@@ -27,8 +28,9 @@ class Transition:
 
     @property
     def is_fall(self) -> bool:
-        """It was Available, and is no more: what flaps are counted by."""
-        return self.before == conditions.TRUE and self.status in (conditions.FALSE, conditions.UNKNOWN)
+        """It was Available, and is no more, without having said that it would go: what flaps are counted by."""
+        fell = self.before == conditions.TRUE and self.status in (conditions.FALSE, conditions.UNKNOWN)
+        return fell and self.reason not in PARTED
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,7 +18,7 @@ from hub.domain.heartbeat import Beat
 from hub.ports import Store
 from hub.services import heartbeats
 from machinery.clock import Clock
-from machinery.errors import MusterError
+from machinery.errors import MusterError, StaleEpochError
 from machinery.identity import ClusterName
 
 ACTOR = "system:hub:heartbeat"
@@ -27,13 +27,18 @@ log = structlog.get_logger(__name__)
 
 
 class Sink(Protocol):
-    """Where a beat came from."""
+    """Where a beat came from. `epoch`: its owner's; 0: it keeps none."""
+
+    epoch: int = 0
 
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         """The beat is stored. Returns at once, never raises, and may be told of a session that has ended.
 
         `ended_silence`: it was held as one that ends a silence, and was stored as such.
         """
+
+    def refuse(self, error: StaleEpochError) -> None:
+        """The beat will never be stored. Returns at once, never raises, and may be told of a session that has ended."""
 
 
 @dataclass(slots=True)
@@ -69,11 +74,21 @@ class BeatBuffer:
     def hold(
         self, cluster: ClusterName, sequence: int, sink: Sink, *, available: bool | None, ends_silence: bool = False
     ) -> None:
-        """Takes a beat that was received just now."""
+        """Takes a beat that was received just now; one of an outdated epoch does not push aside its successor's."""
+        known = self._held.get(cluster)
+        if known is not None and 0 < sink.epoch < known.sink.epoch:
+            sink.refuse(heartbeats.outdated(known.sink.epoch))
+            return
         self._held[cluster] = _Held(self._clock.monotonic(), available, sink, sequence, ends_silence)
         self._filled.set()
         if ends_silence:
             self._urgent.set()
+
+    def drop(self, cluster: ClusterName, sink: Sink) -> None:
+        """Forgets what is held of a sink that has gone."""
+        known = self._held.get(cluster)
+        if known is not None and known.sink is sink:
+            del self._held[cluster]
 
     async def run(self) -> None:
         """Flushes for ever."""
@@ -101,11 +116,13 @@ class BeatBuffer:
         if not taken:
             return
         try:
-            await self._store.run(heartbeats.flush, self._beats(taken.items()))
+            refused = await self._store.run(heartbeats.flush, self._beats(taken.items()))
         except MusterError as error:
             self._keep(taken, error)
             return
         self._stored()
+        for cluster, known in refused.items():
+            taken.pop(cluster).sink.refuse(heartbeats.outdated(known))
         for held in taken.values():
             held.sink.acknowledge(held.sequence, ended_silence=False)
 
@@ -120,6 +137,9 @@ class BeatBuffer:
         (beat,) = self._beats([(cluster, held)])
         try:
             await self._store.run(heartbeats.revive, beat, ACTOR)
+        except StaleEpochError as error:
+            held.sink.refuse(error)
+            return
         except MusterError as error:
             self._keep({cluster: held}, error)
             return
@@ -127,7 +147,7 @@ class BeatBuffer:
 
     def _beats(self, held: Iterable[tuple[ClusterName, _Held]]) -> Sequence[Beat]:
         now = self._clock.monotonic()
-        return [Beat(cluster, timedelta(seconds=now - one.received), one.available) for cluster, one in held]
+        return [Beat(cluster, timedelta(seconds=now - one.received), one.available, one.sink.epoch) for cluster, one in held]
 
     def _keep(self, taken: dict[ClusterName, _Held], error: MusterError) -> None:
         """Back into the buffer, except where a newer beat came meanwhile."""

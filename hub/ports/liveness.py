@@ -12,10 +12,14 @@ from machinery.identity import AgentId, ClusterName
 
 
 class Heartbeats(Protocol):
-    """The newest beat per cluster: not news, no change-log row."""
+    """The newest beat per cluster, and who owns the cluster: not news, no change-log row."""
 
-    def store(self, beats: Iterable[Beat]) -> None:
-        """One statement for all; stores database time minus each beat's age; never moves a beat backwards."""
+    def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
+        """One statement for all; stores database time minus each beat's age; never moves a beat backwards.
+
+        A beat ends what its agent said of another owner. One of an outdated epoch is not stored: those clusters, each with the
+        epoch that is known.
+        """
 
     def of(self, cluster: ClusterName) -> LastBeat | None: ...
 
@@ -23,6 +27,12 @@ class Heartbeats(Protocol):
 
     def set_session(self, cluster: ClusterName, session: str | None, *, agent_version: str | None = None) -> None:
         """Records that a session is open (its id), or with None that the one recorded has ended."""
+
+    def claim(self, cluster: ClusterName, epoch: int) -> None:
+        """The agent owns itself to this hub, in this epoch if it is the highest: no other owner is recorded any more."""
+
+    def depart(self, cluster: ClusterName, owner: str, epoch: int) -> None:
+        """The agent reports to `owner` instead, in this epoch if it is the highest. What it last beat is kept."""
 
     def forget(self, cluster: ClusterName) -> None: ...
 

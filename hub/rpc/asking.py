@@ -46,6 +46,10 @@ class Asking:
         path = f"{SESSION}/Connect"
         return Attributes("patch", path, self._clusters, "v1", "managedclusters", "status", name=cluster)
 
+    def standby(self, name: str) -> Attributes:
+        """A sign of life, as a status report is."""
+        return Attributes("patch", f"{REGISTRATION}/StandBy", self._clusters, "v1", "managedclusters", "status", name=name)
+
     def addon(self, cluster: ClusterName, name: str) -> Attributes:
         path = f"{SESSION}/Connect"
         return Attributes("patch", path, self._addons, "v1beta1", "managedclusteraddons", "status", cluster, name)

@@ -14,11 +14,10 @@ from hub.rpc.aging import Age
 from hub.rpc.clocks import Clocks
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
-from hub.rpc.messages import ClusterView
 from hub.rpc.sessions import Sessions
 from hub.rpc.status import Context
 from machinery.clock import Clock
-from machinery.errors import AlreadyExistsError, UnauthorizedError
+from machinery.errors import UnauthorizedError
 from machinery.identity import HubId
 from machinery.product import GROUP_SUFFIX
 
@@ -59,6 +58,8 @@ class Parts:
     """Makes the tokens of add-ons; None: this door issues none."""
     unattended_recovery: bool = True
     """Whether an agent comes back with its recovery certificate without a person."""
+    standby_interval: timedelta = timedelta(minutes=10)
+    """How often an agent in reserve says that it is."""
 
     async def identify(self, context: Context) -> CertificateRecord:
         """The record of the peer's certificate. Raises UnauthorizedError, UnavailableError."""
@@ -67,12 +68,3 @@ class Parts:
         if certificate is None:
             raise UnauthorizedError("the peer has shown no certificate")
         return await self.peers.identify(certificate)
-
-    @staticmethod
-    def check_uid(view: ClusterView, uid: str) -> None:
-        """Raises AlreadyExistsError when the name belongs to a cluster with another uid."""
-        if uid and view.uid and view.uid != uid:
-            raise AlreadyExistsError(
-                "this cluster name belongs to another cluster (its uid differs): register under another name, "
-                "or have the other ManagedCluster deleted first"
-            )

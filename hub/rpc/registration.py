@@ -3,6 +3,7 @@
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import nullcontext
 from datetime import UTC, timedelta
+from functools import partial
 from typing import Any, Protocol, TypeVar
 
 from grpc import StatusCode, aio
@@ -20,6 +21,7 @@ from hub.rpc.asking import Asking
 from hub.rpc.calls import Call, stream, unary
 from hub.rpc.following import Followed
 from hub.rpc.parts import Parts
+from hub.rpc.reserve import stand_by
 from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
 from machinery.apiserver.access import Attributes
@@ -101,9 +103,8 @@ class Registration(RegistrationServicer):
             await abort(context, error)
 
     async def StandBy(self, request: wire.StandByRequest, context: Any) -> wire.StandByResponse:  # noqa: N802 - as above
-        del request
-        await context.abort(StatusCode.UNIMPLEMENTED, "this hub does not keep clusters in reserve")
-        raise AssertionError
+        asked, method = self._asking.standby(request.cluster_name), partial(stand_by, self._parts)
+        return await self._answered(context, asked, method, request, flow=request.cluster_name)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - as above
         del request

@@ -22,35 +22,24 @@ from grpc import aio
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import Sink
 from hub.rpc.acknowledging import encoded_ack, spacing
+from hub.rpc.admitting import admit
 from hub.rpc.aging import Aging
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call
-from hub.rpc.messages import ClusterView, available_of, conditions_of, read_view, report_of
+from hub.rpc.messages import ClusterView, available_of, read_view
 from hub.rpc.parts import Parts
 from hub.rpc.remembering import Remembered
+from hub.rpc.reporting import TRANSIENT, Reporting
 from hub.rpc.telling import Telling
-from hub.services import addons, clusters
 from machinery.backoff import Backoff
-from machinery.errors import (
-    BadRequestError,
-    ConflictError,
-    DeadlineError,
-    MusterError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    UnavailableError,
-)
-from machinery.identity import AddOnName, AgentId, ClusterName, SerialNumber
+from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError
+from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PROTOCOL = "v1"
 CAPABILITIES = ("drain",)
 MAX_UNSENT = 1_000
 LAST_WORDS = timedelta(seconds=1)
-RETRIES = 5
-REPORT_HAS = timedelta(seconds=4)
-"""A report waits for its turn for a quarter of this: beats wait behind it."""
-TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
 
 
 class Session(Sink):
@@ -79,10 +68,10 @@ class Session(Sink):
         self._refresher: asyncio.Task[None] | None = None
         self._stale = False
         self._loop = asyncio.get_running_loop()
-        asking = Asking(parts.group_suffix)
-        self._report_asked = asking.status(cluster)
-        self._remembered = Remembered(call, cluster, asking)
+        self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
+        self._reporting = Reporting(parts, call, record, cluster)
         self._telling = Telling(parts.store, cluster, record.user)
+        self._parting: asyncio.Task[None] | None = None
 
     @property
     def serial(self) -> SerialNumber:
@@ -91,7 +80,7 @@ class Session(Sink):
     async def serve(self, hello: wire.Hello) -> None:
         """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
         self._handler = asyncio.current_task()
-        self.agent_version = hello.agent_version
+        self.agent_version, self.epoch = hello.agent_version, hello.epoch
         received = self._parts.clock.now()
         left = self._record.not_after - self._parts.clock.now()
         expiry = self._loop.call_later(
@@ -101,7 +90,7 @@ class Session(Sink):
         try:
             with self._parts.feed.told_of_cluster(self.cluster, self._changed):
                 async with self._call.seat():
-                    view = await self._parts.store.read(read_view, self.cluster)
+                    view = await admit(self._parts, self.cluster, hello)
                 self._apply(view, hello)
                 self._call.opened()
                 if self._parts.clocks is not None and hello.HasField("agent_time"):
@@ -143,6 +132,10 @@ class Session(Sink):
             self._deferred = True
             self._parts.deferred.call_at(due, self._tell)
 
+    def refuse(self, error: StaleEpochError) -> None:
+        if self._parting is None:
+            self.end(error)
+
     def _tell(self) -> None:
         self._deferred = False
         if self._told < self._acknowledged:
@@ -155,7 +148,6 @@ class Session(Sink):
         interval = min(self._parts.beat_interval, view.lease_duration)
         if hello is not None:
             self._parts.gate.check()  # a drain that has begun would not know of this session
-            self._parts.check_uid(view, hello.cluster_uid)
             self._parts.sessions.add(self)
             self._send(self._welcome(interval))
         elif interval != self._interval:
@@ -194,12 +186,16 @@ class Session(Sink):
             if kind == "beat":
                 self._beat(message.beat)
             elif kind == "status":
-                await self._report(message.status.sequence, self._store_status(message.status), self._remembered.status)
+                storing = self._reporting.status(message.status, self.epoch)
+                await self._report(message.status.sequence, storing, self._remembered.status)
             elif kind == "addon":
                 told = partial(self._remembered.addon, message.addon.addon_name)
-                await self._report(message.addon.sequence, self._store_addon(message.addon), told)
+                await self._report(message.addon.sequence, self._reporting.addon(message.addon, self.epoch), told)
             elif kind == "event":
                 await self._telling.take(message.event)
+            elif kind == "farewell":
+                await self._part(message.farewell)
+                return
 
     def _beat(self, beat: wire.Beat) -> None:
         if self._remembered.beats:
@@ -208,6 +204,14 @@ class Session(Sink):
             self._parts.beats.hold(
                 self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent
             )
+
+    async def _part(self, message: wire.Farewell) -> None:
+        """The agent goes. It need not wait to be answered: what it said is written down although it has left."""
+        if not message.hub_id or message.hub_id == self._parts.hub.hub_id:
+            return
+        self._parts.beats.drop(self.cluster, self)
+        self._parting = asyncio.create_task(self._reporting.farewell(message, self.epoch), name=f"farewell {self.cluster}")
+        await asyncio.shield(self._parting)
 
     async def _report(
         self, sequence: int, storing: Coroutine[Any, Any, int], told: Callable[[MusterError | None], None]
@@ -218,34 +222,12 @@ class Session(Sink):
             ack.revision = await storing
         except MusterError as error:
             told(error)
-            if isinstance(error, TRANSIENT):
+            if isinstance(error, (*TRANSIENT, StaleEpochError)):
                 raise
             ack.reason, ack.message = error.reason, error.message
         else:
             told(None)
         self._send(wire.HubMessage(report_ack=ack).SerializeToString())
-
-    async def _store_status(self, message: wire.StatusReport) -> int:
-        report, actor = report_of(message), self._record.user
-        return await self._patiently(lambda: self._parts.store.run(clusters.report_status, self.cluster, report, actor))
-
-    async def _store_addon(self, message: wire.AddOnReport) -> int:
-        name, told, actor = AddOnName(message.addon_name), conditions_of(message.conditions), self._record.user
-        report = partial(addons.report, driver=message.kube_client_driver)
-        return await self._patiently(lambda: self._parts.store.run(report, self.cluster, name, told, actor))
-
-    async def _patiently(self, run: Any) -> int:
-        """The revision at which it is durable."""
-        pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
-        while True:
-            try:
-                async with self._parts.limits.seat(self._call.actor, self._report_asked, has=REPORT_HAS):
-                    written = await run()
-                return int(getattr(written, "stored", written).revision)
-            except (*TRANSIENT, TooManyRequestsError):
-                if pauses.failures >= RETRIES:
-                    raise
-                await asyncio.sleep(pauses.next().total_seconds())
 
     def _changed(self) -> None:
         self._stale = True
@@ -299,7 +281,8 @@ class Session(Sink):
         if self._refresher is not None:
             self._refresher.cancel()
         self._tell()
-        if self._writer is not None:
-            await asyncio.wait({self._writer}, timeout=LAST_WORDS.total_seconds())
+        last = {task for task in (self._writer, self._parting) if task is not None}
+        if last:
+            await asyncio.wait(last, timeout=LAST_WORDS.total_seconds())
         if self._writer is not None:
             self._writer.cancel()

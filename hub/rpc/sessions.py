@@ -15,6 +15,7 @@ import structlog
 from hub.domain.replica import AgentSession
 from hub.ports import Store, Transaction
 from hub.services import replicas
+from hub.services.heartbeats import outdated
 from hub.services.replicas import Opened
 from machinery.backoff import Backoff
 from machinery.errors import ConflictError, MusterError
@@ -40,6 +41,8 @@ class OpenSession(Protocol):
     def agent_version(self) -> str: ...
     @property
     def serial(self) -> SerialNumber: ...
+    @property
+    def epoch(self) -> int: ...
 
     def end(self, error: MusterError) -> None:
         """Ends it from inside its handler with this error's status."""
@@ -88,9 +91,12 @@ class Sessions:
         await self._empty.wait()
 
     def add(self, session: OpenSession) -> None:
-        self._empty.clear()
+        """Raises StaleEpochError when the agent's other session, which opened meanwhile, is of a higher epoch."""
         place = (session.cluster, session.agent)
         older = self._open.get(place)
+        if older is not None and 0 < session.epoch < older.epoch:
+            raise outdated(older.epoch)
+        self._empty.clear()
         self._open[place] = session
         self._recorded.pop(place, None)
         if older is not None:
@@ -164,7 +170,8 @@ class Sessions:
             self._recorded[place] = recorded
 
     def _opened(self, session: OpenSession, at: datetime | None = None) -> Opened:
-        return Opened(session.cluster, session.agent, session.id, session.agent_version, self._replica, at)
+        version = session.agent_version
+        return Opened(session.cluster, session.agent, session.id, version, self._replica, at, session.epoch)
 
     def _say(self, place: Place, word: _Word) -> None:
         self._words[place] = word

@@ -6,9 +6,10 @@ import grpc
 import structlog
 from grpc import aio
 
-from machinery.errors import MusterError
+from machinery.errors import MusterError, StaleEpochError
 
 REASON = "reason"
+EPOCH = "epoch"
 PUSHBACK = "grpc-retry-pushback-ms"
 INTERNAL_REASON = "InternalError"
 Context = aio.ServicerContext[Any, Any]
@@ -20,6 +21,7 @@ CODES: dict[str, grpc.StatusCode] = {
     "NotFound": grpc.StatusCode.NOT_FOUND,
     "AlreadyExists": grpc.StatusCode.ALREADY_EXISTS,
     "Conflict": grpc.StatusCode.ABORTED,
+    "StaleEpoch": grpc.StatusCode.FAILED_PRECONDITION,
     "Invalid": grpc.StatusCode.INVALID_ARGUMENT,
     "Expired": grpc.StatusCode.OUT_OF_RANGE,
     "RequestEntityTooLarge": grpc.StatusCode.RESOURCE_EXHAUSTED,
@@ -41,6 +43,8 @@ async def abort(context: Context, error: Exception) -> NoReturn:
         await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON),))
     code = CODES.get(error.reason, grpc.StatusCode.INTERNAL)
     trailing: tuple[tuple[str, str], ...] = ((REASON, error.reason),)
+    if isinstance(error, StaleEpochError):
+        trailing = (*trailing, (EPOCH, str(error.epoch)))
     if error.retry_after is not None:
         trailing = (*trailing, (PUSHBACK, str(round(error.retry_after.total_seconds() * 1000))))
     await context.abort(code, error.message, trailing)

@@ -1,6 +1,6 @@
 """Use cases about heartbeats: what is written without being news, and the two moments when it is."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from datetime import UTC, datetime, timedelta
 
 from hub.domain import cluster as rules
@@ -12,12 +12,18 @@ from hub.domain.ownership import AGENT_WRITER
 from hub.ports import Transaction, Written
 from hub.services import clusters
 from machinery import conditions
+from machinery.errors import StaleEpochError
 from machinery.identity import ClusterName
 
 
-def flush(tx: Transaction, beats: Iterable[Beat]) -> None:
-    """Stores the newest beats in one statement."""
-    tx.heartbeats.store(beats)
+def flush(tx: Transaction, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
+    """Stores the newest beats in one statement; those that come from an owner that is over, with the epoch that is known."""
+    return tx.heartbeats.store(beats)
+
+
+def outdated(known: int) -> StaleEpochError:
+    """`known`: the epoch that the hub has heard of."""
+    return StaleEpochError(f"the agent has gone to another hub since (epoch {known}): this session is over", epoch=known)
 
 
 def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: datetime) -> Expiry:
@@ -32,12 +38,13 @@ def silence(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: 
         return Expiry(expired=False, look_again=None)
     last = tx.heartbeats.of(cluster)
     duration = rules.lease_duration(stored.document)
+    if last is not None and last.owner is not None:
+        return Expiry(expired=True, look_again=None if _is_unknown(stored) else timedelta())
     expiry = expires_at(last.at if last else None, duration, window=window, since=max(since, _accepted_at(stored)))
     if expiry <= tx.now and (cut := _lease_cut_at(tx, stored, tx.now - grace(duration) - window)):
         expiry = max(expiry, expires_at(cut, duration, window=window, since=cut))
     left = time_left(expiry, tx.now)
-    current = rules.availability(stored.document)
-    if left or current is None or current.status != conditions.UNKNOWN:
+    if left or not _is_unknown(stored):
         return Expiry(expired=False, look_again=left)
     return Expiry(expired=True, look_again=grace(duration))
 
@@ -49,8 +56,15 @@ def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: d
         return found
     last = tx.heartbeats.of(cluster)
     heard = last is not None and last.at is not None
-    clusters.set_condition(tx, cluster, rules.silence(heard=heard), actor)
+    parted = last is not None and last.owner is not None
+    told = rules.parted(last.owner or "", heard=heard) if last and parted else rules.silence(heard=heard)
+    clusters.set_condition(tx, cluster, told, actor)
     return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
+
+
+def _is_unknown(stored: StoredObject) -> bool:
+    current = rules.availability(stored.document)
+    return current is not None and current.status == conditions.UNKNOWN
 
 
 def _lease_cut_at(tx: Transaction, stored: StoredObject, since: datetime) -> datetime | None:
@@ -74,10 +88,12 @@ def _accepted_at(stored: StoredObject) -> datetime:
 def revive(tx: Transaction, beat: Beat, actor: str) -> Written | None:
     """Stores the beat that ends a silence and restores the agent's own verdict; None: the cluster was not silent.
 
-    The verdict is the beat's; when the beat tells none, the last one that was stored. Never True by itself.
+    The verdict is the beat's; when the beat tells none, the last one that was stored. Never True by itself. Raises
+    StaleEpochError.
     """
     before = tx.heartbeats.of(beat.cluster)
-    tx.heartbeats.store((beat,))
+    if known := tx.heartbeats.store((beat,)).get(beat.cluster):
+        raise outdated(known)
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", beat.cluster))
     current = rules.availability(stored.document) if stored else None
     told = beat.available if beat.available is not None else (before.available if before else None)

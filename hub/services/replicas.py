@@ -21,6 +21,7 @@ class Opened:
     agent_version: str
     replica: str
     at: datetime | None = None
+    epoch: int = 0
 
 
 def begin(tx: Transaction, me: Replica) -> datetime:
@@ -89,8 +90,11 @@ def sweep(tx: Transaction) -> int:
 
 
 def open_session(tx: Transaction, opened: Opened) -> AgentSession:
-    """Records it as the agent's newest, unless a newer one is recorded; as it stands then."""
+    """Records it as the agent's newest, unless a newer one or a higher epoch is recorded; as it stands then."""
     session = AgentSession(opened.cluster, opened.agent, opened.session, opened.replica, opened.at or tx.now)
+    last = tx.heartbeats.of(opened.cluster)
+    if last is not None and last.outdates(opened.epoch):
+        return session
     if tx.agent_sessions.open(session):
         tx.heartbeats.set_session(opened.cluster, opened.session, agent_version=opened.agent_version)
     return session

@@ -133,7 +133,10 @@ heartbeats = Table(
     Column("available", Boolean),
     Column("session", Text),
     Column("agent_version", Text),
+    Column("epoch", Counter),
+    Column("owner", Text),
 )
+"""`epoch`: the highest that was heard of. `owner`: the hub that the agent reports to instead; null: it has not said so."""
 
 replicas = Table(
     "replicas",

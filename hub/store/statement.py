@@ -44,10 +44,14 @@ class Statement:
         cursor.close()
         return touched
 
-    def run_many(self, connection: Connection, values: Sequence[Values]) -> None:
-        """Once for each; nothing for none."""
-        if values:
-            self._execute(connection, *values).close()
+    def run_many(self, connection: Connection, values: Sequence[Values]) -> int:
+        """Once for each; how many rows it touched in all."""
+        if not values:
+            return 0
+        cursor = self._execute(connection, *values)
+        touched: int = cursor.rowcount
+        cursor.close()
+        return touched
 
     def _execute(self, connection: Connection, *values: Values) -> Any:
         dialect = connection.dialect

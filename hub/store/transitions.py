@@ -4,8 +4,9 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import ColumnClause, Connection, bindparam, delete, func, insert, literal_column, select
+from sqlalchemy import ColumnClause, Connection, and_, bindparam, delete, func, insert, literal_column, or_, select
 
+from hub.domain.cluster import PARTED
 from hub.domain.transition import Transition
 from hub.ports import Transitions
 from hub.store import schema
@@ -23,7 +24,12 @@ _ADD = Statement(
 _TRUE: ColumnClause[str] = literal_column(f"'{TRUE}'")
 _FALSE: ColumnClause[str] = literal_column(f"'{FALSE}'")
 _UNKNOWN: ColumnClause[str] = literal_column(f"'{UNKNOWN}'")
-_IS_FALL = (_column.before == _TRUE) & ((_column.status == _FALSE) | (_column.status == _UNKNOWN))
+_PARTED: list[ColumnClause[str]] = [literal_column(f"'{reason}'") for reason in sorted(PARTED)]
+_IS_FALL = and_(
+    _column.before == _TRUE,
+    or_(_column.status == _FALSE, _column.status == _UNKNOWN),
+    *(_column.reason != reason for reason in _PARTED),
+)
 _SINCE = _column.at > bindparam("since")
 _OF_FALLS = select(_column.cluster, _column.at).where(_SINCE, _IS_FALL).order_by(_column.at)
 _FALLS = Statement(_OF_FALLS)

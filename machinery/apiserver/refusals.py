@@ -32,6 +32,7 @@ CODES = {
     "NotAcceptable": 406,
     "AlreadyExists": 409,
     "Conflict": 409,
+    "StaleEpoch": 409,
     "Expired": 410,
     "RequestEntityTooLarge": 413,
     "UnsupportedMediaType": 415,

@@ -134,12 +134,17 @@ class MemoryHeartbeats(Heartbeats):
         self._beats = state.beats
         self._now = now
 
-    def store(self, beats: Iterable[Beat]) -> None:
+    def store(self, beats: Iterable[Beat]) -> Mapping[ClusterName, int]:
+        refused: dict[ClusterName, int] = {}
         for beat in beats:
             at, last = self._now - beat.age, self._last(beat.cluster)
-            if last.at is None or at >= last.at:
+            if last.outdates(beat.epoch):
+                refused[beat.cluster] = last.epoch
+            elif last.at is None or at >= last.at:
                 told = last.available if beat.available is None else beat.available
-                self._beats[beat.cluster] = replace(last, at=at, available=told)
+                epoch = last.epoch if beat.cluster in self._beats else beat.epoch
+                self._beats[beat.cluster] = replace(last, at=at, available=told, epoch=epoch, owner=None)
+        return refused
 
     def _last(self, cluster: ClusterName) -> LastBeat:
         return self._beats.get(cluster) or LastBeat(cluster, at=None, available=None, session=None)
@@ -154,6 +159,14 @@ class MemoryHeartbeats(Heartbeats):
         last = self._last(cluster)
         version = last.agent_version if agent_version is None else agent_version
         self._beats[cluster] = replace(last, session=session, agent_version=version)
+
+    def claim(self, cluster: ClusterName, epoch: int) -> None:
+        last = self._last(cluster)
+        self._beats[cluster] = replace(last, epoch=max(last.epoch, epoch), owner=None)
+
+    def depart(self, cluster: ClusterName, owner: str, epoch: int) -> None:
+        last = self._last(cluster)
+        self._beats[cluster] = replace(last, epoch=max(last.epoch, epoch), owner=owner)
 
     def forget(self, cluster: ClusterName) -> None:
         self._beats.pop(cluster, None)

@@ -135,11 +135,11 @@ class Stream:
         self.call = SessionStub(channel).Connect()
 
     @classmethod
-    async def open(cls, stage: RpcStage, credential: Credential, *, uid: str = "uid-1") -> "Stream":
+    async def open(cls, stage: RpcStage, credential: Credential, *, uid: str = "uid-1", **more: Any) -> "Stream":
         """An opened stream that has said hello; one that the door refuses before it has read that tells so by its status."""
         stream = cls(stage.channel(credential))
         with suppress(aio.AioRpcError, asyncio.InvalidStateError):
-            await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid=uid))
+            await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid=uid, **more))
         return stream
 
     async def send(self, **member: Any) -> None:
@@ -174,6 +174,10 @@ class Stream:
         except aio.AioRpcError as error:
             return error.code()
         return await self.call.code()
+
+    async def trailing(self, name: str) -> str:
+        """An entry of what the stream ended with."""
+        return str(dict(await self.call.trailing_metadata() or ()).get(name, ""))
 
     async def close(self) -> None:
         self.call.cancel()

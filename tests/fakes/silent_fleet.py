@@ -22,7 +22,7 @@ from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.ports import Store, Transaction
 from hub.services import clusters
 from machinery.clock import ManualClock
-from machinery.errors import UnavailableError
+from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
 
 SECOND = timedelta(seconds=1)
@@ -88,6 +88,9 @@ class Agent(Sink):
         if sequence in self.sent:
             self.acknowledged = max(self.sent[sequence], self.acknowledged or self.sent[sequence])
             self.sent = {number: at for number, at in self.sent.items() if number > sequence}
+
+    def refuse(self, error: StaleEpochError) -> None:
+        raise AssertionError(error.message)
 
 
 class Replica:

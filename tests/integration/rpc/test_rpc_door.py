@@ -18,7 +18,7 @@ from hub.heartbeat import BeatBuffer, Sink
 from hub.rpc.door import RpcDoor
 from machinery import pki
 from machinery.clock import ManualClock
-from machinery.errors import UnavailableError
+from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import Subject, cluster_name
 from machinery.kubeconfig import Credential
 from machinery.lifecycle.server import StartError
@@ -140,6 +140,9 @@ class Acks(Sink):
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         del ended_silence
         self.seen.append(sequence)
+
+    def refuse(self, error: StaleEpochError) -> None:
+        raise AssertionError(error.message)
 
 
 class UnwillingStore(MemoryStore):

@@ -27,6 +27,7 @@ class Open:
     cluster: ClusterName = EDGE
     agent_version: str = "v1"
     serial: SerialNumber = SERIAL
+    epoch: int = 0
     ended: list[MusterError] = field(default_factory=list)
 
     def end(self, error: MusterError) -> None:

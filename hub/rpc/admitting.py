@@ -1,0 +1,30 @@
+"""Which sessions a hub takes: of the cluster that has the name, and of the newest epoch that was heard of."""
+
+from hub.ports import Transaction
+from hub.rpc.messages import ClusterView, read_view
+from hub.rpc.parts import Parts
+from hub.services import owners
+from machinery.errors import AlreadyExistsError
+from machinery.identity import ClusterName
+from machinery.wire.session.v1 import session_pb2 as wire
+
+
+async def admit(parts: Parts, cluster: ClusterName, hello: wire.Hello) -> ClusterView:
+    """The session's epoch is on record before it opens; where it was already, nothing is written.
+
+    Raises NotFoundError, AlreadyExistsError, StaleEpochError.
+    """
+    view, is_claimed = await parts.store.read(_look, cluster, hello)
+    if not is_claimed:
+        await parts.store.run(owners.claim, cluster, hello.epoch)
+    return view
+
+
+def _look(tx: Transaction, cluster: ClusterName, hello: wire.Hello) -> tuple[ClusterView, bool]:
+    view = read_view(tx, cluster)
+    if hello.cluster_uid and view.uid and view.uid != hello.cluster_uid:
+        raise AlreadyExistsError(
+            "this cluster name belongs to another cluster (its uid differs): register under another name, "
+            "or have the other ManagedCluster deleted first"
+        )
+    return view, owners.is_claimed(tx, cluster, hello.epoch)

@@ -1,0 +1,70 @@
+"""What an agent reports in its session, on its way into the store: patiently, and only while its epoch is the newest."""
+
+import asyncio
+from collections.abc import Callable
+from datetime import timedelta
+from functools import partial
+from typing import Any
+
+from hub.domain.certificate import CertificateRecord
+from hub.domain.cluster import Departure
+from hub.ports import Transaction
+from hub.rpc.asking import Asking
+from hub.rpc.calls import Call
+from hub.rpc.messages import conditions_of, report_of
+from hub.rpc.parts import Parts
+from hub.services import addons, clusters, owners
+from machinery.backoff import Backoff
+from machinery.errors import ConflictError, DeadlineError, TooManyRequestsError, UnavailableError
+from machinery.identity import AddOnName, ClusterName, HubId
+from machinery.wire.session.v1 import session_pb2 as wire
+
+RETRIES = 5
+REPORT_HAS = timedelta(seconds=4)
+"""A report waits for its turn for a quarter of this: beats wait behind it."""
+TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
+
+Write = Callable[[Transaction], Any]
+
+
+class Reporting:
+    """Of one session. Each returns the revision at which it is durable; raises StaleEpochError, and what the services raise."""
+
+    def __init__(self, parts: Parts, call: Call, record: CertificateRecord, cluster: ClusterName) -> None:
+        self._parts = parts
+        self._call = call
+        self._actor = record.user
+        self._cluster = cluster
+        self._asked = Asking(parts.group_suffix).status(cluster)
+
+    async def status(self, message: wire.StatusReport, epoch: int) -> int:
+        report = report_of(message)
+        return await self._written(epoch, lambda tx: clusters.report_status(tx, self._cluster, report, self._actor))
+
+    async def addon(self, message: wire.AddOnReport, epoch: int) -> int:
+        name, told = AddOnName(message.addon_name), conditions_of(message.conditions)
+        report = partial(addons.report, driver=message.kube_client_driver)
+        return await self._written(epoch, lambda tx: report(tx, self._cluster, name, told, self._actor))
+
+    async def farewell(self, message: wire.Farewell, epoch: int) -> None:
+        departure = Departure(self._cluster, HubId(message.hub_id), message.epoch)
+        await self._patiently(lambda: self._parts.store.run(owners.bid_farewell, departure, epoch, self._actor))
+
+    async def _written(self, epoch: int, write: Write) -> int:
+        def fenced(tx: Transaction) -> Any:
+            owners.check(tx, self._cluster, epoch)
+            return write(tx)
+
+        written = await self._patiently(lambda: self._parts.store.run(fenced))
+        return int(getattr(written, "stored", written).revision)
+
+    async def _patiently(self, run: Any) -> Any:
+        pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
+        while True:
+            try:
+                async with self._parts.limits.seat(self._call.actor, self._asked, has=REPORT_HAS):
+                    return await run()
+            except (*TRANSIENT, TooManyRequestsError):
+                if pauses.failures >= RETRIES:
+                    raise
+                await asyncio.sleep(pauses.next().total_seconds())

@@ -1,0 +1,30 @@
+"""What an agent asks of a hub that it does not report to: to be kept in reserve."""
+
+from hub.access import session_holder
+from hub.domain.certificate import CertificateRecord
+from hub.domain.cluster import Departure
+from hub.rpc.parts import Parts
+from hub.services import owners
+from machinery.errors import ForbiddenError
+from machinery.identity import AgentId, ClusterName, HubId
+from machinery.wire.registration.v1 import registration_pb2 as wire
+
+
+async def stand_by(parts: Parts, request: wire.StandByRequest, record: CertificateRecord) -> wire.StandByResponse:
+    cluster = check_own(record, request.cluster_name, request.agent_id)
+    departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch)
+    standing = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub.hub_id, record.user)
+    answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.hub.trust_bundle)
+    answer.hub_time.FromDatetime(parts.clock.now())
+    answer.again_after.FromTimedelta(parts.standby_interval)
+    return answer
+
+
+def check_own(record: CertificateRecord, cluster: str, agent: str) -> ClusterName:
+    """The cluster, when the certificate is its agent's. Raises ForbiddenError."""
+    own: tuple[ClusterName, AgentId] = session_holder(record)
+    if own != (cluster, agent):
+        raise ForbiddenError(
+            f'this certificate is of agent "{own[1]}" of cluster "{own[0]}" and cannot speak for agent "{agent}" of "{cluster}"'
+        )
+    return own[0]

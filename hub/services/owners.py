@@ -1,0 +1,117 @@
+"""Use cases about who owns a cluster's agent: this hub, or another one that the agent says it reports to.
+
+The agent gives its changes of hub an order, the epoch. The highest that was heard of decides, by whatever way it came; what
+comes with a lower one changes nothing. An agent that keeps no epoch (0) is never outdated. Hubs never ask one another.
+"""
+
+import re
+from dataclasses import dataclass
+
+from hub.domain import cluster as rules
+from hub.domain import document as doc
+from hub.domain.change import StoredObject
+from hub.domain.cluster import Departure
+from hub.domain.heartbeat import LastBeat
+from hub.ports import Transaction
+from hub.services import clusters, heartbeats
+from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError
+from machinery.identity import ClusterName, HubId
+
+HIGHEST = 2**63 - 1
+"""What every database keeps."""
+HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """What an agent in reserve is told. `epoch`: the highest that this hub has heard of."""
+
+    accepted: bool
+    epoch: int
+
+
+def check(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
+    """Raises StaleEpochError when a write of this epoch comes from an owner that is over, BadRequestError."""
+    _checked(tx, cluster, epoch)
+
+
+def is_claimed(tx: Transaction, cluster: ClusterName, epoch: int) -> bool:
+    """Whether `claim` would find nothing to write. Raises StaleEpochError, BadRequestError."""
+    last = _checked(tx, cluster, epoch)
+    return epoch == 0 if last is None else last.owner is None and epoch <= last.epoch
+
+
+def claim(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
+    """The agent opens a session here. Raises StaleEpochError, BadRequestError."""
+    if not is_claimed(tx, cluster, epoch):
+        tx.heartbeats.claim(cluster, epoch)
+
+
+def bid_farewell(tx: Transaction, departure: Departure, epoch: int, actor: str) -> None:
+    """The agent ends its session of `epoch` to go to another hub. Raises StaleEpochError, BadRequestError, NotFoundError."""
+    _check(departure)
+    check(tx, departure.cluster, epoch)
+    _depart(tx, clusters.find(tx, departure.cluster), departure, actor)
+
+
+def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId, actor: str) -> Standing:
+    """The agent holds its session with another hub, or with none yet, and keeps this one (`hub`) in reserve.
+
+    Nothing changes where a higher epoch is known, nor where a session is open here in the same one.
+    Raises NotFoundError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name.
+    """
+    _check(departure)
+    stored = clusters.find(tx, departure.cluster)
+    check_same(stored, cluster_uid)
+    check_not_denied(stored)
+    last = tx.heartbeats.of(departure.cluster)
+    known = last.epoch if last else 0
+    is_here = last is not None and last.owner is None and last.session is not None and departure.epoch == known
+    if departure.owner == hub:
+        tx.heartbeats.claim(departure.cluster, departure.epoch)
+    elif departure.epoch >= known and not is_here:
+        _depart(tx, stored, departure, actor)
+    return Standing(rules.is_accepted(stored.document), max(known, departure.epoch))
+
+
+def check_same(stored: StoredObject, cluster_uid: str) -> None:
+    """Raises AlreadyExistsError when the name belongs to a cluster with another uid."""
+    if not rules.is_same_cluster(stored.document, cluster_uid):
+        raise AlreadyExistsError(f'the cluster name "{stored.key.name}" belongs to another cluster (its uid differs)')
+
+
+def check_not_denied(stored: StoredObject) -> None:
+    """Raises ForbiddenError when the cluster was accepted once, and is not now."""
+    if rules.was_judged(stored.document) and not rules.is_accepted(stored.document):
+        raise ForbiddenError(
+            f'cluster "{stored.key.name}" is denied: an operator accepts it again with `hubctl accept {stored.key.name}`'
+        )
+
+
+def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:
+    """A cluster that nobody has judged yet says so once it is accepted (`heartbeats.silence`)."""
+    last = tx.heartbeats.of(departure.cluster)
+    if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
+        tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
+    if rules.was_judged(stored.document) and not doc.is_deleting(stored.document):
+        heard = last is not None and last.at is not None
+        clusters.set_condition(tx, departure.cluster, rules.parted(departure.owner, heard=heard), actor)
+
+
+def _checked(tx: Transaction, cluster: ClusterName, epoch: int) -> LastBeat | None:
+    _check_epoch(epoch)
+    last = tx.heartbeats.of(cluster)
+    if last is not None and last.outdates(epoch):
+        raise heartbeats.outdated(last.epoch)
+    return last
+
+
+def _check(departure: Departure) -> None:
+    _check_epoch(departure.epoch)
+    if departure.owner and not HUB_ID.fullmatch(departure.owner):
+        raise BadRequestError(f'"{departure.owner[:80]}" is no id of a hub')
+
+
+def _check_epoch(epoch: int) -> None:
+    if epoch > HIGHEST:
+        raise BadRequestError(f"epoch {epoch} is too high: at most {HIGHEST}")

@@ -1,0 +1,172 @@
+"""Several hubs from one hub's side: epochs, farewells and agents in reserve, over real gRPC."""
+
+import asyncio
+from typing import Any
+
+import grpc
+import pytest
+from grpc import aio
+
+from hub.domain import cluster as rules
+from hub.services import clusters, owners
+from machinery.identity import cluster_name
+from machinery.kubeconfig import Credential
+from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+from machinery.wire.session.v1 import session_pb2 as wire
+from tests.fakes.rpc_stage import ADMIN, HUB, RpcStage, Stream
+
+OTHER = "b2f1d5a0-0000-4000-8000-000000000002"
+EPOCH = 1_790_000_000_000
+STALE = grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def judged(stage: RpcStage, cluster: str = "edge1", agent: str = "agent") -> Credential:
+    """An agent of a cluster that the hub has accepted in every way."""
+    credential = await stage.enrol(cluster, agent=agent)
+    await stage.store.run(clusters.set_condition, cluster_name(cluster), rules.ACCEPTED, ADMIN)
+    return credential
+
+
+async def stand_by(stage: RpcStage, credential: Credential, **asked: Any) -> registration.StandByResponse:
+    told = {
+        "cluster_name": "edge1",
+        "agent_id": "agent",
+        "cluster_uid": "uid-1",
+        "owner_hub_id": OTHER,
+        "epoch": EPOCH,
+        **asked,
+    }
+    async with stage.channel(credential) as channel:
+        answer: registration.StandByResponse = await RegistrationStub(channel).StandBy(registration.StandByRequest(**told))
+        return answer
+
+
+async def available(stage: RpcStage) -> tuple[str, str]:
+    condition = rules.availability(await stage.cluster("edge1"))
+    return (condition.status, condition.reason) if condition else ("", "")
+
+
+async def opened(stage: RpcStage, credential: Credential, epoch: int) -> Stream:
+    """A session whose first beat is stored."""
+    stream = await Stream.open(stage, credential, epoch=epoch)
+    await stream.expect("welcome")
+    await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE))
+    await stream.expect("beat_ack")
+    return stream
+
+
+async def test_a_session_of_an_older_epoch_is_refused_with_the_epoch_that_is_known(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    first = await opened(stage, credential, EPOCH)
+    stale = await Stream.open(stage, credential, epoch=EPOCH - 1)
+    assert await stale.status() is STALE
+    assert (await stale.trailing("reason"), await stale.trailing("epoch")) == ("StaleEpoch", str(EPOCH))
+    await first.send(beat=wire.Beat(sequence=2))
+    assert (await first.expect("beat_ack")).sequence == 2
+    await first.close()
+    await stale.close()
+
+
+async def test_an_agent_that_keeps_no_epoch_is_served_as_ever(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    await (await opened(stage, credential, EPOCH)).close()
+    await (await opened(stage, credential, 0)).close()
+
+
+@pytest.mark.parametrize(
+    "write",
+    [
+        {"beat": wire.Beat(sequence=2)},
+        {"status": wire.StatusReport(sequence=1, complete=True, kubernetes_version="v1")},
+        {"addon": wire.AddOnReport(sequence=1, addon_name="work")},
+    ],
+    ids=["beat", "report", "add-on report"],
+)
+async def test_no_write_of_an_outdated_session_is_taken_and_it_ends(stage: RpcStage, write: dict[str, Any]) -> None:
+    credential = await judged(stage)
+    stream = await opened(stage, credential, EPOCH)
+    before = await stage.cluster("edge1")
+    # as another replica does, which this session's process hears nothing of
+    await stage.store.run(lambda tx: tx.heartbeats.claim(cluster_name("edge1"), EPOCH + 1))
+    await stream.send(**write)
+    assert await stream.status() is STALE
+    assert await stream.trailing("epoch") == str(EPOCH + 1)
+    assert await stage.cluster("edge1") == before
+    await stream.close()
+
+
+async def test_a_farewell_moves_the_cluster_at_once_and_ends_the_session(stage: RpcStage) -> None:
+    stream = await opened(stage, await judged(stage), EPOCH)
+    await stream.send(beat=wire.Beat(sequence=2))
+    await stream.send(farewell=wire.Farewell(hub_id=OTHER, epoch=EPOCH + 1))
+    assert await stream.status() is grpc.StatusCode.OK
+    condition = rules.availability(await stage.cluster("edge1"))
+    assert condition is not None
+    assert (condition.reason, OTHER in condition.message) == ("ManagedClusterMoved", True)
+    await stage.parts.beats.flush()
+    assert await available(stage) == ("Unknown", "ManagedClusterMoved")
+    await stream.close()
+
+
+async def test_a_farewell_counts_although_its_agent_does_not_wait(stage: RpcStage) -> None:
+    stream = await opened(stage, await judged(stage), EPOCH)
+    await stream.send(farewell=wire.Farewell(hub_id=OTHER, epoch=EPOCH + 1))
+    await stream.call.done_writing()
+    await stream.close()
+    async with asyncio.timeout(5):
+        async for _ in stage.store.follow(0):
+            if await available(stage) == ("Unknown", "ManagedClusterMoved"):
+                return
+
+
+@pytest.mark.parametrize("hub", ["", str(HUB)])
+async def test_a_farewell_to_nowhere_leaves_the_cluster_as_it_is(stage: RpcStage, hub: str) -> None:
+    stream = await opened(stage, await judged(stage), EPOCH)
+    before = await available(stage)
+    await stream.send(farewell=wire.Farewell(hub_id=hub, epoch=EPOCH))
+    assert await stream.status() is grpc.StatusCode.OK
+    assert await available(stage) == before
+    await stream.close()
+
+
+async def test_an_agent_in_reserve_is_told_how_it_stands(stage: RpcStage) -> None:
+    answer = await stand_by(stage, await judged(stage))
+    assert (answer.accepted, answer.epoch) == (True, EPOCH)
+    assert answer.trust_bundle == stage.issuer.trust_bundle
+    assert answer.again_after.ToTimedelta() == stage.parts.standby_interval
+    assert answer.hub_time.seconds > 0
+    assert await available(stage) == ("Unknown", "ManagedClusterStandby")
+
+
+async def test_a_session_after_a_standby_restores_what_the_agent_says(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    await stand_by(stage, credential)
+    stream = await opened(stage, credential, EPOCH + 1)
+    assert await available(stage) == ("True", "ManagedClusterAvailable")
+    assert (await stand_by(stage, credential)).epoch == EPOCH + 1
+    assert await available(stage) == ("True", "ManagedClusterAvailable")
+    await stream.close()
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"cluster_name": "edge2"}, grpc.StatusCode.PERMISSION_DENIED),
+        ({"agent_id": "another"}, grpc.StatusCode.PERMISSION_DENIED),
+        ({"cluster_uid": "uid-2"}, grpc.StatusCode.ALREADY_EXISTS),
+        ({"epoch": 2**64 - 1}, grpc.StatusCode.INVALID_ARGUMENT),
+    ],
+)
+async def test_nobody_stands_by_for_another(stage: RpcStage, changed: dict[str, Any], code: grpc.StatusCode) -> None:
+    credential = await judged(stage)
+    await judged(stage, "edge2")
+    with pytest.raises(aio.AioRpcError) as refused:
+        await stand_by(stage, credential, **changed)
+    assert refused.value.code() is code
+    for name in ("edge1", "edge2"):
+        assert rules.availability(await stage.cluster(name)) is None
+        assert not await stage.store.read(owners.is_claimed, cluster_name(name), 1)
+    with pytest.raises(aio.AioRpcError) as refused:
+        await stand_by(stage, await stage.bootstrap("edge1"))
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
