@@ -28,13 +28,14 @@ from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, pends_for
 from spoke.health import AvailabilityWatch
 from spoke.joining import Joining, StartOverError
 from spoke.kubeconfigs import Connection, stored_connection, stored_texts, view_stored
+from spoke.layout import agreed
 from spoke.link import Link, Surroundings
 from spoke.mirror import AGAIN, PatientDirectory
 from spoke.options import Options, Pause, World
 from spoke.ports import Greeting, HubLostError, Loss
 from spoke.progress import Progress
 from spoke.session import SessionRun
-from spoke.slot import OWNER_SECRET, Contents, Slot, pending_slot
+from spoke.slot import OWNER_SECRET, Contents, Slot, hub_slot
 
 T = TypeVar("T")
 
@@ -146,6 +147,8 @@ class SpokeAgent:
         bootstrap, unreadable = self._read_bootstrap()
         pending = self._pending_slot(bootstrap) if bootstrap else None
         kept = await pending.read() if pending else {}
+        if pending is not None and bootstrap is not None:
+            contents = await agreed(self._owner, pending, bootstrap.hub_id, held=contents, kept=kept)
         names = self._choose_names(contents, kept, bootstrap)
         finding = self._judge(contents, bootstrap, names)
         if finding is not None:
@@ -192,7 +195,7 @@ class SpokeAgent:
         return finding or doubt
 
     def _pending_slot(self, connection: Connection) -> Slot:
-        return pending_slot(self._world.secrets, connection.hub_id)
+        return hub_slot(self._world.secrets, connection.hub_id)
 
     async def _serve(self, connection: Connection, names: Names, kept: Contents, retry: Backoff) -> None:
         """Session after session; raises what the outer loop has to decide about."""
@@ -243,7 +246,7 @@ class SpokeAgent:
         wanted = Wanted(names=names, cluster_uid=self._cluster_uid, subject=names.subject, duration=self._options.duration)
         enrolment = self._joining.enrolment(wanted, connection, pending)
         if pends_for(kept, connection.certificate.public_key):
-            await pending.delete()  # the run before ended between storing the certificate and forgetting its request
+            await pending.forget()  # the run before ended between storing the certificate and forgetting its request
         else:
             enrolment.resume(kept)
         return enrolment

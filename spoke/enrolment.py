@@ -30,7 +30,7 @@ from spoke.domain.credential import (
 from spoke.domain.names import Names
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports import CredentialDirectory, HubClient, RequestState
-from spoke.slot import Contents, Slot
+from spoke.slot import Contents, Slot, settled, without_credential
 
 log = structlog.get_logger(__name__)
 
@@ -148,7 +148,7 @@ class Enrolment:
     async def _prepare(self, _: HubClient) -> Event:
         key = generate_key()
         pending = Pending(self.wanted.names, key, build_request(self.wanted.subject, key))
-        await self._pending_slot.change(lambda _: pending_contents(pending))
+        await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
         self._pending = pending
         return Event.PERSISTED
 
@@ -185,7 +185,7 @@ class Enrolment:
 
     async def _note(self, _: HubClient) -> Event:
         pending = self._present()
-        await self._pending_slot.change(lambda _: pending_contents(pending))
+        await self._pending_slot.change(lambda present: {**settled(present), **pending_contents(pending)})
         log.info("request.submitted", request=pending.request_name)
         return Event.NOTED
 
@@ -213,7 +213,7 @@ class Enrolment:
         if self.issued is None:
             raise AssertionError
         filled = {**self._extra, **self.issued.contents()}
-        self.credential = await self._target.change(lambda present: {**_others(present), **filled})
+        self.credential = await self._target.change(lambda present: {**without_credential(present), **filled})
         return Event.STORED
 
     async def _publish(self, _: HubClient) -> Event:
@@ -222,7 +222,7 @@ class Enrolment:
         return Event.MIRRORED
 
     async def _forget(self, _: HubClient) -> Event:
-        await self._pending_slot.delete()
+        await self._pending_slot.forget()
         self._pending = None
         return Event.FORGOTTEN
 
@@ -246,11 +246,6 @@ def stored_names(contents: Contents) -> Names:
     """The names in a secret. Raises InvalidError."""
     cluster, agent = (contents.get(key, b"").decode(errors="replace").strip() for key in (CLUSTER_NAME, AGENT_NAME))
     return Names(cluster_name(cluster), agent_id(agent))
-
-
-def _others(contents: Contents) -> Contents:
-    """What a new credential leaves as it is; an old recovery certificate is over the old key."""
-    return {key: content for key, content in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY)}
 
 
 def pends_for(contents: Contents, public_key: bytes) -> bool:

@@ -21,7 +21,7 @@ from spoke.kubeconfigs import Connection, recovery_connection, view_stored
 from spoke.options import Options, World
 from spoke.ports import HubClient
 from spoke.progress import Progress
-from spoke.slot import Contents, Slot, pending_slot
+from spoke.slot import Contents, OwnedSlot, Slot, hub_slot
 
 log = structlog.get_logger(__name__)
 
@@ -42,10 +42,13 @@ class Way:
 class Joining:
     """Keeps what a registration has reached from one attempt to the next, a certificate that is not stored yet above all.
 
-    Where there are two ways it tries them in turn.
+    Where there are two ways it tries them in turn. With an `owner` the credential is that of the hub that the agent reports to,
+    and is mirrored; without, it goes to the hub's slot alone.
     """
 
-    def __init__(self, options: Options, world: World, owner: Slot, *, hub_clock: OffsetClock, progress: Progress) -> None:
+    def __init__(
+        self, options: Options, world: World, owner: Slot | None, *, hub_clock: OffsetClock, progress: Progress
+    ) -> None:
         self._options = options
         self._world = world
         self._owner = owner
@@ -69,7 +72,7 @@ class Joining:
         """
         by = "recovery certificate" if way.recovers else "bootstrap credential"
         log.info("registration.begins", because=finding.message, cluster=names.cluster, agent=names.agent, by=by)
-        pending = pending_slot(self._world.secrets, way.connection.hub_id)
+        pending = hub_slot(self._world.secrets, way.connection.hub_id)
         kept, stored = await pending.read(), view_stored(contents)
         if stored.chain and pends_for(kept, stored.chain[0].public_key):
             kept = {}  # spent: it led to the very certificate that is no good
@@ -106,12 +109,13 @@ class Joining:
         self._present.resume(kept)
         return self._present
 
-    def enrolment(self, wanted: Wanted, connection: Connection, pending: Slot) -> Enrolment:
-        """Obtains a certificate for the agent itself: the first one or a renewal."""
+    def enrolment(self, wanted: Wanted, connection: Connection, slot: Slot) -> Enrolment:
+        """Obtains a certificate for the agent itself: the first one or a renewal. `slot`: the hub's."""
         extra = {KUBECONFIG: connection.kubeconfig, **names_contents(wanted.names)}
-        return Enrolment(
-            wanted, pending=pending, target=self._owner, extra=extra, mirror=self._world.directory, hub=connection.hub
-        )
+        if self._owner is None:
+            return Enrolment(wanted, pending=slot, target=slot, extra=extra, hub=connection.hub)
+        target = OwnedSlot(slot, self._owner, connection.hub_id, moves=wanted.ensure_cluster)
+        return Enrolment(wanted, pending=slot, target=target, extra=extra, mirror=self._world.directory, hub=connection.hub)
 
     async def _recover(self, way: Way, enrolment: Enrolment) -> None:
         if self._world.recover is None:

@@ -52,7 +52,7 @@ class Connection:
     @property
     def hub_id(self) -> HubId:
         """The hub's own id; where the kubeconfig tells none, one that stands for the server and its entry's name."""
-        return self.hub.hub_id or HubId(str(uuid5(NAMESPACE_URL, f"{self.hub.server}#{self.hub.cluster}")))
+        return _hub_id(self.hub)
 
     @property
     def certificate(self) -> CertificateFacts:
@@ -62,6 +62,11 @@ class Connection:
 def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> Connection:
     """The connection of a stored credential that was judged to be good. Raises InvalidError."""
     return connection_of(_stored_kubeconfig(contents), reach)
+
+
+def stored_hub(contents: Mapping[str, bytes]) -> HubId:
+    """The hub of a stored credential, good or not. Raises InvalidError."""
+    return _hub_id(_hub_entry(_stored_kubeconfig(contents).cluster))
 
 
 def recovery_connection(
@@ -162,6 +167,10 @@ def _address(kubeconfig: Kubeconfig, driver: Driver, reach: Reach) -> HubAddress
         cluster.tls_server_name or "",
         cluster.endpoint.group_suffix if cluster.endpoint is not None else GROUP_SUFFIX,
     )
+
+
+def _hub_id(hub: HubEntry) -> HubId:
+    return hub.hub_id or HubId(str(uuid5(NAMESPACE_URL, f"{hub.server}#{hub.cluster}")))
 
 
 def _hub_entry(cluster: ClusterEntry) -> HubEntry:

@@ -24,6 +24,10 @@ RECOVERY = "recovery.crt"
 PENDING_KEY = "pending.key"
 PENDING_REQUEST = "pending.csr"
 REQUEST_NAME = "request-name"
+HUB_ID = "hub-id"
+"""In the owner's secret: the hub whose credential lies there."""
+EPOCH = "epoch"
+"""In the owner's secret: the order of the agent's changes of hub."""
 
 
 class Flaw(Enum):
@@ -122,6 +126,11 @@ def judge(stored: StoredCredential, hub: HubEntry | None, names: Names, now: dat
     return _completeness(stored) or _origin(stored, hub) or _certificate(stored, names, now)
 
 
+def damage(stored: StoredCredential) -> Finding | None:
+    """What makes the stored credential useless anywhere and at any time; None when it is whole."""
+    return _completeness(stored) or _pairing(tuple(stored.chain or ()), stored.public_key)
+
+
 def _completeness(stored: StoredCredential) -> Finding | None:
     if not stored.present & {KUBECONFIG, CERTIFICATE, KEY}:
         return Finding(Flaw.ABSENT, "there is no hub kubeconfig yet")
@@ -157,9 +166,13 @@ def _certificate(stored: StoredCredential, names: Names, now: datetime) -> Findi
             f'the certificate is for "{chain[0].subject.common_name}", '
             f'this is cluster "{names.cluster}", agent "{names.agent}"',
         )
-    if chain[0].public_key != stored.public_key:
+    return _pairing(chain, stored.public_key) or validity(chain, now)
+
+
+def _pairing(chain: Sequence[CertificateView], public_key: bytes | None) -> Finding | None:
+    if chain[0].public_key != public_key:
         return Finding(Flaw.WRONG_KEY, "the certificate does not belong to the key beside it")
-    return validity(chain, now)
+    return None
 
 
 def validity(chain: Sequence[CertificateView], now: datetime) -> Finding | None:

@@ -125,7 +125,8 @@ async def test_an_agent_killed_again_and_again_while_it_joins_makes_one_request(
     assert recorded(bench.data / "hub.db", "agent") == {"c1": 1}
     async with kubernetes(bench, "c1") as client:
         secrets = await client.list("/api/v1/namespaces/open-cluster-management-agent/secrets")
-    assert [secret["metadata"]["name"] for secret in secrets] == ["hub-kubeconfig-secret"]
+    assert [secret["metadata"]["name"][:22] for secret in secrets] == ["hub-kubeconfig-secret", "hub-kubeconfig-secret-"]
+    assert not [secret for secret in secrets if "pending.key" in secret["data"]]
 
 
 async def test_a_denied_request_is_made_anew_a_denied_cluster_waits_and_a_deleted_one_registers_again(bench: Bench) -> None:

@@ -24,6 +24,9 @@ class MemorySecrets(Secrets):
     def names(self) -> set[str]:
         return set(self._secrets)
 
+    def contents(self, name: str) -> Mapping[str, bytes]:
+        return self._secrets.get(name, MISSING).contents
+
     async def read(self, name: str) -> SecretSnapshot:
         return self._secrets.get(name, MISSING)
 

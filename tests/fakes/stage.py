@@ -11,6 +11,7 @@ from random import Random
 from machinery.clock import ManualClock
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.report import NodeResources
 from spoke.options import Options, Pause, Pauses, World
 from spoke.ports import Secrets
@@ -19,6 +20,8 @@ from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.timetable import ManualTimetable
 
+OWNER = "hub-kubeconfig-secret"
+SLOT = "hub-kubeconfig-secret-0f1e2d3c"
 AT_ONCE = Pause(timedelta(milliseconds=1), timedelta(milliseconds=5))
 NODE = NodeResources("a", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)
 
@@ -69,6 +72,11 @@ class Stage:
     def replace_bootstrap(self, text: bytes) -> None:
         self.file.write_bytes(text)
         self.timetable.wake("bootstrap-kubeconfig")
+
+
+async def nothing_pends(secrets: Secrets, slot: str = SLOT) -> bool:
+    """No request is kept in the slot."""
+    return not {PENDING_KEY, PENDING_REQUEST, REQUEST_NAME} & set((await secrets.read(slot)).contents)
 
 
 async def until(holds: Callable[[], object], within: float = 10) -> None:

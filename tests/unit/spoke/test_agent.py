@@ -18,10 +18,7 @@ from spoke.domain.rotation import rotate_at
 from spoke.ports import Health, HubLostError, Loss
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
-from tests.fakes.stage import Stage, until
-
-OWNER = "hub-kubeconfig-secret"
-PENDING = "hub-kubeconfig-secret-0f1e2d3c"
+from tests.fakes.stage import OWNER, SLOT, Stage, nothing_pends, until
 
 
 def is_available(stage: Stage) -> bool:
@@ -48,14 +45,14 @@ async def test_the_hub_kubeconfig_secret_has_ocms_layout_and_is_mirrored(stage: 
     async with stage.running():
         await until(lambda: is_available(stage))
     contents = (await stage.secrets.read(OWNER)).contents
-    assert set(contents) == {"kubeconfig", "cluster-name", "agent-name", "tls.crt", "tls.key", "recovery.crt"}
+    assert set(contents) == {"kubeconfig", "cluster-name", "agent-name", "tls.crt", "tls.key", "recovery.crt", "hub-id"}
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert key_matches(contents["recovery.crt"], contents["tls.key"])
     kubeconfig = parse_kubeconfig(contents["kubeconfig"], source="secret", folder=contents)
     assert (kubeconfig.context, kubeconfig.namespace, kubeconfig.user) == ("default-context", "configuration", "default-auth")
     assert b"PRIVATE KEY" not in contents["kubeconfig"]
     assert stage.directory.contents == contents
-    assert (await stage.secrets.read(PENDING)).version is None
+    assert await nothing_pends(stage.secrets)
 
 
 async def test_a_full_disk_under_the_mirror_holds_nothing_up_and_is_made_good(stage: Stage) -> None:
@@ -105,7 +102,7 @@ async def test_a_bootstrap_kubeconfig_for_another_name_ends_the_wait_under_the_f
     async with stage.running():
         await until(lambda: is_available(stage))
     assert (await stage.secrets.read(OWNER)).contents["cluster-name"] == b"edge-7"
-    assert (await stage.secrets.read(PENDING)).version is None
+    assert await nothing_pends(stage.secrets)
 
 
 async def test_a_name_that_was_chosen_wins_over_the_one_a_bootstrap_kubeconfig_is_bound_to(stage: Stage) -> None:
@@ -126,7 +123,7 @@ async def test_the_names_are_persisted_before_the_hub_hears_anything(stage: Stag
     stage.hub.calls.clear()
     async with stage.running():
         await until(lambda: "ensure_cluster" in stage.hub.calls)
-        kept = (await stage.secrets.read(PENDING)).contents
+        kept = (await stage.secrets.read(SLOT)).contents
     assert kept["cluster-name"].decode() in stage.hub.clusters
 
 
@@ -362,7 +359,7 @@ async def test_a_certificate_is_replaced_in_time_and_the_session_goes_over_to_it
     contents = (await stage.secrets.read(OWNER)).contents
     assert contents["tls.crt"] == second.identity.certificate
     assert key_matches(contents["tls.crt"], contents["tls.key"])
-    assert (await stage.secrets.read(PENDING)).version is None
+    assert await nothing_pends(stage.secrets)
     assert len(stage.hub.issued) == 2
     assert stage.hub.calls.count("session") == 2
 
@@ -407,13 +404,17 @@ async def test_a_certificate_that_expired_while_the_agent_was_off_is_replaced_by
 
 @pytest.mark.parametrize("key", ["tls.key", "tls.crt", "kubeconfig"])
 @pytest.mark.parametrize("damage", [b"", b"garbage"])
-async def test_a_damaged_secret_is_repaired_by_registering_again(stage: Stage, key: str, damage: bytes) -> None:
+@pytest.mark.parametrize("everywhere", [False, True])
+async def test_a_damaged_secret_is_repaired(stage: Stage, key: str, damage: bytes, *, everywhere: bool) -> None:
+    """Out of the hub's slot; by registering again where that is damaged too."""
     async with stage.running():
         await until(lambda: is_available(stage))
-    snapshot = await stage.secrets.read(OWNER)
-    await stage.secrets.write(OWNER, {**snapshot.contents, key: damage}, snapshot.version)
+    for place in (OWNER, SLOT) if everywhere else (OWNER,):
+        snapshot = await stage.secrets.read(place)
+        await stage.secrets.write(place, {**snapshot.contents, key: damage}, snapshot.version)
     async with stage.running():
-        await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
+        await until(lambda: is_available(stage) and not stage.hub.session.over)
+        await until(lambda: len(stage.hub.issued) == (2 if everywhere else 1))
     assert len(stage.hub.clusters) == 1
     repaired = (await stage.secrets.read(OWNER)).contents
     assert key_matches(repaired["tls.crt"], repaired["tls.key"])
@@ -469,10 +470,21 @@ async def test_an_agent_whose_own_clock_says_expired_still_asks_the_hub(stage: S
     assert len(stage.hub.issued) == 1
 
 
-async def test_a_deleted_secret_costs_a_new_certificate_and_not_the_clusters_name(stage: Stage) -> None:
+async def test_a_deleted_secret_costs_nothing(stage: Stage) -> None:
     async with stage.running():
         await until(lambda: is_available(stage))
     await stage.secrets.delete(OWNER)
+    async with stage.running():
+        await until(lambda: is_available(stage) and not stage.hub.session.over)
+    assert len(stage.hub.issued) == 1
+    assert len(stage.hub.clusters) == 1
+
+
+async def test_deleted_secrets_cost_a_new_certificate_and_not_the_clusters_name(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    await stage.secrets.delete(OWNER)
+    await stage.secrets.delete(SLOT)
     async with stage.running():
         await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
     assert len(stage.hub.clusters) == 1

@@ -11,13 +11,11 @@ import pytest
 from machinery.pki import key_matches, parse_certificate
 from spoke.ports import Secrets, SecretSnapshot
 from tests.fakes.credentials import MemorySecrets
-from tests.fakes.stage import Stage, until
+from tests.fakes.stage import OWNER, SLOT, Stage, nothing_pends, until
 from tests.trials import repeated
 
-OWNER = "hub-kubeconfig-secret"
-PENDING = "hub-kubeconfig-secret-0f1e2d3c"
-BOOTSTRAP_WRITES = 4
-"""Names with key and request; the request's name; the credential; the pending request's end."""
+BOOTSTRAP_WRITES = 5
+"""Names with key and request; the request's name; the credential in the slot; in the owner's secret; the request's end."""
 
 
 class KilledError(BaseException):
@@ -81,7 +79,8 @@ async def test_bootstrap_survives_a_crash_around_every_write(stage: Stage, fatal
     contents = (await mortal.read(OWNER)).contents
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert parse_certificate(contents["tls.crt"]).serial == stage.hub.issued[-1]
-    assert (await mortal.read(PENDING)).version is None
+    assert await nothing_pends(mortal)
+    assert (await mortal.read(SLOT)).contents["tls.crt"] == contents["tls.crt"]
     assert len(stage.hub.clusters) == 1
     assert len(stage.hub.requests) == len(stage.hub.issued) == 1
 
@@ -115,8 +114,13 @@ async def test_rotation_survives_a_crash_around_every_write(stage: Stage, fatal:
     contents = (await mortal.read(OWNER)).contents
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert parse_certificate(contents["tls.crt"]).serial == stage.hub.issued[1]
-    assert (await mortal.read(PENDING)).version is None
+    assert await nothing_pends(mortal)
+    assert (await mortal.read(SLOT)).contents["tls.crt"] == contents["tls.crt"]
     assert len(stage.hub.requests) == len(stage.hub.issued) == 2
+
+
+def pending(mortal: MortalSecrets) -> bool:
+    return "pending.key" in mortal.inner.contents(SLOT)
 
 
 async def lives_until(stage: Stage, arrived: Callable[[], object]) -> None:
@@ -149,7 +153,7 @@ async def test_any_row_of_crashes_costs_no_key_and_no_certificate(stage: Stage, 
         if len(stage.hub.issued) != certificates or not stage.hub.sessions or stage.hub.session.over:
             return False
         current = parse_certificate(stage.hub.session.identity.certificate).serial
-        return bool(stage.hub.session.beats) and current == stage.hub.issued[-1] and PENDING not in mortal.inner.names
+        return bool(stage.hub.session.beats) and current == stage.hub.issued[-1] and not pending(mortal)
 
     await many_lives(stage, mortal, random, lambda: at_work(1))
     stage.clock.advance(timedelta(days=25))

@@ -6,8 +6,8 @@ import pytest
 
 from machinery.errors import ForbiddenError, MusterError, UnavailableError
 from machinery.pki import key_matches
-from tests.fakes.stage import Stage, until
-from tests.unit.spoke.test_agent import OWNER, PENDING, is_available
+from tests.fakes.stage import OWNER, Stage, nothing_pends, until
+from tests.unit.spoke.test_agent import is_available
 
 OFF = timedelta(days=40)
 
@@ -36,7 +36,7 @@ async def test_it_comes_back_with_its_recovery_certificate(expired: Stage) -> No
     assert key_matches(after["tls.crt"], after["tls.key"])
     assert key_matches(after["recovery.crt"], after["tls.key"])
     assert (after["cluster-name"], after["agent-name"]) == (before["cluster-name"], before["agent-name"])
-    assert (await expired.secrets.read(PENDING)).version is None
+    assert await nothing_pends(expired.secrets)
 
 
 async def test_it_needs_no_bootstrap_kubeconfig_for_that(expired: Stage) -> None:

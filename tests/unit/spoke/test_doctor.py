@@ -11,8 +11,8 @@ from machinery.identity import HubId
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.doctor import Doctor, Network, Patient, Step
 from spoke.kubeconfigs import HOWEVER
-from tests.fakes.stage import Stage, until
-from tests.unit.spoke.test_agent import OWNER, is_available
+from tests.fakes.stage import OWNER, Stage, until
+from tests.unit.spoke.test_agent import is_available
 
 
 @dataclass
