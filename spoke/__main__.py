@@ -136,6 +136,25 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     told.add_argument("--spoke-external-ca", metavar="FILE", help="CA bundle that verifies those URLs")
     told.add_argument("--cluster-annotations", metavar="K=V,K=V", help="annotations (agent.open-cluster-management.io/...)")
     process = run.add_argument_group("the process")
+    process.add_argument(
+        "--leader-elect",
+        nargs="?",
+        const="true",
+        metavar="BOOL",
+        help="of several processes of this agent, one works: the holder of its Lease in the component namespace (true)",
+    )
+    process.add_argument(
+        "--leader-elect-resource-name", metavar="NAME", help="name of that Lease (default: spoke-agent); one for each agent"
+    )
+    process.add_argument(
+        "--leader-elect-lease-duration",
+        metavar="TIME",
+        help="another process takes over when it was not renewed for so long (15s)",
+    )
+    process.add_argument(
+        "--leader-elect-renew-deadline", metavar="TIME", help="the holder stops when it could not renew for so long (10s)"
+    )
+    process.add_argument("--leader-elect-retry-period", metavar="TIME", help="how often it is renewed, and looked at (2s)")
     process.add_argument("--health-listen", metavar="HOST:PORT", help="probes; port 0 takes any free one (127.0.0.1:0)")
     process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")
     process.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")

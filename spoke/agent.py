@@ -32,7 +32,7 @@ from spoke.layout import agreed
 from spoke.link import Link, Surroundings
 from spoke.mirror import AGAIN, PatientDirectory
 from spoke.options import Options, Pause, World
-from spoke.ports import Greeting, HubLostError, Loss
+from spoke.ports import Capability, Greeting, HubLostError, Loss
 from spoke.progress import Progress
 from spoke.session import SessionRun
 from spoke.slot import OWNER_SECRET, Contents, Slot, hub_slot
@@ -57,7 +57,7 @@ class FlawError(MusterError):
 class SpokeAgent:
     """One agent of one cluster; any number of them live in a process."""
 
-    def __init__(self, options: Options, world: World) -> None:
+    def __init__(self, options: Options, world: World, progress: Progress | None = None) -> None:
         self._options = options
         self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
         self._world = world = replace(world, directory=self._mirror)
@@ -71,7 +71,7 @@ class SpokeAgent:
         self._cluster_uid = ""
         self._bootstrap = BootstrapWatch(world.bootstrap)
         self._looked_once = False
-        self.progress = Progress(world.clock)
+        self.progress = progress or Progress(world.clock)
         self._joining = Joining(options, world, self._owner, hub_clock=self._hub_clock, progress=self.progress)
         self._surroundings = Surroundings(
             spoke=world.spoke,
@@ -262,6 +262,7 @@ class SpokeAgent:
                 raise
             except MusterError as error:
                 raise HubLostError(error.message) from error
+            stack.enter_context(self.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
             self._hub_clock.learn(self._world.clock.now() + session.hub_time_offset)
             log.info("session.opened", hub=connection.address.target)
             return Link(connection, client, session, stack.pop_all().aclose)

@@ -3,15 +3,19 @@
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Protocol
 
 from machinery.clock import Clock, SystemClock
 from machinery.kube.client import KubeClient
+from machinery.kube.leaselock import LeaseLock
 from machinery.scheduler import Scheduler, Timetable
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
+from spoke.candidacy import LEASE, OwnLock, candidate_of
 from spoke.cluster import KubeCluster
 from spoke.credentials import AtomicDirectory, KubeSecrets
 from spoke.doctor import Doctor, Patient
@@ -19,16 +23,27 @@ from spoke.domain.addon import AddOn
 from spoke.domain.reach import Driver, Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
+from spoke.elected import ElectedAgent, held
 from spoke.network import SystemNetwork
 from spoke.options import Options, World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
+from spoke.progress import Progress
 from spoke.settings import Settings
+
+
+class Runs(Protocol):
+    """An agent, of which this process may be one of several."""
+
+    progress: Progress
+
+    async def run(self) -> None:
+        """Until cancelled. Raises InvalidError when there is nothing to begin with."""
 
 
 @asynccontextmanager
 async def build(
     settings: Settings, *, clock: Clock | None = None, timetable: Timetable | None = None, random: Random | None = None
-) -> AsyncIterator[SpokeAgent]:
+) -> AsyncIterator[Runs]:
     """An agent, wired and not yet running: `await agent.run()` inside the block. Any number may live in one process.
 
     Raises InvalidError for a kubeconfig that cannot be used.
@@ -42,22 +57,40 @@ async def build(
         spoke = await _client(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
         # wakes controllers in time
         wakes = timetable if timetable is not None else await stack.enter_async_context(Scheduler())
-        yield SpokeAgent(
-            options_of(settings),
-            World(
-                bootstrap=bootstraps_of(settings, secrets),
-                dial=dialer(clock, settings.cluster_annotations),
-                spoke=KubeCluster(spoke),
-                management=KubeCluster(management),
-                secrets=secrets,
-                addon_secrets=_addon_secrets(spoke, management),
-                directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
-                clock=clock,
-                timetable=wakes,
-                random=random or Random(),  # noqa: S311 - spreads load, guards nothing
-                recover=recovering_dialer(clock),
-            ),
+        world = World(
+            bootstrap=bootstraps_of(settings, secrets),
+            dial=dialer(clock, settings.cluster_annotations),
+            spoke=KubeCluster(spoke),
+            management=KubeCluster(management),
+            secrets=secrets,
+            addon_secrets=_addon_secrets(spoke, management),
+            directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
+            clock=clock,
+            timetable=wakes,
+            random=random or Random(),  # noqa: S311 - spreads load, guards nothing
+            recover=recovering_dialer(clock),
         )
+        if settings.leader_elect:
+            # of several processes of this agent one works
+            yield _elected(settings, world, management, lambda: bootstraps_of(settings, secrets))
+        else:
+            yield SpokeAgent(options_of(settings), world)
+
+
+def _elected(settings: Settings, world: World, management: KubeClient, list_of: Callable[[], Bootstraps]) -> ElectedAgent:
+    """`list_of`: the list of hubs, anew for each term, as it is not followed between them."""
+    name = settings.leader_elect_resource_name or LEASE
+    lease = LeaseLock(management, settings.component_namespace, name, clock=world.clock)
+    progress = Progress(world.clock)
+    return ElectedAgent(
+        lambda tenure: SpokeAgent(options_of(settings), replace(held(world, tenure), bootstrap=list_of()), progress),
+        OwnLock(lease),
+        candidate_of(os.environ),
+        timings=settings.election_timings,
+        clock=world.clock,
+        progress=progress,
+        watching=lease.released,
+    )
 
 
 @asynccontextmanager

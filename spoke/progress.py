@@ -1,6 +1,6 @@
 """How far the agent is: for `/readyz`, `/livez` and the log."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -36,6 +36,8 @@ class Progress:
         self._beat_at: float | None = None
         self._under_way: dict[int, tuple[str, float]] = {}
         self._numbers = 0
+        self._sessions = 0
+        self._waits: Callable[[], Answer | None] = lambda: None
 
     @property
     def step(self) -> str:
@@ -65,6 +67,24 @@ class Progress:
         self._lease = duration
 
     @contextmanager
+    def connected(self, *, arbitrated: bool) -> Iterator[None]:
+        """Around an open session; `arbitrated`: its hub knows of it, and ends it when a newer one of the cluster begins."""
+        self._sessions += arbitrated
+        try:
+            yield
+        finally:
+            self._sessions -= arbitrated
+
+    @property
+    def has_session(self) -> bool:
+        """Whether a session is open that its hub would end for a newer one."""
+        return self._sessions > 0
+
+    def waits(self, answer: Callable[[], Answer | None]) -> None:
+        """Asks `answer` before anything else what readiness is; it says None where this process works."""
+        self._waits = answer
+
+    @contextmanager
     def working(self, what: str) -> Iterator[None]:
         """Around a piece of work that must come to an end."""
         self._numbers += 1
@@ -77,6 +97,8 @@ class Progress:
 
     def ready(self) -> Answer:
         """Ready: a beat was acknowledged within the lease duration. Else the step that fails, as text."""
+        if (waiting := self._waits()) is not None:
+            return waiting
         now = self._clock.monotonic()
         if self._beat_at is not None and now - self._beat_at <= self._lease.total_seconds():
             return Answer(ok=True, text="ok")

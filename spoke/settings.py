@@ -22,6 +22,7 @@ from pydantic import (
 )
 
 from machinery import identity
+from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
 
 PREFIX = "SPOKE_"
@@ -99,6 +100,11 @@ class Settings(BaseModel):
     client_cert_expiration_seconds: int = 0
     registration_driver: Literal["auto", "grpc", "csr"] = "auto"
     proxy_url: str = Field(default="", repr=False)
+    leader_elect: bool = True
+    leader_elect_resource_name: str = ""
+    leader_elect_lease_duration: Duration = KUBERNETES.lease
+    leader_elect_renew_deadline: Duration = KUBERNETES.renew_deadline
+    leader_elect_retry_period: Duration = KUBERNETES.retry
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 
@@ -147,6 +153,20 @@ class Settings(BaseModel):
         if address:
             parse_address(address)
         return address
+
+    @property
+    def election_timings(self) -> Timings:
+        """Raises InvalidError for what does not fit together."""
+        retry = self.leader_elect_retry_period
+        return Timings(self.leader_elect_lease_duration, self.leader_elect_renew_deadline, retry, poll=retry)
+
+    @model_validator(mode="after")
+    def _timings(self) -> Self:
+        try:
+            _ = self.election_timings
+        except InvalidError as error:
+            raise ValueError(error.message) from None
+        return self
 
     @model_validator(mode="after")
     def _external_ca(self) -> Self:

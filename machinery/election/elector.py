@@ -6,6 +6,7 @@ and the lock is released only when the leader's work has ended.
 """
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from random import Random
 
@@ -16,7 +17,7 @@ from machinery.clock import Clock
 from machinery.election.leadership import Leadership
 from machinery.election.lock import Candidate, Lock, Record
 from machinery.election.observation import Observation
-from machinery.election.reign import NO_ANSWER, Loss, Reign, Tally, Term, Work
+from machinery.election.reign import NO_ANSWER, Loss, Reign, Tally, Term, Work, nothing_endures
 from machinery.election.timings import Timings
 from machinery.errors import ConflictError, InvalidError, MusterError
 
@@ -30,7 +31,8 @@ log = structlog.get_logger(__name__)
 class Elector:
     """One candidate. `work` is run in each of its terms. Raises InvalidError for a candidate without a name.
 
-    `alone`: no other process can use this lock at all. `stop_within`: what the work has for ending.
+    `alone`: no other process can use this lock at all. `stop_within`: what the work has for ending. `endures`: asked when the
+    lock could not be renewed in time, whether the work may go on without the flag for as long as nobody is seen to hold it.
     """
 
     def __init__(
@@ -44,6 +46,7 @@ class Elector:
         leadership: Leadership,
         alone: bool = False,
         stop_within: timedelta = STOP_WITHIN,
+        endures: Callable[[], bool] = nothing_endures,
     ) -> None:
         if not candidate.identity or not candidate.incarnation:
             raise InvalidError("a candidate for the leadership needs a name: the replica's")
@@ -56,12 +59,23 @@ class Elector:
         self._seen = Observation(candidate, alone=alone)
         self._random = Random()  # noqa: S311 - spreads looks
         self._stop = asyncio.Event()
+        self._nudged = asyncio.Event()
+        self._trouble = ""
         self._ended = asyncio.Event()
         self._ended.set()
         self.looked = asyncio.Event()
         """Set once it is known who leads: this process, or another."""
         self.tally = Tally()
-        self._reign = Reign(lock, leadership, timings, clock, self.tally, stop_within=stop_within)
+        self._reign = Reign(lock, leadership, timings, clock, self.tally, stop_within=stop_within, endures=endures)
+
+    def look(self) -> None:
+        """Looks at the lock now, if it waits for its next look: somebody says that there is news."""
+        self._nudged.set()
+
+    @property
+    def trouble(self) -> str:
+        """Why the lock could not be reached when it was last looked at; "": it could."""
+        return self._trouble
 
     @property
     def leader(self) -> str:
@@ -86,6 +100,7 @@ class Elector:
     async def stop(self) -> None:
         """Ends the term in its order if there is one, and returns when that is done. Safe to call twice."""
         self._stop.set()
+        self._nudged.set()
         await self._ended.wait()
 
     async def _lead(self, held: Record, since: float, because: str) -> Loss:
@@ -104,9 +119,11 @@ class Elector:
     async def _taken(self) -> tuple[Record, float, str] | None:
         """Looks once, and takes the lock when it may be taken; otherwise waits until the next look."""
         self.tally.looks += 1
+        self._nudged.clear()
         try:
             async with asyncio.timeout(self._timings.attempt.total_seconds()):
                 record = await self._lock.read()
+            self._trouble = ""
             now = self._clock.monotonic()
             self._seen.look(record, now)
             free_at = self._seen.free_at()
@@ -116,13 +133,19 @@ class Elector:
             return None  # another was faster: look who
         except (MusterError, TimeoutError) as error:
             self.tally.failures += 1
-            log.warning("the leader's lock cannot be reached", error=str(error) or NO_ANSWER)
+            self._tell(str(error) or NO_ANSWER)
             await self._pause(self._timings.retry.total_seconds())
             return None
         self.looked.set()
         poll = self._timings.poll.total_seconds() * (1 - SPREAD * self._random.random())
         await self._pause(min(poll, free_at - now))
         return None
+
+    def _tell(self, trouble: str) -> None:
+        """Once per trouble: the lock is tried again every few seconds, for hours if need be."""
+        tell = log.debug if trouble == self._trouble else log.warning
+        tell("the leader's lock cannot be reached", error=trouble)
+        self._trouble = trouble
 
     async def _take(self, record: Record | None, now: float) -> tuple[Record, float, str]:
         because = self._seen.predecessor()
@@ -132,9 +155,9 @@ class Elector:
         return held, now, because
 
     async def _pause(self, seconds: float) -> None:
-        """Sleeps so long, unless it is to stop."""
+        """Sleeps so long, unless it is to stop, or to look."""
         try:
             async with asyncio.timeout(seconds):
-                await self._stop.wait()
+                await self._nudged.wait()
         except TimeoutError:
             pass

@@ -45,6 +45,11 @@ Work = Callable[[Term], Coroutine[Any, Any, None]]
 """What the leader does until it is cancelled, which it is when the term ends."""
 
 
+def nothing_endures() -> bool:
+    """Work that ends as soon as the lock could not be renewed in time."""
+    return False
+
+
 @dataclass(slots=True)
 class Tally:
     """What a metric would count."""
@@ -64,10 +69,21 @@ class Reign:
     2. A term that the process itself ends (a stop) is kept until the work has stopped; then the flag falls, then the lock is
        released. Work that does not stop within `stop_within` keeps the lock from being released: it runs out.
     3. A term that is lost ends the work, which has `stop_within` as well. It can write no more in either case.
+    4. Where the lock cannot be renewed in time, the flag falls, and the work ends unless it `endures`. Then renewing is tried
+       on: the flag stands again when that succeeds, and the term is lost when another is seen to hold the lock, or when
+       the work endures no longer.
     """
 
     def __init__(
-        self, lock: Lock, leadership: Leadership, timings: Timings, clock: Clock, tally: Tally, *, stop_within: timedelta
+        self,
+        lock: Lock,
+        leadership: Leadership,
+        timings: Timings,
+        clock: Clock,
+        tally: Tally,
+        *,
+        stop_within: timedelta,
+        endures: Callable[[], bool] = nothing_endures,
     ) -> None:
         self._lock = lock
         self._leadership = leadership
@@ -76,9 +92,12 @@ class Reign:
         self._clock = clock
         self._tally = tally
         self._stop_within = stop_within
+        self._endures = endures
+        self._enduring = False
 
     async def run(self, held: Record, since: float, work: Coroutine[Any, Any, None], stop: asyncio.Event) -> Loss:
         """`since`: when the taking was begun, monotonic. The flag stands already. Returns why the term ended."""
+        self._enduring = False
         keeping = asyncio.create_task(self._keep(held, since), name="election/renewals")
         working = asyncio.create_task(work, name="election/work")
         stopping = asyncio.create_task(stop.wait(), name="election/stop")
@@ -112,13 +131,13 @@ class Reign:
         """Renews until that fails for too long. The flag has fallen when this returns, and before anybody is told."""
         try:
             while True:
-                if await self._deposed(min(self._timings.retry.total_seconds(), self._left(since))):
+                if await self._deposed(self._nap(since)):
                     return Loss.DEPOSED
                 begun = self._clock.monotonic()
-                if self._left(since) <= 0:
+                if self._left(since) <= 0 and not self._goes_on(held.term):
                     return Loss.NOT_RENEWED
                 try:
-                    held = await self._renewed(held, begun, self._left(since))
+                    held = await self._renewed(held, begun, self._left(since) or self._deadline)
                 except ConflictError:
                     return Loss.TAKEN
                 except (MusterError, TimeoutError) as error:
@@ -127,9 +146,32 @@ class Reign:
                     log.warning("the leader's lock was not renewed", error=str(error) or NO_ANSWER, seconds_left=left)
                 else:
                     since = begun
-                    self._leadership.extend(held.term, since + self._deadline)
+                    self._stands(held.term, since + self._deadline)
         finally:
             self._leadership.drop()
+
+    def _nap(self, since: float) -> float:
+        """Until the next renewal; a lock that is overdue is tried as often."""
+        retry = self._timings.retry.total_seconds()
+        return min(retry, self._left(since)) or retry
+
+    def _goes_on(self, term: int) -> bool:
+        """The lock is overdue: the flag falls, and whether the work goes on without it."""
+        self._leadership.drop()
+        if not self._endures():
+            return False
+        if not self._enduring:
+            log.warning("the work goes on without the lock: nobody is seen to hold it, and nothing is written", term=term)
+        self._enduring = True
+        return True
+
+    def _stands(self, term: int, until: float) -> None:
+        if not self._enduring:
+            self._leadership.extend(term, until)
+            return
+        self._enduring = False
+        self._leadership.hold(term, until)
+        log.info("leadership resumed", term=term)
 
     def _left(self, since: float) -> float:
         return max(since + self._deadline - self._clock.monotonic(), 0.0)

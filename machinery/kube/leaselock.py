@@ -1,6 +1,7 @@
 """The lock as a Lease of a Kubernetes cluster, in the form of client-go's, with the term and the incarnation as annotations."""
 
-from collections.abc import Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from math import ceil
 from typing import Any
@@ -9,6 +10,7 @@ from machinery.clock import Clock
 from machinery.election.lock import Candidate, Lock, Record
 from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.kube.client import KubeClient, Object, Resource
+from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from machinery.product import GROUP_SUFFIX
 from machinery.timestamps import format_micro_time, parse_time
 
@@ -32,6 +34,8 @@ class LeaseLock(Lock):
         self._path = LEASES.path(name, namespace=namespace)
         self._metadata: Object = {"name": name, "namespace": namespace, **({"ownerReferences": [owner]} if owner else {})}
         self._clock = clock
+        self._written: Object | None = None
+        """The object as we wrote it last: most renewals find nobody else's change, and need no second request."""
 
     async def read(self) -> Record | None:
         document = await self._document()
@@ -63,10 +67,12 @@ class LeaseLock(Lock):
         body = _written(document or {**kind, "metadata": self._metadata}, taken)
         try:
             if document is None:
-                return _record(await self._client.create(self._collection, body))
-            return _record(await self._client.update(self._path, body))
+                self._written = await self._client.create(self._collection, body)
+            else:
+                self._written = await self._client.update(self._path, body)
         except AlreadyExistsError as error:
             raise ConflictError("another has taken the lock") from error
+        return _record(self._written)
 
     async def renew(self, held: Record) -> Record:
         return await self._change(held, {"renewTime": format_micro_time(self._clock.now())})
@@ -78,20 +84,39 @@ class LeaseLock(Lock):
             return False
         return True
 
+    @asynccontextmanager
+    async def released(self, tell: Callable[[], object]) -> AsyncIterator[None]:
+        """Calls `tell` when the Lease is let go of or deleted, for the length of the block; reconnects by itself."""
+
+        def changed(_key: ObjectKey, holder: str | None) -> None:
+            if not holder:
+                tell()
+
+        query = {"fieldSelector": f"metadata.name={self._metadata['name']}"}
+        async with mirrored(Reflector(self._client, self._collection, _holder, query=query, on_change=changed)):
+            yield
+
     async def _change(self, held: Record, spec: Mapping[str, Any]) -> Record:
+        known, self._written = self._written, None
         for left in reversed(range(TRIES)):
-            document = await self._document()
+            document, known = known or await self._document(), None
             found = None if document is None else _record(document)
             same = found is not None and (found.incarnation, found.term) == (held.incarnation, held.term)
             if document is None or found is None or not same or not found.holder:
                 raise ConflictError("the lock is held by another, or in another term")
             changed = {key: value for key, value in {**document["spec"], **spec}.items() if value is not None}
             try:
-                return _record(await self._client.update(self._path, {**document, "spec": changed}))
-            except ConflictError:
+                self._written = await self._client.update(self._path, {**document, "spec": changed})
+            except (ConflictError, NotFoundError):
                 if not left:
                     raise
+            else:
+                return _record(self._written)
         raise AssertionError("unreachable")
+
+
+def _holder(document: Object) -> str:
+    return (document.get("spec") or {}).get("holderIdentity") or ""
 
 
 def _written(document: Object, record: Record) -> Object:

@@ -40,8 +40,8 @@ class Stage:
     timetable: ManualTimetable = field(default_factory=ManualTimetable)
     options: Options = field(default_factory=lambda: Options(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE)))
 
-    def agent(self) -> SpokeAgent:
-        world = World(
+    def world(self) -> World:
+        return World(
             bootstrap=Bootstraps([BootstrapFile(self.file, self.options.reach)]),
             dial=lambda address, identity: self.hub.dial(address, identity),  # noqa: PLW0108 - the hub may be exchanged
             spoke=self.cluster,
@@ -54,7 +54,9 @@ class Stage:
             random=Random(1),
             recover=lambda address, identity: self.hub.dial_to_recover(address, identity),  # noqa: PLW0108 - as above
         )
-        return SpokeAgent(self.options, world)
+
+    def agent(self) -> SpokeAgent:
+        return SpokeAgent(self.options, self.world())
 
     @asynccontextmanager
     async def running(self) -> AsyncIterator[SpokeAgent]:

@@ -249,6 +249,30 @@ def test_add_ons_widen_the_agents_rights_to_their_namespaces() -> None:
     assert granted["leases"] == {"get", "list", "watch"}
 
 
+def test_several_processes_of_an_agent_share_a_lease_that_they_may_watch_and_write() -> None:
+    documents = render(
+        "spoke", VALUES["spoke"] | {"replicas": 2, "leaderElection": {"resourceName": "edge", "retryPeriod": "1s"}}
+    )
+    deployment = only(documents, "Deployment")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    assert _granted(documents, "Role")["leases"] >= {"get", "list", "watch", "create", "update", "patch", "delete"}
+    variables = environment(documents)
+    assert variables["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    settings = spoke_settings.load({"bootstrap_kubeconfig": "b"}, plain(variables), None)
+    assert (settings.leader_elect, settings.leader_elect_resource_name) == (True, "edge")
+    assert settings.election_timings.retry.total_seconds() == 1
+
+
+def test_without_an_election_an_update_ends_the_old_process_first_and_there_is_one() -> None:
+    off = VALUES["spoke"] | {"leaderElection": {"enabled": False}}
+    documents = render("spoke", off)
+    assert only(documents, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert spoke_settings.load({"bootstrap_kubeconfig": "b"}, plain(environment(documents)), None).leader_elect is False
+    with pytest.raises(Exception, match=r"which needs leaderElection\.enabled"):
+        render("spoke", off | {"replicas": 2})
+
+
 def test_bindings_name_the_account_that_the_pod_uses() -> None:
     for values in (VALUES["spoke"], FULL["spoke"]):
         documents = render("spoke", values)

@@ -121,6 +121,47 @@ async def test_the_lease_reads_as_client_go_s_and_keeps_what_others_wrote(
     }
 
 
+async def test_who_waits_hears_of_a_release_and_of_a_deletion_and_of_no_renewal(lease: LeaseLock, client: KubeClient) -> None:
+    heard = asyncio.Event()
+    mine = await lease.take(None, ONE, LEASE)
+    async with lease.released(heard.set):
+        mine = await lease.renew(mine)
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(heard.wait(), 0.2)
+        await lease.release(mine)
+        await asyncio.wait_for(heard.wait(), 5)
+        await lease.take(await lease.read(), TWO, LEASE)
+        heard.clear()
+        await client.delete(PATH)
+        await asyncio.wait_for(heard.wait(), 5)
+
+
+class Counted(KubeClient):
+    """Counts what is asked."""
+
+    asked = 0
+
+    async def get(self, *arguments: Any, **options: Any) -> Any:
+        self.asked += 1
+        return await super().get(*arguments, **options)
+
+
+async def test_a_renewal_that_nobody_disturbs_is_one_request(hollow_cluster: HollowCluster, clock: ManualClock) -> None:
+    async with await Counted.from_document(hollow_cluster.kubeconfig()) as client:
+        assert isinstance(client, Counted)
+        lease = LeaseLock(client, NAMESPACE, "hub", clock=clock)
+        mine, client.asked = await lease.take(None, ONE, LEASE), 0
+        for _ in range(3):
+            mine = await lease.renew(mine)
+        assert client.asked == 0
+        await client.patch(PATH, {"metadata": {"labels": {"team": "fleet"}}})
+        await lease.renew(mine)
+        assert client.asked == 1
+        await client.delete(PATH)
+        with pytest.raises(ConflictError):
+            await lease.renew(mine)
+
+
 async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no_write_of_two_terms(
     lease: LeaseLock, row: RowLock, store: SqlStore, clock: ManualClock
 ) -> None:

@@ -1,0 +1,101 @@
+"""How an agent's process runs for the one place of its agent: under which name, for which Lease, and what it may infer.
+
+In a pod the pod's name is the candidate's: a container that was restarted takes over at once what the one before it held, as
+two of one pod never run. Outside of pods any number of processes may run on one machine, so each gets a name of its own; what
+a process of this very machine holds, that is no more, is free.
+"""
+
+import os
+import socket
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+from uuid import uuid4
+
+from machinery.election import Candidate, Lock, Record
+from machinery.errors import ForbiddenError
+
+LEASE = "spoke-agent"
+"""In the component namespace, beside the secrets whose writes it guards: another agent's are in another namespace."""
+POD_NAME = "POD_NAME"
+"""The downward API's."""
+PROC = Path("/proc")
+_STATE, _START = 0, 19
+"""Fields of /proc/PID/stat, counted from the one behind the program's name."""
+_GONE = ("Z", "X")
+_MARK = "process"
+_ADVICE = (
+    "the agent's rights do not cover its Lease: upgrade the chart, which grants get, list, watch, create, update and patch on "
+    "leases in its namespace, or run one process only, with --leader-elect=false"
+)
+
+
+def candidate_of(environment: Mapping[str, str], proc: Path = PROC) -> Candidate:
+    """This process as a candidate."""
+    one = str(uuid4())
+    if pod := environment.get(POD_NAME):
+        return Candidate(pod, one)
+    marks = _marks(proc)
+    born = _born(proc, os.getpid()) if marks else ""
+    incarnation = " ".join((_MARK, marks, str(os.getpid()), born, one)) if born else one
+    return Candidate(f"{socket.gethostname()}_{one[:8]}", incarnation)
+
+
+class OwnLock(Lock):
+    """A lock as the processes of one agent use it.
+
+    What a dead process of this machine holds is free, and a lack of rights is told with what to do.
+    """
+
+    def __init__(self, lock: Lock, proc: Path = PROC) -> None:
+        self._lock = lock
+        self._proc = proc
+
+    async def read(self) -> Record | None:
+        try:
+            record = await self._lock.read()
+        except ForbiddenError as error:
+            raise ForbiddenError(f"{error.message}; {_ADVICE}") from error
+        if record is not None and record.holder and is_gone(record.incarnation, self._proc):
+            return replace(record, holder="")
+        return record
+
+    async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        try:
+            return await self._lock.take(seen, candidate, lease)
+        except ForbiddenError as error:
+            raise ForbiddenError(f"{error.message}; {_ADVICE}") from error
+
+    async def renew(self, held: Record) -> Record:
+        return await self._lock.renew(held)
+
+    async def release(self, held: Record) -> bool:
+        return await self._lock.release(held)
+
+
+def is_gone(incarnation: str, proc: Path = PROC) -> bool:
+    """Whether it was a process of this machine, since its last start, that is no more. False: it lives, or nobody knows."""
+    mark, _, rest = incarnation.partition(" ")
+    marks, _, process = rest.partition(" ")
+    number, _, _ = process.partition(" ")
+    if mark != _MARK or not number.isdigit() or marks != _marks(proc):
+        return False
+    return not process.startswith(f"{number} {_born(proc, int(number)) or '-'} ")
+
+
+def _marks(proc: Path) -> str:
+    """This start of this machine, and the space in which our process numbers count; "": cannot be told."""
+    with suppress(OSError):
+        boot = (proc / "sys/kernel/random/boot_id").read_text().strip()
+        return f"{boot}/{(proc / 'self/ns/pid').readlink()}"
+    return ""
+
+
+def _born(proc: Path, number: int) -> str:
+    """When the process of that number was started, in the kernel's ticks; "": there is none that still runs."""
+    with suppress(OSError):
+        fields = (proc / str(number) / "stat").read_text("utf-8", "replace").rpartition(")")[2].split()
+        return "" if fields[_STATE] in _GONE else fields[_START]
+    return ""
