@@ -23,6 +23,7 @@ HUB_CONTEXT = "default-context"
 HUB_NAMESPACE = "configuration"
 HUB_USER = "default-auth"
 HUB_KUBECONFIG_CERTIFICATE = "tls.crt"
+HUB_KUBECONFIG_TOKEN = "token"  # noqa: S105 - the name of a file
 HUB_KUBECONFIG_KEY = "tls.key"
 
 
@@ -150,6 +151,13 @@ def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
     """The hub kubeconfig that lies beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It holds no key."""
     auth = {"client-certificate": HUB_KUBECONFIG_CERTIFICATE, "client-key": HUB_KUBECONFIG_KEY}
     return _write(cluster, user=HUB_USER, auth=auth, context=HUB_CONTEXT, namespace=HUB_NAMESPACE)
+
+
+def by_token_file(kubeconfig: bytes) -> bytes:
+    """A kubeconfig of `write_hub_kubeconfig` whose user is known by the file `token` beside it (OCM's token driver)."""
+    document = yaml.safe_load(kubeconfig)
+    document["users"] = [{"name": HUB_USER, "user": {"tokenFile": HUB_KUBECONFIG_TOKEN}}]
+    return yaml.safe_dump(document, sort_keys=False).encode()
 
 
 def _write(cluster: ClusterEntry, *, user: str, auth: dict[str, str], context: str, namespace: str | None) -> bytes:

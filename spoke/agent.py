@@ -20,8 +20,9 @@ from structlog.contextvars import bind_contextvars
 from machinery.backoff import Backoff
 from machinery.clock import OffsetClock
 from machinery.errors import InvalidError, MusterError
+from spoke.addoncredentials import Registered
 from spoke.bootstraps import BootstrapChangedError, BootstrapWatch
-from spoke.controllers.addon_registration import AddOnCertificates, Certificates, Registered
+from spoke.controllers.addon_registration import AddOnCertificates, Certificates
 from spoke.domain.credential import Finding, Flaw, judge, validity
 from spoke.domain.names import Names, choose_names, fresh_agent_id
 from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, pends_for
@@ -86,6 +87,7 @@ class SpokeAgent:
             progress=self.progress,
             random=world.random,
             reach=options.reach,
+            addons=options.addons,
         )
 
     async def run(self) -> None:
@@ -277,6 +279,8 @@ class SpokeAgent:
                 secrets=self._world.addon_secrets,
                 pending=lambda secret: Slot(self._world.secrets, f"{secret}-{link.connection.hub_id[:8]}"),
                 duration=self._options.duration,
+                hub_id=link.connection.hub_id,
+                care=self._options.addons,
             )
             return AddOnCertificates(link.client, link.session, registered, self._certificates, self._hub_clock)
 

@@ -25,6 +25,7 @@ from spoke.domain.credential import (
     PENDING_REQUEST,
     RECOVERY,
     REQUEST_NAME,
+    TOKEN_FILE,
     HubEntry,
 )
 from spoke.domain.names import Names

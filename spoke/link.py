@@ -9,6 +9,7 @@ from typing import Protocol
 from machinery.clock import Clock
 from machinery.conditions import Condition
 from machinery.scheduler import Timetable
+from spoke.addoncredentials import AddOnCare
 from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
@@ -52,6 +53,7 @@ class Surroundings:
     progress: Progress
     random: Random
     reach: Reach = HOWEVER
+    addons: AddOnCare = field(default_factory=AddOnCare)
     conditions: dict[str, Condition] = field(default_factory=dict)
     """Further conditions of the cluster to report, by type."""
 

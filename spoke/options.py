@@ -8,6 +8,7 @@ from random import Random
 from machinery.backoff import Backoff
 from machinery.clock import Clock
 from machinery.scheduler import Timetable
+from spoke.addoncredentials import AddOnCare
 from spoke.bootstraps import Bootstraps
 from spoke.domain.addon import AddOn
 from spoke.domain.reach import Reach
@@ -49,6 +50,7 @@ class Options:
     annotations: Mapping[str, str] = field(default_factory=dict)
     claims: ClaimRules = field(default_factory=ClaimRules)
     resync: timedelta = timedelta(minutes=1)
+    addons: AddOnCare = field(default_factory=AddOnCare)
     pauses: Pauses = Pauses()
     reach: Reach = HOWEVER
     standby_registration: bool = True

@@ -18,6 +18,8 @@ from machinery.kubeconfig import BearerToken
 from machinery.product import GROUP_SUFFIX
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
+from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.news import News
 from spoke.domain.reach import Driver
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
 
@@ -133,6 +135,8 @@ class Desired:
     revision: int = 0
     addons_known: bool = True
     """False: the hub's add-ons cannot be seen now; that is no word that there are none."""
+    namespaces: tuple[ManagedNamespace, ...] = ()
+    """What the cluster sets of the hub want to have on this cluster."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -167,6 +171,14 @@ class StandingBy:
     """When it would like to be told again; None: it does not say."""
 
 
+@dataclass(frozen=True, slots=True)
+class AddOnToken:
+    """A ServiceAccount's token, and until when it is good by the hub's clock."""
+
+    token: str = field(repr=False)
+    expires_at: datetime
+
+
 class HubSession(Protocol):
     """One live session with a hub. Every method raises HubLostError once the session has ended."""
 
@@ -184,8 +196,14 @@ class HubSession(Protocol):
     async def report(self, report: ClusterReport) -> int:
         """Sends a status report; returns the revision at which it is durable. Raises the hub's refusal."""
 
-    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
-        """Sends an add-on's conditions; returns the revision at which they are durable."""
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
+        """Sends an add-on's conditions; returns the revision at which they are durable.
+
+        `driver`: `csr` or `token`, to be noted as how it identifies itself at the hub.
+        """
+
+    async def tell(self, news: News) -> None:
+        """Tells people at the hub. A hub keeps only so many news, and none has to arrive."""
 
     def desired(self) -> AsyncGenerator[Desired, None]:
         """What the hub wants: the present state at once, then every change."""
@@ -239,6 +257,12 @@ class HubClient(Protocol):
         Raises NotFoundError or ForbiddenError, as the hub has it, for a request that is not there for us.
         """
 
+    async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
+        """A token of the ServiceAccount by which an add-on identifies itself at the hub.
+
+        Raises ConflictError while that is not ready, MethodNotAllowedError where there is none to be had.
+        """
+
     def session(self, greeting: Greeting) -> AbstractAsyncContextManager[HubSession]:
         """Opens the session; entering returns after Welcome. Raises HubLostError, StaleEpochError for an epoch too low."""
 
@@ -274,7 +298,13 @@ class Cluster(Protocol):
     async def nodes(self) -> Sequence[NodeResources]: ...
 
     async def claims(self) -> Sequence[ClusterClaim]:
-        """ClusterClaims without the spoke-only label; empty when the resource is not served."""
+        """ClusterClaims and ClusterProperties, as far as they are enabled and served, without those that are spoke-only."""
+
+    async def labelled_namespaces(self, label: str) -> frozenset[str]:
+        """Names of the namespaces whose `label` is "true"."""
+
+    async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
+        """Sets one label of a namespace; one that is not there is made, or with `create` False passed over."""
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
         """The renewTime of a Lease; None: no such lease."""

@@ -14,23 +14,27 @@ from typing import Any, TypeVar
 import structlog
 
 from machinery.backoff import Backoff
-from machinery.conditions import Condition
+from machinery.conditions import FALSE, Condition
 from machinery.controller import Controller, Reconciler
 from machinery.errors import MusterError
 from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import SILENCE, UNANSWERED, LeaseController
+from spoke.controllers.managed_namespaces import KEY as NAMESPACES
+from spoke.controllers.managed_namespaces import ManagedNamespaces
 from spoke.controllers.status import CHANGED, RESYNC, StatusController
+from spoke.domain.namespace import hub_label
+from spoke.domain.news import news_of
 from spoke.enrolment import Enrolment
 from spoke.kubeconfigs import Connection, stored_connection
 from spoke.link import Link, Opener, Registrar, Surroundings
 from spoke.ports import Capability, Desired, HubLostError, Loss
 from spoke.progress import Progress
 from spoke.slot import Contents
+from spoke.telling import Telling
 
 K = TypeVar("K")
 
-ADDON_PERIOD = timedelta(seconds=30)
 REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
 """A hub of one replica asks the successor to leave as well: nobody is to run in circles."""
@@ -64,6 +68,7 @@ class SessionRun:
             silence=SILENCE if Capability.ACKNOWLEDGED_BEATS in link.client.capabilities else UNANSWERED,
             random=around.random,
         )
+        self._telling = Telling(link.session)
         self._status = StatusController(
             link.session,
             around.spoke,
@@ -71,8 +76,14 @@ class SessionRun:
             around.claims,
             endpoints=around.endpoints,
             further=lambda: tuple(around.conditions.values()),
+            namespaces=lambda: self._namespaces.reports,
+            tell=self._telling.tell,
         )
-        self._addon_lease = AddOnLeaseController(link.session, around.spoke, around.management, around.clock)
+        label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
+        self._namespaces = ManagedNamespaces(around.spoke, label, self._namespaces_changed)
+        self._addon_lease = AddOnLeaseController(
+            link.session, around.spoke, around.management, around.clock, grace=around.addons.lease_grace
+        )
         self._registration = registration(link)
         self._rotation = CertificateRotation(
             link.client,
@@ -83,6 +94,7 @@ class SessionRun:
             tell=self._tell,
         )
         self.status = self._controller("status", self._status)
+        self.namespaces = self._controller("managed-namespaces", self._namespaces)
         self.addon_lease = self._controller("addon-lease", self._addon_lease)
         self.addon_registration = self._controller("addon-registration", self._registration, workers=4)
         self.rotation = self._controller("certificate-rotation", self._rotation)
@@ -114,10 +126,11 @@ class SessionRun:
         yield "desired", self._follow_hub()
         yield "cluster", self._follow_cluster()
         yield "lease", self._lease.run()
+        yield "events", self._telling.run()
         if Capability.DRAIN in self._link.client.capabilities:
             yield "drain", self._leave_when_asked()
         yield "succession", self._change_over()
-        for controller in (self.status, self.addon_lease, self.addon_registration, self.rotation):
+        for controller in (self.status, self.namespaces, self.addon_lease, self.addon_registration, self.rotation):
             yield controller.name, controller.run()
 
     def _controller(self, name: str, reconciler: Reconciler[K], *, workers: int = 1) -> Controller[K]:
@@ -155,7 +168,9 @@ class SessionRun:
         self._status.accept(accepted=desired.accepted)
         if desired.accepted:
             self.status.enqueue(CHANGED)
-        if desired.addons_known:
+            if self._namespaces.want(desired.namespaces, deleting=desired.deleting):
+                self.namespaces.enqueue(NAMESPACES)
+        if desired.addons_known and self._around.addons.enabled:
             self._take_addons(desired)
 
     def _take_addons(self, desired: Desired) -> None:
@@ -225,6 +240,13 @@ class SessionRun:
 
     def _tell(self, condition: Condition) -> None:
         self._around.conditions[condition.type] = condition
+        self._telling.tell(news_of(condition))
+        self.status.enqueue(CHANGED)
+
+    def _namespaces_changed(self) -> None:
+        for report in self._namespaces.reports:
+            if report.condition.status == FALSE:
+                self._telling.tell(news_of(report.condition))
         self.status.enqueue(CHANGED)
 
     def _acknowledged(self) -> None:
@@ -237,14 +259,15 @@ class SessionRun:
     def _schedule(self) -> None:
         timetable, around = self._around.timetable, self._around
         timetable.every(around.resync, lambda: self.status.enqueue(RESYNC), name="status")
-        timetable.every(ADDON_PERIOD, self._enqueue_addon_leases, name="addon-lease")
+        timetable.every(around.resync, lambda: self.namespaces.enqueue(NAMESPACES), name="managed-namespaces")
+        timetable.every(around.addons.lease_period, self._enqueue_addon_leases, name="addon-lease")
         timetable.every(REGISTRATION_RESYNC, self._enqueue_addon_registrations, name="addon-registration")
         until_due = self._rotation.due - around.hub_clock.now()
         timetable.at(around.clock.now() + until_due, lambda: self.rotation.enqueue(KEY), name="certificate-rotation")
         self.rotation.enqueue(KEY)
 
     def _unschedule(self) -> None:
-        for name in ("status", "addon-lease", "addon-registration", "certificate-rotation"):
+        for name in ("status", "managed-namespaces", "addon-lease", "addon-registration", "certificate-rotation"):
             self._around.timetable.drop(name)
 
     def _enqueue_addon_leases(self) -> None:

@@ -17,6 +17,7 @@ from spoke.domain.credential import (
     PENDING_KEY,
     PENDING_REQUEST,
     RECOVERY,
+    TOKEN_FILE,
     REQUEST_NAME,
 )
 from spoke.ports import Secrets, SecretSnapshot
@@ -115,4 +116,4 @@ def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:
 
 def without_credential(contents: Contents) -> Contents:
     """What a new credential leaves as it is; an old recovery certificate is over the old key."""
-    return {key: content for key, content in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY)}
+    return {key: content for key, content in contents.items() if key not in (CERTIFICATE, KEY, RECOVERY, TOKEN_FILE)}

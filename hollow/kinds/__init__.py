@@ -5,6 +5,7 @@ from dataclasses import replace
 from hollow.kinds.claim import CLUSTER_CLAIM
 from hollow.kinds.node import NODE
 from hollow.kinds.pod import POD
+from hollow.kinds.property import CLUSTER_PROPERTY
 from machinery.apiserver.kinds import core
 from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP
@@ -17,8 +18,9 @@ NAMESPACE = replace(core.NAMESPACE, held=lambda _document: False, prepare_delete
 
 GROUPS = (
     Group("", (CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET)),
+    Group("about.k8s.io", (CLUSTER_PROPERTY,)),
     Group("cluster.open-cluster-management.io", (CLUSTER_CLAIM,)),
     Group("coordination.k8s.io", (LEASE,)),
 )
 
-__all__ = ["CLUSTER_CLAIM", "CONFIG_MAP", "EVENT", "GROUPS", "LEASE", "NAMESPACE", "NODE", "POD", "SECRET"]
+__all__ = ["CLUSTER_CLAIM", "CLUSTER_PROPERTY", "CONFIG_MAP", "EVENT", "GROUPS", "LEASE", "NAMESPACE", "NODE", "POD", "SECRET"]

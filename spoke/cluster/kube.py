@@ -11,14 +11,19 @@ from machinery.errors import MusterError, NotFoundError
 from machinery.kube.client import Answer, KubeClient, Object, Resource
 from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from machinery.timestamps import parse_time
+from spoke.domain.gates import FeatureGates
+from spoke.domain.namespace import WANTED
 from spoke.domain.report import ClusterClaim, NodeResources
+from spoke.domain.status import merged_claims
 from spoke.ports import Cluster, Health
 
 NODES = Resource("", "v1", "nodes")
 NAMESPACES = Resource("", "v1", "namespaces")
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 CLAIMS = Resource("cluster.open-cluster-management.io", "v1alpha1", "clusterclaims")
+PROPERTIES = Resource("about.k8s.io", "v1alpha1", "clusterproperties")
 
+GATES = FeatureGates()
 HEALTH_TIMEOUT = timedelta(seconds=10)
 COALESCE = timedelta(milliseconds=200)
 """Changes within this time are told as one."""
@@ -33,9 +38,16 @@ class KubeCluster(Cluster):
     """The cluster behind `client`. Reads raise the tree of `machinery.errors`; health never raises."""
 
     def __init__(
-        self, client: KubeClient, *, health_timeout: timedelta = HEALTH_TIMEOUT, coalesce: timedelta = COALESCE
+        self,
+        client: KubeClient,
+        *,
+        health_timeout: timedelta = HEALTH_TIMEOUT,
+        coalesce: timedelta = COALESCE,
+        gates: FeatureGates = GATES,
     ) -> None:
         self._client = client
+        sources = ((CLAIMS, gates.cluster_claim), (PROPERTIES, gates.cluster_property))
+        self._told_by = [resource for resource, enabled in sources if enabled]
         self._health_timeout = health_timeout
         self._coalesce = coalesce
 
@@ -59,10 +71,26 @@ class KubeCluster(Cluster):
         return [_node(item) async for page in self._client.pages(NODES.path()) for item in page.items]
 
     async def claims(self) -> Sequence[ClusterClaim]:
+        """Claims and properties, as far as the gates have them; of one name the property."""
+        return merged_claims([await self._claims_of(resource) for resource in self._told_by])
+
+    async def _claims_of(self, resource: Resource) -> Sequence[ClusterClaim]:
         try:
-            return [_claim(item) async for page in self._client.pages(CLAIMS.path(), _REPORTED_CLAIMS) for item in page.items]
+            return [_claim(item) async for page in self._client.pages(resource.path(), _REPORTED_CLAIMS) for item in page.items]
         except NotFoundError:
             return []
+
+    async def labelled_namespaces(self, label: str) -> frozenset[str]:
+        pages = self._client.pages(NAMESPACES.path(), {"labelSelector": f"{label}={WANTED}"})
+        return frozenset([str(item["metadata"]["name"]) async for page in pages for item in page.items])
+
+    async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
+        metadata = {"name": name, "labels": {label: value}}
+        try:
+            await self._client.patch(NAMESPACES.path(name), {"metadata": {"labels": {label: value}}})
+        except NotFoundError:
+            if create:
+                await self._client.create(NAMESPACES.path(), {"apiVersion": "v1", "kind": "Namespace", "metadata": metadata})
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
         try:
@@ -84,17 +112,19 @@ class KubeCluster(Cluster):
             changed[what] = None
             wake.set()
 
-        async with mirrored(
-            Reflector(self._client, NODES.path(), _node, on_change=_telling(tell, "nodes")),
+        claims = [
             Reflector(
                 self._client,
-                CLAIMS.path(),
+                resource.path(),
                 _claim,
                 query=_REPORTED_CLAIMS,
                 on_change=_telling(tell, "claims"),
                 on_failure=_claims_failed,
-            ),
-        ) as wait:
+            )
+            for resource in self._told_by
+        ]
+        nodes = Reflector(self._client, NODES.path(), _node, on_change=_telling(tell, "nodes"))
+        async with mirrored(nodes, *claims) as wait:
             while True:
                 await wait(wake)
                 await asyncio.sleep(self._coalesce.total_seconds())

@@ -8,14 +8,17 @@ from machinery.conditions import Condition
 from machinery.controller import Reconciler
 from machinery.errors import NotFoundError
 from machinery.identity import AddOnName
-from spoke.domain.addon import CUSTOMIZED, AddOn, lease_condition
+from spoke.domain.addon import CUSTOMIZED, GRACE, AddOn, lease_condition
 from spoke.ports import Cluster, HubSession
 
 
 class AddOnLeaseController(Reconciler[AddOnName]):
     """Reports the Available condition of add-ons on one session, when it changes."""
 
-    def __init__(self, session: HubSession, spoke: Cluster, management: Cluster, clock: Clock) -> None:
+    def __init__(
+        self, session: HubSession, spoke: Cluster, management: Cluster, clock: Clock, *, grace: timedelta = GRACE
+    ) -> None:
+        self._grace = grace
         self._session = session
         self._spoke = spoke
         self._management = management
@@ -38,7 +41,7 @@ class AddOnLeaseController(Reconciler[AddOnName]):
             return None
         where = self._management if addon.hosted else self._spoke
         renewed_at = await where.lease_renewed_at(addon.namespace, addon.name)
-        condition = lease_condition(addon, renewed_at, self._clock.now())
+        condition = lease_condition(addon, renewed_at, self._clock.now(), self._grace)
         if self._told.get(key) != condition:
             try:
                 await self._session.report_addon(key, (condition,))

@@ -1,4 +1,4 @@
-"""The status report: joined, available, resources and version, claims, in OCM's order.
+"""The status report: joined, available, resources and version, claims, managed namespaces, in OCM's order.
 
 A step that cannot be done ends the report there: what follows stays on the hub as it was. Nothing is reported before the hub
 accepts the cluster, and nothing twice unless at a resync.
@@ -13,6 +13,8 @@ import structlog
 from machinery.conditions import Condition
 from machinery.controller import Reconciler
 from machinery.errors import MusterError
+from spoke.domain.namespace import NamespaceReport
+from spoke.domain.news import News, left_out
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
 from spoke.domain.status import (
     JOINED_CONDITION,
@@ -33,6 +35,10 @@ RESYNC = "resync"
 log = structlog.get_logger(__name__)
 
 
+def _nobody(_: News) -> None:
+    pass
+
+
 class StatusController(Reconciler[str]):
     """Reports on one session. Keys: CHANGED, and RESYNC, which reports even what the hub was told before."""
 
@@ -45,6 +51,8 @@ class StatusController(Reconciler[str]):
         *,
         endpoints: tuple[ExternalEndpoint, ...] = (),
         further: Callable[[], Iterable[Condition]] = tuple,
+        namespaces: Callable[[], tuple[NamespaceReport, ...]] = tuple,
+        tell: Callable[[News], None] = _nobody,
     ) -> None:
         self._session = session
         self._cluster = cluster
@@ -52,6 +60,8 @@ class StatusController(Reconciler[str]):
         self._rules = rules
         self._endpoints = endpoints
         self._further = further
+        self._namespaces = namespaces
+        self._tell = tell
         self._accepted = False
         self._told: ClusterReport | None = None
         self._truncated = 0
@@ -92,7 +102,9 @@ class StatusController(Reconciler[str]):
     ) -> ClusterReport:
         conditions = (JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self._further())
         if not answers or isinstance(read, Exception):
-            return ClusterReport(conditions=conditions, complete=False, endpoints=self._endpoints)
+            return ClusterReport(
+                conditions=conditions, complete=False, endpoints=self._endpoints, namespaces=self._namespaces()
+            )
         nodes, version, claims = read
         self._note_truncation(truncated_claims(claims, self._rules))
         return ClusterReport(
@@ -104,9 +116,11 @@ class StatusController(Reconciler[str]):
             claims=exposed_claims(claims, self._rules),
             node_count=len(nodes),
             endpoints=self._endpoints,
+            namespaces=self._namespaces(),
         )
 
     def _note_truncation(self, truncated: int) -> None:
         if truncated and truncated != self._truncated:
             log.warning("CustomClusterClaimsTruncated", left_out=truncated, maximum=self._rules.max_custom)
+            self._tell(left_out(truncated, self._rules.max_custom))
         self._truncated = truncated

@@ -11,8 +11,10 @@ from machinery.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Conditio
 from machinery.identity import AddOnName, Subject
 
 GRACE = timedelta(seconds=300)
+INFRASTRUCTURE = "TokenInfrastructureReady"
 CUSTOMIZED = "Customized"
 DEFAULT_NAMESPACE = "open-cluster-management-agent-addon"
+CSR, TOKEN = "csr", "token"
 KUBE_SIGNER = "kubernetes.io/kube-apiserver-client"
 
 
@@ -22,6 +24,8 @@ class AddOnRegistration:
     user: str
     groups: tuple[str, ...] = ()
     organization_units: tuple[str, ...] = ()
+    driver: str = ""
+    """How the add-on identifies itself at the hub's API: `csr` or `token`; empty: the hub has nothing noted."""
 
     @property
     def subject(self) -> Subject:
@@ -41,6 +45,8 @@ class AddOn:
     health_check_mode: str = "Lease"
     registrations: tuple[AddOnRegistration, ...] = ()
     deleting: bool = False
+    token_account_uid: str = ""
+    """The uid of its ServiceAccount on the hub, once that is ready."""
 
     @property
     def namespace(self) -> str:
@@ -52,6 +58,13 @@ class AddOn:
         return bool(self.hosting_cluster_name)
 
 
+def account_uid(message: str) -> str:
+    """The uid in the message of TokenInfrastructureReady, `ServiceAccount NS/NAME (UID: ...) is ready`; empty: none."""
+    _, begun, rest = message.partition("(UID: ")
+    uid, ended, _ = rest.partition(")")
+    return uid.strip() if begun and ended else ""
+
+
 def secret_name(addon: AddOnName, registration: AddOnRegistration) -> str:
     """Where the certificate of a registration lies: OCM's names."""
     if registration.for_hub:
@@ -59,12 +72,12 @@ def secret_name(addon: AddOnName, registration: AddOnRegistration) -> str:
     return f"{addon}-{registration.signer_name.replace('/', '-')}-client-cert"
 
 
-def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime) -> Condition:
-    """Available as the add-on's lease tells; None: there is no lease."""
+def lease_condition(addon: AddOn, renewed_at: datetime | None, now: datetime, grace: timedelta = GRACE) -> Condition:
+    """Available as the add-on's lease tells; None: there is no lease. `grace`: how long a renewal is good."""
     if renewed_at is None:
         hint = f" Its lease is expected in the hosting cluster {addon.hosting_cluster_name}." if addon.hosted else ""
         message = f"The status of {addon.name} add-on is unknown.{hint}"
         return Condition(ADDON_AVAILABLE, UNKNOWN, "ManagedClusterAddOnLeaseNotFound", message)
-    if now < renewed_at + GRACE:
+    if now < renewed_at + grace:
         return Condition(ADDON_AVAILABLE, TRUE, "ManagedClusterAddOnLeaseUpdated", f"{addon.name} add-on is available.")
     return Condition(ADDON_AVAILABLE, FALSE, "ManagedClusterAddOnLeaseUpdateStopped", f"{addon.name} add-on is not available.")

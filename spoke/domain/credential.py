@@ -21,6 +21,7 @@ AGENT_NAME = "agent-name"
 CERTIFICATE = "tls.crt"
 KEY = "tls.key"
 RECOVERY = "recovery.crt"
+TOKEN_FILE = "token"  # noqa: S105 - the name of a key
 PENDING_KEY = "pending.key"
 PENDING_REQUEST = "pending.csr"
 REQUEST_NAME = "request-name"

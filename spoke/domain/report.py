@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from machinery.conditions import Condition
+from spoke.domain.namespace import NamespaceReport
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,3 +46,5 @@ class ClusterReport:
     claims: tuple[ClusterClaim, ...] = ()
     node_count: int = 0
     endpoints: tuple[ExternalEndpoint, ...] = ()
+    namespaces: tuple[NamespaceReport, ...] = ()
+    """What became of the namespaces that the hub wants; those that are not named stay as they are."""

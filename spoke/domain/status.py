@@ -89,6 +89,11 @@ class ClaimRules:
         return name in RESERVED_CLAIMS or any(name.endswith(suffix) for suffix in self.reserved_suffixes if suffix)
 
 
+def merged_claims(sources: Sequence[Sequence[ClusterClaim]]) -> tuple[ClusterClaim, ...]:
+    """Of one name the claim of the last source that has it: properties win over claims."""
+    return tuple({claim.name: claim for source in sources for claim in source}.values())
+
+
 def exposed_claims(claims: Sequence[ClusterClaim], rules: ClaimRules) -> tuple[ClusterClaim, ...]:
     """The claims to report: reserved, then as many custom ones as allowed, each sorted by name."""
     ordered = sorted(claims, key=lambda claim: claim.name)

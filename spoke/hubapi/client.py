@@ -12,11 +12,13 @@ from machinery.errors import ForbiddenError, MethodNotAllowedError, MusterError,
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubapi import clusters, requests
+from spoke.hubapi.addons import SERVICE_ACCOUNTS, token_of, token_request
 from spoke.hubapi.clusters import ClusterKeeping
 from spoke.hubapi.documents import is_another, own_annotations
 from spoke.hubapi.door import ApiDoor
 from spoke.hubapi.session import ApiSession, look
 from spoke.ports import (
+    AddOnToken,
     Capability,
     ClientIdentity,
     Greeting,
@@ -78,6 +80,11 @@ class ApiHubClient(HubClient):
 
     def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
         return requests.follow(self._door, name)
+
+    async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
+        kube = await self._door.kube()
+        path = SERVICE_ACCOUNTS.path(f"{addon}-agent", namespace=cluster, subresource="token")
+        return token_of(await kube.create(path, token_request(duration)))
 
     @asynccontextmanager
     async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:

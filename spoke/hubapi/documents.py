@@ -10,10 +10,12 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, Condition, find, with_condition
-from machinery.identity import AddOnName, ClusterName, addon_subject
+from machinery.identity import ClusterName
 from machinery.kube.client import Object, Resource
 from machinery.timestamps import format_micro_time
-from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
+from spoke.domain.addon import AddOn
+from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.news import NORMAL, WARNING, News
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import Desired, RequestState
 
@@ -23,8 +25,6 @@ AGENT_ANNOTATIONS = "agent.open-cluster-management.io"
 CLUSTER_UID = "hub.open-cluster-management.io/cluster-uid"
 """Annotation: the uid of the managed cluster's kube-system namespace; what tells two clusters of one name apart."""
 RECOVERY = "hub.open-cluster-management.io/recovery-certificate"
-HOSTING_CLUSTER = "addon.open-cluster-management.io/hosting-cluster-name"
-INSTALL_NAMESPACE = "addon.open-cluster-management.io/v1alpha1-install-namespace"
 LEASE_NAME = "managed-cluster-lease"
 NODES = "nodes"
 USAGES = ("digital signature", "key encipherment", "client auth")
@@ -114,6 +114,7 @@ def desired_of(cluster: Object | None, add_ons: Iterable[AddOn] | None) -> Desir
         addons=tuple(sorted(add_ons or (), key=lambda addon: addon.name)),
         deleting="deletionTimestamp" in metadata,
         addons_known=add_ons is not None,
+        namespaces=tuple(managed_namespace(entry) for entry in entries(section(cluster, "status"), "managedNamespaces")),
     )
 
 
@@ -127,6 +128,8 @@ def status_patch(present: Object, report: ClusterReport, now: datetime) -> Objec
     changes: Object = {} if conditions == before else {"conditions": list(conditions)}
     if report.complete:
         changes |= _resources(status, report)
+    if report.namespaces:
+        changes |= _namespaces(status, report, now)
     if not changes:
         return {}
     metadata = present["metadata"]
@@ -151,23 +154,24 @@ def _resources(status: Mapping[str, Any], report: ClusterReport) -> Object:
     return changes if claims == status.get("clusterClaims", []) else {**changes, "clusterClaims": claims}
 
 
+def _namespaces(status: Mapping[str, Any], report: ClusterReport, now: datetime) -> Object:
+    """What became of those that the hub wants; others are none of ours."""
+    before, told = entries(status, "managedNamespaces"), {each.namespace: each.condition for each in report.namespaces}
+    after = []
+    for entry in before:
+        condition = told.get(managed_namespace(entry))
+        known = entries(entry, "conditions")
+        after.append({**entry, "conditions": with_condition(known, condition, now)} if condition else dict(entry))
+    return {} if after == before else {"managedNamespaces": after}
+
+
+def managed_namespace(entry: Mapping[str, Any]) -> ManagedNamespace:
+    """One entry of a ManagedCluster's `status.managedNamespaces`."""
+    return ManagedNamespace(str(entry.get("name") or ""), str(entry.get("clusterSet") or ""))
+
+
 def _differing(present: Mapping[str, Any], wanted: Mapping[str, str]) -> Object:
     return {name: value for name, value in wanted.items() if present.get(name) != value}
-
-
-def conditions_patch(present: Object, conditions: Iterable[Condition], now: datetime) -> Object:
-    """The merge patch that sets conditions of an add-on; empty when they are as they should be."""
-    before = entries(section(present, "status"), "conditions")
-    wanted: Sequence[Mapping[str, Any]] = before
-    for condition in conditions:
-        wanted = with_condition(wanted, condition, now)
-    if wanted == before:
-        return {}
-    metadata = present["metadata"]
-    return {
-        "metadata": {key: metadata[key] for key in ("uid", "resourceVersion")},
-        "status": {"conditions": list(wanted)},
-    }
 
 
 def renewed(lease: Object, now: datetime) -> Object:
@@ -177,28 +181,32 @@ def renewed(lease: Object, now: datetime) -> Object:
 
 def availability_event(cluster: Object, available: Condition, agent: str, now: datetime) -> Object:
     """The Event that tells of a changed availability, in OCM's words."""
-    name, metadata = str(cluster["metadata"]["name"]), section(cluster, "metadata")
+    name = str(cluster["metadata"]["name"])
     good = available.status == TRUE
     how = "successfully imported, and it is managed by the hub cluster. Its apiserver is available"
     note = f"The {name} is {how}." if good else f"The {name} is not available: {available.message}"
+    news = News("Available" if good else "Unavailable", note, NORMAL if good else WARNING)
+    return event(cluster, "ManagedCluster", news, agent, now)
+
+
+def event(about: Object, kind: str, news: News, agent: str, now: datetime) -> Object:
+    """An Event in the cluster's namespace about its ManagedCluster, or about one of its add-ons."""
+    metadata = section(about, "metadata")
+    name = str(metadata.get("name") or "")
+    namespace = str(metadata.get("namespace") or name)
+    regarding = {"apiVersion": about.get("apiVersion"), "kind": kind, "name": name, "namespace": namespace}
     return {
         "apiVersion": "events.k8s.io/v1",
         "kind": "Event",
-        "metadata": {"generateName": f"{name}-", "namespace": name},
+        "metadata": {"generateName": f"{name}-", "namespace": namespace},
         "eventTime": format_micro_time(now),
         "reportingController": REPORTER,
         "reportingInstance": f"{REPORTER}-{agent}"[:128],
-        "action": "Available" if good else "Unavailable",
-        "reason": "Available" if good else "Unavailable",
-        "type": "Normal" if good else "Warning",
-        "note": note[:1024],
-        "regarding": {
-            "apiVersion": cluster.get("apiVersion"),
-            "kind": "ManagedCluster",
-            "name": name,
-            "namespace": name,
-            "uid": metadata.get("uid"),
-        },
+        "action": news.reason,
+        "reason": news.reason,
+        "type": news.type,
+        "note": news.message[:1024],
+        "regarding": {**regarding, "uid": metadata.get("uid")},
     }
 
 
@@ -228,43 +236,3 @@ def request_state(document: Object, certificate: bytes, recovery: bytes, now: da
     if not certificate:
         return RequestState("approved")
     return RequestState("issued", certificate=certificate, recovery_certificate=recovery, hub_time=now)
-
-
-def add_on_of(document: Object) -> AddOn:
-    """An add-on of v1beta1 or v1alpha1, with OCM's defaults for the subjects."""
-    metadata, status = section(document, "metadata"), section(document, "status")
-    notes, name = section(metadata, "annotations"), AddOnName(str(metadata.get("name") or ""))
-    cluster = ClusterName(str(metadata.get("namespace") or ""))
-    namespaces = (status.get("namespace"), section(document, "spec").get("installNamespace"), notes.get(INSTALL_NAMESPACE))
-    registrations = (_registration(entry, cluster, name) for entry in entries(status, "registrations"))
-    return AddOn(
-        name=name,
-        install_namespace=next((str(each) for each in namespaces if each), ""),
-        hosting_cluster_name=str(notes.get(HOSTING_CLUSTER) or ""),
-        health_check_mode=str(section(status, "healthCheck").get("mode") or "Lease"),
-        registrations=tuple(each for each in registrations if each is not None),
-        deleting="deletionTimestamp" in metadata,
-    )
-
-
-def _registration(entry: Mapping[str, Any], cluster: ClusterName, addon: AddOnName) -> AddOnRegistration | None:
-    """None for what no certificate is to be had for: other drivers, other types, nothing said."""
-    if entry.get("type") in ("kubeClient", "KubeClient"):
-        told = section(entry, "kubeClient")
-        signer = KUBE_SIGNER if "kubeClient" in entry and told.get("driver") in (None, "", "csr") else ""
-    elif entry.get("type") in ("customSigner", "CustomSigner"):
-        told = section(entry, "customSigner")
-        signer = str(told.get("signerName") or "")
-    else:
-        told, signer = entry, str(entry.get("signerName") or "")
-    if not signer:
-        return None
-    subject, default = section(told, "subject"), addon_subject(cluster, addon, addon)
-    groups = subject.get("groups") or (sorted(default.organizations) if signer == KUBE_SIGNER else ())
-    units = subject.get("organizationUnits") or subject.get("organizationUnit") or ()
-    return AddOnRegistration(
-        signer_name=signer,
-        user=str(subject.get("user") or default.common_name),
-        groups=tuple(str(group) for group in groups),
-        organization_units=tuple(str(unit) for unit in units),
-    )

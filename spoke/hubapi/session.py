@@ -26,15 +26,17 @@ from machinery.errors import (
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.kube.client import Object
 from spoke.domain.hubs import ListedHub
+from spoke.domain.news import News
 from spoke.domain.report import ClusterReport
+from spoke.hubapi.addons import report_patch
 from spoke.hubapi.clusters import ATTEMPTS, ClusterKeeping
 from spoke.hubapi.documents import (
     EVENTS,
     LEASE_NAME,
     LEASES,
     availability_event,
-    conditions_patch,
     entries,
+    event,
     renewed,
     reported_availability,
     section,
@@ -100,8 +102,11 @@ class ApiSession(HubSession):
         self._reported = report
         return await self._while_open(self._write(report))
 
-    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
-        return await self._while_open(self._write_addon(addon, conditions))
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
+        return await self._while_open(self._write_addon(addon, conditions, driver))
+
+    async def tell(self, news: News) -> None:
+        await self._while_open(self._tell_news(news))
 
     async def desired(self) -> AsyncGenerator[Desired, None]:
         seen: Desired | None = None
@@ -167,12 +172,12 @@ class ApiSession(HubSession):
                 return written
         raise ConflictError(f'ManagedCluster "{self._cluster}" was changed by others {ATTEMPTS} times while we reported')
 
-    async def _write_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
+    async def _write_addon(self, addon: AddOnName, conditions: Sequence[Condition], driver: str) -> int:
         kube = await self._door.kube()
         path, pauses = self._mirror.add_on_resource.path(addon, namespace=self._cluster), _between_conflicts()
         for _ in range(ATTEMPTS):
             present = await self._asked(kube.get(path))
-            patch = conditions_patch(present, conditions, self._door.now())
+            patch = report_patch(present, conditions, driver, self._door.now())
             if not patch:
                 return _revision(present)
             try:
@@ -192,6 +197,15 @@ class ApiSession(HubSession):
             await (await self._door.kube()).create(EVENTS.path(namespace=self._cluster), event)
         except MusterError as error:
             log.info("event.not_told", reason=event["reason"], error=error.message)
+
+    async def _tell_news(self, news: News) -> None:
+        kube, seen = await self._door.kube(), self._mirror.document
+        kind = "ManagedClusterAddOn" if news.addon else "ManagedCluster"
+        if news.addon:
+            seen = await kube.get(self._mirror.add_on_resource.path(news.addon, namespace=self._cluster))
+        if seen is not None:
+            told = event(seen, kind, news, self._agent, self._door.now())
+            await kube.create(EVENTS.path(namespace=self._cluster), told)
 
     async def _repair(self) -> None:
         """Reports again when the hub's record says something else than we last said, as OCM's hub does after a silence."""

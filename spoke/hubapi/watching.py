@@ -15,7 +15,8 @@ from machinery.identity import ClusterName
 from machinery.kube.client import Object, Resource
 from machinery.kube.reflector import FIRST_PAUSE, ObjectKey, Reflector, mirrored
 from spoke.domain.addon import AddOn
-from spoke.hubapi.documents import add_on_of, desired_of
+from spoke.hubapi.addons import add_on_of
+from spoke.hubapi.documents import desired_of
 from spoke.hubapi.door import ApiDoor
 from spoke.ports import Desired
 

@@ -23,6 +23,7 @@ from spoke.hubclient.dialling import dialled
 from spoke.hubclient.errors import TornError, to_error
 from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
+    AddOnToken,
     Capability,
     ClientIdentity,
     Greeting,
@@ -123,6 +124,13 @@ class GrpcHubClient(HubClient):
             raise to_error(error) from error
         finally:
             call.cancel()
+
+    async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
+        request = wire.IssueAddOnTokenRequest(cluster_name=cluster, addon_name=addon)
+        request.requested_duration.FromTimedelta(duration)
+        stub = RegistrationStub(self._channel)
+        answer = await self._call(stub.IssueAddOnToken(request, timeout=_seconds(CALL_TIMEOUT)))
+        return AddOnToken(answer.token, answer.expires_at.ToDatetime(UTC))
 
     @asynccontextmanager
     async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:

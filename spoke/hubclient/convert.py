@@ -7,8 +7,10 @@ from machinery.conditions import Condition
 from machinery.identity import AddOnName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as session
-from spoke.domain.addon import AddOn, AddOnRegistration
+from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.news import News
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import Desired, Drain, RequestState, StandingBy
 
@@ -59,6 +61,7 @@ def desired_of(message: session.Desired) -> Desired:
         addons=tuple(_addon(addon) for addon in message.addons),
         deleting=message.deleting,
         revision=message.revision,
+        namespaces=tuple(ManagedNamespace(entry.name, entry.cluster_set) for entry in message.managed_namespaces),
     )
 
 
@@ -74,10 +77,12 @@ def _addon(message: session.AddOn) -> AddOn:
                 user=entry.user,
                 groups=tuple(entry.groups),
                 organization_units=tuple(entry.organization_units),
+                driver=(entry.driver or CSR) if entry.signer_name == KUBE_SIGNER else "",
             )
             for entry in message.registrations
         ),
         deleting=message.deleting,
+        token_account_uid=message.token_account_uid,
     )
 
 
@@ -116,7 +121,17 @@ def report_of(report: ClusterReport, sequence: int) -> session.StatusReport:
         complete=report.complete,
         node_count=report.node_count,
         client_configs=[session.ClientConfig(url=endpoint.url, ca_bundle=endpoint.ca_bundle) for endpoint in report.endpoints],
+        managed_namespaces=[
+            session.ManagedNamespace(
+                name=each.namespace.name, cluster_set=each.namespace.cluster_set, conditions=conditions_of([each.condition])
+            )
+            for each in report.namespaces
+        ],
     )
+
+
+def event_of(news: News) -> session.Event:
+    return session.Event(type=news.type, reason=news.reason, message=news.message, addon_name=news.addon)
 
 
 def conditions_of(conditions: Sequence[Condition]) -> list[session.Condition]:

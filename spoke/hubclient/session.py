@@ -15,8 +15,9 @@ from machinery.errors import BY_REASON, InvalidError
 from machinery.identity import AddOnName, HubId
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.hubs import ListedHub
+from spoke.domain.news import News
 from spoke.domain.report import ClusterReport
-from spoke.hubclient.convert import conditions_of, desired_of, drain_of, hubs_of, report_of, verdict_of
+from spoke.hubclient.convert import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
 from spoke.hubclient.errors import to_loss
 from spoke.ports import Desired, Drain, Greeting, HubLostError, HubSession, Loss
 
@@ -109,10 +110,15 @@ class GrpcSession(HubSession):
         sequence = self._next_report()
         return await self._ask(sequence, wire.AgentMessage(status=report_of(report, sequence)))
 
-    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         sequence = self._next_report()
-        told = wire.AddOnReport(sequence=sequence, addon_name=addon, conditions=conditions_of(conditions))
+        told = wire.AddOnReport(
+            sequence=sequence, addon_name=addon, conditions=conditions_of(conditions), kube_client_driver=driver
+        )
         return await self._ask(sequence, wire.AgentMessage(addon=told))
+
+    async def tell(self, news: News) -> None:
+        await self._write(wire.AgentMessage(event=event_of(news)))
 
     async def desired(self) -> AsyncGenerator[Desired, None]:
         seen: Desired | None = None

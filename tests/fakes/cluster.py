@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import datetime
 
-from machinery.errors import MusterError
+from machinery.errors import ForbiddenError, MusterError
 from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.ports import Cluster, Health
 
@@ -25,6 +25,8 @@ class MemoryCluster(Cluster):
         self.fail: MusterError | None = None
         self.answered_health = HEALTHY
         self.leases: dict[tuple[str, str], datetime] = {}
+        self.namespaces: dict[str, dict[str, str]] = {}
+        self.refused_namespaces: set[str] = set()
         self._uid = uid
         self._version = version
         self._nodes = tuple(nodes)
@@ -57,6 +59,17 @@ class MemoryCluster(Cluster):
     async def claims(self) -> Sequence[ClusterClaim]:
         self._check()
         return self._claims
+
+    async def labelled_namespaces(self, label: str) -> frozenset[str]:
+        self._check()
+        return frozenset(name for name, labels in self.namespaces.items() if labels.get(label) == "true")
+
+    async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
+        self._check()
+        if name in self.refused_namespaces:
+            raise ForbiddenError(f'namespace "{name}" may not be written')
+        if name in self.namespaces or create:
+            self.namespaces.setdefault(name, {})[label] = value
 
     async def lease_renewed_at(self, namespace: str, name: str) -> datetime | None:
         self._check()

@@ -6,10 +6,12 @@ a lower epoch than the highest that was heard.
 """
 
 import asyncio
+import json
+from base64 import urlsafe_b64encode
 from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from machinery.clock import Clock
@@ -17,6 +19,7 @@ from machinery.conditions import Condition
 from machinery.errors import (
     BY_REASON,
     AlreadyExistsError,
+    ConflictError,
     ForbiddenError,
     MethodNotAllowedError,
     MusterError,
@@ -50,8 +53,11 @@ from machinery.pki import (
 )
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
+from spoke.domain.namespace import ManagedNamespace
+from spoke.domain.news import News
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
+    AddOnToken,
     Capability,
     ClientIdentity,
     Desired,
@@ -71,6 +77,19 @@ from spoke.ports import (
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
 BACKDATE = timedelta(minutes=5)
+
+
+def service_account_token(uid: str, begin: datetime, end: datetime, *, number: int = 0, **claims: Any) -> str:
+    """What looks like a ServiceAccount's token; its signature is none."""
+    told = {
+        "iat": int(begin.timestamp()),
+        "exp": int(end.timestamp()),
+        "jti": str(number),
+        "kubernetes.io": {"serviceaccount": {"uid": uid}},
+        **claims,
+    }
+    parts = [urlsafe_b64encode(json.dumps(each).encode()).rstrip(b"=").decode() for each in ({"alg": "ES256"}, told)]
+    return ".".join((*parts, "c2lnbmF0dXJl"))
 
 
 @dataclass(slots=True)
@@ -103,6 +122,7 @@ class KnownCluster:
     """The hub that holds the session; None: not told."""
     hubs: tuple[ListedHub, ...] = ()
     """The agent's list, as it was told last."""
+    deleting: bool = False
 
 
 class MemoryHub:
@@ -132,6 +152,10 @@ class MemoryHub:
         self.sessions: list[MemorySession] = []
         self.addons: tuple[AddOn, ...] | None = ()
         """None: they cannot be seen now."""
+        self.namespaces: tuple[ManagedNamespace, ...] = ()
+        self.tokens: list[str] = []
+        """The tokens of add-ons that were issued."""
+        self.token_lifetime = timedelta(hours=1)
         self.calls: list[str] = []
         self.accepted_writes: list[tuple[ClusterName, int]] = []
         """Cluster and epoch of each beat and report that was taken with an epoch."""
@@ -198,6 +222,21 @@ class MemoryHub:
 
     def set_addons(self, addons: Sequence[AddOn]) -> None:
         self.addons = tuple(addons)
+        self.changed()
+
+    def note_driver(self, name: AddOnName, driver: str) -> None:
+        """What an agent wants noted of its add-on; a ServiceAccount comes with it."""
+        noted = []
+        for addon in self.addons or ():
+            if addon.name == name:
+                entries = [replace(each, driver=driver) if each.for_hub else each for each in addon.registrations]
+                uid = f"uid-of-{name}" if driver == "token" else ""
+                addon = replace(addon, registrations=tuple(entries), token_account_uid=uid)  # noqa: PLW2901 - a changed copy
+            noted.append(addon)
+        self.set_addons(noted)
+
+    def set_namespaces(self, *wanted: ManagedNamespace) -> None:
+        self.namespaces = wanted
         self.changed()
 
     @property
@@ -328,6 +367,20 @@ class MemoryHubClient(HubClient):
             await self._hub.next_change()
             self._enter("follow_request")
 
+    async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
+        del cluster
+        self._enter("addon_token")
+        found = next((each for each in self._hub.addons or () if each.name == addon), None)
+        if found is None:
+            raise NotFoundError(f'there is no add-on "{addon}"')
+        if not found.token_account_uid:
+            raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet')
+        begin = self._hub.clock.now().replace(microsecond=0)
+        end = begin + min(duration, self._hub.token_lifetime)
+        token = service_account_token(found.token_account_uid, begin, end, number=len(self._hub.tokens))
+        self._hub.tokens.append(token)
+        return AddOnToken(token, end)
+
     @asynccontextmanager
     async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
         try:
@@ -436,6 +489,7 @@ class MemorySession(HubSession):
     beats: list[bool | None] = field(default_factory=list)
     reports: list[ClusterReport] = field(default_factory=list)
     addon_reports: list[tuple[AddOnName, tuple[Condition, ...]]] = field(default_factory=list)
+    news: list[News] = field(default_factory=list)
     refuse_reports: str = ""
     """A Kubernetes reason with which reports are refused."""
     epoch: int = 0
@@ -475,12 +529,19 @@ class MemorySession(HubSession):
         self.hub.changed()
         return len(self.reports)
 
-    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         self._check()
         self._note()
         self.addon_reports.append((addon, tuple(conditions)))
+        if driver:
+            self.hub.note_driver(addon, driver)
         self.hub.changed()
         return len(self.addon_reports)
+
+    async def tell(self, news: News) -> None:
+        self._check()
+        self.news.append(news)
+        self.hub.changed()
 
     async def desired(self) -> AsyncGenerator[Desired, None]:
         seen: Desired | None = None
@@ -491,6 +552,8 @@ class MemorySession(HubSession):
                 self.hub.lease_duration,
                 self.hub.addons or (),
                 addons_known=self.hub.addons is not None,
+                deleting=self.hub.clusters[self.cluster].deleting,
+                namespaces=self.hub.namespaces,
             )
             if present != seen:
                 seen = present

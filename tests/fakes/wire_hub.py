@@ -28,6 +28,8 @@ from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationSer
 from machinery.wire.session.v1 import session_pb2 as wire
 from machinery.wire.session.v1.session_pb2_grpc import SessionServicer, add_SessionServicer_to_server
 from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.namespace import ManagedNamespace, NamespaceReport
+from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
 from spoke.ports import ClientIdentity, Greeting, HubLostError, HubSession, Loss, RequestState, StaleEpochError
 from tests.fakes.hub import MemoryHub, MemoryHubClient, RecoveringMemoryClient
@@ -218,9 +220,16 @@ class _Registration(RegistrationServicer):
     async def IssueAddOnToken(  # noqa: N802
         self, request: registration.IssueAddOnTokenRequest, context: Context
     ) -> registration.IssueAddOnTokenResponse:
-        del request
-        await context.abort(grpc.StatusCode.UNIMPLEMENTED, "not yet")
-        raise AssertionError
+        duration = request.requested_duration.ToTimedelta()
+        try:
+            client = await _client(self._hub, context)
+            issued = await client.addon_token(ClusterName(request.cluster_name), AddOnName(request.addon_name), duration)
+        except MusterError as error:
+            await _refuse(context, error)
+            raise
+        answer = registration.IssueAddOnTokenResponse(token=issued.token)
+        answer.expires_at.FromDatetime(issued.expires_at)
+        return answer
 
 
 class _Session(SessionServicer):
@@ -275,11 +284,15 @@ async def _take(
                     down.put_nowait(wire.HubMessage(report_ack=await _report(session, message.status)))
                 case "hubs":
                     await session.tell_hubs(_hubs(message.hubs))
+                case "event":
+                    told = message.event
+                    await session.tell(News(told.reason, told.message, told.type, told.addon_name))
                 case "farewell":
                     await session.farewell(HubId(message.farewell.hub_id), message.farewell.epoch)
                 case "addon":
                     conditions = [Condition(c.type, c.status, c.reason, c.message) for c in message.addon.conditions]
-                    revision = await session.report_addon(AddOnName(message.addon.addon_name), conditions)
+                    name, driver = AddOnName(message.addon.addon_name), message.addon.kube_client_driver
+                    revision = await session.report_addon(name, conditions, driver=driver)
                     ack = wire.ReportAck(sequence=message.addon.sequence, revision=revision)
                     down.put_nowait(wire.HubMessage(report_ack=ack))
 
@@ -311,6 +324,11 @@ async def _report(session: HubSession, status: wire.StatusReport) -> wire.Report
         claims=tuple(ClusterClaim(claim.name, claim.value) for claim in status.claims),
         node_count=status.node_count,
         endpoints=tuple(ExternalEndpoint(entry.url, entry.ca_bundle) for entry in status.client_configs),
+        namespaces=tuple(
+            NamespaceReport(ManagedNamespace(one.name, one.cluster_set), Condition(c.type, c.status, c.reason, c.message))
+            for one in status.managed_namespaces
+            for c in one.conditions
+        ),
     )
     try:
         return wire.ReportAck(sequence=status.sequence, revision=await session.report(report))
@@ -325,12 +343,17 @@ async def _want(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubL
         async for desired in session.desired():
             message = wire.Desired(accepted=desired.accepted, revision=desired.revision)
             message.lease_duration.FromTimedelta(desired.lease_duration)
+            for each in desired.namespaces:
+                message.managed_namespaces.add(name=each.name, cluster_set=each.cluster_set)
             for addon in desired.addons:
                 message.addons.add(
                     name=addon.name,
                     install_namespace=addon.install_namespace,
+                    token_account_uid=addon.token_account_uid,
                     registrations=[
-                        wire.AddOnRegistration(signer_name=entry.signer_name, user=entry.user, groups=entry.groups)
+                        wire.AddOnRegistration(
+                            signer_name=entry.signer_name, user=entry.user, groups=entry.groups, driver=entry.driver
+                        )
                         for entry in addon.registrations
                     ],
                 )

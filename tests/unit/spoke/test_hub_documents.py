@@ -1,5 +1,6 @@
 """What an agent writes into a hub's objects, and what it reads out of them: functions of values."""
 
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -9,9 +10,9 @@ from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, U
 from machinery.identity import AddOnName, ClusterName
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
+from spoke.hubapi.addons import add_on_of
 from spoke.hubapi.documents import (
     CLUSTER_UID,
-    add_on_of,
     desired_of,
     is_another,
     kept_cluster,
@@ -160,9 +161,9 @@ DEFAULT = AddOnRegistration(
     ("entry", "expected"),
     [
         ({"type": "kubeClient", "kubeClient": {}}, DEFAULT),
-        ({"type": "kubeClient", "kubeClient": {"driver": "csr"}}, DEFAULT),
-        ({"type": "kubeClient", "kubeClient": {"driver": "token"}}, None),
-        ({"type": "kubeClient"}, None),
+        ({"type": "kubeClient", "kubeClient": {"driver": "csr"}}, replace(DEFAULT, driver="csr")),
+        ({"type": "kubeClient", "kubeClient": {"driver": "token"}}, replace(DEFAULT, driver="token")),
+        ({"type": "kubeClient"}, DEFAULT),
         ({"type": "customSigner", "customSigner": {}}, None),
         ({"type": "strange"}, None),
         (
@@ -174,7 +175,7 @@ DEFAULT = AddOnRegistration(
         ),
         (
             {"signerName": KUBE_SIGNER, "subject": {"user": "u", "groups": ["g"]}},
-            AddOnRegistration(KUBE_SIGNER, "u", ("g",)),
+            AddOnRegistration(KUBE_SIGNER, "u", ("g",), driver="csr"),
         ),
     ],
 )

@@ -1,0 +1,16 @@
+"""ClusterProperty of SIG-Multicluster: what a managed cluster says of itself."""
+
+from machinery.apiserver.resource import Resource
+
+CLUSTER_PROPERTY = Resource(
+    group="about.k8s.io",
+    version="v1alpha1",
+    name="clusterproperties",
+    kind="ClusterProperty",
+    schema={
+        "type": "object",
+        "properties": {
+            "spec": {"type": "object", "properties": {"value": {"type": "string", "minLength": 1, "maxLength": 128000}}}
+        },
+    },
+)

@@ -1,0 +1,75 @@
+"""Keeps the namespaces that cluster sets of the hub want on this cluster, and notes what became of each."""
+
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+
+import structlog
+
+from machinery.conditions import TRUE, Condition
+from machinery.controller import Reconciler
+from machinery.errors import MusterError
+from spoke.domain.namespace import (
+    NOT_WANTED,
+    WANTED,
+    ManagedNamespace,
+    NamespaceReport,
+    applied,
+    failed,
+    superfluous,
+)
+from spoke.ports import Cluster
+
+KEY = "namespaces"
+RETRY = timedelta(seconds=5)
+
+log = structlog.get_logger(__name__)
+
+
+class ManagedNamespaces(Reconciler[str]):
+    """For one hub, known by its `label`. `changed` is called when there is something new to report."""
+
+    def __init__(self, cluster: Cluster, label: str, changed: Callable[[], None]) -> None:
+        self._cluster = cluster
+        self._label = label
+        self._changed = changed
+        self._wanted: tuple[ManagedNamespace, ...] | None = None
+        self._deleting = False
+        self._reports: tuple[NamespaceReport, ...] = ()
+
+    def want(self, wanted: Sequence[ManagedNamespace], *, deleting: bool) -> bool:
+        """What the hub wants now; whether that is news."""
+        before = (self._wanted, self._deleting)
+        self._wanted, self._deleting = tuple(wanted), deleting
+        return before != (self._wanted, self._deleting)
+
+    @property
+    def reports(self) -> tuple[NamespaceReport, ...]:
+        """What became of those that are wanted, as far as it was tried."""
+        return tuple(report for report in self._reports if report.namespace in (self._wanted or ()))
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        """Looks at all of them; one that cannot be had is no reason to leave out the others."""
+        del key
+        if self._wanted is None:
+            return None
+        wanted = () if self._deleting else self._wanted
+        labelled = await self._cluster.labelled_namespaces(self._label)
+        reports = [NamespaceReport(one, await self._applied(one.name, there=one.name in labelled)) for one in wanted]
+        for name in superfluous(labelled, wanted, deleting=self._deleting):
+            await self._cluster.label_namespace(name, self._label, NOT_WANTED, create=False)
+            log.info("namespace.released", namespace=name)
+        if tuple(reports) != self._reports:
+            self._reports = tuple(reports)
+            self._changed()
+        return RETRY if any(report.condition.status != TRUE for report in reports) else None
+
+    async def _applied(self, name: str, *, there: bool) -> Condition:
+        """How it stands after one attempt, where one is needed."""
+        try:
+            if not there:
+                await self._cluster.label_namespace(name, self._label, WANTED, create=True)
+                log.info("namespace.applied", namespace=name)
+        except MusterError as error:
+            log.warning("namespace.failed", namespace=name, error=error.message)
+            return failed(name, error.message)
+        return applied(name)
