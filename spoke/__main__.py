@@ -101,6 +101,7 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     hub = run.add_argument_group("how the hub is reached")
     hub.add_argument(
         "--registration-driver",
+        "--registration-auth",
         metavar="DRIVER",
         help="grpc, csr (the Kubernetes API alone, also to an Open Cluster Management hub), or auto: as the kubeconfig has it",
     )
@@ -134,7 +135,23 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     told.add_argument("--reserved-cluster-claim-suffixes", metavar="A,B", help="claims whose names end so are never left out")
     told.add_argument("--spoke-external-server-urls", metavar="URL,URL", help="where others reach this cluster's API (https)")
     told.add_argument("--spoke-external-ca", metavar="FILE", help="CA bundle that verifies those URLs")
+    told.add_argument(
+        "--cluster-labels", metavar="K=V,K=V", help="labels for the cluster when it joins, as far as the hub allows"
+    )
     told.add_argument("--cluster-annotations", metavar="K=V,K=V", help="annotations (agent.open-cluster-management.io/...)")
+    addons = run.add_argument_group("add-ons")
+    addons.add_argument(
+        "--addon-kubeclient-registration-auth",
+        metavar="HOW",
+        help="how add-ons identify themselves at the hub: csr (by certificate, the default) or token (of a ServiceAccount)",
+    )
+    addons.add_argument(
+        "--addon-token-expiration-seconds", metavar="N", help="wanted life of those tokens, 600 at least (a year)"
+    )
+    addons.add_argument(
+        "--addon-lease-check-period", metavar="TIME", help="how often the leases of add-ons are looked at (30s)"
+    )
+    addons.add_argument("--addon-lease-grace", metavar="TIME", help="how long a renewal of such a lease is good for (5m)")
     process = run.add_argument_group("the process")
     process.add_argument(
         "--leader-elect",
@@ -155,6 +172,7 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
         "--leader-elect-renew-deadline", metavar="TIME", help="the holder stops when it could not renew for so long (10s)"
     )
     process.add_argument("--leader-elect-retry-period", metavar="TIME", help="how often it is renewed, and looked at (2s)")
+    process.add_argument("--feature-gates", metavar="NAME=BOOL,...", help="ClusterClaim, ClusterProperty, AddonManagement")
     process.add_argument("--health-listen", metavar="HOST:PORT", help="probes; port 0 takes any free one (127.0.0.1:0)")
     process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")
     process.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")

@@ -19,15 +19,13 @@ from machinery.timestamps import format_time
 from spoke.domain import addontoken
 from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration
 from spoke.domain.bootstrap import State
-from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
+from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import Names
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import Enrolment, Wanted
 from spoke.ports import AddOnToken, HubClient, Secrets
 from spoke.slot import Contents, Slot
 
-HUB_ID = "hub-id"
-"""In a secret without a kubeconfig: whose signer it was."""
 PATIENCE = timedelta(seconds=30)
 """How long one look waits for a decision; the request stays, the next look goes on with it."""
 RETRY = timedelta(seconds=5)

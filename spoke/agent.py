@@ -87,6 +87,7 @@ class SpokeAgent:
             progress=self.progress,
             random=world.random,
             reach=options.reach,
+            annotations=options.annotations,
             addons=options.addons,
         )
 

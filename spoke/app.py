@@ -13,6 +13,7 @@ from machinery.clock import Clock, SystemClock
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LeaseLock
 from machinery.scheduler import Scheduler, Timetable
+from spoke.addoncredentials import AddOnCare
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.candidacy import LEASE, OwnLock, candidate_of
@@ -24,6 +25,7 @@ from spoke.domain.reach import Driver, Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.elected import ElectedAgent, held
+from spoke.gates import gates_of
 from spoke.network import SystemNetwork
 from spoke.options import Options, World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
@@ -60,7 +62,7 @@ async def build(
         world = World(
             bootstrap=bootstraps_of(settings, secrets),
             dial=dialer(clock, settings.cluster_annotations),
-            spoke=KubeCluster(spoke),
+            spoke=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
             management=KubeCluster(management),
             secrets=secrets,
             addon_secrets=_addon_secrets(spoke, management),
@@ -124,6 +126,14 @@ def options_of(settings: Settings) -> Options:
         duration=timedelta(seconds=expiration) if expiration else None,
         endpoints=tuple(ExternalEndpoint(url, ca) for url in settings.spoke_external_server_urls),
         annotations=settings.cluster_annotations,
+        labels=settings.cluster_labels,
+        addons=AddOnCare(
+            enabled=gates_of(settings.feature_gates).addon_management,
+            driver=settings.addon_kubeclient_registration_auth,
+            token_lifetime=timedelta(seconds=settings.addon_token_expiration_seconds),
+            lease_period=settings.addon_lease_check_period,
+            lease_grace=settings.addon_lease_grace,
+        ),
         claims=ClaimRules(settings.max_custom_cluster_claims, settings.reserved_cluster_claim_suffixes),
         resync=settings.cluster_healthcheck_period,
         reach=reach_of(settings),

@@ -25,7 +25,6 @@ from spoke.domain.credential import (
     PENDING_REQUEST,
     RECOVERY,
     REQUEST_NAME,
-    TOKEN_FILE,
     HubEntry,
 )
 from spoke.domain.names import Names
@@ -56,6 +55,7 @@ class Wanted:
     """Whether the cluster itself may still be unknown to the hub."""
     endpoints: tuple[ExternalEndpoint, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,6 +162,7 @@ class Enrolment:
                 wanted.cluster_uid,
                 endpoints=wanted.endpoints,
                 annotations=wanted.annotations,
+                labels=wanted.labels,
             )
             log.info(
                 "cluster.registered",

@@ -104,6 +104,7 @@ class Joining:
             ensure_cluster=not way.recovers,
             endpoints=self._options.endpoints,
             annotations=self._options.annotations,
+            labels=self._options.labels,
         )
         self._present = self.enrolment(wanted, way.connection, pending)
         self._present.resume(kept)

@@ -1,6 +1,6 @@
 """An open session with what it stands on, and what outlives every session."""
 
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
@@ -53,6 +53,7 @@ class Surroundings:
     progress: Progress
     random: Random
     reach: Reach = HOWEVER
+    annotations: Mapping[str, str] = field(default_factory=dict)
     addons: AddOnCare = field(default_factory=AddOnCare)
     conditions: dict[str, Condition] = field(default_factory=dict)
     """Further conditions of the cluster to report, by type."""

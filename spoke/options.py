@@ -48,6 +48,7 @@ class Options:
     duration: timedelta | None = None
     endpoints: tuple[ExternalEndpoint, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
     claims: ClaimRules = field(default_factory=ClaimRules)
     resync: timedelta = timedelta(minutes=1)
     addons: AddOnCare = field(default_factory=AddOnCare)

@@ -9,6 +9,7 @@ from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from enum import Enum
+from types import MappingProxyType
 from typing import Protocol
 
 from machinery.conditions import Condition
@@ -22,6 +23,8 @@ from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.news import News
 from spoke.domain.reach import Driver
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint, NodeResources
+
+NONE: Mapping[str, str] = MappingProxyType({})
 
 
 class Loss(Enum):
@@ -237,7 +240,9 @@ class HubClient(Protocol):
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
-    ) -> Registered: ...
+        labels: Mapping[str, str] = NONE,
+    ) -> Registered:
+        """Makes or finds the ManagedCluster. `labels` are for one that is made, and as many of them as the hub allows."""
 
     async def submit_request(
         self,

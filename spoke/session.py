@@ -9,37 +9,25 @@ import asyncio
 from collections.abc import Coroutine, Iterable
 from contextlib import aclosing
 from datetime import timedelta
-from typing import Any, TypeVar
+from typing import Any
 
 import structlog
 
 from machinery.backoff import Backoff
-from machinery.conditions import FALSE, Condition
-from machinery.controller import Controller, Reconciler
 from machinery.errors import MusterError
 from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import SILENCE, UNANSWERED, LeaseController
-from spoke.controllers.managed_namespaces import KEY as NAMESPACES
-from spoke.controllers.managed_namespaces import ManagedNamespaces
-from spoke.controllers.status import CHANGED, RESYNC, StatusController
-from spoke.domain.namespace import hub_label
-from spoke.domain.news import news_of
 from spoke.enrolment import Enrolment
 from spoke.kubeconfigs import Connection, stored_connection
 from spoke.link import Link, Opener, Registrar, Surroundings
 from spoke.ports import Capability, Desired, HubLostError, Loss
-from spoke.progress import Progress
+from spoke.reporting import Reporting, watched
 from spoke.slot import Contents
-from spoke.telling import Telling
-
-K = TypeVar("K")
 
 REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
 """A hub of one replica asks the successor to leave as well: nobody is to run in circles."""
-TEAR_AFTER = timedelta(seconds=1)
-"""How long a controller's step may go on when the session is over."""
 
 log = structlog.get_logger(__name__)
 
@@ -68,19 +56,7 @@ class SessionRun:
             silence=SILENCE if Capability.ACKNOWLEDGED_BEATS in link.client.capabilities else UNANSWERED,
             random=around.random,
         )
-        self._telling = Telling(link.session)
-        self._status = StatusController(
-            link.session,
-            around.spoke,
-            around.watch,
-            around.claims,
-            endpoints=around.endpoints,
-            further=lambda: tuple(around.conditions.values()),
-            namespaces=lambda: self._namespaces.reports,
-            tell=self._telling.tell,
-        )
-        label = hub_label(link.connection.hub.hub_id, link.connection.hub.server)
-        self._namespaces = ManagedNamespaces(around.spoke, label, self._namespaces_changed)
+        self._reporting = Reporting(link, around)
         self._addon_lease = AddOnLeaseController(
             link.session, around.spoke, around.management, around.clock, grace=around.addons.lease_grace
         )
@@ -91,13 +67,11 @@ class SessionRun:
             rotation,
             hub_clock=around.hub_clock,
             renewed=self._renewed,
-            tell=self._tell,
+            tell=self._reporting.tell,
         )
-        self.status = self._controller("status", self._status)
-        self.namespaces = self._controller("managed-namespaces", self._namespaces)
-        self.addon_lease = self._controller("addon-lease", self._addon_lease)
-        self.addon_registration = self._controller("addon-registration", self._registration, workers=4)
-        self.rotation = self._controller("certificate-rotation", self._rotation)
+        self.addon_lease = watched("addon-lease", self._addon_lease, around.progress)
+        self.addon_registration = watched("addon-registration", self._registration, around.progress, workers=4)
+        self.rotation = watched("certificate-rotation", self._rotation, around.progress)
         self._desired: Desired | None = None
         self._addons_known = False
         self._successor: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
@@ -126,15 +100,12 @@ class SessionRun:
         yield "desired", self._follow_hub()
         yield "cluster", self._follow_cluster()
         yield "lease", self._lease.run()
-        yield "events", self._telling.run()
         if Capability.DRAIN in self._link.client.capabilities:
             yield "drain", self._leave_when_asked()
         yield "succession", self._change_over()
-        for controller in (self.status, self.namespaces, self.addon_lease, self.addon_registration, self.rotation):
+        yield from self._reporting.work()
+        for controller in (self.addon_lease, self.addon_registration, self.rotation):
             yield controller.name, controller.run()
-
-    def _controller(self, name: str, reconciler: Reconciler[K], *, workers: int = 1) -> Controller[K]:
-        return Controller(name, _Watched(name, reconciler, self._around.progress), workers=workers, grace=TEAR_AFTER)
 
     async def _guarded(self, work: Coroutine[Any, Any, None]) -> None:
         """A loss waits for the outcome of a succession that is under way."""
@@ -165,11 +136,7 @@ class SessionRun:
             "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
         )
         self._lease.accept(accepted=desired.accepted)
-        self._status.accept(accepted=desired.accepted)
-        if desired.accepted:
-            self.status.enqueue(CHANGED)
-            if self._namespaces.want(desired.namespaces, deleting=desired.deleting):
-                self.namespaces.enqueue(NAMESPACES)
+        self._reporting.take(desired)
         if desired.addons_known and self._around.addons.enabled:
             self._take_addons(desired)
 
@@ -188,7 +155,7 @@ class SessionRun:
         changes = self._around.spoke.changes()
         try:
             async for _ in changes:
-                self.status.enqueue(CHANGED)
+                self._reporting.changed()
         finally:
             await changes.aclose()  # type: ignore[attr-defined]
 
@@ -238,28 +205,17 @@ class SessionRun:
         if not self._successor.done():
             self._successor.set_result(stored_connection(contents, self._around.reach))
 
-    def _tell(self, condition: Condition) -> None:
-        self._around.conditions[condition.type] = condition
-        self._telling.tell(news_of(condition))
-        self.status.enqueue(CHANGED)
-
-    def _namespaces_changed(self) -> None:
-        for report in self._namespaces.reports:
-            if report.condition.status == FALSE:
-                self._telling.tell(news_of(report.condition))
-        self.status.enqueue(CHANGED)
-
     def _acknowledged(self) -> None:
         self._around.progress.beat()
 
     def _verdict_changed(self) -> None:
         self._lease.hurry()
-        self.status.enqueue(CHANGED)
+        self._reporting.changed()
 
     def _schedule(self) -> None:
         timetable, around = self._around.timetable, self._around
-        timetable.every(around.resync, lambda: self.status.enqueue(RESYNC), name="status")
-        timetable.every(around.resync, lambda: self.namespaces.enqueue(NAMESPACES), name="managed-namespaces")
+        for name, wake in self._reporting.wakes():
+            timetable.every(around.resync, wake, name=name)
         timetable.every(around.addons.lease_period, self._enqueue_addon_leases, name="addon-lease")
         timetable.every(REGISTRATION_RESYNC, self._enqueue_addon_registrations, name="addon-registration")
         until_due = self._rotation.due - around.hub_clock.now()
@@ -279,22 +235,6 @@ class SessionRun:
             return  # an add-on that cannot be seen is not one that is gone
         for name in self._registration.names:
             self.addon_registration.enqueue(name)
-
-
-class _Watched(Reconciler[K]):
-    """Notes when a step begins and ends, for `/livez`; the loss of the session is told elsewhere."""
-
-    def __init__(self, name: str, inner: Reconciler[K], progress: Progress) -> None:
-        self._name = name
-        self._inner = inner
-        self._progress = progress
-
-    async def reconcile(self, key: K) -> timedelta | None:
-        with self._progress.working(self._name):
-            try:
-                return await self._inner.reconcile(key)
-            except HubLostError:
-                return None  # the whole session ends with it, and the next one looks at everything anew
 
 
 async def _outcome(ended: BaseExceptionGroup[BaseException]) -> Link:

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 
 import yaml
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -24,11 +25,19 @@ from pydantic import (
 from machinery import identity
 from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
+from machinery.selectors import valid_label_key, valid_label_value
+from spoke.gates import gates_of
 
 PREFIX = "SPOKE_"
-ALIASES = {"bootstrap_kubeconfigs": "bootstrap_kubeconfig"}
+ALIASES = {
+    "bootstrap_kubeconfigs": "bootstrap_kubeconfig",
+    "spoke_cluster_name": "cluster_name",
+    "registration_auth": "registration_driver",
+}
 """Open Cluster Management's name to ours, in environment and file."""
 SHORTEST_CERTIFICATE = 3600
+SHORTEST_TOKEN = 600
+YEAR = 365 * 24 * 3600
 DEFAULT_NAMESPACE = "open-cluster-management-agent"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
@@ -63,8 +72,31 @@ def _mapped(value: Any) -> Any:
     return dict(part.split("=", 1) for part in _listed(value) if "=" in part)
 
 
+def _labels(labels: dict[str, str]) -> dict[str, str]:
+    wrong = [f"{key}={value}" for key, value in labels.items() if not (valid_label_key(key) and valid_label_value(value))]
+    if wrong:
+        raise ValueError(f"not labels as Kubernetes has them: {', '.join(wrong)}")
+    return labels
+
+
+def _gates(told: dict[str, str]) -> dict[str, str]:
+    try:
+        gates_of(told)
+    except InvalidError as error:
+        raise ValueError(error.message) from None
+    return told
+
+
+def _driver(name: Any) -> Any:
+    """OCM's agent takes whatever it does not know for csr."""
+    if name == "awsirsa":
+        raise ValueError("AWS IRSA is not served: leave it on auto, or take grpc or csr")
+    return name or "auto"
+
+
 Duration = Annotated[timedelta, BeforeValidator(_duration)]
 Names = Annotated[tuple[str, ...], BeforeValidator(_listed)]
+Mapped = Annotated[dict[str, str], BeforeValidator(_mapped)]
 Paths = Annotated[tuple[Path, ...], BeforeValidator(_listed)]
 
 
@@ -96,9 +128,15 @@ class Settings(BaseModel):
     reserved_cluster_claim_suffixes: Names = ()
     spoke_external_server_urls: Names = ()
     spoke_external_ca: Path | None = None
-    cluster_annotations: Annotated[dict[str, str], BeforeValidator(_mapped)] = Field(default_factory=dict)
+    cluster_annotations: Mapped = Field(default_factory=dict)
+    cluster_labels: Annotated[Mapped, AfterValidator(_labels)] = Field(default_factory=dict)
+    feature_gates: Annotated[Mapped, AfterValidator(_gates)] = Field(default_factory=dict)
+    addon_kubeclient_registration_auth: Literal["", "csr", "token"] = "csr"
+    addon_token_expiration_seconds: int = Field(default=YEAR, ge=SHORTEST_TOKEN)
+    addon_lease_check_period: Annotated[Duration, Field(gt=timedelta())] = timedelta(seconds=30)
+    addon_lease_grace: Annotated[Duration, Field(gt=timedelta())] = timedelta(minutes=5)
     client_cert_expiration_seconds: int = 0
-    registration_driver: Literal["auto", "grpc", "csr"] = "auto"
+    registration_driver: Annotated[Literal["auto", "grpc", "csr"], BeforeValidator(_driver)] = "auto"
     proxy_url: str = Field(default="", repr=False)
     leader_elect: bool = True
     leader_elect_resource_name: str = ""
@@ -166,6 +204,13 @@ class Settings(BaseModel):
             _ = self.election_timings
         except InvalidError as error:
             raise ValueError(error.message) from None
+        return self
+
+    @model_validator(mode="after")
+    def _several(self) -> Self:
+        told = self.feature_gates.get("MultipleHubs", "").strip().lower() in ("true", "t", "1")
+        if told and len(self.bootstrap_kubeconfig) + len(self.bootstrap_kubeconfig_secret) < 2:  # noqa: PLR2004 - several
+            raise ValueError("expect at least 2 bootstrap kubeconfigs with the feature gate MultipleHubs")
         return self
 
     @model_validator(mode="after")

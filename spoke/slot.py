@@ -17,8 +17,8 @@ from spoke.domain.credential import (
     PENDING_KEY,
     PENDING_REQUEST,
     RECOVERY,
-    TOKEN_FILE,
     REQUEST_NAME,
+    TOKEN_FILE,
 )
 from spoke.ports import Secrets, SecretSnapshot
 

@@ -11,10 +11,10 @@ from machinery.errors import MusterError, NotFoundError
 from machinery.kube.client import Answer, KubeClient, Object, Resource
 from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from machinery.timestamps import parse_time
-from spoke.domain.gates import FeatureGates
 from spoke.domain.namespace import WANTED
 from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.domain.status import merged_claims
+from spoke.gates import FeatureGates
 from spoke.ports import Cluster, Health
 
 NODES = Resource("", "v1", "nodes")

@@ -18,6 +18,7 @@ from spoke.hubapi.documents import is_another, own_annotations
 from spoke.hubapi.door import ApiDoor
 from spoke.hubapi.session import ApiSession, look
 from spoke.ports import (
+    NONE,
     AddOnToken,
     Capability,
     ClientIdentity,
@@ -61,9 +62,12 @@ class ApiHubClient(HubClient):
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
+        labels: Mapping[str, str] = NONE,
     ) -> Registered:
         del agent  # the hub learns it from the request
-        return await clusters.ensure_cluster(self._door, cluster, cluster_uid, endpoints=endpoints, annotations=annotations)
+        return await clusters.ensure_cluster(
+            self._door, cluster, cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
+        )
 
     async def submit_request(
         self,

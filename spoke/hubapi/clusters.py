@@ -27,6 +27,7 @@ async def ensure_cluster(
     *,
     endpoints: Sequence[ExternalEndpoint],
     annotations: Mapping[str, str],
+    labels: Mapping[str, str],
 ) -> Registered:
     """Makes or finds it. Raises AlreadyExistsError when it is another cluster's; ForbiddenError when it may not be made.
 
@@ -36,7 +37,7 @@ async def ensure_cluster(
     created = False
     if present is None:
         kube = await door.kube()
-        body = new_cluster(door.clusters.group, name, own_annotations(annotations, cluster_uid), endpoints)
+        body = new_cluster(door.clusters.group, name, own_annotations(annotations, cluster_uid), endpoints, labels)
         try:
             present, created = await kube.create(door.clusters.path(), body), True
         except AlreadyExistsError:

@@ -64,13 +64,19 @@ def own_annotations(annotations: Mapping[str, str], cluster_uid: str) -> dict[st
     return {**kept, CLUSTER_UID: cluster_uid} if cluster_uid else kept
 
 
-def new_cluster(group: str, name: ClusterName, annotations: Mapping[str, str], endpoints: Sequence[ExternalEndpoint]) -> Object:
+def new_cluster(
+    group: str,
+    name: ClusterName,
+    annotations: Mapping[str, str],
+    endpoints: Sequence[ExternalEndpoint],
+    labels: Mapping[str, str],
+) -> Object:
     """The ManagedCluster that a join makes; acceptance and lease duration are the hub's."""
     configs = {"managedClusterClientConfigs": _configs([], endpoints)} if endpoints else {}
     return {
         "apiVersion": f"{group}/v1",
         "kind": "ManagedCluster",
-        "metadata": {"name": name, "annotations": dict(annotations)},
+        "metadata": {"name": name, "annotations": dict(annotations), **({"labels": dict(labels)} if labels else {})},
         "spec": {"hubAcceptsClient": False, **configs},
     }
 

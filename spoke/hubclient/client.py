@@ -23,6 +23,7 @@ from spoke.hubclient.dialling import dialled
 from spoke.hubclient.errors import TornError, to_error
 from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
+    NONE,
     AddOnToken,
     Capability,
     ClientIdentity,
@@ -83,6 +84,7 @@ class GrpcHubClient(HubClient):
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
+        labels: Mapping[str, str] = NONE,
     ) -> Registered:
         request = wire.EnsureClusterRequest(
             cluster_name=cluster,
@@ -90,6 +92,7 @@ class GrpcHubClient(HubClient):
             agent_id=agent,
             client_configs=client_configs(endpoints),
             annotations=dict(annotations),
+            labels=dict(labels),
         )
         stub = RegistrationStub(self._channel)
         answer = await self._call(stub.EnsureCluster(request, timeout=_seconds(CALL_TIMEOUT)))

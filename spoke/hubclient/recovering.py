@@ -15,7 +15,7 @@ from spoke.domain.report import ExternalEndpoint
 from spoke.hubclient.client import GrpcHubClient
 from spoke.hubclient.convert import request_state
 from spoke.hubclient.errors import to_error
-from spoke.ports import Registered, RequestState
+from spoke.ports import NONE, Registered, RequestState
 
 
 class RecoveringHubClient(GrpcHubClient):
@@ -31,8 +31,9 @@ class RecoveringHubClient(GrpcHubClient):
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
+        labels: Mapping[str, str] = NONE,
     ) -> Registered:
-        del cluster, agent, cluster_uid, endpoints, annotations
+        del cluster, agent, cluster_uid, endpoints, annotations, labels
         raise ForbiddenError("a recovery certificate brings back an agent and registers no cluster")
 
     async def submit_request(

@@ -57,6 +57,7 @@ from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.news import News
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
+    NONE,
     AddOnToken,
     Capability,
     ClientIdentity,
@@ -123,6 +124,8 @@ class KnownCluster:
     hubs: tuple[ListedHub, ...] = ()
     """The agent's list, as it was told last."""
     deleting: bool = False
+    labels: Mapping[str, str] = field(default_factory=dict)
+    annotations: Mapping[str, str] = field(default_factory=dict)
 
 
 class MemoryHub:
@@ -309,16 +312,18 @@ class MemoryHubClient(HubClient):
         *,
         endpoints: Sequence[ExternalEndpoint],
         annotations: Mapping[str, str],
+        labels: Mapping[str, str] = NONE,
     ) -> Registered:
-        del agent, annotations
+        del agent
         self._enter("ensure_cluster")
         known = self._hub.clusters.get(cluster)
         if known is not None and known.cluster_uid != cluster_uid:
             raise AlreadyExistsError(f'the name "{cluster}" belongs to another cluster')
         created = known is None
         if known is None:
-            known = KnownCluster(f"uid-{cluster}", cluster_uid, self._hub.accept, tuple(endpoints))
+            known = KnownCluster(f"uid-{cluster}", cluster_uid, self._hub.accept, tuple(endpoints), labels=dict(labels))
             self._hub.clusters[cluster] = known
+        known.annotations = {**known.annotations, **annotations}
         return Registered(created=created, accepted=known.accepted, uid=known.uid)
 
     async def submit_request(

@@ -145,6 +145,7 @@ class _Registration(RegistrationServicer):
                 request.cluster_uid,
                 endpoints=[ExternalEndpoint(entry.url, entry.ca_bundle) for entry in request.client_configs],
                 annotations=request.annotations,
+                labels=request.labels,
             )
         except MusterError as error:
             await _refuse(context, error)

@@ -1,0 +1,52 @@
+"""Keeps what the agent has to say of its ManagedCluster beside the status: its annotations, and where its API server is.
+
+OCM's agent says it while it joins and never again. A hub that is told what it knows already writes nothing. Once per session is
+enough: what is told comes from settings, which change with a restart.
+"""
+
+from collections.abc import Mapping
+from datetime import timedelta
+
+import structlog
+
+from machinery.controller import Reconciler
+from machinery.errors import ForbiddenError, NotFoundError
+from machinery.identity import AgentId, ClusterName
+from spoke.domain.report import ExternalEndpoint
+from spoke.ports import Cluster, HubClient
+
+KEY = "cluster"
+
+log = structlog.get_logger(__name__)
+
+
+class ClusterUpkeep(Reconciler[str]):
+    """On one session."""
+
+    def __init__(
+        self,
+        client: HubClient,
+        cluster: Cluster,
+        names: tuple[ClusterName, AgentId] | None,
+        annotations: Mapping[str, str],
+        endpoints: tuple[ExternalEndpoint, ...],
+    ) -> None:
+        self._client = client
+        self._cluster = cluster
+        self._names = names
+        self._annotations = annotations
+        self._endpoints = endpoints
+        self._told = False
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        del key
+        if self._told or self._names is None or not self._annotations:
+            return None
+        name, agent = self._names
+        uid = await self._cluster.uid()
+        try:
+            await self._client.ensure_cluster(name, agent, uid, endpoints=self._endpoints, annotations=self._annotations)
+        except (ForbiddenError, NotFoundError) as error:  # no right to it, or deleted meanwhile: the session tells
+            log.info("cluster.not_kept", why=error.message)
+        self._told = True
+        return None
