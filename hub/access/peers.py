@@ -1,17 +1,17 @@
-"""From a peer's certificate to its record, and word of revocations within half a second.
+"""From a peer's certificate to its record, and word of revocations at once, or within half a second.
 
 TLS has proven that the peer holds the key and that our CA signed; what the certificate opens stands only in the record of its
-serial. Records are kept in memory by the certificate's bytes, since every call and every stream asks. `run` polls what was
+serial. Records are kept in memory by the certificate's bytes, since every call and every stream asks. `run` looks for what was
 revoked; while it has not succeeded for a moment, every question goes to the database again.
 """
 
-import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
 
+from hub.access.looking import OVERLAP, POLL, keep_looking
 from hub.domain.certificate import CertificateRecord
 from hub.ports import Store, Transaction
 from hub.services import certificates
@@ -20,10 +20,7 @@ from machinery.clock import Clock
 from machinery.errors import InvalidError, MusterError, UnauthorizedError
 from machinery.identity import SerialNumber
 
-POLL = timedelta(milliseconds=500)
 FRESH = timedelta(seconds=2)
-OVERLAP = timedelta(seconds=15)
-"""Transactions that began before the last poll may commit after it, once they were let write; this much is read again."""
 BLIND = timedelta(seconds=60)
 """Without a look at revocations for this long, nobody is known any more."""
 MAX_KEPT = 50_000
@@ -44,9 +41,11 @@ class _Known:
 class Peers:
     """Identities by certificate. One per process, used by both doors."""
 
-    def __init__(self, store: Store, clock: Clock) -> None:
+    def __init__(self, store: Store, clock: Clock, *, poll: timedelta = POLL) -> None:
         self._store = store
         self._clock = clock
+        self._poll_period = poll
+        self._looked_at = clock.monotonic()
         self._known: dict[bytes, _Known] = {}
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
@@ -83,17 +82,18 @@ class Peers:
         return lambda: self._listeners.discard(listener)
 
     async def run(self) -> None:
-        """Polls for ever."""
-        last = self._clock.monotonic()
-        while True:
-            try:
-                await self.poll()
-                last = self._clock.monotonic()
-            except MusterError as error:
-                log.warning("revocations cannot be read", error=error.message)
-                if self._clock.monotonic() - last > BLIND.total_seconds():
-                    self._tell(None)
-            await asyncio.sleep(POLL.total_seconds())
+        """Looks for ever."""
+        self._looked_at = self._clock.monotonic()
+        await keep_looking(self._store, self._look, self._poll_period)
+
+    async def _look(self) -> None:
+        try:
+            await self.poll()
+            self._looked_at = self._clock.monotonic()
+        except MusterError as error:
+            log.warning("revocations cannot be read", error=error.message)
+            if self._clock.monotonic() - self._looked_at > BLIND.total_seconds():
+                self._tell(None)
 
     async def poll(self) -> None:
         """One look at what was revoked since the look before. Raises UnavailableError."""

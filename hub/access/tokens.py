@@ -1,16 +1,16 @@
-"""Bootstrap tokens: from what a peer shows to the credential, and word of revocations within half a second.
+"""Bootstrap tokens: from what a peer shows to the credential, and word of revocations at once, or within half a second.
 
 The hub keeps hashes only, and compares them in constant time. Every use is checked against the database: what was revoked a
 moment ago opens nothing. Whether a use is left is asked where one is spent, at the admission of a cluster's name.
 """
 
-import asyncio
 import hmac
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import structlog
 
+from hub.access.looking import OVERLAP, POLL, keep_looking
 from hub.domain import credential as rules
 from hub.domain.credential import CredentialRecord
 from hub.ports import Store, Transaction
@@ -18,9 +18,6 @@ from machinery.errors import MusterError, UnauthorizedError
 from machinery.identity import CredentialId
 from machinery.timestamps import format_time
 
-POLL = timedelta(milliseconds=500)
-OVERLAP = timedelta(seconds=15)
-"""Transactions that began before the last poll may commit after it, once they were let write; this much is read again."""
 WRONG = "invalid bearer token"
 
 log = structlog.get_logger(__name__)
@@ -57,13 +54,14 @@ class BootstrapTokens:
         return lambda: self._listeners.discard(listener)
 
     async def run(self) -> None:
-        """Polls for ever."""
-        while True:
-            try:
-                await self.poll()
-            except MusterError as error:
-                log.warning("revoked bootstrap credentials cannot be read", error=error.message)
-            await asyncio.sleep(POLL.total_seconds())
+        """Looks for ever."""
+        await keep_looking(self._store, self._look, POLL)
+
+    async def _look(self) -> None:
+        try:
+            await self.poll()
+        except MusterError as error:
+            log.warning("revoked bootstrap credentials cannot be read", error=error.message)
 
     async def poll(self) -> None:
         """One look at what was revoked since the look before. Raises UnavailableError."""

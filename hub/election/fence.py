@@ -6,6 +6,7 @@ nothing. Doors, heartbeats and whatever else writes on every replica use the sto
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
@@ -48,6 +49,9 @@ class FencedStore(Store):
 
     def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
         return self._store.follow(after, kinds)
+
+    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
+        return self._store.told_of_revocations(wake)
 
     async def check(self) -> None:
         await self._store.check()

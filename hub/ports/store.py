@@ -1,6 +1,7 @@
 """The database: one transaction, and the asynchronous edge around all of them."""
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
@@ -77,6 +78,12 @@ class Store(Protocol):
         """Every change above `after`, in order, in batches, without end; an empty batch says that all is told up to now.
 
         Raises ExpiredError when `after` is compacted.
+        """
+
+    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
+        """Within the block `wake` is called, on the event loop, soon after certificates or credentials were revoked.
+
+        On whichever replica, and perhaps more often. It is a doorbell: whoever relies on it also looks by himself now and then.
         """
 
     async def check(self) -> None:

@@ -11,6 +11,7 @@ from hub.ports import Certificates
 from hub.store import schema
 from hub.store.encoding import decode_names, encode_names
 from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.ringing import REVOCATIONS, ring_for_everybody
 from hub.store.statement import Statement
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
 
@@ -63,6 +64,7 @@ class SqlCertificates(Certificates):
             chosen = (_column.serial.in_([_text(serial) for serial in serials]), _column.revoked_at.is_(None))
             changed = update(schema.certificates).where(*chosen)
             self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason))
+            ring_for_everybody(self._connection, REVOCATIONS)
 
     def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
         statement = select(_column.serial).where(_column.revoked_at >= to_micros(moment))

@@ -10,6 +10,7 @@ from hub.domain.credential import CredentialRecord
 from hub.ports import Credentials
 from hub.store import schema
 from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
+from hub.store.ringing import REVOCATIONS, ring_for_everybody
 from hub.store.statement import Statement
 from machinery.identity import ClusterName, CredentialId
 
@@ -66,6 +67,7 @@ class SqlCredentials(Credentials):
     def revoke(self, credential: CredentialId, at: datetime) -> None:
         chosen = (_column.id == credential, _column.revoked_at.is_(None))
         self._connection.execute(update(schema.credentials).where(*chosen).values(revoked_at=to_micros(at)))
+        ring_for_everybody(self._connection, REVOCATIONS)
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         statement = select(_column.id).where(_column.revoked_at >= to_micros(moment))

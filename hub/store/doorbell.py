@@ -6,8 +6,7 @@ nothing.
 """
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from datetime import timedelta
 from typing import Any
 
@@ -18,11 +17,10 @@ from sqlalchemy import URL
 from hub.store.bounds import SessionLimits
 from hub.store.postgres import connection_arguments
 from hub.store.ringing import CHANNEL, Topic
+from hub.store.wakes import Wake, Wakes
 from machinery.backoff import Backoff
 
 log = structlog.get_logger(__name__)
-
-Wake = Callable[[], None]
 
 
 class Doorbell:
@@ -33,7 +31,7 @@ class Doorbell:
         self._arguments = connection_arguments(url, limits)
         self._patience = limits.patience
         self._ringer = ringer
-        self._wakes: dict[Topic, set[Wake]] = {}
+        self._wakes: dict[Topic, Wakes] = {}
         self._heard = False
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
 
@@ -42,15 +40,9 @@ class Doorbell:
         """Whether the bell can be heard now."""
         return self._heard
 
-    @contextmanager
-    def woken(self, topic: Topic, wake: Wake) -> Iterator[None]:
+    def woken(self, topic: Topic, wake: Wake) -> AbstractContextManager[None]:
         """Within the block `wake` is called after every commit of others that is about `topic`, and perhaps more often."""
-        wakes = self._wakes.setdefault(topic, set())
-        wakes.add(wake)
-        try:
-            yield
-        finally:
-            wakes.discard(wake)
+        return self._wakes.setdefault(topic, Wakes()).woken(wake)
 
     async def run(self) -> None:
         """Listens for ever; a connection that is lost is made again."""
@@ -83,11 +75,9 @@ class Doorbell:
 
     def _hear(self, payload: str) -> None:
         topic, _, ringer = payload.partition(" ")
-        if ringer != self._ringer:
-            for wake in tuple(self._wakes.get(Topic(topic), ())):
-                wake()
+        if ringer != self._ringer and (wakes := self._wakes.get(Topic(topic))):
+            wakes.wake()
 
     def _wake_all(self) -> None:
         for wakes in tuple(self._wakes.values()):
-            for wake in tuple(wakes):
-                wake()
+            wakes.wake()

@@ -2,7 +2,7 @@
 
 from typing import NewType
 
-from sqlalchemy import ColumnElement, bindparam, func, literal_column
+from sqlalchemy import ColumnElement, Connection, bindparam, func, literal_column, select
 
 CHANNEL = "muster"
 
@@ -11,6 +11,8 @@ CHANGES = Topic("changes")
 """The change log has grown."""
 REVOCATIONS = Topic("revocations")
 """Certificates or credentials were revoked."""
+EVERYBODY = ""
+"""As a ringer: whoever listens hears it, the replica whose commit it is too."""
 
 
 def ring(topic: Topic) -> ColumnElement[str]:
@@ -19,3 +21,9 @@ def ring(topic: Topic) -> ColumnElement[str]:
     payload = literal_column(f"'{topic} '").concat(ringer)
     rung: ColumnElement[str] = func.pg_notify(literal_column(f"'{CHANNEL}'"), payload)
     return rung
+
+
+def ring_for_everybody(connection: Connection, topic: Topic) -> None:
+    """Rings when the transaction commits. On SQLite there is nobody else, and no bell."""
+    if connection.dialect.name == "postgresql":
+        connection.execute(select(ring(topic)), {"ringer": EVERYBODY})

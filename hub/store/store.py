@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from secrets import token_hex
@@ -19,10 +19,11 @@ from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writ
 from hub.store.failures import translated
 from hub.store.migrating import migrate_database
 from hub.store.reindex import reindex
-from hub.store.ringing import CHANGES
+from hub.store.ringing import CHANGES, REVOCATIONS
 from hub.store.rowform import RowForm
 from hub.store.tail import Tail
 from hub.store.transaction import SqlTransaction
+from hub.store.wakes import Wake, Wakes
 from hub.store.work import CLOSED, Writer
 from machinery.clock import Clock, SystemClock
 from machinery.errors import UnavailableError
@@ -78,6 +79,7 @@ class SqlStore(Store):
         self._writer: Writer | None = None
         self._tail: Tail | None = None
         self._following: asyncio.Task[None] | None = None
+        self._revocations = Wakes()
         self._closed = False
 
     async def open(self) -> None:
@@ -101,7 +103,7 @@ class SqlStore(Store):
         from hub.store.doorbell import Doorbell  # noqa: PLC0415 - only on PostgreSQL
 
         bell = Doorbell(self._url, self._bounds.session, self._ringer)
-        with bell.woken(CHANGES, tail.ring):
+        with bell.woken(CHANGES, tail.ring), bell.woken(REVOCATIONS, self._revocations.wake):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(bell.run(), name="store-doorbell")
                 tasks.create_task(tail.run(), name="store-tail")
@@ -187,6 +189,9 @@ class SqlStore(Store):
             chosen = changes if kinds is None else tuple(change for change in changes if change.kind in kinds)
             if chosen:
                 yield chosen
+
+    def told_of_revocations(self, wake: Wake) -> AbstractContextManager[None]:
+        return self._revocations.woken(wake)
 
     @property
     def _followed(self) -> Tail:

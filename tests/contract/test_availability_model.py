@@ -6,7 +6,6 @@ Every run is drawn from one seed, which a failure names. `make test` takes few s
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
-from pathlib import Path
 from random import Random
 
 import pytest
@@ -17,21 +16,21 @@ from hub.domain.transition import Damping
 from hub.ports import Store
 from hub.services import brake
 from machinery.clock import ManualClock
-from tests.fakes.databases import MemoryDatabase, sqlite_database
+from tests.fakes.databases import Database, MemoryDatabase
 from tests.fakes.silence_model import Model
 from tests.fakes.silent_fleet import SECOND, WINDOW, Agent, Fleet, Setting
 from tests.trials import repeated, trials
 
-STEPS = {"memory": trials(test=300, soak=10_000), "sqlite": trials(test=60, soak=10_000)}
+IN_MEMORY = trials(test=300, soak=10_000)
+ON_DISK = trials(test=60, soak=10_000)
+"""SQLite's and PostgreSQL's."""
 
 
-@pytest.fixture(params=["memory", "sqlite"])
-async def engine(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[tuple[Store, ManualClock, int]]:
+@pytest.fixture
+async def engine(database: Database, clock: ManualClock) -> AsyncIterator[tuple[Store, ManualClock, int]]:
     """A store, its clock, and how many steps it is worth."""
-    clock = ManualClock()
-    database = MemoryDatabase() if request.param == "memory" else sqlite_database(tmp_path)
     async with database.opened(clock) as store:
-        yield store, clock, STEPS[request.param]
+        yield store, clock, IN_MEMORY if isinstance(database, MemoryDatabase) else ON_DISK
 
 
 def fault(fleet: Fleet, random: Random) -> None:

@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -12,6 +13,7 @@ from hub.domain.change import Change, ChangeType, Key, Kind, ObjectPage, Query, 
 from hub.domain.selection import fields_of, selects
 from hub.ports import Changes, Leaders, Lifeline, Objects, Store, Transaction, Written
 from hub.store.encoding import encode
+from hub.store.wakes import Wake, Wakes
 from machinery.clock import Clock, SystemClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
 from tests.fakes.memory_tables import (
@@ -264,6 +266,7 @@ class MemoryStore(Store):
         self.failure: Exception | None = None
         self._clock = clock or SystemClock()
         self._changed = asyncio.Event()
+        self._revocations = Wakes()
         self._closed = False
 
     def transact(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -272,7 +275,10 @@ class MemoryStore(Store):
         transaction = MemoryTransaction(self.state.copied(), self._clock.now(), writable=True)
         result = use_case(transaction, *args, **kwargs)
         transaction.flush()
+        revoked = transaction.state.revocations > self.state.revocations
         self.state = transaction.state
+        if revoked:
+            self._revocations.wake()
         if transaction.writes:
             changed, self._changed = self._changed, asyncio.Event()
             changed.set()
@@ -311,6 +317,9 @@ class MemoryStore(Store):
             after = changes[-1].revision
             if chosen := tuple(change for change in changes if kinds is None or change.kind in kinds):
                 yield chosen
+
+    def told_of_revocations(self, wake: Wake) -> AbstractContextManager[None]:
+        return self._revocations.woken(wake)
 
     async def check(self) -> None:
         self._check_open()

@@ -54,6 +54,8 @@ class State:
     anchors: dict[str, Head] = field(default_factory=dict)
     leaders: dict[str, Record] = field(default_factory=dict)
     terms: dict[str, int] = field(default_factory=dict)
+    revocations: int = 0
+    """How often something was revoked."""
 
     def copied(self) -> "State":
         copies: dict[str, Any] = {name: value.copy() for name, value in vars(self).items() if isinstance(value, dict | list)}
@@ -62,6 +64,7 @@ class State:
 
 class MemoryCertificates(Certificates):
     def __init__(self, state: State) -> None:
+        self._state = state
         self._records = state.certificates
 
     def add(self, record: CertificateRecord) -> None:
@@ -90,6 +93,7 @@ class MemoryCertificates(Certificates):
         for serial in serials:
             if (record := self._records.get(serial)) and record.revoked_at is None:
                 self._records[serial] = replace(record, revoked_at=at, revoked_reason=reason)
+                self._state.revocations += 1
 
     def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
         return [record.serial for record in self._records.values() if record.revoked_at and record.revoked_at >= moment]
@@ -120,6 +124,7 @@ class MemoryCredentials(Credentials):
     def revoke(self, credential: CredentialId, at: datetime) -> None:
         record = self._state.credentials[credential]
         self._state.credentials[credential] = replace(record, revoked_at=record.revoked_at or at)
+        self._state.revocations += 1
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         records = self._state.credentials.values()

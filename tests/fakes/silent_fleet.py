@@ -5,6 +5,7 @@ move when a step says so. Everything that is drawn comes from one seed, so that 
 """
 
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -49,6 +50,9 @@ class FailingStore(Store):
 
     def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
         return self._store.follow(after, kinds)
+
+    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
+        return self._store.told_of_revocations(wake)
 
     async def check(self) -> None:
         self._check()

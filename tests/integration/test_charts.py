@@ -13,6 +13,7 @@ from pydantic import BaseModel
 
 from hub import app as hub_app
 from hub import settings as hub_settings
+from hub.ending import stop_times_of
 from hub.settings import Settings as HubSettings
 from machinery import product
 from spoke import settings as spoke_settings
@@ -167,7 +168,7 @@ def test_the_pod_of_the_hub_is_given_the_time_that_a_stop_may_take(shutdown: dic
     pod = next(document for document in documents if document["kind"] == "StatefulSet")["spec"]["template"]["spec"]
     assert settings.shutdown_send_retry_after is shutdown.get("sendRetryAfter", True)
     assert settings.shutdown_delay.total_seconds() == shutdown.get("delaySeconds", 5)
-    longest = hub_app.stop_times_of(settings).longest + hub_app.CLOSED_WITHIN
+    longest = stop_times_of(settings).longest + hub_app.CLOSED_WITHIN
     assert pod["terminationGracePeriodSeconds"] > longest.total_seconds()
 
 

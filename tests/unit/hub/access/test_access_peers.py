@@ -1,5 +1,6 @@
 """Who a certificate is: by its record, re-checked each time, and no longer once it is revoked."""
 
+import asyncio
 from dataclasses import dataclass
 from datetime import timedelta
 
@@ -50,6 +51,12 @@ async def stage() -> Stage:
     return Stage(clock, store, Peers(store, clock), authority.sign(plan), plan.serial)
 
 
+async def turns() -> None:
+    """Whatever can be done now is done; no time passes."""
+    for _ in range(50):
+        await asyncio.sleep(0)
+
+
 async def test_a_recorded_certificate_is_its_record(stage: Stage) -> None:
     assert (await stage.peers.identify(stage.certificate)).user == "cn"
 
@@ -72,6 +79,17 @@ async def test_a_revocation_is_seen_after_one_poll_and_told(stage: Stage) -> Non
     with pytest.raises(UnauthorizedError, match="revoked"):
         await stage.peers.identify(stage.certificate)
     await stage.peers.poll()
+    assert told == [stage.serial]
+
+
+async def test_a_revocation_is_told_before_the_next_look_is_due(stage: Stage) -> None:
+    told: list[SerialNumber | None] = []
+    stage.peers.listen(told.append)
+    looking = asyncio.create_task(stage.peers.run())
+    await turns()
+    await stage.revoke()
+    await turns()
+    looking.cancel()
     assert told == [stage.serial]
 
 

@@ -1,0 +1,26 @@
+"""Who is woken when something has happened."""
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+Wake = Callable[[], None]
+
+
+class Wakes:
+    """Belongs to one event loop."""
+
+    def __init__(self) -> None:
+        self._wakes: set[Wake] = set()
+
+    @contextmanager
+    def woken(self, wake: Wake) -> Iterator[None]:
+        """Within the block it is called by `wake`."""
+        self._wakes.add(wake)
+        try:
+            yield
+        finally:
+            self._wakes.discard(wake)
+
+    def wake(self) -> None:
+        for wake in tuple(self._wakes):
+            wake()
