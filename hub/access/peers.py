@@ -73,6 +73,10 @@ class Peers:
         self._check(known.record)
         return known.record
 
+    async def former(self, certificate: bytes) -> CertificateRecord:
+        """The same, also where it is revoked or not valid now. Raises UnauthorizedError (there is none), UnavailableError."""
+        return await self._read(certificate)
+
     def listen(self, listener: Callable[[SerialNumber | None], None]) -> Callable[[], None]:
         """Calls `listener` with each serial found revoked; None: revocations cannot be read any more, so nobody is known.
 

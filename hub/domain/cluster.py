@@ -6,7 +6,6 @@ Sources: OCM's ManagedCluster API (conditions, reasons and messages are its word
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
-from enum import StrEnum
 from typing import Any
 
 from hub.domain import document as doc
@@ -15,7 +14,7 @@ from hub.domain.lease import DEFAULT_LEASE_DURATION
 from machinery import conditions
 from machinery.conditions import Condition
 from machinery.errors import InvalidError
-from machinery.identity import AgentId, ClusterName, CredentialId, HubId
+from machinery.identity import AgentId, ClusterName, CredentialId
 from machinery.product import GROUP_SUFFIX
 from machinery.timestamps import format_time
 
@@ -66,41 +65,8 @@ NEVER_JOINED = Condition(
     "ManagedClusterNeverJoined",
     "No registration agent was ever heard of since the cluster was accepted.",
 )
-MOVED = Condition(
-    conditions.AVAILABLE,
-    conditions.UNKNOWN,
-    "ManagedClusterMoved",
-    "The registration agent has moved to another hub.",
-)
-STANDBY = Condition(
-    conditions.AVAILABLE,
-    conditions.UNKNOWN,
-    "ManagedClusterStandby",
-    "The registration agent reports to another hub, and holds this one in reserve.",
-)
 ACCEPTED = Condition(conditions.HUB_ACCEPTED, conditions.TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
 DENIED = Condition(conditions.HUB_ACCEPTED, conditions.FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
-
-
-PARTED = frozenset((MOVED.reason, STANDBY.reason))
-"""Reasons for which a cluster is Unknown without being silent: its agent said so."""
-
-
-class Parting(StrEnum):
-    """Why an agent said that it would fall silent."""
-
-    MOVED = "Moved"
-    STANDBY = "Standby"
-
-
-@dataclass(frozen=True, slots=True)
-class Departure:
-    """An agent says that it reports elsewhere."""
-
-    cluster: ClusterName
-    owner: HubId
-    """The hub that it reports to; "": none yet."""
-    epoch: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -210,26 +176,6 @@ def availability(cluster: Document) -> Condition | None:
     return conditions.find(doc.conditions(cluster), conditions.AVAILABLE)
 
 
-def silence(*, heard: bool, parting: Parting | None = None) -> Condition:
-    """Availability at the end of a silence's grace. `heard`: a beat ever came; `parting`: what the agent said when it left."""
-    if parting is not None:
-        return MOVED if parting is Parting.MOVED else STANDBY
-    return SILENT if heard else NEVER_JOINED
-
-
-def parted(owner: str, *, heard: bool) -> Condition:
-    """Availability of a cluster whose agent reports to the hub `owner` ("": to none yet). `heard`: it has reported here."""
-    condition = silence(heard=heard, parting=Parting.MOVED if heard and owner else Parting.STANDBY)
-    if not owner:
-        return replace(condition, message="The registration agent reports to no hub yet, and holds this one in reserve.")
-    return replace(condition, message=condition.message.replace("another hub", f"the hub {owner}"))
-
-
-def has_parted(available: Condition | None) -> bool:
-    """Whether nothing is wrong with a cluster although nothing is heard of it."""
-    return available is not None and available.status == conditions.UNKNOWN and available.reason in PARTED
-
-
 def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word
     """The condition for an agent's verdict in a beat; None when it told none."""
     if available is None:
@@ -313,6 +259,11 @@ def accepted(cluster: Document) -> Condition:
     """The condition of an accepted cluster: OCM's words, and the rule that accepted it."""
     rule = doc.annotations(cluster).get(ACCEPTED_BY)
     return replace(ACCEPTED, message=f'{ACCEPTED.message} by the rule "{rule}"') if rule else ACCEPTED
+
+
+def is_denied(cluster: Document) -> bool:
+    """It was accepted once, and is no more; who never was waits."""
+    return was_judged(cluster) and not is_accepted(cluster)
 
 
 def was_judged(cluster: Document) -> bool:

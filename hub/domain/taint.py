@@ -11,6 +11,7 @@ from typing import Any
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.change import Document
+from hub.domain.parting import has_parted
 from hub.domain.transition import Damping
 from machinery import conditions
 from machinery.conditions import Condition
@@ -39,7 +40,7 @@ class Patience:
 
 def wanted(available: Condition | None) -> str | None:
     """The key of the taint that belongs to this availability; None: neither does, as when the agent said that it would go."""
-    if rules.has_parted(available):
+    if has_parted(available):
         return None
     if available is None or available.status == conditions.UNKNOWN:
         return UNREACHABLE

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from hub.domain.cluster import PARTED
+from hub.domain.parting import PARTED
 from machinery import conditions
 from machinery.conditions import Condition
 from machinery.identity import ClusterName

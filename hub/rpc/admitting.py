@@ -12,7 +12,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 async def admit(parts: Parts, cluster: ClusterName, hello: wire.Hello) -> ClusterView:
     """The session's epoch is on record before it opens; where it was already, nothing is written.
 
-    Raises NotFoundError, AlreadyExistsError, StaleEpochError.
+    Raises NotFoundError, AlreadyExistsError, StaleEpochError; ForbiddenError: the cluster is denied.
     """
     view, is_claimed = await parts.store.read(_look, cluster, hello)
     if not is_claimed:
@@ -27,4 +27,6 @@ def _look(tx: Transaction, cluster: ClusterName, hello: wire.Hello) -> tuple[Clu
             "this cluster name belongs to another cluster (its uid differs): register under another name, "
             "or have the other ManagedCluster deleted first"
         )
+    if view.denied:
+        raise owners.denied(cluster)
     return view, owners.is_claimed(tx, cluster, hello.epoch)

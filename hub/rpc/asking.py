@@ -50,6 +50,9 @@ class Asking:
         """A sign of life, as a status report is."""
         return Attributes("patch", f"{REGISTRATION}/StandBy", self._clusters, "v1", "managedclusters", "status", name=name)
 
+    def leaving(self, name: str) -> Attributes:
+        return Attributes("delete", f"{REGISTRATION}/Leave", self._clusters, "v1", "managedclusters", name=name)
+
     def addon(self, cluster: ClusterName, name: str) -> Attributes:
         path = f"{SESSION}/Connect"
         return Attributes("patch", path, self._addons, "v1beta1", "managedclusteraddons", "status", cluster, name)

@@ -30,6 +30,8 @@ class ClusterView:
     """What a session needs to know of its cluster, read in one go. `desired` is the wire's message, without a revision."""
 
     accepted: bool
+    denied: bool
+    """It was accepted once."""
     deleting: bool
     silent: bool
     """Availability is Unknown, or no beat was ever stored: the next beat is news."""
@@ -51,6 +53,7 @@ def read_view(tx: Transaction, cluster: ClusterName) -> ClusterView:
     desired = _desired(stored, addons)
     return ClusterView(
         accepted=desired.accepted,
+        denied=clusters.is_denied(stored.document),
         deleting=desired.deleting,
         silent=last is None or last.at is None or (available is not None and available.status == conditions.UNKNOWN),
         lease_duration=clusters.lease_duration(stored.document),

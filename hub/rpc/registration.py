@@ -6,7 +6,7 @@ from datetime import UTC, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
-from grpc import StatusCode, aio
+from grpc import aio
 
 from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
 from hub.domain import document as doc
@@ -21,11 +21,11 @@ from hub.rpc.asking import Asking
 from hub.rpc.calls import Call, stream, unary
 from hub.rpc.following import Followed
 from hub.rpc.parts import Parts
-from hub.rpc.reserve import stand_by
+from hub.rpc.reserve import check_gone, leave, stand_by
 from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
 from machinery.apiserver.access import Attributes
-from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnavailableError
+from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnauthorizedError, UnavailableError
 from machinery.identity import AddOnName, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
@@ -107,9 +107,19 @@ class Registration(RegistrationServicer):
         return await self._answered(context, asked, method, request, flow=request.cluster_name)
 
     async def Leave(self, request: wire.LeaveRequest, context: Any) -> wire.LeaveResponse:  # noqa: N802 - as above
-        del request
-        await context.abort(StatusCode.UNIMPLEMENTED, "this hub has to be told by hubctl delete cluster")
-        raise AssertionError
+        async def left(_call: Call, record: CertificateRecord) -> wire.LeaveResponse:
+            return await leave(self._parts, request, record)
+
+        name = request.cluster_name
+        try:
+            try:
+                return await unary(self._parts, context, self._asking.leaving(name), left, flow=name)
+            except UnauthorizedError as error:
+                return await check_gone(self._parts, context, request, error)
+        except aio.AbortError:
+            raise
+        except Exception as error:  # noqa: BLE001 - every failure becomes the call's status
+            return await abort(context, error)
 
     async def IssueAddOnToken(  # noqa: N802 - the method's name
         self, request: wire.IssueAddOnTokenRequest, context: Any

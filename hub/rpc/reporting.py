@@ -7,7 +7,7 @@ from functools import partial
 from typing import Any
 
 from hub.domain.certificate import CertificateRecord
-from hub.domain.cluster import Departure
+from hub.domain.parting import Departure
 from hub.ports import Transaction
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call

@@ -1,11 +1,12 @@
-"""What an agent asks of a hub that it does not report to: to be kept in reserve."""
+"""What an agent asks of a hub that it does not report to, or no longer: to be kept in reserve, and to be let go."""
 
 from hub.access import session_holder
 from hub.domain.certificate import CertificateRecord
-from hub.domain.cluster import Departure
+from hub.domain.parting import Departure
 from hub.rpc.parts import Parts
-from hub.services import owners
-from machinery.errors import ForbiddenError
+from hub.rpc.status import Context
+from hub.services import leaving, owners
+from machinery.errors import ForbiddenError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as wire
 
@@ -18,6 +19,21 @@ async def stand_by(parts: Parts, request: wire.StandByRequest, record: Certifica
     answer.hub_time.FromDatetime(parts.clock.now())
     answer.again_after.FromTimedelta(parts.standby_interval)
     return answer
+
+
+async def leave(parts: Parts, request: wire.LeaveRequest, record: CertificateRecord) -> wire.LeaveResponse:
+    cluster = check_own(record, request.cluster_name, request.agent_id)
+    return wire.LeaveResponse(left=await parts.store.run(leaving.leave, cluster, request.cluster_uid, record.user))
+
+
+async def check_gone(
+    parts: Parts, context: Context, request: wire.LeaveRequest, error: UnauthorizedError
+) -> wire.LeaveResponse:
+    """The answer to one whose certificate is revoked because it has left, and who did not hear that. Raises `error` else."""
+    record = await parts.former(context)
+    if not leaving.has_left(record, request.cluster_name):
+        raise error
+    return wire.LeaveResponse(left=False)
 
 
 def check_own(record: CertificateRecord, cluster: str, agent: str) -> ClusterName:

@@ -31,6 +31,7 @@ from hub.rpc.parts import Parts
 from hub.rpc.remembering import Remembered
 from hub.rpc.reporting import TRANSIENT, Reporting
 from hub.rpc.telling import Telling
+from hub.services import owners
 from machinery.backoff import Backoff
 from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, SerialNumber
@@ -142,7 +143,9 @@ class Session(Sink):
             self._write_soon()
 
     def _apply(self, view: ClusterView, hello: wire.Hello | None = None) -> None:
-        """Takes a view of the cluster, and tells the agent what is new in it."""
+        """Takes a view of the cluster, and tells the agent what is new in it; a cluster that is denied has no session."""
+        if view.denied:
+            self.end(owners.denied(self.cluster))
         before, self._view, self._silent = self._view, view, view.silent
         self._spacing = spacing(view.lease_duration)
         interval = min(self._parts.beat_interval, view.lease_duration)

@@ -21,6 +21,8 @@ from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
 from machinery.identity import ClusterName, cluster_name, parse_bootstrap_user
 
+DELETED = "ClusterDeleted"
+"""Why its certificates are revoked."""
 GROUP = rules.RESOURCE.partition(".")[2]
 
 
@@ -64,7 +66,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
         return put(tx, doc.deleting(held, tx.now), old, actor)
     if doc.finalizers(document) and not doc.is_deleting(document):
         return put(tx, doc.deleting(document, tx.now), old, actor)
-    certificates.revoke_cluster(tx, ClusterName(old.key.name), "ClusterDeleted")
+    certificates.revoke_cluster(tx, ClusterName(old.key.name), DELETED)
     tx.heartbeats.forget(ClusterName(old.key.name))
     _note(tx, document, None, actor)
     return tx.objects.delete(MANAGED_CLUSTERS, old, actor)

@@ -5,6 +5,7 @@ from datetime import UTC, datetime, timedelta
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain import parting
 from hub.domain.change import MANAGED_CLUSTERS, Key, StoredObject
 from hub.domain.heartbeat import Beat
 from hub.domain.lease import Expiry, expires_at, grace, time_left
@@ -57,7 +58,7 @@ def expire(tx: Transaction, cluster: ClusterName, *, window: timedelta, since: d
     last = tx.heartbeats.of(cluster)
     heard = last is not None and last.at is not None
     parted = last is not None and last.owner is not None
-    told = rules.parted(last.owner or "", heard=heard) if last and parted else rules.silence(heard=heard)
+    told = parting.parted(last.owner or "", heard=heard) if last and parted else parting.silence(heard=heard)
     clusters.set_condition(tx, cluster, told, actor)
     return Expiry(expired=True, look_again=grace(rules.lease_duration(clusters.find(tx, cluster).document)))
 

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.change import StoredObject
-from hub.domain.cluster import Departure
 from hub.domain.heartbeat import LastBeat
+from hub.domain.parting import Departure, parted
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError
@@ -82,10 +82,13 @@ def check_same(stored: StoredObject, cluster_uid: str) -> None:
 
 def check_not_denied(stored: StoredObject) -> None:
     """Raises ForbiddenError when the cluster was accepted once, and is not now."""
-    if rules.was_judged(stored.document) and not rules.is_accepted(stored.document):
-        raise ForbiddenError(
-            f'cluster "{stored.key.name}" is denied: an operator accepts it again with `hubctl accept {stored.key.name}`'
-        )
+    if rules.is_denied(stored.document):
+        raise denied(stored.key.name)
+
+
+def denied(name: str) -> ForbiddenError:
+    """What an agent is told whose cluster was accepted once."""
+    return ForbiddenError(f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`')
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:
@@ -95,7 +98,7 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
     if rules.was_judged(stored.document) and not doc.is_deleting(stored.document):
         heard = last is not None and last.at is not None
-        clusters.set_condition(tx, departure.cluster, rules.parted(departure.owner, heard=heard), actor)
+        clusters.set_condition(tx, departure.cluster, parted(departure.owner, heard=heard), actor)
 
 
 def _checked(tx: Transaction, cluster: ClusterName, epoch: int) -> LastBeat | None:

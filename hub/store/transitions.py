@@ -6,7 +6,7 @@ from typing import Any
 
 from sqlalchemy import ColumnClause, Connection, and_, bindparam, delete, func, insert, literal_column, or_, select
 
-from hub.domain.cluster import PARTED
+from hub.domain.parting import PARTED
 from hub.domain.transition import Transition
 from hub.ports import Transitions
 from hub.store import schema

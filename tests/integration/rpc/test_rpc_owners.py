@@ -1,6 +1,7 @@
 """Several hubs from one hub's side: epochs, farewells and agents in reserve, over real gRPC."""
 
 import asyncio
+from datetime import timedelta
 from typing import Any
 
 import grpc
@@ -8,7 +9,9 @@ import pytest
 from grpc import aio
 
 from hub.domain import cluster as rules
-from hub.services import clusters, owners
+from hub.domain import document as doc
+from hub.services import addons, certificates, clusters, owners, removal
+from machinery.errors import NotFoundError
 from machinery.identity import cluster_name
 from machinery.kubeconfig import Credential
 from machinery.wire.registration.v1 import registration_pb2 as registration
@@ -170,3 +173,98 @@ async def test_nobody_stands_by_for_another(stage: RpcStage, changed: dict[str, 
     with pytest.raises(aio.AioRpcError) as refused:
         await stand_by(stage, await stage.bootstrap("edge1"))
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+
+
+async def leave(stage: RpcStage, credential: Credential, **asked: Any) -> bool:
+    told = {"cluster_name": "edge1", "agent_id": "agent", "cluster_uid": "uid-1", **asked}
+    async with stage.channel(credential) as channel:
+        return bool((await RegistrationStub(channel).Leave(registration.LeaveRequest(**told))).left)
+
+
+async def test_a_cluster_leaves_with_its_certificates_and_may_say_so_again(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    addon = {"metadata": {"name": "work", "namespace": "edge1"}, "spec": {}}
+    await stage.store.run(addons.put, addon, None, ADMIN)
+    stream = await opened(stage, credential, EPOCH)
+    assert await leave(stage, credential)
+    assert doc.is_deleting(await stage.cluster("edge1"))
+    assert all(record.revoked_reason == "ClusterLeft" for record in await stage.records("edge1"))
+    assert await stream.status() is grpc.StatusCode.UNAUTHENTICATED
+    await stream.close()
+    for _ in range(2):
+        assert not await leave(stage, credential)
+        await stage.store.run(removal.proceed, "edge1", timedelta(seconds=60), "hub")
+    with pytest.raises(NotFoundError):
+        await stage.cluster("edge1")
+    assert not await leave(stage, credential)
+    with pytest.raises(aio.AioRpcError) as refused:
+        await stand_by(stage, credential)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+
+
+async def test_a_cluster_that_an_operator_has_deleted_has_left(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    stored = await stage.store.read(clusters.find, cluster_name("edge1"))
+    await stage.store.run(clusters.remove, stored, ADMIN)
+    assert not await leave(stage, credential)
+
+
+async def test_who_was_revoked_for_another_reason_has_not_left(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    await stage.store.run(certificates.revoke_cluster, cluster_name("edge1"), "Compromised")
+    await stage.parts.peers.poll()
+    with pytest.raises(aio.AioRpcError) as refused:
+        await leave(stage, credential)
+    assert refused.value.code() is grpc.StatusCode.UNAUTHENTICATED
+    assert not doc.is_deleting(await stage.cluster("edge1"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "code"),
+    [
+        ({"cluster_name": "edge2"}, grpc.StatusCode.PERMISSION_DENIED),
+        ({"agent_id": "another"}, grpc.StatusCode.PERMISSION_DENIED),
+        ({"cluster_uid": "uid-2"}, grpc.StatusCode.ALREADY_EXISTS),
+        ({"cluster_uid": ""}, grpc.StatusCode.ALREADY_EXISTS),
+    ],
+)
+async def test_nobody_leaves_for_another(stage: RpcStage, changed: dict[str, Any], code: grpc.StatusCode) -> None:
+    credential = await judged(stage)
+    await judged(stage, "edge2")
+    bootstrap = await stage.bootstrap("edge1")
+    with pytest.raises(aio.AioRpcError) as refused:
+        await leave(stage, credential, **changed)
+    assert refused.value.code() is code
+    with pytest.raises(aio.AioRpcError) as refused:
+        await leave(stage, bootstrap)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    for name in ("edge1", "edge2"):
+        assert not doc.is_deleting(await stage.cluster(name))
+        assert [record.revoked_at for record in await stage.records(name)] == [None]
+
+
+async def test_the_session_of_a_denied_cluster_ends_at_once_and_opens_when_it_is_accepted_again(
+    stage: RpcStage,
+) -> None:
+    credential = await judged(stage)
+    stream = await opened(stage, credential, EPOCH)
+    await stage.accept("edge1", accepted=False)
+    async with asyncio.timeout(5):
+        assert await stream.status() is grpc.StatusCode.PERMISSION_DENIED
+    again = await Stream.open(stage, credential, epoch=EPOCH)
+    assert await again.status() is grpc.StatusCode.PERMISSION_DENIED
+    with pytest.raises(aio.AioRpcError, match="hubctl accept edge1") as refused:
+        await stand_by(stage, credential, epoch=EPOCH + 1)
+    assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
+    await stage.accept("edge1")
+    await (await opened(stage, credential, EPOCH)).close()
+    await stream.close()
+    await again.close()
+
+
+async def test_a_cluster_that_nobody_has_judged_yet_waits_in_its_session(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1", accepted=False), epoch=EPOCH)
+    assert not (await stream.expect("desired")).accepted
+    await stage.accept("edge1")
+    assert (await stream.expect("desired")).accepted
+    await stream.close()

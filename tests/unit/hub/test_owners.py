@@ -6,8 +6,9 @@ import pytest
 
 from hub.domain import cluster as rules
 from hub.domain import stale, taint
-from hub.domain.cluster import Departure, StatusReport
+from hub.domain.cluster import StatusReport
 from hub.domain.heartbeat import Beat
+from hub.domain.parting import MOVED, STANDBY, Departure
 from hub.domain.transition import Transition
 from hub.services import clusters, heartbeats, owners
 from hub.services.owners import Standing
@@ -150,7 +151,7 @@ def test_who_was_silent_before_it_told_where_it_is_has_moved(living: MemoryStore
     assert "taints" not in taint.tainted({**tainted, "status": document["status"]})["spec"]
 
 
-@pytest.mark.parametrize(("condition", "counts"), [(rules.SILENT, True), (rules.MOVED, False), (rules.STANDBY, False)])
+@pytest.mark.parametrize(("condition", "counts"), [(rules.SILENT, True), (MOVED, False), (STANDBY, False)])
 def test_a_move_is_no_flap(living: MemoryStore, clock: ManualClock, condition: conditions.Condition, *, counts: bool) -> None:
     since = clock.now() - GRACE
     fell = Transition(EDGE, "u", clock.now(), "True", condition.status, condition.reason, "hub")

@@ -5,8 +5,9 @@ from datetime import timedelta
 import pytest
 
 from hub.domain import cluster as rules
-from hub.domain.cluster import Parting, StatusReport
+from hub.domain.cluster import StatusReport
 from hub.domain.heartbeat import Beat
+from hub.domain.parting import Parting, silence
 from hub.domain.transition import Damping, Transition
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
@@ -71,7 +72,7 @@ def test_silences_have_reasons_that_tell_them_apart(
     parting: Parting | None,
     reason: str,
 ) -> None:
-    condition = rules.silence(heard=heard, parting=parting)
+    condition = silence(heard=heard, parting=parting)
     assert (condition.type, condition.status, condition.reason) == ("ManagedClusterConditionAvailable", "Unknown", reason)
     assert condition.message
 

@@ -6,6 +6,7 @@ import pytest
 
 from hub.controllers.staleness import Staleness
 from hub.domain import cluster as rules
+from hub.domain import parting
 from hub.domain.brake import Limits
 from hub.domain.stale import STALE, Policy
 from hub.ports import Transaction
@@ -110,7 +111,7 @@ async def test_a_mark_goes_when_the_cluster_is_heard_again(hub: Hub, policy: Pol
 
 @pytest.mark.parametrize(
     ("condition", "expected"),
-    [(rules.MOVED, None), (rules.STANDBY, None), (rules.NEVER_JOINED, "True"), (rules.UNAVAILABLE, None)],
+    [(parting.MOVED, None), (parting.STANDBY, None), (rules.NEVER_JOINED, "True"), (rules.UNAVAILABLE, None)],
 )
 async def test_only_silence_without_a_word_is_stale(hub: Hub, condition: Condition, expected: str | None) -> None:
     silent(hub, condition=condition)
