@@ -22,6 +22,8 @@ from bench.stage import cpu_seconds, memory_mib, staged
 from machinery.wire.session.v1 import session_pb2 as wire
 
 OPENING_AT_ONCE = 50
+PATIENCE_SECONDS = 10
+"""As the spoke's."""
 
 
 @click.command()
@@ -55,7 +57,7 @@ class Fleet:
         async with self._slots:
             channel = self._target.channel(agent.credential)
             call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")()
-            hello = wire.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}")
+            hello = wire.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}", patience_seconds=PATIENCE_SECONDS)
             await call.write(wire.AgentMessage(hello=hello).SerializeToString())
             await call.read()
             self.open += 1

@@ -17,7 +17,8 @@ from machinery.backoff import Backoff
 from machinery.errors import MusterError
 from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
-from spoke.controllers.lease import SILENCE, UNANSWERED, LeaseController
+from spoke.controllers.lease import LeaseController
+from spoke.domain.patience import SILENCE, UNANSWERED, patience
 from spoke.enrolment import Enrolment
 from spoke.kubeconfigs import Connection, stored_connection
 from spoke.link import Link, Opener, Registrar, Surroundings
@@ -53,7 +54,7 @@ class SessionRun:
             link.session,
             verdict=lambda: around.watch.verdict,
             acknowledged=self._acknowledged,
-            silence=SILENCE if Capability.ACKNOWLEDGED_BEATS in link.client.capabilities else UNANSWERED,
+            silence=_silence(link),
             random=around.random,
         )
         self._reporting = Reporting(link, around)
@@ -259,3 +260,8 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]
             yield from _leaves(error)
         else:
             yield error
+
+
+def _silence(link: Link) -> timedelta:
+    tells = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
+    return patience(link.session.beat_interval) if tells else UNANSWERED

@@ -12,8 +12,10 @@ from math import ceil
 
 from machinery.wire.session.v1 import session_pb2 as wire
 
-LONGEST = timedelta(seconds=2)
-"""With the flush window, well below the five seconds after which an agent calls its hub silent."""
+PATIENCE, MOST_PATIENT = timedelta(seconds=5), timedelta(seconds=10)
+"""After how long an agent calls its hub silent: the least, and the most that is made use of where an agent says that it waits
+longer. It does so only where its beats come more often than every PATIENCE."""
+SLACK = timedelta(seconds=0.5)
 PER_LEASE = 4
 """An agent is ready while a beat was acknowledged within its lease: it hears often enough to stay so."""
 TICK = 0.25
@@ -31,9 +33,13 @@ def encoded_ack(sequence: int) -> bytes:
     return raw
 
 
-def spacing(lease_duration: timedelta) -> float:
-    """Seconds from one acknowledgement to the next."""
-    return min(LONGEST, lease_duration / PER_LEASE).total_seconds()
+def spacing(lease_duration: timedelta, interval: timedelta, told: timedelta = PATIENCE) -> float:
+    """Seconds from one acknowledgement to the next: with the flush window, well below what the agent waits.
+
+    `interval`: at which it beats; `told`: how long it says that it waits.
+    """
+    patience = min(max(told, PATIENCE), MOST_PATIENT) if interval < PATIENCE else PATIENCE
+    return min(patience / 2 - SLACK, lease_duration / PER_LEASE).total_seconds()
 
 
 class Deferred:

@@ -64,6 +64,7 @@ class Session(Sink):
         self._acknowledged = self._told = 0
         self._told_at = -inf
         self._spacing = 0.0
+        self._patience = timedelta()
         self._deferred = False
         self._writer: asyncio.Task[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
@@ -82,6 +83,7 @@ class Session(Sink):
         """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
         self._handler = asyncio.current_task()
         self.agent_version, self.epoch = hello.agent_version, hello.epoch
+        self._patience = timedelta(seconds=hello.patience_seconds)
         received = self._parts.clock.now()
         left = self._record.not_after - self._parts.clock.now()
         expiry = self._loop.call_later(
@@ -147,8 +149,8 @@ class Session(Sink):
         if view.denied:
             self.end(owners.denied(self.cluster))
         before, self._view, self._silent = self._view, view, view.silent
-        self._spacing = spacing(view.lease_duration)
         interval = min(self._parts.beat_interval, view.lease_duration)
+        self._spacing = spacing(view.lease_duration, interval, self._patience)
         if hello is not None:
             self._parts.gate.check()  # a drain that has begun would not know of this session
             self._parts.sessions.add(self)

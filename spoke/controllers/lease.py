@@ -11,12 +11,9 @@ from random import Random
 
 import structlog
 
+from spoke.domain.patience import SILENCE
 from spoke.ports import HubLostError, HubSession, Loss
 
-SILENCE = timedelta(seconds=5)
-"""A beat unacknowledged for this long ends the session."""
-UNANSWERED = timedelta(seconds=20)
-"""The same where a beat is a request among others, to a server that may be slow without being gone."""
 SHORTEST = 0.75
 """Each interval is drawn from this part of it to the whole."""
 

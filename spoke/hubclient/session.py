@@ -16,6 +16,7 @@ from machinery.identity import AddOnName, HubId
 from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.domain.hubs import ListedHub
 from spoke.domain.news import News
+from spoke.domain.patience import PATIENCE
 from spoke.domain.report import ClusterReport
 from spoke.hubclient.convert import conditions_of, desired_of, drain_of, event_of, hubs_of, report_of, verdict_of
 from spoke.hubclient.errors import to_loss
@@ -69,6 +70,7 @@ class GrpcSession(HubSession):
             cluster_uid=greeting.cluster_uid,
             epoch=greeting.epoch,
             hubs=hubs_of(greeting.hubs) if greeting.hubs else None,
+            patience_seconds=int(PATIENCE.total_seconds()),
         )
         hello.agent_time.FromDatetime(self._clock.now())
         try:

@@ -6,13 +6,40 @@ from typing import Any
 
 import pytest
 
-from hub.rpc.acknowledging import LONGEST, TICK, Deferred, spacing
+from hub.rpc.acknowledging import TICK, Deferred, spacing
+from spoke.domain.patience import PATIENCE, SILENCE, patience
+
+FLUSH_WINDOW = 1.0
 
 
 @pytest.mark.parametrize(("lease", "expected"), [(60, 2.0), (8, 2.0), (4, 1.0), (2, 0.5)])
 def test_an_agent_hears_four_times_a_lease_and_every_two_seconds_at_least(lease: float, expected: float) -> None:
-    assert spacing(timedelta(seconds=lease)) == expected
-    assert timedelta(seconds=2) == LONGEST
+    assert spacing(timedelta(seconds=lease), timedelta(seconds=1)) == expected
+
+
+@pytest.mark.parametrize(("told", "expected"), [(0, 2.0), (3, 2.0), (5, 2.0), (8, 3.5), (10, 4.5), (4_000_000_000, 4.5)])
+def test_one_that_says_that_it_waits_longer_hears_more_seldom(told: int, expected: float) -> None:
+    assert spacing(timedelta(seconds=60), timedelta(seconds=1), timedelta(seconds=told)) == expected
+
+
+@pytest.mark.parametrize("interval", [5, 10, 60])
+def test_patience_counts_only_where_beats_come_often(interval: float) -> None:
+    """A verdict that is told early, on a session that beats seldom, is judged by the shorter patience."""
+    assert spacing(timedelta(minutes=5), timedelta(seconds=interval), timedelta(seconds=10)) == 2.0
+
+
+@pytest.mark.parametrize("interval", [0.1, 1, 4.9, 5, 10, 60])
+def test_what_the_hub_takes_is_a_second_less_than_what_the_agent_waits(interval: float) -> None:
+    between = timedelta(seconds=interval)
+    longest = FLUSH_WINDOW + spacing(timedelta(minutes=5), between, PATIENCE) + TICK
+    assert longest + 1 < patience(between).total_seconds()
+
+
+@pytest.mark.parametrize("interval", [0.1, 1, 4.9, 5, 10])
+def test_an_agent_leaves_a_hub_that_stores_nothing_within_fifteen_seconds(interval: float) -> None:
+    between = timedelta(seconds=interval)
+    assert between + patience(between) <= timedelta(seconds=15)
+    assert SILENCE <= patience(between) <= PATIENCE
 
 
 async def test_what_is_due_within_a_tick_shares_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -144,11 +144,16 @@ class Hello(_message.Message):
     AGENT_TIME_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
     HUBS_FIELD_NUMBER: _builtins.int
+    PATIENCE_SECONDS_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     cluster_uid: _builtins.str
     epoch: _builtins.int
     """The order that the agent gives to its changes of hub: raised, and kept with its credentials, before it dials another hub.
     A hub takes no session of a lower epoch than the highest it has heard of from this cluster. Zero: the agent keeps none.
+    """
+    patience_seconds: _builtins.int
+    """Where beats come more often than every five seconds: for how long the agent waits for the acknowledgement of one before it
+    calls the hub silent. Zero, and where beats come more seldom: five seconds.
     """
     @_builtins.property
     def protocol_versions(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -174,10 +179,11 @@ class Hello(_message.Message):
         agent_time: _timestamp_pb2.Timestamp | None = ...,
         epoch: _builtins.int = ...,
         hubs: Global___Hubs | None = ...,
+        patience_seconds: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "hubs", b"hubs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "agent_version", b"agent_version", "capabilities", b"capabilities", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "hubs", b"hubs", "protocol_versions", b"protocol_versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "agent_version", b"agent_version", "capabilities", b"capabilities", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "hubs", b"hubs", "patience_seconds", b"patience_seconds", "protocol_versions", b"protocol_versions"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,16 @@
+"""How long a beat may stay unacknowledged before the hub counts as silent, whatever TCP and keepalive say."""
+
+from datetime import timedelta
+
+SILENCE = timedelta(seconds=5)
+"""A beat unacknowledged for this long ends the session."""
+PATIENCE = timedelta(seconds=10)
+"""The same where beats come more often than every SILENCE, as the hub is told in Hello: it acknowledges many at once then.
+Either way a hub that stores no beats is left within fifteen seconds."""
+UNANSWERED = timedelta(seconds=20)
+"""The same where a beat is a request among others, to a server that may be slow without being gone."""
+
+
+def patience(beat_interval: timedelta) -> timedelta:
+    """In a session that begins with this interval. If a shorter lease makes it shorter later, the hub answers faster too."""
+    return PATIENCE if beat_interval < SILENCE else SILENCE
