@@ -1,58 +1,48 @@
-"""The agent: names, a credential, a session; and whatever happens to any of them is a transition in here.
+"""The agent: names, a hub, a credential there, a session; and whatever happens to any of them is a transition in here.
 
-The outer loop looks at what is stored, registers where that is not good for a session, and stays with the hub until something
-is to be looked at anew. It ends only when it is cancelled, and with InvalidError when its bootstrap kubeconfig cannot be used
-at the very first look. No hub that is away, silent, or refuses ends it.
+The outer loop looks at what is stored, chooses a hub, registers where what is stored is not good for a session, makes the hub
+the owner, and stays with it until something is to be looked at anew. It ends only when it is cancelled, and with InvalidError
+when its bootstrap kubeconfigs cannot be used at the very first look. No hub that is away, silent, or refuses ends it.
 """
 
 import asyncio
-import secrets
-import uuid
-from contextlib import AsyncExitStack
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
-from typing import TypeVar
 
 import structlog
-from structlog.contextvars import bind_contextvars
 
 from machinery.backoff import Backoff
 from machinery.clock import OffsetClock
 from machinery.errors import InvalidError, MusterError
-from spoke.addoncredentials import Registered
-from spoke.bootstraps import BootstrapChangedError, BootstrapWatch
-from spoke.controllers.addon_registration import AddOnCertificates, Certificates
-from spoke.domain.credential import Finding, Flaw, judge, validity
-from spoke.domain.names import Names, choose_names, fresh_agent_id
-from spoke.enrolment import Enrolment, RequestDeniedError, Wanted, pends_for
+from machinery.identity import HubId
+from spoke.announcing import Announcements
+from spoke.attachment import Attachment, FlawError, LeaveError, Parts
+from spoke.bootstraps import BootstrapChangedError, BootstrapWatch, Listing
+from spoke.controllers.addon_registration import Certificates
+from spoke.domain.credential import Finding, judge
+from spoke.domain.hubs import Decision, HubState, Why
+from spoke.domain.names import Names
+from spoke.enrolment import RequestDeniedError
 from spoke.health import AvailabilityWatch
+from spoke.hublist import HubList
 from spoke.joining import Joining, StartOverError
-from spoke.kubeconfigs import Connection, stored_connection, stored_texts, view_stored
+from spoke.kubeconfigs import Connection, stored_connection, view_stored
 from spoke.layout import agreed
-from spoke.link import Link, Surroundings
+from spoke.link import Surroundings
 from spoke.mirror import AGAIN, PatientDirectory
+from spoke.naming import Naming
 from spoke.options import Options, Pause, World
-from spoke.ports import Capability, Greeting, HubLostError, Loss
+from spoke.ownership import OvertakenError, Owner, Ownership
 from spoke.progress import Progress
-from spoke.session import SessionRun
-from spoke.slot import OWNER_SECRET, Contents, Slot, hub_slot
-
-T = TypeVar("T")
+from spoke.reserve import NoReserve, Post
+from spoke.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 
 BOOTSTRAP_LOOK = timedelta(seconds=2)
+FIRST = "hub-first"
 
 log = structlog.get_logger(__name__)
-
-
-class FlawError(MusterError):
-    """The credential in use is no good any more: register again."""
-
-    reason = "Unauthorized"
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
 
 
 class SpokeAgent:
@@ -63,18 +53,34 @@ class SpokeAgent:
         self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
         self._world = world = replace(world, directory=self._mirror)
         self._hub_clock = OffsetClock(world.clock)
-        self._owner = Slot(world.secrets, OWNER_SECRET)
+        self._owner_slot = Slot(world.secrets, OWNER_SECRET)
+        self._ownership = Ownership(world.secrets, self._hub_clock)
+        self._naming = Naming(options, self._mirror)
         self._watch = AvailabilityWatch(world.spoke, world.clock)
-        self._doubt: Finding | None = None
-        """Why the stored credential is passed over once: registering is tried, then the credential again."""
-        self._certificates = Certificates()
-        self._names: Names | None = None
+        self._doubts: dict[HubId, Finding] = {}
+        """Why a stored credential is passed over once: registering is tried, then the credential again."""
         self._cluster_uid = ""
         self._bootstrap = BootstrapWatch(world.bootstrap)
         self._looked_once = False
+        self._chosen: HubId | None = None
+        self._first_until = 0.0
+        self._decision: Decision | None = None
         self.progress = progress or Progress(world.clock)
-        self._joining = Joining(options, world, self._owner, hub_clock=self._hub_clock, progress=self.progress)
-        self._surroundings = Surroundings(
+        self._announcements = Announcements(world.announcer)
+        self._reserve = world.reserve or NoReserve()
+        ahead = options.standby_registration and not isinstance(self._reserve, NoReserve)
+        choosing = replace(options.hubs, policy=replace(options.hubs.policy, registers_ahead=ahead))
+        self._hubs = HubList(
+            choosing,
+            self._reserve,
+            self.progress,
+            clock=world.clock,
+            timetable=world.timetable,
+            random=world.random,
+            stir=self._bootstrap.stir,
+        )
+        self._joining = Joining(options, world, None, hub_clock=self._hub_clock, progress=self.progress)
+        surroundings = Surroundings(
             spoke=world.spoke,
             management=world.management,
             watch=self._watch,
@@ -90,40 +96,65 @@ class SpokeAgent:
             annotations=options.annotations,
             addons=options.addons,
         )
+        self._parts = Parts(
+            options,
+            world,
+            self._bootstrap,
+            self._hubs,
+            self._ownership,
+            self._reserve,
+            Joining(options, world, self._owner_slot, hub_clock=self._hub_clock, progress=self.progress),
+            surroundings,
+            self._hub_clock,
+            self.progress,
+            Certificates(),
+            self._announcements,
+        )
 
     async def run(self) -> None:
         """Until cancelled. Raises InvalidError at once when there is neither a usable bootstrap kubeconfig nor a credential."""
-        self._world.timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
+        timetable, clock = self._world.timetable, self._world.clock
+        timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
         if self._mirror is not None:
-            self._world.timetable.every(AGAIN, self._mirror.again, name="mirror")
-        retry = self._backoff(self._options.pauses.retry)
-        denied = self._backoff(self._options.pauses.denied)
+            timetable.every(AGAIN, self._mirror.again, name="mirror")
+        self._first_until = clock.monotonic() + self._options.hubs.first.total_seconds()
+        timetable.at(clock.now() + self._options.hubs.first, self._bootstrap.stir, name=FIRST)
+        retry, denied, overtaken = map(
+            self._backoff, (self._options.pauses.retry, self._options.pauses.denied, self._options.pauses.refused)
+        )
+        stop_listening = self._reserve.listen(self._bootstrap.stir)
         try:
-            async with self._bootstrap.watching():
+            async with self._bootstrap.watching(), _beside(self._reserve.run), _beside(self._announcements.run):
                 while True:
-                    delay = await self._attempt(retry, denied)
+                    delay = await self._attempt(retry, denied, overtaken)
                     await self._bootstrap.rest(delay)
         finally:
-            self._world.timetable.drop("bootstrap-kubeconfig")
-            self._world.timetable.drop("mirror")
+            stop_listening()
+            for name in ("bootstrap-kubeconfig", "mirror", FIRST):
+                timetable.drop(name)
 
-    async def _attempt(self, retry: Backoff, denied: Backoff) -> timedelta:
+    async def _attempt(self, retry: Backoff, denied: Backoff, overtaken: Backoff) -> timedelta:
         """One round; returns how long to rest before the next."""
+        self._chosen = None
         try:
             await self._round(retry)
         except BootstrapChangedError:
-            log.info("bootstrap.replaced", source=self._world.bootstrap.source)
+            if self._bootstrap.replaced:
+                log.info("bootstrap.replaced", source=self._world.bootstrap.source)
             return timedelta()
-        except StartOverError:
+        except (StartOverError, LeaveError):
             return timedelta()
+        except OvertakenError as error:
+            return self.progress.troubled(error, overtaken.next(), "looking again at who is the owner")
         except RequestDeniedError as error:
-            return self._troubled(error, denied.next(), "submitting a new request")
+            delay = denied.next()
+            return self._elsewhere(error, delay, HubState.DENIED, "submitting a new request")
         except MusterError as error:
             if isinstance(error, InvalidError) and not self._looked_once:
                 raise
             delay = retry.next()
             following = "registering again" if isinstance(error, FlawError) else "trying again"
-            return self._troubled(error, max(delay, error.retry_after or delay), following)
+            return self._elsewhere(error, max(delay, error.retry_after or delay), HubState.REGISTERING, following)
         except Exception:
             # A defect of ours must not take the agent away from its hub for good.
             delay = retry.next()
@@ -131,171 +162,154 @@ class SpokeAgent:
             return delay
         raise AssertionError  # a round ends with an error only
 
-    def _troubled(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
-        self.progress.fail(error.message)
-        log.warning(
-            "agent.trouble",
-            step=self.progress.step,
-            error=error.message,
-            next=following,
-            in_seconds=round(delay.total_seconds(), 1),
-        )
-        return delay
+    def _elsewhere(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> timedelta:
+        """Where there are several hubs the one that failed rests, and the next round chooses."""
+        if isinstance(error, FlawError) and self._chosen is not None:
+            self._doubts[self._chosen] = error.finding
+        if self._chosen is None or not self._hubs.several:
+            return self.progress.troubled(error, delay, following)
+        self._hubs.meet(self._chosen, state)
+        self._hubs.fail(self._chosen, error.message)
+        self.progress.troubled(error, timedelta(), "choosing a hub")
+        return timedelta()
 
     async def _round(self, retry: Backoff) -> None:
         """From what is stored to a session, and the session until it is no more."""
         self.progress.enter("reading the stored credential")
-        self._bootstrap.settle()
-        contents, self._cluster_uid, _ = await asyncio.gather(self._owner.read(), self._uid(), self._watch.look())
-        bootstrap, unreadable = self._read_bootstrap()
-        pending = self._pending_slot(bootstrap) if bootstrap else None
-        kept = await pending.read() if pending else {}
-        if pending is not None and bootstrap is not None:
-            contents = await agreed(self._owner, pending, bootstrap.hub_id, held=contents, kept=kept)
-        names = self._choose_names(contents, kept, bootstrap)
-        finding = self._judge(contents, bootstrap, names)
+        listing = self._bootstrap.settle()
+        owner, self._cluster_uid, _ = await asyncio.gather(self._ownership.read(), self._uid(), self._watch.look())
+        chosen = await self._choose(listing, owner)
+        slot = hub_slot(self._world.secrets, chosen)
+        kept = await slot.read()
+        if chosen == owner.hub_id:
+            contents = await agreed(self._owner_slot, slot, chosen, held=owner.contents, kept=kept)
+            owner = replace(owner, contents=contents)
+        else:
+            contents = credential_of(kept)
+        bootstrap = listing.get(chosen)
+        names = await self._name(owner, kept, listing)
+        finding = self._judge(chosen, contents, bootstrap.connection if bootstrap else None, names)
+        self._chosen = chosen
+        self._attend(listing, names, owner)
         if finding is not None:
-            way = self._joining.way(contents, names, finding, bootstrap)
-            if way is None:
-                raise unreadable or AssertionError
-            self._looked_once = True
-            joining = self._joining.obtain(way, names, self._cluster_uid, contents, finding)
-            contents, kept = await self._bootstrap.unless_changed(joining), {}
+            contents, kept = await self._join(listing, names, contents, finding), {}
         self._looked_once = True
-        connection = stored_connection(contents, self._options.reach)
-        if self._world.directory is not None and finding is None:
-            self._world.directory.replace(contents)
-        await self._serve(connection, names, kept, retry)
+        owner = await self._own(owner, chosen, contents, renewed=finding is not None)
+        self._attend(listing, names, owner)
+        connection = stored_connection(owner.contents, self._options.reach)
+        await Attachment(self._parts, owner, connection, names, self._cluster_uid).run(kept, retry)
 
     async def _uid(self) -> str:
         return self._cluster_uid or await self._world.spoke.uid()
 
-    def _read_bootstrap(self) -> tuple[Connection | None, InvalidError | None]:
-        listing = self._bootstrap.listing
-        return (listing.hubs[0].connection if listing.hubs else None), listing.trouble
+    async def _choose(self, listing: Listing, owner: Owner) -> HubId:
+        """The hub of this round; waits for the end of its rest. Raises InvalidError when there is none."""
+        hubs = self._hubs
+        hubs.settle(listing, owner)
+        if owner.hub_id is not None and not hubs.met(owner.hub_id):
+            hubs.meet(owner.hub_id, HubState.READY)
+        if hubs.several and isinstance(self._reserve, NoReserve):
+            await self._look_into_slots(listing, owner)
+        self._decision = decision = hubs.decide()
+        if decision is None or not hubs.several:
+            chosen = listing.hubs[0].hub_id if listing.hubs else owner.hub_id
+            if chosen is None:
+                raise listing.trouble or AssertionError
+            return chosen
+        if decision.not_before is not None:
+            await self._bootstrap.rest(decision.not_before - self._world.clock.now())
+            if self._bootstrap.changed:
+                raise BootstrapChangedError
+        return decision.hub_id
 
-    def _choose_names(self, contents: Contents, kept: Contents, bootstrap: Connection | None) -> Names:
-        fresh = (str(uuid.uuid4()), fresh_agent_id(secrets.randbits(64)))
-        remembered = (str(self._names.cluster), str(self._names.agent)) if self._names else fresh
-        mirrored = self._world.directory.read() if self._world.directory is not None else {}
-        held, mirror_texts, asked = (stored_texts(place) for place in (contents, mirrored, kept))
-        # what was merely asked for is given up when the operator hands in a bootstrap kubeconfig for another name
-        bound = (bootstrap.cluster_name if bootstrap is not None else "", "")
-        places = [held, mirror_texts, bound, asked]
-        cluster, agent = (next(filter(None, texts), "") for texts in zip(*places, strict=True))
-        self._names = choose_names(
-            options=(self._options.cluster_name, self._options.agent_id), stored=(cluster, agent), fresh=remembered
-        )
-        bind_contextvars(cluster=self._names.cluster)  # of this agent's tasks: a process may hold a fleet
-        return self._names
+    async def _look_into_slots(self, listing: Listing, owner: Owner) -> None:
+        """What nobody keeps is as good as it was left."""
+        for hub in listing.hubs:
+            if hub.hub_id == owner.hub_id or self._hubs.met(hub.hub_id):
+                continue
+            kept = view_stored(await hub_slot(self._world.secrets, hub.hub_id).read())
+            self._hubs.meet(hub.hub_id, HubState.READY if kept.chain else HubState.REGISTERING)
 
-    def _judge(self, contents: Contents, bootstrap: Connection | None, names: Names) -> Finding | None:
-        stored = view_stored(contents)
-        finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
-        doubt, self._doubt = self._doubt, None
+    async def _name(self, owner: Owner, kept: Contents, listing: Listing) -> Names:
+        others = [] if credential_of(owner.contents) else [hub for hub in listing.hubs if hub.hub_id != self._chosen]
+        asked = [kept, *[await hub_slot(self._world.secrets, hub.hub_id).read() for hub in others if len(listing.hubs) > 1]]
+        return self._naming.choose(owner.contents, asked, listing)
+
+    def _judge(self, hub: HubId, contents: Contents, bootstrap: Connection | None, names: Names) -> Finding | None:
+        finding = judge(view_stored(contents), bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
+        doubt = self._doubts.pop(hub, None)
         if finding is not None and finding.about_time and self._hub_clock.offset is None:
             return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
         return finding or doubt
 
-    def _pending_slot(self, connection: Connection) -> Slot:
-        return hub_slot(self._world.secrets, connection.hub_id)
+    async def _join(self, listing: Listing, names: Names, contents: Contents, finding: Finding) -> Contents:
+        chosen = self._chosen
+        bootstrap = listing.get(chosen) if chosen is not None else None
+        way = self._joining.way(contents, names, finding, bootstrap.connection if bootstrap else None)
+        if way is None:
+            raise listing.trouble or AssertionError
+        self._looked_once = True
+        if chosen is not None:
+            self._hubs.meet(chosen, HubState.REGISTERING)
+        joining = self._joining.obtain(way, names, self._cluster_uid, contents, finding)
+        return await self._bootstrap.unless_changed(joining, leave=self._leaves_joining)
 
-    async def _serve(self, connection: Connection, names: Names, kept: Contents, retry: Backoff) -> None:
-        """Session after session; raises what the outer loop has to decide about."""
-        pending = self._pending_slot(connection)
-        previous: Connection | None = None
-        rotation = await self._rotation(connection, names, pending, kept)
-        reconnect = self._backoff(self._options.pauses.retry)
-        refused = self._backoff(self._options.pauses.refused)
-        link: Link | None = None
-        while True:
-            try:
-                if link is None:
-                    link = await self._bootstrap.unless_changed(self._open(connection))
-                reconnect.reset()
-                retry.reset()
-                if link.connection.certificate.serial != connection.certificate.serial:
-                    previous, connection = connection, link.connection
-                    rotation = await self._rotation(connection, names, pending, {})
-                session = self._session(link, rotation, names)
-                link = await self._bootstrap.unless_changed(session, leave=partial(self._other_hub, connection))
-            except HubLostError as lost:
-                link = None
-                if lost.loss is Loss.UNAUTHENTICATED and previous is not None:
-                    log.warning("certificate.fallback", why=lost.message, next="the certificate before")
-                    connection, previous = previous, None
-                    continue
-                self._judge_loss(connection, lost)
-                slow = lost.loss in (Loss.REFUSED, Loss.SUPERSEDED)
-                delay = (refused if slow else reconnect).next()
-                await self._bootstrap.rest(self._troubled(lost, max(delay, lost.retry_after or delay), "reconnecting"))
-                if self._bootstrap.changed:
-                    raise BootstrapChangedError from lost
-
-    def _judge_loss(self, connection: Connection, lost: HubLostError) -> None:
-        """Raises FlawError when the loss, or the hub's time, says that this credential is spent."""
-        finding = validity(connection.chain, self._hub_clock.now())
-        if lost.loss is Loss.UNAUTHENTICATED:
-            finding = Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
-        elif lost.loss is Loss.FORGOTTEN:
-            finding = Finding(Flaw.REJECTED, f"the hub does not know this cluster: {lost.message}")
-        elif finding is None or finding.flaw is not Flaw.EXPIRED:
-            return
-        self._doubt = finding
-        raise FlawError(finding) from lost
-
-    async def _rotation(self, connection: Connection, names: Names, pending: Slot, kept: Contents) -> Enrolment:
-        """The renewal of this certificate, resumed where one is pending."""
-        wanted = Wanted(names=names, cluster_uid=self._cluster_uid, subject=names.subject, duration=self._options.duration)
-        enrolment = self._joining.enrolment(wanted, connection, pending)
-        if pends_for(kept, connection.certificate.public_key):
-            await pending.forget()  # the run before ended between storing the certificate and forgetting its request
-        else:
-            enrolment.resume(kept)
-        return enrolment
-
-    async def _open(self, connection: Connection) -> Link:
-        self.progress.enter("opening a session with the hub")
-        client = self._world.dial(connection.address, connection.identity)
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(client.close)
-            try:
-                session = await stack.enter_async_context(client.session(Greeting(self._cluster_uid)))
-            except HubLostError:
-                raise
-            except MusterError as error:
-                raise HubLostError(error.message) from error
-            stack.enter_context(self.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
-            self._hub_clock.learn(self._world.clock.now() + session.hub_time_offset)
-            log.info("session.opened", hub=connection.address.target)
-            return Link(connection, client, session, stack.pop_all().aclose)
-        raise AssertionError
-
-    async def _session(self, link: Link, rotation: Enrolment, names: Names) -> Link:
-        def registrar(link: Link) -> AddOnCertificates:
-            registered = Registered(
-                names=names,
-                cluster_uid=self._cluster_uid,
-                kubeconfig=link.connection.kubeconfig,
-                secrets=self._world.addon_secrets,
-                pending=lambda secret: Slot(self._world.secrets, f"{secret}-{link.connection.hub_id[:8]}"),
-                duration=self._options.duration,
-                hub_id=link.connection.hub_id,
-                care=self._options.addons,
-            )
-            return AddOnCertificates(link.client, link.session, registered, self._certificates, self._hub_clock)
-
-        try:
-            run = SessionRun(link, self._surroundings, open_link=self._open, rotation=rotation, registration=registrar)
-            return await run.run()
-        finally:
-            await link.close()
-
-    def _other_hub(self, connection: Connection) -> bool:
-        """A new credential for the same hub is no reason to leave it."""
+    def _leaves_joining(self) -> bool:
+        """Another list is another beginning; another hub that will do is one too, unless the preferred one may still come."""
+        replaced = self._bootstrap.replaced
+        if replaced:
+            return True
+        owner = self.progress.standing.owner
         self._bootstrap.settle()
-        bootstrap, _ = self._read_bootstrap()
-        return bootstrap is not None and bool(connection.hub.difference(bootstrap.hub))
+        decision = self._hubs.decide() if self._hubs.several else None
+        if decision is None or decision.hub_id == self._chosen:
+            return False
+        return owner is not None or self._world.clock.monotonic() >= self._first_until
+
+    async def _own(self, owner: Owner, chosen: HubId, contents: Contents, *, renewed: bool) -> Owner:
+        """The owner's secret says `chosen`, with this credential, and has an epoch where there is a choice."""
+        before = owner
+        if renewed or chosen != owner.hub_id:
+            owner = await self._ownership.give(owner, chosen, contents, told=self._hubs.told)
+        elif not owner.epoch and self._hubs.several:
+            owner = await self._ownership.raise_epoch(owner, told=self._hubs.told)
+        if self._world.directory is not None:
+            self._world.directory.replace(owner.contents)
+        if self._hubs.several and self._decision is not None and self._hubs.take(self._decision):
+            told = self._decision.why is not Why.KEPT and before.hub_id != chosen
+            if told:
+                self._announcements.tell(self._decision.why.value, self._decision.message)
+        return owner
+
+    def _attend(self, listing: Listing, names: Names, owner: Owner) -> None:
+        if self._chosen is None:
+            raise AssertionError
+        self._hubs.settle(listing, owner)
+        self._hubs.deal_with(self._chosen)
+        self._reserve.attend(Post(listing, names, self._cluster_uid, self._chosen, owner.hub_id, owner.epoch))
 
     def _backoff(self, pause: Pause) -> Backoff:
         return pause.backoff(self._world.random)
+
+
+@asynccontextmanager
+async def _beside(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
+    """Does `work` for the length of the block; a defect in it is told, and does not end the agent."""
+
+    async def guarded() -> None:
+        pauses = Backoff(timedelta(seconds=1), timedelta(minutes=1))
+        while True:
+            try:
+                await work()
+            except Exception:
+                log.exception("agent.part_failed", part=getattr(work, "__qualname__", "?"))
+                await asyncio.sleep(pauses.next().total_seconds())
+            else:
+                return
+
+    task = asyncio.create_task(guarded(), name=f"agent/{getattr(work, '__qualname__', '?')}")
+    try:
+        yield
+    finally:
+        task.cancel()
+        await asyncio.wait([task])

@@ -8,14 +8,17 @@ from typing import Protocol
 
 from machinery.clock import Clock
 from machinery.conditions import Condition
+from machinery.identity import HubId
 from machinery.scheduler import Timetable
 from spoke.addoncredentials import AddOnCare
 from spoke.controllers.addon_registration import AddOnCertificates
+from spoke.domain.hubs import ListedHub
 from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.health import AvailabilityWatch
 from spoke.kubeconfigs import HOWEVER, Connection
+from spoke.ownership import Owner
 from spoke.ports import Cluster, HubClient, HubSession
 from spoke.progress import Progress
 
@@ -28,12 +31,39 @@ class Link:
     client: HubClient
     session: HubSession
     close: Callable[[], Awaitable[None]]
+    owner: Owner = field(default_factory=Owner)
+    """What the owner's secret said when it was dialled."""
 
 
 class Opener(Protocol):
     """Opens a link; raises HubLostError."""
 
     async def __call__(self, connection: Connection) -> Link: ...
+
+
+class HubNews(Protocol):
+    """What a session tells about its hub, and the list that it tells the hub."""
+
+    def accepted(self, *, accepted: bool) -> None:
+        """Whether the hub accepts the cluster."""
+
+    def asked_to_move(self, target: HubId, why: str) -> None:
+        """The hub asks the agent to go to another."""
+
+    def listed(self) -> tuple[ListedHub, ...]: ...
+
+
+class NoNews(HubNews):
+    """Nobody wants to know."""
+
+    def accepted(self, *, accepted: bool) -> None:
+        del accepted
+
+    def asked_to_move(self, target: HubId, why: str) -> None:
+        del target, why
+
+    def listed(self) -> tuple[ListedHub, ...]:
+        return ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -53,6 +83,7 @@ class Surroundings:
     progress: Progress
     random: Random
     reach: Reach = HOWEVER
+    hubs: HubNews = field(default_factory=NoNews)
     annotations: Mapping[str, str] = field(default_factory=dict)
     addons: AddOnCare = field(default_factory=AddOnCare)
     conditions: dict[str, Condition] = field(default_factory=dict)

@@ -9,13 +9,16 @@ from machinery.backoff import Backoff
 from machinery.clock import Clock
 from machinery.scheduler import Timetable
 from spoke.addoncredentials import AddOnCare
+from spoke.announcing import Announcer
 from spoke.bootstraps import Bootstraps
 from spoke.domain.addon import AddOn
+from spoke.domain.hubs import Policy
 from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.kubeconfigs import HOWEVER
 from spoke.ports import Cluster, CredentialDirectory, Dial, Secrets
+from spoke.reserve import Reserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +43,21 @@ class Pauses:
 
 
 @dataclass(frozen=True, slots=True)
+class Hubs:
+    """How the agent goes from hub to hub; without meaning where it has only one."""
+
+    policy: Policy = field(default_factory=Policy)
+    patience: timedelta = timedelta(milliseconds=1500)
+    """How long a lost owner is tried again before the agent goes to another: drawn from a third of it to the whole."""
+    steady: timedelta = timedelta(seconds=30)
+    """A session that lasted so long makes good what failed at the hub before."""
+    first: timedelta = timedelta(seconds=10)
+    """How long a new agent waits for the hub that it prefers, while another would do."""
+    rest: Pause = Pause(timedelta(seconds=1), timedelta(minutes=1), jitter=0.5)
+    """After a failure at a hub, before it is tried again."""
+
+
+@dataclass(frozen=True, slots=True)
 class Options:
     """What the agent is told about itself."""
 
@@ -54,6 +72,7 @@ class Options:
     addons: AddOnCare = field(default_factory=AddOnCare)
     pauses: Pauses = Pauses()
     reach: Reach = HOWEVER
+    hubs: Hubs = field(default_factory=Hubs)
     standby_registration: bool = True
     """Whether the agent registers at every hub of its list, or only at the one it goes to."""
 
@@ -74,3 +93,7 @@ class World:
     random: Random
     recover: Dial | None = None
     """Dials a hub with a recovery certificate; None: certificates are not recovered."""
+    reserve: Reserve | None = None
+    """Keeps the hubs that do not hold the session; None: nobody does."""
+    announcer: Announcer | None = None
+    """Shows what is decided; None: only the log tells."""

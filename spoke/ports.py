@@ -215,7 +215,7 @@ class HubSession(Protocol):
         """Returns the reason when the session ends."""
 
     async def drained(self) -> Drain:
-        """Returns when the hub asks this agent to leave (with DRAIN; never else); the session goes on meanwhile."""
+        """Returns when the hub asks this agent to leave, each time (with DRAIN; never else); the session goes on meanwhile."""
 
     async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
         """With SEVERAL_HUBS tells the hub the agent's whole list; else it does nothing."""

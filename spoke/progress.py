@@ -8,6 +8,8 @@ from datetime import timedelta
 import structlog
 
 from machinery.clock import Clock
+from machinery.errors import MusterError
+from spoke.domain.hubs import Standing
 
 STUCK = timedelta(minutes=5)
 """A step of a controller is bounded by time-outs far below this."""
@@ -28,6 +30,8 @@ class Progress:
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
+        self.standing = Standing()
+        """The agent's hubs, and which of them holds its session."""
         self._step = "starting"
         self._trouble = ""
         self._path: set[str] = set()
@@ -56,6 +60,18 @@ class Progress:
         """The present step does not succeed; it will be tried again. Told until the agent comes further than that."""
         self._trouble = trouble
         self._failed_path, self._path = frozenset(self._path), set()
+
+    def troubled(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
+        """As `fail`, with a line in the log; returns `delay`, after which `following` is done."""
+        self.fail(error.message)
+        log.warning(
+            "agent.trouble",
+            step=self.step,
+            error=error.message,
+            next=following,
+            in_seconds=round(delay.total_seconds(), 1),
+        )
+        return delay
 
     def beat(self) -> None:
         """A beat was acknowledged."""

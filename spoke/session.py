@@ -6,8 +6,9 @@ session is no news: the hub ends it because the other one is there.
 """
 
 import asyncio
-from collections.abc import Coroutine, Iterable
+from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
+from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
@@ -20,7 +21,7 @@ from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController
 from spoke.domain.patience import SILENCE, UNANSWERED, patience
 from spoke.enrolment import Enrolment
-from spoke.kubeconfigs import Connection, stored_connection
+from spoke.kubeconfigs import stored_connection
 from spoke.link import Link, Opener, Registrar, Surroundings
 from spoke.ports import Capability, Desired, HubLostError, Loss
 from spoke.reporting import Reporting, watched
@@ -29,6 +30,9 @@ from spoke.slot import Contents
 REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
 """A hub of one replica asks the successor to leave as well: nobody is to run in circles."""
+
+TELLING_PAUSE = timedelta(seconds=1)
+"""What changes of the list in quick succession is told at once."""
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +43,14 @@ class SucceededError(Exception):
     def __init__(self, link: Link) -> None:
         super().__init__("a successor took over")
         self.link = link
+
+
+@dataclass(frozen=True, slots=True)
+class _Succession:
+    """How the link is opened that takes over."""
+
+    begin: Callable[[], Awaitable[Link]]
+    once: bool = False
 
 
 class SessionRun:
@@ -75,9 +87,19 @@ class SessionRun:
         self.rotation = watched("certificate-rotation", self._rotation, around.progress)
         self._desired: Desired | None = None
         self._addons_known = False
-        self._successor: asyncio.Future[Connection] = asyncio.get_running_loop().create_future()
+        self._successor: asyncio.Future[_Succession] = asyncio.get_running_loop().create_future()
+        self._further: _Succession | None = None
+        self._hubs_changed = asyncio.Event()
         self._succeeding = asyncio.Event()
         self._settled = asyncio.Event()
+
+    def go_over(self, begin: Callable[[], Awaitable[Link]]) -> None:
+        """Lets what `begin` opens take over, once it has carried a beat. Tried once: where it fails the session goes on."""
+        self._succeed(_Succession(begin, once=True))
+
+    def tell_hubs(self) -> None:
+        """The list of hubs is another: the hub is told soon."""
+        self._hubs_changed.set()
 
     async def run(self) -> Link:
         """Until the session is over: returns the link that took over. Raises HubLostError."""
@@ -103,6 +125,8 @@ class SessionRun:
         yield "lease", self._lease.run()
         if Capability.DRAIN in self._link.client.capabilities:
             yield "drain", self._leave_when_asked()
+        if Capability.SEVERAL_HUBS in self._link.client.capabilities:
+            yield "hubs", self._tell_hubs()
         yield "succession", self._change_over()
         yield from self._reporting.work()
         for controller in (self.addon_lease, self.addon_registration, self.rotation):
@@ -136,6 +160,7 @@ class SessionRun:
         self._around.progress.enter(
             "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
         )
+        self._around.hubs.accepted(accepted=desired.accepted)
         self._lease.accept(accepted=desired.accepted)
         self._reporting.take(desired)
         if desired.addons_known and self._around.addons.enabled:
@@ -161,33 +186,57 @@ class SessionRun:
             await changes.aclose()  # type: ignore[attr-defined]
 
     async def _leave_when_asked(self) -> None:
-        drain = await self._link.session.drained()
-        log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
-        wait = max(drain.reconnect_after * self._around.random.random(), SOONEST_LEAVE)
-        await asyncio.sleep(wait.total_seconds())
+        while True:
+            drain = await self._link.session.drained()
+            if drain.target is not None:
+                self._around.hubs.asked_to_move(drain.target, drain.reason)
+                continue
+            log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
+            wait = max(drain.reconnect_after * self._around.random.random(), SOONEST_LEAVE)
+            await asyncio.sleep(wait.total_seconds())
+            self._succeed(_Succession(lambda: self._open(self._link.connection)))
+
+    async def _tell_hubs(self) -> None:
+        while True:
+            await self._hubs_changed.wait()
+            self._hubs_changed.clear()
+            await self._link.session.tell_hubs(self._around.hubs.listed())
+            await asyncio.sleep(TELLING_PAUSE.total_seconds())
+
+    def _succeed(self, succession: "_Succession") -> None:
+        """One at a time; a renewed certificate or a drain does not get lost behind a move that fails."""
         if not self._successor.done():
-            self._successor.set_result(self._link.connection)
-        await asyncio.Event().wait()
+            self._successor.set_result(succession)
+        elif not succession.once:
+            self._further = succession
 
     async def _change_over(self) -> None:
         """Opens the successor and lets it carry a beat; the old session goes on until then, and if need be after."""
-        connection = await self._successor
+        while True:
+            try:
+                await self._go_over(await self._successor)
+            finally:
+                self._settled.set()  # however it ends, and if it is cancelled: others wait for it
+            self._successor = asyncio.get_running_loop().create_future()
+            if self._further is not None:
+                self._successor.set_result(self._further)
+                self._further = None
+
+    async def _go_over(self, succession: "_Succession") -> None:
+        """Raises SucceededError; returns when it was to be tried but once, and failed."""
         backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._around.random)
-        try:
-            while True:
-                self._succeeding.set()
-                self._settled.clear()
-                try:
-                    link = await self._open(connection)
-                except HubLostError as error:
-                    self._succeeding.clear()
-                    self._settled.set()
-                    log.warning("succession.failed", error=error.message, loss=error.loss.name)
-                    await asyncio.sleep(backoff.next().total_seconds())
-                else:
-                    await self._hand_over(link)
-        finally:
-            self._settled.set()  # however it ends, and if it is cancelled: others wait for it
+        while True:
+            self._succeeding.set()
+            self._settled.clear()
+            try:
+                await self._hand_over(await succession.begin())
+            except HubLostError as error:
+                self._succeeding.clear()
+                self._settled.set()
+                log.warning("succession.failed", error=error.message, loss=error.loss.name)
+                if succession.once:
+                    return
+                await asyncio.sleep(backoff.next().total_seconds())
 
     async def _hand_over(self, link: Link) -> None:
         try:
@@ -203,8 +252,8 @@ class SessionRun:
         raise SucceededError(link)
 
     def _renewed(self, contents: Contents) -> None:
-        if not self._successor.done():
-            self._successor.set_result(stored_connection(contents, self._around.reach))
+        connection = stored_connection(contents, self._around.reach)
+        self._succeed(_Succession(lambda: self._open(connection)))
 
     def _acknowledged(self) -> None:
         self._around.progress.beat()

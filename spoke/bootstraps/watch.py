@@ -38,6 +38,15 @@ class BootstrapWatch:
     def changed(self) -> bool:
         return self._changed.is_set()
 
+    @property
+    def replaced(self) -> bool:
+        """The list itself is another, and not only something about it."""
+        return self._bootstraps.signature() != self._signature
+
+    def stir(self) -> None:
+        """Something else is to be looked at: whoever waits for a change looks up."""
+        self._changed.set()
+
     def settle(self) -> Listing:
         """The list as it is now is known."""
         self._changed.clear()

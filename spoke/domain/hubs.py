@@ -109,6 +109,18 @@ class Decision:
     """The hub rests until then; None: at once."""
 
 
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """All of it, for people."""
+
+    owner: HubId | None = None
+    epoch: int = 0
+    hubs: tuple[ListedHub, ...] = ()
+    decision: Decision | None = None
+    """The last one that changed anything."""
+    decided_at: datetime | None = None
+
+
 class _Rank(Enum):
     GOOD = 0
     UNACCEPTED = 1

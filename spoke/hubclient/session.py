@@ -48,7 +48,8 @@ class GrpcSession(HubSession):
         self._news = asyncio.Event()
         loop = asyncio.get_running_loop()
         self._end: asyncio.Future[HubLostError] = loop.create_future()
-        self._drain: asyncio.Future[Drain] = loop.create_future()
+        self._drains: asyncio.Queue[Drain] = asyncio.Queue()
+        self._leaving = False
         self._reader: asyncio.Task[None] | None = None
         self.hub_id = HubId("")
         self.session_id = ""
@@ -137,7 +138,7 @@ class GrpcSession(HubSession):
         return await asyncio.shield(self._end)
 
     async def drained(self) -> Drain:
-        return await asyncio.shield(self._drain)
+        return await self._drains.get()
 
     async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
         await self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
@@ -212,7 +213,7 @@ class GrpcSession(HubSession):
         trailing = await self._stream.trailing_metadata()
         error = aio.AioRpcError(code, aio.Metadata(), trailing, details=details or "the hub ended the session")
         lost = to_loss(error)
-        if lost.loss is Loss.UNREACHABLE and self._drain.done():
+        if lost.loss is Loss.UNREACHABLE and self._leaving:
             return HubLostError(lost.message, Loss.DRAINED)
         return lost
 
@@ -234,8 +235,9 @@ class GrpcSession(HubSession):
                 self._desired = desired_of(message.desired)
                 self._news.set()
             case "drain":
-                if not self._drain.done():
-                    self._drain.set_result(drain_of(message.drain))
+                drain = drain_of(message.drain)
+                self._leaving = self._leaving or drain.target is None
+                self._drains.put_nowait(drain)
             case _:
                 pass
 

@@ -502,7 +502,7 @@ class MemorySession(HubSession):
 
     def __post_init__(self) -> None:
         self._over: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
-        self._drained: asyncio.Future[Drain] = asyncio.get_running_loop().create_future()
+        self._drains: asyncio.Queue[Drain] = asyncio.Queue()
 
     @property
     def beat_interval(self) -> timedelta:
@@ -570,7 +570,7 @@ class MemorySession(HubSession):
         return await asyncio.shield(self._over)
 
     async def drained(self) -> Drain:
-        return await asyncio.shield(self._drained)
+        return await self._drains.get()
 
     async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
         self._check()
@@ -586,7 +586,7 @@ class MemorySession(HubSession):
         self.end(HubLostError("the agent has left"))
 
     def drain(self, target: HubId | None = None) -> None:
-        self._drained.set_result(Drain(timedelta(), "maintenance", target))
+        self._drains.put_nowait(Drain(timedelta(), "maintenance", target))
 
     def end(self, lost: HubLostError) -> None:
         if not self._over.done():

@@ -362,10 +362,11 @@ async def _want(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubL
 
 
 async def _drain(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubLostError]") -> None:
-    drain = await session.drained()
-    message = wire.Drain(reason=drain.reason, target_hub_id=drain.target or "")
-    message.reconnect_after.FromTimedelta(drain.reconnect_after)
-    down.put_nowait(wire.HubMessage(drain=message))
+    while True:
+        drain = await session.drained()
+        message = wire.Drain(reason=drain.reason, target_hub_id=drain.target or "")
+        message.reconnect_after.FromTimedelta(drain.reconnect_after)
+        down.put_nowait(wire.HubMessage(drain=message))
 
 
 async def _end(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubLostError]") -> None:

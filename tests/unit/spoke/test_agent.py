@@ -45,7 +45,8 @@ async def test_the_hub_kubeconfig_secret_has_ocms_layout_and_is_mirrored(stage: 
     async with stage.running():
         await until(lambda: is_available(stage))
     contents = (await stage.secrets.read(OWNER)).contents
-    assert set(contents) == {"kubeconfig", "cluster-name", "agent-name", "tls.crt", "tls.key", "recovery.crt", "hub-id"}
+    ocms = {"kubeconfig", "cluster-name", "agent-name", "tls.crt", "tls.key"}
+    assert set(contents) == {*ocms, "recovery.crt", "hub-id", "epoch"}
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert key_matches(contents["recovery.crt"], contents["tls.key"])
     kubeconfig = parse_kubeconfig(contents["kubeconfig"], source="secret", folder=contents)

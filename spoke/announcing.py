@@ -1,0 +1,51 @@
+"""What the agent decides, as Events of the management cluster. Nothing waits for them, and losing one loses nothing."""
+
+import asyncio
+from collections import deque
+from typing import Protocol
+
+import structlog
+
+from machinery.errors import MusterError
+
+MOST = 50
+
+log = structlog.get_logger(__name__)
+
+
+class Announcer(Protocol):
+    """Shows an Event to those who look after the management cluster."""
+
+    async def announce(self, reason: str, message: str, *, warning: bool) -> None: ...
+
+
+class Announcements:
+    """Hands over one after the other, while `run` does."""
+
+    def __init__(self, announcer: Announcer | None) -> None:
+        self._announcer = announcer
+        self._waiting: deque[tuple[str, str, bool]] = deque(maxlen=MOST)
+        self._some = asyncio.Event()
+
+    def tell(self, reason: str, message: str, *, warning: bool = False) -> None:
+        """Returns at once; the oldest is dropped where too many wait."""
+        if self._announcer is not None:
+            self._waiting.append((reason, message, warning))
+            self._some.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        while True:
+            await self._some.wait()
+            self._some.clear()
+            while self._waiting:
+                reason, message, warning = self._waiting.popleft()
+                await self._hand_over(reason, message, warning=warning)
+
+    async def _hand_over(self, reason: str, message: str, *, warning: bool) -> None:
+        if self._announcer is None:
+            return
+        try:
+            await self._announcer.announce(reason, message, warning=warning)
+        except MusterError as error:
+            log.warning("event.lost", reason=reason, error=error.message)

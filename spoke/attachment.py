@@ -1,0 +1,422 @@
+"""One hub as the owner: session after session with it, for as long as that is where the session is to be.
+
+A loss is first tried to be made good at the same hub, for a short, drawn time: a restart, or a change to another replica, is no
+reason to leave. Where the hub says no, or its credential is spent, there is nothing to wait for. Leaving is the outer loop's:
+it reads everything anew. A hub that works is left the other way round: the session at the next one is opened, with a raised
+epoch, and has carried a beat, before the hub that is left is told where the agent goes, and its session closed.
+"""
+
+import asyncio
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from machinery.backoff import Backoff
+from machinery.clock import OffsetClock
+from machinery.errors import MusterError
+from machinery.identity import HubId
+from spoke.addoncredentials import Registered
+from spoke.announcing import Announcements
+from spoke.bootstraps import BootstrapChangedError, BootstrapWatch
+from spoke.controllers.addon_registration import AddOnCertificates, Certificates
+from spoke.domain.credential import Finding, Flaw, judge, validity
+from spoke.domain.hubs import Decision, HubState, ListedHub, Why
+from spoke.domain.names import Names
+from spoke.enrolment import Enrolment, Wanted, pends_for
+from spoke.hublist import HubList
+from spoke.joining import Joining
+from spoke.kubeconfigs import Connection, stored_connection, view_stored
+from spoke.link import HubNews, Link, Surroundings
+from spoke.options import Options, Pause, World
+from spoke.ownership import Owner, Ownership
+from spoke.ports import Capability, Greeting, HubLostError, Loss, StaleEpochError
+from spoke.progress import Progress
+from spoke.reserve import Post, Reserve
+from spoke.session import SessionRun
+from spoke.slot import Contents, Slot, credential_of, hub_slot
+
+T = TypeVar("T")
+
+HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
+"""Between one raising of the epoch and the next, where raising it does not help for long."""
+PATIENT = (Loss.UNREACHABLE, Loss.SILENT, Loss.DRAINED)
+"""What may be over in a moment."""
+
+log = structlog.get_logger(__name__)
+
+
+class FlawError(MusterError):
+    """The credential in use is no good any more: register again."""
+
+    reason = "Unauthorized"
+
+    def __init__(self, finding: Finding) -> None:
+        super().__init__(finding.message)
+        self.finding = finding
+
+
+class LeaveError(Exception):
+    """The session is to be elsewhere."""
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the agent is made of, as far as sessions need it."""
+
+    options: Options
+    world: World
+    bootstrap: BootstrapWatch
+    hubs: HubList
+    ownership: Ownership
+    reserve: Reserve
+    joining: Joining
+    surroundings: Surroundings
+    hub_clock: OffsetClock
+    progress: Progress
+    certificates: Certificates
+    announcements: Announcements
+
+
+class Attachment(HubNews):
+    """`run` is the whole of it."""
+
+    def __init__(self, parts: Parts, owner: Owner, connection: Connection, names: Names, cluster_uid: str) -> None:
+        self._parts = parts
+        self._owner = owner
+        self._connection = connection
+        self._previous: Connection | None = None
+        self._names = names
+        self._cluster_uid = cluster_uid
+        self._run: SessionRun | None = None
+        self._hub_name = ""
+        self._opened_at: float | None = None
+        self._lost_at: float | None = None
+        self._patience = 0.0
+        pauses = parts.options.pauses
+        self._reconnect, self._refused, self._heals = map(self._backoff, (pauses.retry, pauses.refused, HEALS))
+
+    @property
+    def hub(self) -> HubId:
+        return self._connection.hub_id
+
+    async def run(self, kept: Contents, retry: Backoff) -> None:
+        """Raises what the outer loop has to decide about; never returns."""
+        parts = self._parts
+        rotation = await self._rotation(kept)
+        link: Link | None = None
+        while True:
+            try:
+                if link is None:
+                    link = await parts.bootstrap.unless_changed(self._dialled(), leave=self._leaves)
+                self._be_open(retry)
+                if link.connection.certificate.serial != self._connection.certificate.serial:
+                    self._stand_on(link)
+                    rotation = await self._rotation({})
+                link = await parts.bootstrap.unless_changed(self._session(link, rotation), leave=self._reconsider)
+            except HubLostError as lost:
+                link = None
+                await self._after(lost)
+
+    def accepted(self, *, accepted: bool) -> None:
+        ends_at = self._connection.chain[-1].not_after if self._connection.chain else None
+        self._parts.hubs.meet(self.hub, HubState.READY if accepted else HubState.NOT_ACCEPTED, ends_at)
+
+    def asked_to_move(self, target: HubId, why: str) -> None:
+        hubs = self._parts.hubs
+        if target == self.hub:
+            return
+        if refusal := hubs.refuse_move(target):
+            log.warning("hub.move_refused", to=hubs.name_of(target), because=refusal)
+            self._parts.announcements.tell(
+                "HubMoveRefused", f"the agent does not move as asked ({why}): {refusal}", warning=True
+            )
+            return
+        message = f"the hub {hubs.name_of(self.hub)} asks the agent to move ({why})"
+        self._move(Decision(target, Why.MOVED, message))
+
+    def listed(self) -> tuple[ListedHub, ...]:
+        return self._parts.hubs.listed()
+
+    # -- opening
+
+    async def _dialled(self) -> Link:
+        """Opens a link to the owner; no longer than its patience lasts where another hub would do."""
+        left = self._patience_left()
+        try:
+            async with asyncio.timeout(max(left, 0.1) if left is not None and self._parts.hubs.is_better() else None):
+                return await self.open(self._connection)
+        except TimeoutError as error:
+            raise HubLostError("the hub did not answer in time", Loss.UNREACHABLE) from error
+
+    async def open(self, connection: Connection, owner: Owner | None = None) -> Link:
+        """Opens a link with what the owner's secret says. Raises HubLostError."""
+        parts, owner = self._parts, owner or self._owner
+        parts.progress.enter("opening a session with the hub")
+        client = parts.world.dial(connection.address, connection.identity)
+        async with AsyncExitStack() as stack:
+            stack.push_async_callback(client.close)
+            greeting = Greeting(self._cluster_uid, owner.epoch, parts.hubs.listed())
+            try:
+                session = await stack.enter_async_context(client.session(greeting))
+            except HubLostError:
+                raise
+            except MusterError as error:
+                raise HubLostError(error.message) from error
+            stack.enter_context(parts.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
+            parts.hub_clock.learn(parts.world.clock.now() + session.hub_time_offset)
+            log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
+            return Link(connection, client, session, stack.pop_all().aclose, owner)
+        raise AssertionError
+
+    def _be_open(self, retry: Backoff) -> None:
+        self._reconnect.reset()
+        retry.reset()
+        self._opened_at = self._parts.world.clock.monotonic()
+        self._parts.hubs.be_open()
+
+    def _stand_on(self, link: Link) -> None:
+        """The link that took over is with a new certificate, or with another hub."""
+        moved = link.connection.hub_id != self.hub
+        self._previous = None if moved else self._connection
+        self._connection = link.connection
+        if moved:
+            self._lost_at = None
+            self._owner = link.owner
+            self._attend()
+
+    # -- a session
+
+    async def _session(self, link: Link, rotation: Enrolment) -> Link:
+        parts = self._parts
+
+        def registrar(link: Link) -> AddOnCertificates:
+            registered = Registered(
+                names=self._names,
+                cluster_uid=self._cluster_uid,
+                kubeconfig=link.connection.kubeconfig,
+                secrets=parts.world.addon_secrets,
+                pending=lambda secret: Slot(parts.world.secrets, f"{secret}-{link.connection.hub_id[:8]}"),
+                duration=parts.options.duration,
+                hub_id=link.connection.hub_id,
+                care=parts.options.addons,
+            )
+            return AddOnCertificates(link.client, link.session, registered, parts.certificates, parts.hub_clock)
+
+        around = replace(parts.surroundings, hubs=self)
+        try:
+            self._run = SessionRun(link, around, open_link=self.open, rotation=rotation, registration=registrar)
+            after = await self._run.run()
+            if after.connection.hub_id != link.connection.hub_id:
+                await link.session.farewell(after.connection.hub_id, after.owner.epoch)
+            return after
+        finally:
+            self._run = None
+            await link.close()
+
+    async def _rotation(self, kept: Contents) -> Enrolment:
+        """The renewal of this certificate, resumed where one is pending."""
+        parts, names = self._parts, self._names
+        slot = hub_slot(parts.world.secrets, self.hub)
+        wanted = Wanted(names=names, cluster_uid=self._cluster_uid, subject=names.subject, duration=parts.options.duration)
+        enrolment = parts.joining.enrolment(wanted, self._connection, slot)
+        if pends_for(kept, self._connection.certificate.public_key):
+            await slot.forget()  # the run before ended between storing the certificate and forgetting its request
+        else:
+            enrolment.resume(kept)
+        return enrolment
+
+    # -- going elsewhere
+
+    def _leaves(self) -> bool:
+        """While it is dialled: whether the list, or the choice, has no place for this hub any more."""
+        if self._is_off():
+            return True
+        return self._lost_at is not None and self._patience_left() in (None, 0.0) and self._elsewhere() is not None
+
+    def _reconsider(self) -> bool:
+        """While a session is open: whether to end it now. What can be done in order is begun, and the session goes on."""
+        if self._is_off():
+            return True
+        if self._run is not None:
+            self._run.tell_hubs()
+        if (decision := self._elsewhere()) is not None and self._steady_elsewhere(decision):
+            self._move(decision)
+        return False
+
+    def _is_off(self) -> bool:
+        """Settles the list. A new credential for the same hub is no reason to leave it, nor is another hub further on."""
+        parts = self._parts
+        if not parts.bootstrap.replaced:
+            parts.bootstrap.settle()
+            return False
+        listing = parts.bootstrap.settle()
+        parts.hubs.settle(listing, self._owner)
+        if not listing.hubs:
+            return False
+        own = listing.get(self.hub)
+        if own is None or self._connection.hub.difference(own.connection.hub):
+            return True
+        self._attend()
+        return False
+
+    def _elsewhere(self) -> Decision | None:
+        decision = self._parts.hubs.decide() if self._parts.hubs.several else None
+        if decision is None:
+            return None
+        if decision.hub_id == self.hub:
+            self._parts.hubs.take(decision)
+            return None
+        return decision
+
+    def _steady_elsewhere(self, decision: Decision) -> bool:
+        return decision.not_before is None
+
+    def _move(self, decision: Decision) -> None:
+        if self._run is not None:
+            self._run.go_over(partial(self._go_over, decision))
+
+    async def _go_over(self, decision: Decision) -> Link:
+        """Makes another hub the owner and opens the link; where that fails, this one is the owner again."""
+        parts, before = self._parts, self._owner
+        credential = credential_of(await self._stored(decision.hub_id))
+        owner = await self._give(before, decision.hub_id, credential)
+        try:
+            link = await self.open(stored_connection(owner.contents, parts.options.reach), owner)
+        except HubLostError as error:
+            parts.hubs.fail(decision.hub_id, error.message)
+            parts.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
+            self._owner = await self._give(owner, self.hub, credential_of(before.contents))
+            parts.hubs.settle(parts.bootstrap.listing, self._owner)
+            raise
+        parts.hubs.settle(parts.bootstrap.listing, owner)
+        self.announce(decision)
+        return link
+
+    async def _give(self, known: Owner, hub: HubId, credential: Contents) -> Owner:
+        try:
+            owner = await self._parts.ownership.give(known, hub, credential, told=self._parts.hubs.told)
+        except MusterError as error:
+            raise HubLostError(f"the owner's secret could not be changed: {error.message}") from error
+        if self._parts.world.directory is not None:
+            self._parts.world.directory.replace(owner.contents)
+        return owner
+
+    async def _stored(self, hub: HubId) -> Contents:
+        """The credential of a hub in its slot. Raises HubLostError when it is no good."""
+        try:
+            kept = await hub_slot(self._parts.world.secrets, hub).read()
+        except MusterError as error:
+            raise HubLostError(f"the credential could not be read: {error.message}") from error
+        finding = judge(view_stored(credential_of(kept)), None, self._names, self._parts.hub_clock.now())
+        if finding is not None:
+            self._parts.hubs.fail(hub, finding.message)
+            raise HubLostError(finding.message, Loss.UNAUTHENTICATED)
+        return kept
+
+    def announce(self, decision: Decision) -> None:
+        if self._parts.hubs.take(decision):
+            self._parts.announcements.tell(decision.why.value, decision.message)
+
+    def _attend(self) -> None:
+        """Whoever keeps the other hubs learns who the owner is now."""
+        parts, owner = self._parts, self._owner
+        parts.hubs.settle(parts.bootstrap.listing, owner)
+        parts.hubs.deal_with(self.hub)
+        parts.reserve.attend(Post(parts.bootstrap.listing, self._names, self._cluster_uid, self.hub, owner.hub_id, owner.epoch))
+
+    # -- after a loss
+
+    async def _after(self, lost: HubLostError) -> None:
+        """What follows from it. Returns when the same hub is to be dialled again; else raises."""
+        if lost.loss is Loss.UNAUTHENTICATED and self._previous is not None:
+            log.warning("certificate.fallback", why=lost.message, next="the certificate before")
+            self._connection, self._previous = self._previous, None
+            return
+        self._note_loss()
+        if isinstance(lost, StaleEpochError):
+            await self._heal(lost)
+            return
+        if lost.loss is Loss.SUPERSEDED:
+            await self._parts.ownership.confirm(self._owner)
+        self._judge(lost)
+        slow = lost.loss in (Loss.REFUSED, Loss.SUPERSEDED)
+        delay = (self._refused if slow else self._reconnect).next()
+        await self._rest(lost, max(delay, lost.retry_after or delay))
+
+    async def _rest(self, lost: HubLostError, delay: timedelta) -> None:
+        hubs = self._parts.hubs
+        left = self._patience_left() if lost.loss in PATIENT else 0.0
+        if hubs.several:
+            if not left:
+                self._give_up(lost)
+            elif hubs.is_better():
+                delay = min(delay, timedelta(seconds=left))
+        await self._parts.bootstrap.rest(self._parts.progress.troubled(lost, delay, "reconnecting"))
+        if self._parts.bootstrap.changed and self._leaves():
+            raise BootstrapChangedError from lost
+
+    def _give_up(self, lost: HubLostError) -> None:
+        """The hub rests. Raises LeaveError when the session is to be elsewhere."""
+        hubs = self._parts.hubs
+        if lost.loss is Loss.REFUSED:
+            hubs.meet(self.hub, HubState.DENIED)
+        hubs.fail(self.hub, lost.message)
+        if self._elsewhere() is not None:
+            raise LeaveError from lost
+
+    def _note_loss(self) -> None:
+        """How long the session lasted decides whether this is the first trouble or more of the same."""
+        now, options = self._parts.world.clock.monotonic(), self._parts.options.hubs
+        steady = self._opened_at is not None and now - self._opened_at >= options.steady.total_seconds()
+        if steady:
+            self._parts.hubs.be_steady(self.hub)
+            self._heals.reset()
+        if self._lost_at is None or steady:
+            self._lost_at = now
+            drawn = (1 + 2 * self._parts.world.random.random()) / 3
+            self._patience = options.patience.total_seconds() * drawn
+        self._opened_at = None
+
+    def _patience_left(self) -> float | None:
+        """Seconds; None: nothing is lost."""
+        if self._lost_at is None:
+            return None
+        return max(0.0, self._lost_at + self._patience - self._parts.world.clock.monotonic())
+
+    async def _heal(self, stale: StaleEpochError) -> None:
+        """Goes above what the hub knows, unless another copy of this agent has written that."""
+        parts = self._parts
+        await parts.ownership.confirm(self._owner)
+        if self._heals.failures:
+            await parts.bootstrap.rest(parts.progress.troubled(stale, self._heals.next(), "raising the epoch"))
+        else:
+            self._heals.next()
+        before = self._owner.epoch
+        self._owner = await parts.ownership.raise_epoch(self._owner, told=stale.epoch)
+        message = (
+            f"the hub {parts.hubs.name_of(self.hub)} knows the epoch {stale.epoch}, the secret said {before}: it was lost or "
+            f"put back; it is {self._owner.epoch} now"
+        )
+        log.warning("hub.epoch_raised", known=stale.epoch, before=before, epoch=self._owner.epoch)
+        parts.announcements.tell("HubEpochRaised", message, warning=True)
+        if parts.world.directory is not None:
+            parts.world.directory.replace(self._owner.contents)
+        self._attend()
+
+    def _judge(self, lost: HubLostError) -> None:
+        """Raises FlawError when the loss, or the hub's time, says that this credential is spent."""
+        finding = validity(self._connection.chain, self._parts.hub_clock.now())
+        if lost.loss is Loss.UNAUTHENTICATED:
+            finding = Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
+        elif lost.loss is Loss.FORGOTTEN:
+            finding = Finding(Flaw.REJECTED, f"the hub does not know this cluster: {lost.message}")
+        elif finding is None or finding.flaw is not Flaw.EXPIRED:
+            return
+        raise FlawError(finding) from lost
+
+    def _backoff(self, pause: Pause) -> Backoff:
+        return pause.backoff(self._parts.world.random)
