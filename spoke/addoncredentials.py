@@ -171,12 +171,12 @@ class TokenCredential(AddOnCredential):
         self._unsaved: AddOnToken | None = None
 
     async def look(self, client: HubClient, addon: AddOn, clock: Clock) -> Looked:
-        if not addon.token_account_uid:
+        if not addon.account_uid:
             return Looked(RETRY, there=False)  # the hub makes the account, and tells
         contents = await self.target.read()
         claims = unverified_claims(contents.get(TOKEN_FILE, b"").decode(errors="replace"))
         due = addontoken.due_of(claims)
-        if due is not None and not addontoken.flaw(claims, addon.token_account_uid, clock.now()):
+        if due is not None and not addontoken.flaw(claims, addon.account_uid, clock.now()):
             await self._complete(contents, contents[TOKEN_FILE])
             return Looked(due - clock.now())
         try:

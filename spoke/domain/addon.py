@@ -45,7 +45,7 @@ class AddOn:
     health_check_mode: str = "Lease"
     registrations: tuple[AddOnRegistration, ...] = ()
     deleting: bool = False
-    token_account_uid: str = ""
+    account_uid: str = ""
     """The uid of its ServiceAccount on the hub, once that is ready."""
 
     @property
@@ -58,7 +58,7 @@ class AddOn:
         return bool(self.hosting_cluster_name)
 
 
-def account_uid(message: str) -> str:
+def uid_in(message: str) -> str:
     """The uid in the message of TokenInfrastructureReady, `ServiceAccount NS/NAME (UID: ...) is ready`; empty: none."""
     _, begun, rest = message.partition("(UID: ")
     uid, ended, _ = rest.partition(")")

@@ -9,7 +9,7 @@ from machinery.errors import InvalidError
 from machinery.identity import AddOnName, ClusterName, addon_subject
 from machinery.kube.client import Object, Resource
 from machinery.timestamps import parse_time
-from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, AddOn, AddOnRegistration, account_uid
+from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, AddOn, AddOnRegistration, uid_in
 from spoke.hubapi.documents import entries, section
 from spoke.ports import AddOnToken
 
@@ -35,7 +35,7 @@ def add_on_of(document: Object) -> AddOn:
         health_check_mode=str(section(status, "healthCheck").get("mode") or "Lease"),
         registrations=tuple(each for each in registrations if each is not None),
         deleting="deletionTimestamp" in metadata,
-        token_account_uid=account_uid(ready.message) if ready is not None and ready.status == TRUE else "",
+        account_uid=uid_in(ready.message) if ready is not None and ready.status == TRUE else "",
     )
 
 

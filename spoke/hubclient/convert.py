@@ -82,7 +82,7 @@ def _addon(message: session.AddOn) -> AddOn:
             for entry in message.registrations
         ),
         deleting=message.deleting,
-        token_account_uid=message.token_account_uid,
+        account_uid=message.token_account_uid,
     )
 
 

@@ -1,7 +1,7 @@
 """What every HubClient promises: a hub in memory, the gRPC adapter against it, both adapters against the hub's own doors."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -16,16 +16,20 @@ from machinery.errors import (
     ForbiddenError,
     InvalidError,
     MethodNotAllowedError,
+    MusterError,
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
 )
 from machinery.identity import AddOnName, HubId, agent_subject
-from machinery.pki import build_request, generate_key, key_matches
+from machinery.pki import build_request, generate_key, key_matches, unverified_claims
 from spoke.domain.addon import AddOn, AddOnRegistration
+from spoke.domain.addontoken import flaw
 from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
+from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.ports import Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
+from spoke.ports import AddOnToken, Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
 from tests.fakes.hub import MemoryHub
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, MemoryRig, Rig, rig_of
 from tests.fakes.stage import until
@@ -201,6 +205,56 @@ async def test_beats_are_acknowledged_and_reports_get_a_revision(rig: Rig) -> No
         for verdict in (True, False, None):
             await session.beat(available=verdict)
         assert await session.report(report) >= 1
+
+
+async def test_an_add_ons_driver_is_noted_and_its_token_issued_once_its_account_is_there(rig: Rig) -> None:
+    logs = AddOnName("logs")
+    async with joined(rig) as client, client.session(Greeting(UID)) as session:
+        await rig.add_on(logs)
+        with pytest.raises(MusterError):
+            await client.addon_token(CLUSTER, logs, timedelta(hours=1))
+        assert await session.report_addon(logs, (), driver="token") >= 1
+        await rig.note(logs)
+        async with asyncio.timeout(10), aclosing(session.desired()) as following:
+            async for desired in following:
+                if desired.addons and desired.addons[0].account_uid:
+                    break
+        assert [entry.driver for entry in desired.addons[0].registrations] == ["token"]
+        issued = await _patiently(lambda: client.addon_token(CLUSTER, logs, timedelta(hours=1)))
+    claims = unverified_claims(issued.token)
+    assert claims is not None
+    assert flaw(claims, desired.addons[0].account_uid, SystemClock().now()) == ""
+    assert claims["exp"] == issued.expires_at.timestamp()
+
+
+async def _patiently(ask: Callable[[], Awaitable[AddOnToken]]) -> AddOnToken:
+    """What is answered once the right to it has come about."""
+    async with asyncio.timeout(10):
+        while True:
+            try:
+                return await ask()
+            except ForbiddenError:
+                await asyncio.sleep(0.02)
+
+
+async def test_namespaces_of_sets_are_told_and_what_became_of_them_is_taken(rig: Rig) -> None:
+    wanted = ManagedNamespace("blue", "team")
+    report = ClusterReport(conditions=(), complete=False, namespaces=(NamespaceReport(wanted, applied("blue")),))
+    async with joined(rig) as client, client.session(Greeting(UID)) as session:
+        await rig.want_namespace("blue", "team")
+        async with asyncio.timeout(10), aclosing(session.desired()) as following:
+            async for desired in following:
+                if desired.namespaces:
+                    break
+        assert desired.namespaces == (wanted,)
+        assert await session.report(report) >= 1
+
+
+async def test_news_are_taken_and_the_session_goes_on(rig: Rig) -> None:
+    async with joined(rig) as client, client.session(Greeting(UID)) as session:
+        await first_desired(session)
+        await session.tell(News("CustomClusterClaimsTruncated", "some are left out", "Warning"))
+        await session.beat(available=True)
 
 
 async def test_a_new_session_supersedes_the_old_one_where_the_hub_knows_of_sessions(rig: Rig) -> None:

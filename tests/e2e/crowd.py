@@ -15,6 +15,7 @@ from machinery.kubeconfig import Credential, read_kubeconfig, write_kubeconfig
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.hubs import ListedHub
+from spoke.domain.news import News
 from spoke.domain.report import ClusterReport
 from spoke.hubclient.client import GrpcHubClient
 from spoke.options import Options, World
@@ -70,8 +71,11 @@ class Counted(HubSession):
     async def report(self, report: ClusterReport) -> int:
         return await self._session.report(report)
 
-    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
-        return await self._session.report_addon(addon, conditions)
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
+        return await self._session.report_addon(addon, conditions, driver=driver)
+
+    async def tell(self, news: News) -> None:
+        await self._session.tell(news)
 
     def desired(self) -> AsyncGenerator[Desired, None]:
         return self._session.desired()

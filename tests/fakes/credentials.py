@@ -16,6 +16,8 @@ class MemorySecrets(Secrets):
 
     def __init__(self) -> None:
         self.refuse_writes: MusterError | None = None
+        self.deleted: list[str] = []
+        """The names of those that were there and were deleted, in order."""
         self._secrets: dict[str, SecretSnapshot] = {}
         self._revision = 0
         self._changed = asyncio.Event()
@@ -48,6 +50,7 @@ class MemorySecrets(Secrets):
     async def delete(self, name: str) -> None:
         self._check_writable()
         if self._secrets.pop(name, None):
+            self.deleted.append(name)
             self._notify()
 
     async def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:

@@ -234,7 +234,7 @@ class MemoryHub:
             if addon.name == name:
                 entries = [replace(each, driver=driver) if each.for_hub else each for each in addon.registrations]
                 uid = f"uid-of-{name}" if driver == "token" else ""
-                addon = replace(addon, registrations=tuple(entries), token_account_uid=uid)  # noqa: PLW2901 - a changed copy
+                addon = replace(addon, registrations=tuple(entries), account_uid=uid)  # noqa: PLW2901 - a changed copy
             noted.append(addon)
         self.set_addons(noted)
 
@@ -378,11 +378,11 @@ class MemoryHubClient(HubClient):
         found = next((each for each in self._hub.addons or () if each.name == addon), None)
         if found is None:
             raise NotFoundError(f'there is no add-on "{addon}"')
-        if not found.token_account_uid:
+        if not found.account_uid:
             raise ConflictError(f'the ServiceAccount of add-on "{addon}" is not ready yet')
         begin = self._hub.clock.now().replace(microsecond=0)
         end = begin + min(duration, self._hub.token_lifetime)
-        token = service_account_token(found.token_account_uid, begin, end, number=len(self._hub.tokens))
+        token = service_account_token(found.account_uid, begin, end, number=len(self._hub.tokens))
         self._hub.tokens.append(token)
         return AddOnToken(token, end)
 

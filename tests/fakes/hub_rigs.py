@@ -7,13 +7,20 @@ from typing import Protocol
 
 from hub.apiserver.credentials import HubAddress as ApiAddress
 from hub.apiserver.door import build_door
-from hub.services import namespaces, requests
+from hub.domain import addon as addon_rules
+from hub.domain import document as doc
+from hub.domain.addon_versions import KUBE_CLIENT
+from hub.domain.change import Key
+from hub.ports import Transaction
+from hub.services import addon_tokens, addons, clusters, namespaces, requests
 from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
-from machinery.identity import AgentId, ClusterName, HubId, agent_subject
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_subject
 from machinery.kubeconfig import Credential
 from machinery.pki import parse_certificate
 from machinery.tasks import GuardedTasks
+from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
+from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.reach import Driver
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient
@@ -48,6 +55,15 @@ class Rig(Protocol):
     async def accept(self, *, accepted: bool) -> None: ...
 
     async def revoke(self, credential: Credential) -> None: ...
+
+    async def add_on(self, name: str) -> None:
+        """An add-on of CLUSTER that identifies itself at the hub, in a way that is not noted yet."""
+
+    async def note(self, name: str) -> None:
+        """What the hub does by itself when an add-on is by token: its account."""
+
+    async def want_namespace(self, name: str, cluster_set: str) -> None:
+        """A namespace that is wanted on CLUSTER."""
 
 
 class MemoryRig(Rig):
@@ -93,6 +109,15 @@ class MemoryRig(Rig):
     async def revoke(self, credential: Credential) -> None:
         self.hub.revoked.add(parse_certificate(credential.chain).serial)
 
+    async def add_on(self, name: str) -> None:
+        self.hub.set_addons([AddOn(AddOnName(name), "x", registrations=(AddOnRegistration(KUBE_SIGNER, "u"),))])
+
+    async def note(self, name: str) -> None:
+        """It is noted with the driver."""
+
+    async def want_namespace(self, name: str, cluster_set: str) -> None:
+        self.hub.set_namespaces(ManagedNamespace(name, cluster_set))
+
 
 class HubRig(Rig):
     """The hub's own gRPC door."""
@@ -130,6 +155,26 @@ class HubRig(Rig):
     async def revoke(self, credential: Credential) -> None:
         serial = parse_certificate(credential.chain).serial
         await self.stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "test"))
+
+    async def add_on(self, name: str) -> None:
+        document = {
+            "apiVersion": addon_rules.API_VERSION,
+            "kind": addon_rules.KIND,
+            "metadata": {"name": name, "namespace": CLUSTER},
+            "status": {"registrations": [{"type": KUBE_CLIENT}]},
+        }
+        await self.stage.store.run(lambda tx: addons.put(tx, document, None, ADMIN))
+
+    async def note(self, name: str) -> None:
+        await self.stage.store.run(addon_tokens.settle, Key(CLUSTER, name), ADMIN)
+
+    async def want_namespace(self, name: str, cluster_set: str) -> None:
+        def want(tx: Transaction) -> None:
+            stored = clusters.find(tx, CLUSTER)
+            wanted = doc.with_status(stored.document, managedNamespaces=[{"name": name, "clusterSet": cluster_set}])
+            clusters.put(tx, wanted, stored, ADMIN)
+
+        await self.stage.store.run(want)
 
 
 class ApiRig(HubRig):

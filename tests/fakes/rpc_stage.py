@@ -12,6 +12,7 @@ import grpc
 from grpc import aio
 
 from hub.access import AccessLimits, Capacity, Peers
+from hub.apiserver.entrance import account_tokens
 from hub.audit import Auditor, Policy, default_policy
 from hub.audit.storesink import StoreSink
 from hub.audit.trail import Trail
@@ -32,6 +33,7 @@ from machinery import pki
 from machinery.clock import Clock, SystemClock
 from machinery.identity import HubId, agent_id, agent_subject, cluster_name
 from machinery.kubeconfig import Credential
+from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
 from machinery.tls import Serving
@@ -207,6 +209,7 @@ def parts_over(
         limits=AccessLimits(clock, capacity),
         beat_interval=timedelta(seconds=10),
         default_lease_duration=timedelta(seconds=60),
+        tokens=account_tokens(HUB, TokenKeys([pki.generate_key()])),
     )
 
 

@@ -350,7 +350,7 @@ async def _want(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubL
                 message.addons.add(
                     name=addon.name,
                     install_namespace=addon.install_namespace,
-                    token_account_uid=addon.token_account_uid,
+                    token_account_uid=addon.account_uid,
                     registrations=[
                         wire.AddOnRegistration(
                             signer_name=entry.signer_name, user=entry.user, groups=entry.groups, driver=entry.driver

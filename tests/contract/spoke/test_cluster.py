@@ -165,3 +165,22 @@ async def test_changes_name_what_changed(stage: Stage) -> None:
         assert await anext(changes) == "nodes"
         await stage.set_claims()
         assert await anext(changes) == "claims"
+
+
+LABEL = "clusterset.open-cluster-management.io/abc"
+
+
+async def test_namespaces_are_made_with_a_label_and_found_by_it(stage: Stage) -> None:
+    assert await stage.cluster.labelled_namespaces(LABEL) == frozenset()
+    await stage.cluster.label_namespace("blue", LABEL, "true", create=True)
+    await stage.cluster.label_namespace("red", LABEL, "true", create=True)
+    assert await stage.cluster.labelled_namespaces(LABEL) == {"blue", "red"}
+    await stage.cluster.label_namespace("blue", LABEL, "false", create=False)
+    assert await stage.cluster.labelled_namespaces(LABEL) == {"red"}
+    await stage.cluster.label_namespace("blue", LABEL, "true", create=True)
+    assert await stage.cluster.labelled_namespaces(LABEL) == {"blue", "red"}
+
+
+async def test_a_namespace_that_is_not_there_is_made_only_when_that_is_wanted(stage: Stage) -> None:
+    await stage.cluster.label_namespace("gone", LABEL, "true", create=False)
+    assert await stage.cluster.labelled_namespaces(LABEL) == frozenset()

@@ -13,6 +13,7 @@ from machinery.errors import DeadlineError, ForbiddenError, InvalidError, Muster
 from machinery.kube.client import KubeClient
 from spoke.cluster import KubeCluster
 from spoke.credentials import KubeSecrets
+from spoke.gates import FeatureGates
 from spoke.ports import Health
 
 SHORT = timedelta(milliseconds=100)
@@ -33,6 +34,26 @@ async def test_the_spoke_only_claims_are_not_told(hollow_cluster: HollowCluster,
     assert "id.k8s.io" not in told
     assert told["kubeversion.open-cluster-management.io"] == hollow_cluster.shape.version
     assert len(told) == hollow_cluster.shape.claims - 1
+
+
+async def test_properties_are_told_where_their_gate_is_on_and_win_over_claims(
+    hollow_cluster: HollowCluster, client: KubeClient
+) -> None:
+    properties = "/apis/about.k8s.io/v1alpha1/clusterproperties"
+    body = {"apiVersion": "about.k8s.io/v1alpha1", "kind": "ClusterProperty"}
+    hidden = {"labels": {"open-cluster-management.io/spoke-only": ""}}
+    await client.create(properties, {**body, "metadata": {"name": "id.k8s.io"}, "spec": {"value": "of the property"}})
+    await client.create(properties, {**body, "metadata": {"name": "hidden", **hidden}, "spec": {"value": "x"}})
+
+    async def told(gates: FeatureGates) -> dict[str, str]:
+        return {claim.name: claim.value for claim in await KubeCluster(client, gates=gates).claims()}
+
+    both = await told(FeatureGates(cluster_property=True))
+    assert both["id.k8s.io"] == "of the property"
+    assert len(both) == hollow_cluster.shape.claims
+    assert await told(FeatureGates(cluster_claim=False, cluster_property=True)) == {"id.k8s.io": "of the property"}
+    assert (await told(FeatureGates()))["id.k8s.io"] != "of the property"
+    assert await told(FeatureGates(cluster_claim=False)) == {}
 
 
 async def test_the_uid_of_the_cluster_is_the_one_of_kube_system(hollow_cluster: HollowCluster, client: KubeClient) -> None:

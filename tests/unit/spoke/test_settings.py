@@ -109,3 +109,67 @@ def test_a_secret_is_as_good_as_a_file_and_nothing_is_too_little() -> None:
     assert load({"bootstrap_kubeconfig_secret": ["hub-a,hub-b"]}, {}, None).bootstrap_kubeconfig == ()
     with pytest.raises(InvalidError, match="bootstrap-kubeconfig: is required"):
         load({}, {"SPOKE_BOOTSTRAP_KUBECONFIG_SECRET": " "}, None)
+
+
+def test_the_names_of_open_cluster_management_are_taken_too() -> None:
+    flags = parser().parse_args(["run", "--spoke-cluster-name=a", "--registration-auth=csr", "--bootstrap-kubeconfigs=x,y"])
+    assert (flags.cluster_name, flags.registration_driver, flags.bootstrap_kubeconfig) == ("a", "csr", ["x,y"])
+    environment = {"SPOKE_SPOKE_CLUSTER_NAME": "a", "SPOKE_REGISTRATION_AUTH": "grpc", "SPOKE_BOOTSTRAP_KUBECONFIGS": "x,y"}
+    settings = load({}, environment, None)
+    assert (settings.cluster_name, settings.registration_driver, len(settings.bootstrap_kubeconfig)) == ("a", "grpc", 2)
+
+
+@pytest.mark.parametrize(("name", "driver"), [("", "auto"), ("auto", "auto"), ("csr", "csr"), ("grpc", "grpc")])
+def test_a_driver_has_one_of_the_names_there_are(name: str, driver: str) -> None:
+    assert read(registration_driver=name).registration_driver == driver
+
+
+@pytest.mark.parametrize(("name", "said"), [("awsirsa", "AWS IRSA is not served"), ("gprc", "registration-driver")])
+def test_an_unknown_driver_is_refused(name: str, said: str) -> None:
+    """OCM takes it for csr."""
+    with pytest.raises(InvalidError, match=said):
+        read(registration_driver=name)
+
+
+@pytest.mark.parametrize("name", ["Bad", "a_b", "a" * 64, "-a", "test-cluster-!@#"])
+def test_a_bad_agent_id_or_cluster_name_is_refused_before_anything_is_sent(name: str) -> None:
+    """OCM looks at the cluster name alone."""
+    for setting in ("cluster_name", "agent_id"):
+        with pytest.raises(InvalidError, match=setting.replace("_", "-")):
+            read(**{setting: name})
+
+
+@pytest.mark.parametrize(("seconds", "fine"), [("600", True), ("599", False), ("0", False)])
+def test_a_token_of_an_add_on_lives_ten_minutes_at_least(seconds: str, *, fine: bool) -> None:
+    """OCM means it and checks nothing."""
+    if fine:
+        assert read(addon_token_expiration_seconds=seconds).addon_token_expiration_seconds == 600
+    else:
+        with pytest.raises(InvalidError, match="addon-token-expiration-seconds"):
+            read(addon_token_expiration_seconds=seconds)
+
+
+@pytest.mark.parametrize(
+    ("flags", "said"),
+    [
+        ({"feature_gates": "NoSuch=true"}, 'no feature gate "NoSuch"'),
+        ({"feature_gates": "MultipleHubs=true"}, "expect at least 2 bootstrap kubeconfigs"),
+        ({"cluster_labels": "a b=c"}, "not labels"),
+        ({"addon_kubeclient_registration_auth": "x"}, "addon-kubeclient-registration-auth"),
+        ({"addon_lease_check_period": "0s"}, "addon-lease-check-period"),
+    ],
+)
+def test_what_cannot_be_set_is_refused_by_name(flags: dict[str, str], said: str) -> None:
+    with pytest.raises(InvalidError, match=said):
+        read(**flags)
+
+
+def test_several_hubs_satisfy_the_gate_of_that_name() -> None:
+    assert read(feature_gates="MultipleHubs=true", bootstrap_kubeconfig="a,b").feature_gates == {"MultipleHubs": "true"}
+
+
+def test_settings_of_add_ons_have_ocms_defaults() -> None:
+    settings = read()
+    assert settings.addon_kubeclient_registration_auth == "csr"
+    assert settings.addon_token_expiration_seconds == 31_536_000
+    assert (settings.addon_lease_check_period, settings.addon_lease_grace) == (timedelta(seconds=30), timedelta(minutes=5))

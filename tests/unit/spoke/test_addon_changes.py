@@ -1,0 +1,213 @@
+"""What changes about add-ons while they have credentials: subject, place, hub, driver. None is ever without one."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+
+import pytest
+
+from machinery.conditions import CERTIFICATE_ROTATED
+from machinery.errors import MusterError
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.pki import parse_certificate
+from spoke.addoncredentials import AddOnCare, Registered
+from spoke.controllers.addon_lease import AddOnLeaseController
+from spoke.controllers.addon_registration import AddOnCertificates, Certificates
+from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
+from spoke.domain.names import Names
+from spoke.ports import ClientIdentity, Greeting, HubClient, Secrets
+from spoke.slot import Slot
+from tests.fakes.cluster import MemoryCluster
+from tests.fakes.credentials import MemorySecrets
+from tests.fakes.hub import MemoryHub, MemorySession
+from tests.fakes.stage import Stage
+
+LOGS = AddOnName("logs")
+CLUSTER, AGENT = ClusterName("c1"), AgentId("bcdfg")
+NAMES = Names(CLUSTER, AGENT)
+FOR_HUB = AddOnRegistration(KUBE_SIGNER, "system:logs", ("logs",), driver=CSR)
+CUSTOM = AddOnRegistration("example.com/signer", "user")
+CARE = AddOnCare()
+SECRET, OTHER = "logs-hub-kubeconfig", "logs-example.com-signer-client-cert"
+
+
+class Place:
+    """The namespaces of both clusters, and what lies where."""
+
+    def __init__(self) -> None:
+        self.secrets: dict[tuple[str, bool], MemorySecrets] = {}
+        self.pending = MemorySecrets()
+        self.certificates = Certificates()
+
+    def of(self, addon: AddOn) -> Secrets:
+        return self.at(addon.namespace, hosted=addon.hosted)
+
+    def at(self, namespace: str, *, hosted: bool = False) -> MemorySecrets:
+        return self.secrets.setdefault((namespace, hosted), MemorySecrets())
+
+
+class Run:
+    """The controller on one session with a hub."""
+
+    def __init__(self, hub: MemoryHub, client: HubClient, session: MemorySession, place: Place, care: AddOnCare) -> None:
+        registered = Registered(
+            names=NAMES,
+            cluster_uid="uid",
+            kubeconfig=b"clusters: [{name: %s}]" % hub.hub_id.encode(),
+            secrets=place.of,
+            pending=lambda secret: Slot(place.pending, f"{secret}-{hub.hub_id[:8]}"),
+            hub_id=hub.hub_id,
+            care=care,
+        )
+        self.session = session
+        self.controller = AddOnCertificates(client, session, registered, place.certificates, hub.clock)
+
+    async def look(self, *addons: AddOn) -> None:
+        self.controller.set_addons(addons)
+        for name in self.controller.names:
+            await self.controller.reconcile(name)
+
+
+@asynccontextmanager
+async def at(hub: MemoryHub, place: Place, care: AddOnCare = CARE) -> AsyncIterator[Run]:
+    credential = hub.credential(NAMES.subject)
+    identity = ClientIdentity(credential.chain, credential.key)
+    client = hub.dial(None, identity)  # type: ignore[arg-type]
+    await client.ensure_cluster(CLUSTER, AGENT, "uid", endpoints=(), annotations={})
+    async with client.session(Greeting("uid")) as session:
+        assert isinstance(session, MemorySession)
+        yield Run(hub, client, session, place, care)
+
+
+def leaf(secrets: MemorySecrets, name: str = SECRET) -> str:
+    return parse_certificate(secrets.contents(name)["tls.crt"]).subject.common_name
+
+
+async def test_a_changed_subject_leaves_the_old_credential_until_the_new_one_is_there(stage: Stage) -> None:
+    """OCM deletes the secret first."""
+    place, addon = Place(), AddOn(LOGS, "logging", registrations=(FOR_HUB,))
+    changed = replace(addon, registrations=(replace(FOR_HUB, user="system:other"),))
+    async with at(stage.hub, place) as run:
+        await run.look(addon)
+        stage.hub.approve = False
+        stage.hub.away = True
+        with pytest.raises(MusterError):
+            await run.look(changed)
+        assert leaf(place.at("logging")) == "system:logs"
+        stage.hub.away, stage.hub.approve = False, True
+        await run.look(changed)
+    assert leaf(place.at("logging")) == "system:other"
+    assert place.at("logging").deleted == []
+
+
+async def test_a_new_install_namespace_gets_its_secret_before_the_old_one_loses_it(stage: Stage) -> None:
+    place, addon = Place(), AddOn(LOGS, "old", registrations=(FOR_HUB,))
+    moved = replace(addon, install_namespace="new")
+    async with at(stage.hub, place) as run:
+        await run.look(addon)
+        stage.hub.away = True
+        with pytest.raises(MusterError):
+            await run.look(moved)
+        assert place.at("old").names == {SECRET}
+        stage.hub.away = False
+        await run.look(moved)
+    assert (place.at("old").names, place.at("new").names) == (set(), {SECRET})
+
+
+async def test_from_the_managed_cluster_to_a_hosting_one_and_back(stage: Stage) -> None:
+    place, addon = Place(), AddOn(LOGS, "x", registrations=(FOR_HUB,))
+    hosted = replace(addon, hosting_cluster_name="big")
+    async with at(stage.hub, place) as run:
+        for wanted in (addon, hosted, addon):
+            await run.look(wanted)
+            here, there = place.at("x", hosted=wanted.hosted), place.at("x", hosted=not wanted.hosted)
+            assert (here.names, there.names) == ({SECRET}, set())
+        await run.look(hosted)
+        await run.look()
+    assert (place.at("x").names, place.at("x", hosted=True).names) == (set(), set())
+
+
+async def test_after_a_move_the_credentials_are_the_new_hubs_and_the_old_ones_last_until_then(stage: Stage) -> None:
+    place, addon = Place(), AddOn(LOGS, "logging", registrations=(FOR_HUB, CUSTOM))
+    second = MemoryHub(stage.clock, hub_id=HubId("1f1e2d3c-0000-4000-8000-000000000002"))
+    async with at(stage.hub, place) as run:
+        await run.look(addon)
+    before = {name: dict(place.at("logging").contents(name)) for name in (SECRET, OTHER)}
+    async with at(second, place) as run:
+        second.approve = False
+        second.away = True
+        with pytest.raises(MusterError):
+            await run.look(addon)
+        assert {name: dict(place.at("logging").contents(name)) for name in (SECRET, OTHER)} == before
+        second.away, second.approve = False, True
+        await run.look(addon)
+        issued = len(second.issued)
+        await run.look(addon)
+        assert len(second.issued) == issued == 2
+    after = place.at("logging")
+    assert second.hub_id.encode() in after.contents(SECRET)["kubeconfig"]
+    serials = {parse_certificate(after.contents(name)["tls.crt"]).serial for name in (SECRET, OTHER)}
+    assert serials == set(second.issued)
+    assert after.deleted == []
+    assert not place.pending.names
+
+
+async def test_a_secret_of_a_release_that_did_not_note_the_hub_is_kept(stage: Stage) -> None:
+    place, addon = Place(), AddOn(LOGS, "logging", registrations=(CUSTOM,))
+    async with at(stage.hub, place) as run:
+        await run.look(addon)
+    kept = place.at("logging")
+    stored = await kept.read(OTHER)
+    await kept.write(OTHER, {key: value for key, value in stored.contents.items() if key != "hub-id"}, stored.version)
+    place.certificates = Certificates()
+    async with at(stage.hub, place) as run:
+        await run.look(addon)
+    assert len(stage.hub.issued) == 1
+
+
+async def test_one_registration_more_or_less_touches_no_other(stage: Stage) -> None:
+    place, both = Place(), AddOn(LOGS, "logging", registrations=(FOR_HUB, CUSTOM))
+    async with at(stage.hub, place) as run:
+        await run.look(both)
+        before = place.at("logging").contents(SECRET)
+        await run.look(replace(both, registrations=(FOR_HUB,)))
+        assert place.at("logging").names == {SECRET}
+        await run.look(both)
+    assert place.at("logging").contents(SECRET) == before
+    assert place.at("logging").names == {SECRET, OTHER}
+
+
+async def test_a_hub_that_does_not_keep_the_driver_is_told_once_and_served_all_the_same(stage: Stage) -> None:
+    place, addon = Place(), AddOn(LOGS, "logging", registrations=(replace(FOR_HUB, driver="token"),), account_uid="u")
+    async with at(stage.hub, place, AddOnCare(driver=CSR)) as run:
+        await run.look(addon)
+        assert run.session.addon_reports == [(LOGS, ())]
+        await run.look(addon)
+        await run.look(addon)
+        assert [entry.type for _, told in run.session.addon_reports for entry in told] == [CERTIFICATE_ROTATED]
+    assert leaf(place.at("logging")) == "system:logs"
+
+
+async def test_the_grace_of_add_on_leases_is_a_setting(stage: Stage) -> None:
+    async with at(stage.hub, Place()) as run:
+        care = AddOnCare()
+        controller = AddOnLeaseController(run.session, stage.cluster, stage.cluster, stage.clock, grace=care.lease_grace / 10)
+        controller.set_addons([AddOn(LOGS, "logging")])
+        stage.cluster.leases["logging", LOGS] = stage.clock.now()
+        stage.clock.advance(care.lease_grace / 5)
+        await controller.reconcile(LOGS)
+        assert [entry.reason for _, told in run.session.addon_reports for entry in told] == [
+            "ManagedClusterAddOnLeaseUpdateStopped"
+        ]
+
+
+async def test_leases_are_looked_for_where_the_add_on_is_hosted(stage: Stage) -> None:
+    management = MemoryCluster()
+    management.leases["x", LOGS] = stage.clock.now()
+    async with at(stage.hub, Place()) as run:
+        controller = AddOnLeaseController(run.session, stage.cluster, management, stage.clock)
+        controller.set_addons([AddOn(LOGS, "x", hosting_cluster_name="big"), AddOn(AddOnName("near"), "x")])
+        for name in (LOGS, AddOnName("near")):
+            await controller.reconcile(name)
+        told = {name: entry.reason for name, entries in run.session.addon_reports for entry in entries}
+    assert told == {LOGS: "ManagedClusterAddOnLeaseUpdated", "near": "ManagedClusterAddOnLeaseNotFound"}
