@@ -1,8 +1,8 @@
 """The change log, followed once for all streams of this door: who waits for an object is told that it has changed.
 
 Sessions are told only that, never what: they read what they need, which also makes up for anything missed while the log could
-not be read. Who follows a certificate request is given the change itself, and told when some may have been missed: hundreds of
-clusters that join at once would read each of their requests three times.
+not be read. Who follows a certificate request is given the change itself, a recent one at once, and told when some may have
+been missed: hundreds of clusters that join at once would read each of their requests three times.
 """
 
 import asyncio
@@ -12,13 +12,15 @@ from datetime import timedelta
 
 import structlog
 
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, Kind
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Change, ChangeType, Kind
 from hub.ports import Store, Transaction
 from hub.rpc.following import Followed
 from machinery.backoff import Backoff
 from machinery.errors import ExpiredError, MusterError
 from machinery.identity import ClusterName
 
+REMEMBERED = 500
+"""Requests whose newest change is kept for who begins to follow them: nearly all do so right after they have asked."""
 Wake = Callable[[], None]
 Topic = tuple[Kind, str]
 """MANAGED_CLUSTERS and a cluster's name: its add-ons' changes too."""
@@ -33,6 +35,7 @@ class Feed:
         self._store = store
         self._waiting: dict[Topic, set[Wake]] = {}
         self._following: dict[str, set[Followed]] = {}
+        self._recent: dict[str, Change] = {}
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
 
     @contextmanager
@@ -52,8 +55,13 @@ class Feed:
 
     @contextmanager
     def followed(self, request: str) -> Iterator[Followed]:
-        """Within the block every change of the certificate request arrives there. Read the request after entering."""
+        """Within the block every change of the certificate request arrives there, a recent one at once.
+
+        Where nothing is there to take, read the request after entering.
+        """
         followed = Followed()
+        if recent := self._recent.get(request):
+            followed.changed(recent)
         followers = self._following.setdefault(request, set())
         followers.add(followed)
         try:
@@ -85,6 +93,7 @@ class Feed:
 
     def _wake(self, change: Change) -> None:
         if change.kind == REQUESTS:
+            self._remember(change)
             for followed in self._following.get(change.key.name, ()):
                 followed.changed(change)
             return
@@ -92,7 +101,15 @@ class Feed:
         for wake in tuple(self._waiting.get(topic, ())):
             wake()
 
+    def _remember(self, change: Change) -> None:
+        self._recent.pop(change.key.name, None)
+        if change.type is not ChangeType.DELETED:
+            self._recent[change.key.name] = change
+            if len(self._recent) > REMEMBERED:
+                del self._recent[next(iter(self._recent))]
+
     def _wake_all(self) -> None:
+        self._recent.clear()
         for followers in self._following.values():
             for followed in followers:
                 followed.wake()

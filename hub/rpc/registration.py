@@ -224,12 +224,12 @@ class Registration(RegistrationServicer):
                     if self._parts.gate.closed:
                         raise UnavailableError("this hub is shutting down: follow the request again")
                     record = await call.identify()
-                    if told is None or change is None or change.type is ChangeType.DELETED:
-                        async with nullcontext() if told else call.seat(name):
+                    async with nullcontext() if told else call.seat(name):
+                        if change is None or change.type is ChangeType.DELETED:
                             revision, state = await self._parts.store.read(_state, name, record, check)
-                        followed.read(revision)
-                    else:
-                        state = _state_of(change.document, record, check)
+                            followed.read(revision)
+                        else:
+                            state = _state_of(change.document, record, check)
                     if told is None:
                         call.opened()
                     if state != told:

@@ -23,6 +23,7 @@ _SELECT = {
 }
 _BY = {name: Statement(statement) for name, statement in _SELECT.items()}
 _BOOTSTRAP = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.BOOTSTRAP.value}'")))
+_REVOKED = Statement(select(_column.serial).where(_column.revoked_at >= bindparam("moment")))
 _NAMES = tuple(column.name for column in schema.certificates.columns)
 
 
@@ -67,8 +68,7 @@ class SqlCertificates(Certificates):
             ring_for_everybody(self._connection, REVOCATIONS)
 
     def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
-        statement = select(_column.serial).where(_column.revoked_at >= to_micros(moment))
-        return [SerialNumber(int(serial, 16)) for serial in self._connection.scalars(statement)]
+        return [SerialNumber(int(row[0], 16)) for row in _REVOKED.rows(self._connection, {"moment": to_micros(moment)})]
 
 
 def _text(serial: SerialNumber) -> str:

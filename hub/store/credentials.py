@@ -24,6 +24,7 @@ _ADMITTED = Statement(_OF_CREDENTIAL)
 _HAS_ADMITTED = Statement(_OF_CREDENTIAL.where(_admission.cluster == bindparam("cluster")))
 _SPENT = Statement(select(func.count()).where(_admission.credential == bindparam("credential")))
 _ADMIT = Statement(insert(schema.admissions))
+_REVOKED = Statement(select(_column.id).where(_column.revoked_at >= bindparam("moment")))
 _NAMES = tuple(column.name for column in schema.credentials.columns)
 
 
@@ -70,8 +71,7 @@ class SqlCredentials(Credentials):
         ring_for_everybody(self._connection, REVOCATIONS)
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
-        statement = select(_column.id).where(_column.revoked_at >= to_micros(moment))
-        return [CredentialId(found) for found in self._connection.scalars(statement)]
+        return [CredentialId(row[0]) for row in _REVOKED.rows(self._connection, {"moment": to_micros(moment)})]
 
     def all(self) -> Sequence[CredentialRecord]:
         statement = select(schema.credentials).order_by(_column.created_at, _column.id)

@@ -1,12 +1,13 @@
 """Who follows a certificate request is given its changes, and is told when only the store knows."""
 
 import asyncio
+from dataclasses import replace
 from datetime import timedelta
 
 import pytest
 
-from hub.domain.change import Change
-from hub.rpc.feed import Feed
+from hub.domain.change import Change, ChangeType, Key
+from hub.rpc.feed import REMEMBERED, Feed
 from hub.rpc.following import Followed
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.registration import Newcomer
@@ -49,6 +50,56 @@ async def test_a_follower_is_given_the_newest_change_of_its_request_alone(
         assert newest.revision > first.revision
         assert newest.document["status"]["certificate"]
         assert other.take() is None
+
+
+async def test_who_begins_to_follow_is_given_what_is_recent(store: MemoryStore, newcomer: Newcomer, name: str) -> None:
+    feed = Feed(store)
+    with feed.followed(name) as before:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(feed.run())
+            await told(before)
+            newcomer.approve(name)
+            seen = await told(before)
+            with feed.followed(name) as followed, feed.followed("another") as other:
+                assert followed.take() is seen is not None
+                assert other.take() is None
+            running.cancel()
+
+
+async def test_what_is_gone_or_may_have_been_missed_is_not_recent(store: MemoryStore, newcomer: Newcomer, name: str) -> None:
+    feed = Feed(store)
+    with feed.followed(name) as before:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(feed.run())
+            await told(before)
+            newcomer.approve(name)
+            seen = await told(before)
+            running.cancel()
+    assert seen is not None
+    feed._wake(replace(seen, revision=seen.revision + 1, type=ChangeType.DELETED))
+    with feed.followed(name) as gone:
+        assert gone.take() is None
+    feed._wake(replace(seen, revision=seen.revision + 2))
+    feed._wake_all()
+    with feed.followed(name) as in_doubt:
+        assert in_doubt.take() is None
+
+
+async def test_only_so_many_requests_are_remembered(store: MemoryStore, newcomer: Newcomer, name: str) -> None:
+    feed = Feed(store)
+    with feed.followed(name) as before:
+        async with asyncio.TaskGroup() as tasks:
+            running = tasks.create_task(feed.run())
+            await told(before)
+            newcomer.approve(name)
+            seen = await told(before)
+            running.cancel()
+    assert seen is not None
+    for number in range(REMEMBERED):
+        feed._wake(replace(seen, revision=seen.revision + number, key=Key("", f"request-{number}")))
+    with feed.followed(name) as oldest, feed.followed("request-0") as next_one:
+        assert oldest.take() is None
+        assert next_one.take() is not None
 
 
 async def test_a_follower_asks_the_store_after_changes_that_nobody_can_tell(
