@@ -348,6 +348,31 @@ class Secrets(Protocol):
         """The secret now and after every change; reconnects by itself."""
 
 
+@dataclass(frozen=True, slots=True, order=True)
+class SecretPlace:
+    """Where a secret lies. `hosted`: in the management cluster; else in the managed one, which may be the same."""
+
+    namespace: str
+    name: str
+    hosted: bool = True
+
+
+class Remains(Protocol):
+    """What an agent leaves behind in its clusters: to be found again without knowing what it did."""
+
+    async def slots(self) -> Sequence[str]:
+        """Names of the credential slots in the component namespace."""
+
+    async def addons(self, cluster: ClusterName) -> Sequence[SecretPlace]:
+        """Credentials of add-ons that this cluster's agent has made, and requests for them that pend."""
+
+    async def remove(self, place: SecretPlace) -> None:
+        """Deletes it; missing is fine."""
+
+    async def forget_lease(self) -> None:
+        """Deletes the agent's Lease; missing is fine."""
+
+
 class CredentialDirectory(Protocol):
     """Where the hub kubeconfig secret is mirrored for others to mount or read."""
 
