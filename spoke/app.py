@@ -3,11 +3,9 @@
 import os
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
-from typing import Protocol
 
 from machinery.clock import Clock, SystemClock
 from machinery.kube.client import KubeClient
@@ -19,33 +17,23 @@ from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.candidacy import LEASE, OwnLock, candidate_of
 from spoke.cluster import KubeCluster
 from spoke.credentials import AtomicDirectory, KubeSecrets
-from spoke.doctor import Doctor, Patient
+from spoke.departure import ResidentAgent, Working
 from spoke.domain.addon import AddOn
 from spoke.domain.reach import Driver, Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
-from spoke.elected import ElectedAgent, held
+from spoke.elected import OPEN, ElectedAgent, Fence
 from spoke.gates import gates_of
-from spoke.network import SystemNetwork
 from spoke.options import Options, World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
 from spoke.progress import Progress
 from spoke.settings import Settings
 
 
-class Runs(Protocol):
-    """An agent, of which this process may be one of several."""
-
-    progress: Progress
-
-    async def run(self) -> None:
-        """Until cancelled. Raises InvalidError when there is nothing to begin with."""
-
-
 @asynccontextmanager
 async def build(
     settings: Settings, *, clock: Clock | None = None, timetable: Timetable | None = None, random: Random | None = None
-) -> AsyncIterator[Runs]:
+) -> AsyncIterator[ResidentAgent]:
     """An agent, wired and not yet running: `await agent.run()` inside the block. Any number may live in one process.
 
     Raises InvalidError for a kubeconfig that cannot be used.
@@ -53,68 +41,62 @@ async def build(
     clock = clock or SystemClock()
     async with AsyncExitStack() as stack:
         # where the agent's own secrets are
-        management = await _client(settings.kubeconfig, stack)
+        management = await client_of(settings.kubeconfig, stack)
         secrets = KubeSecrets(management, settings.component_namespace)
         # the cluster that is reported; the same one unless the agent is hosted elsewhere
-        spoke = await _client(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
+        spoke = await client_of(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
         # wakes controllers in time
         wakes = timetable if timetable is not None else await stack.enter_async_context(Scheduler())
-        world = World(
-            bootstrap=bootstraps_of(settings, secrets),
-            dial=dialer(clock, settings.cluster_annotations),
-            spoke=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
-            management=KubeCluster(management),
-            secrets=secrets,
-            addon_secrets=_addon_secrets(spoke, management),
-            directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
-            clock=clock,
-            timetable=wakes,
-            random=random or Random(),  # noqa: S311 - spreads load, guards nothing
-            recover=recovering_dialer(clock),
-        )
-        if settings.leader_elect:
+
+        def world(fence: Fence) -> World:
+            """All that the agent of one term works with; whatever writes or dials does so behind its fence."""
+            fenced = fence.secrets(secrets)
+            return World(
+                bootstrap=bootstraps_of(settings, fenced),
+                dial=fence.dial(dialer(clock, settings.cluster_annotations)),
+                spoke=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
+                management=KubeCluster(management),
+                secrets=fenced,
+                addon_secrets=_addon_secrets(spoke, management, fence),
+                directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
+                clock=clock,
+                timetable=wakes,
+                random=random or Random(),  # noqa: S311 - spreads load, guards nothing
+                recover=fence.dial(recovering_dialer(clock)),
+            )
+
+        progress = Progress(clock)
+
+        def agent(fence: Fence) -> SpokeAgent:
+            return SpokeAgent(options_of(settings), world(fence), progress)
+
+        def process() -> Working:
             # of several processes of this agent one works
-            yield _elected(settings, world, management, lambda: bootstraps_of(settings, secrets))
-        else:
-            yield SpokeAgent(options_of(settings), world)
+            if settings.leader_elect:
+                return _elected(settings, agent, lease_of(settings, management, clock), clock, progress)
+            return agent(OPEN)
+
+        # it stays away once its cluster has left
+        yield ResidentAgent(process, secrets, lambda: bootstraps_of(settings, secrets), progress, rejoin=settings.rejoin)
 
 
-def _elected(settings: Settings, world: World, management: KubeClient, list_of: Callable[[], Bootstraps]) -> ElectedAgent:
-    """`list_of`: the list of hubs, anew for each term, as it is not followed between them."""
-    name = settings.leader_elect_resource_name or LEASE
-    lease = LeaseLock(management, settings.component_namespace, name, clock=world.clock)
-    progress = Progress(world.clock)
+def _elected(
+    settings: Settings, agent: Callable[[Fence], SpokeAgent], lease: LeaseLock, clock: Clock, progress: Progress
+) -> ElectedAgent:
     return ElectedAgent(
-        lambda tenure: SpokeAgent(options_of(settings), replace(held(world, tenure), bootstrap=list_of()), progress),
+        agent,
         OwnLock(lease),
         candidate_of(os.environ),
         timings=settings.election_timings,
-        clock=world.clock,
+        clock=clock,
         progress=progress,
         watching=lease.released,
     )
 
 
-@asynccontextmanager
-async def examine(settings: Settings) -> AsyncIterator[Doctor]:
-    """What `spoke doctor` looks with, wired with the settings of the agent. Raises InvalidError."""
-    clock = SystemClock()
-    async with AsyncExitStack() as stack:
-        management = await _client(settings.kubeconfig, stack)
-        secrets = KubeSecrets(management, settings.component_namespace)
-        yield Doctor(
-            Patient(
-                bootstrap=bootstraps_of(settings, secrets),
-                management=KubeCluster(management),
-                secrets=secrets,
-                dial=dialer(clock),
-                clock=clock,
-                network=SystemNetwork(),
-                names=(settings.cluster_name, settings.agent_id),
-                reach=reach_of(settings),
-                probes=settings.health_listen,
-            )
-        )
+def lease_of(settings: Settings, management: KubeClient, clock: Clock) -> LeaseLock:
+    """The agent's Lease."""
+    return LeaseLock(management, settings.component_namespace, settings.leader_elect_resource_name or LEASE, clock=clock)
 
 
 def options_of(settings: Settings) -> Options:
@@ -178,13 +160,14 @@ def reach_of(settings: Settings) -> Reach:
     return Reach(settings.registration_driver, settings.proxy_url, os.environ)
 
 
-def _addon_secrets(spoke: KubeClient, management: KubeClient) -> Callable[[AddOn], Secrets]:
+def _addon_secrets(spoke: KubeClient, management: KubeClient, fence: Fence) -> Callable[[AddOn], Secrets]:
     def secrets_of(addon: AddOn) -> Secrets:
-        return KubeSecrets(management if addon.hosted else spoke, addon.namespace)
+        return fence.secrets(KubeSecrets(management if addon.hosted else spoke, addon.namespace))
 
     return secrets_of
 
 
-async def _client(kubeconfig: Path | None, stack: AsyncExitStack) -> KubeClient:
+async def client_of(kubeconfig: Path | None, stack: AsyncExitStack) -> KubeClient:
+    """Open for as long as `stack`; without a kubeconfig the cluster that this runs in. Raises InvalidError."""
     client = KubeClient.in_cluster() if kubeconfig is None else await KubeClient.from_file(kubeconfig)
     return await stack.enter_async_context(client)

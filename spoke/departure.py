@@ -1,8 +1,8 @@
 """A cluster that has left its hubs stays away: the agent's side of `spoke leave`.
 
-The owner's secret bears the mark, with what the list of hubs was then. Every process of the agent sees it, ends its session, lets
-go of its Lease, and waits: until somebody hands in a bootstrap kubeconfig that was not on that list, deletes the secret, or
-starts an agent with --rejoin.
+The owner's secret bears the mark, with what the list of hubs was then. Every process of the agent sees it, ends its session,
+lets go of its Lease, and waits: until somebody hands in a bootstrap kubeconfig that was not on that list, deletes the secret,
+or starts an agent with --rejoin.
 """
 
 import asyncio
@@ -67,7 +67,7 @@ def _credential(connection: Connection) -> bytes:
     return connection.identity.certificate or (token.text or str(token.file) if token is not None else "").encode()
 
 
-class Runs(Protocol):
+class Working(Protocol):
     """An agent, or one process of it."""
 
     async def run(self) -> None: ...
@@ -78,7 +78,7 @@ class ResidentAgent:
 
     def __init__(
         self,
-        make: Callable[[], Runs],
+        make: Callable[[], Working],
         secrets: Secrets,
         list_of: Callable[[], Bootstraps],
         progress: Progress,

@@ -13,18 +13,38 @@ opens its own: of two sessions the newer one stays, and who has none and no Leas
 import asyncio
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager
-from dataclasses import replace
+from typing import Protocol
 
 from machinery.clock import Clock
 from machinery.election import Candidate, Elector, Leadership, Lock, Term, Timings
 from machinery.errors import InvalidError
 from spoke.agent import SpokeAgent
-from spoke.options import World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets, SecretSnapshot
 from spoke.progress import Answer, Progress
 
 
-class Tenure:
+class Fence(Protocol):
+    """Stands between an agent and what only one process of it may do."""
+
+    def secrets(self, inner: Secrets) -> Secrets: ...
+
+    def dial(self, inner: Dial) -> Dial: ...
+
+
+class OpenFence(Fence):
+    """For an agent of which there is one process."""
+
+    def secrets(self, inner: Secrets) -> Secrets:
+        return inner
+
+    def dial(self, inner: Dial) -> Dial:
+        return inner
+
+
+OPEN = OpenFence()
+
+
+class Tenure(Fence):
     """What an agent may do in one term."""
 
     def __init__(self, leadership: Leadership, term: int, progress: Progress) -> None:
@@ -41,6 +61,9 @@ class Tenure:
         if not self._progress.has_session:
             self._leadership.require(self._term)
 
+    def secrets(self, inner: Secrets) -> Secrets:
+        return HeldSecrets(inner, self)
+
     def dial(self, inner: Dial) -> Dial:
         """`inner` for as long as this term stands."""
 
@@ -49,17 +72,6 @@ class Tenure:
             return inner(address, identity)
 
         return guarded
-
-
-def held(world: World, tenure: Tenure) -> World:
-    """`world` as an agent may use it in one term."""
-    return replace(
-        world,
-        secrets=HeldSecrets(world.secrets, tenure),
-        addon_secrets=lambda addon: HeldSecrets(world.addon_secrets(addon), tenure),
-        dial=tenure.dial(world.dial),
-        recover=tenure.dial(world.recover) if world.recover is not None else None,
-    )
 
 
 class HeldSecrets(Secrets):

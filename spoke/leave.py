@@ -1,8 +1,8 @@
 """`spoke leave`: takes this cluster out of all its hubs, and the agent's credentials out of this cluster. Safe to call again.
 
-In this order, so that whatever breaks in between is mended by the next call: the mark that keeps the agent away; the agent's Lease,
-taken when its session has ended; every hub is told with the credential that it gave; then what it gave is deleted, add-ons'
-credentials first, the slots of hubs that could not be told last or, without `force`, not at all. The mark stays.
+In this order, so that whatever breaks in between is mended by the next call: the mark that keeps the agent away; the agent's
+Lease, taken when its session has ended; every hub is told with the credential that it gave; then what it gave is deleted,
+add-ons' credentials first, the slots of hubs that could not be told only with `force`. The mark stays.
 """
 
 import asyncio
@@ -25,8 +25,8 @@ from spoke.ports import Cluster, CredentialDirectory, Dial, Remains, Secrets
 from spoke.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 
 LOOK = timedelta(milliseconds=250)
-HELD = timedelta(minutes=5)
-"""For so long nobody takes the Lease from us; it is deleted before."""
+HELD = timedelta(seconds=15)
+"""The Lease is not renewed: the mark keeps every process of the agent away, and it is deleted in the end."""
 
 
 @dataclass(frozen=True, slots=True)

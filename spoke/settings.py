@@ -138,6 +138,7 @@ class Settings(BaseModel):
     client_cert_expiration_seconds: int = 0
     registration_driver: Annotated[Literal["auto", "grpc", "csr"], BeforeValidator(_driver)] = "auto"
     proxy_url: str = Field(default="", repr=False)
+    rejoin: bool = False
     leader_elect: bool = True
     leader_elect_resource_name: str = ""
     leader_elect_lease_duration: Duration = KUBERNETES.lease

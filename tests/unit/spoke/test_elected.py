@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
@@ -15,8 +16,8 @@ from machinery.clock import ManualClock
 from machinery.election import Candidate, Timings
 from machinery.errors import InvalidError, NotLeaderError
 from spoke.agent import SpokeAgent
-from spoke.elected import ElectedAgent, Tenure, held
-from spoke.options import Options
+from spoke.elected import ElectedAgent, Tenure
+from spoke.options import Options, World
 from spoke.ports import HubLostError, Loss
 from spoke.progress import Progress
 from tests.fakes.hub import MemoryHub
@@ -27,6 +28,11 @@ from tests.trials import soaked, trials
 
 TIMINGS = Timings(poll=timedelta(seconds=2))
 ROLLS = trials(5, 50)
+
+
+def held(world: World, tenure: Tenure) -> World:
+    dial, secrets = tenure.dial(world.dial), tenure.secrets(world.secrets)
+    return replace(world, dial=dial, secrets=secrets, addon_secrets=lambda addon: tenure.secrets(world.addon_secrets(addon)))
 
 
 class Process:

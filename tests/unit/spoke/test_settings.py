@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from machinery.errors import InvalidError
-from spoke.__main__ import parser
+from spoke.flags import parser
 from spoke.settings import Settings, load, own_namespace
 
 NEEDED = {"bootstrap_kubeconfig": "b"}

@@ -1,0 +1,187 @@
+"""Leaving the hubs: in order, again, with a hub that is away, and with an agent that runs, or comes back."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from datetime import timedelta
+
+import pytest
+
+from machinery.election import Candidate
+from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.departure import LEFT, Mark, ResidentAgent, mark_in
+from spoke.doctor import Step
+from spoke.leave import Ground, Leave
+from spoke.progress import Progress
+from tests.fakes.credentials import MemorySecrets
+from tests.fakes.memory_lock import MemoryLock
+from tests.fakes.remains import MemoryRemains
+from tests.fakes.stage import Stage, until
+from tests.unit.spoke.test_agent import is_available
+
+OWNER = "hub-kubeconfig-secret"
+
+
+class Scene:
+    """A resident agent on a stage, and whoever leaves."""
+
+    def __init__(self, stage: Stage) -> None:
+        assert isinstance(stage.secrets, MemorySecrets)
+        self.stage = stage
+        self.secrets = stage.secrets
+        self.remains = MemoryRemains(stage.secrets, stage.addon_secrets)
+        self.lock = MemoryLock(stage.clock)
+        self.ground = Ground(
+            secrets=stage.secrets,
+            remains=self.remains,
+            cluster=stage.cluster,
+            bootstraps=self.bootstraps(),
+            dial=lambda address, identity: stage.hub.dial(address, identity),  # noqa: PLW0108 - the hub may be exchanged
+            clock=stage.clock,
+            lock=self.lock,
+            candidate=Candidate("leave", "leave-1"),
+            directory=stage.directory,
+            within=timedelta(seconds=2),
+        )
+
+    def bootstraps(self) -> Bootstraps:
+        return Bootstraps([BootstrapFile(self.stage.file)])
+
+    @asynccontextmanager
+    async def resident(self, *, rejoin: bool = False) -> AsyncIterator[ResidentAgent]:
+        progress = Progress(self.stage.clock)
+        agent = ResidentAgent(self.stage.agent, self.secrets, self.bootstraps, progress, rejoin=rejoin)
+        task = asyncio.create_task(agent.run())
+        try:
+            yield agent
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled():
+                task.result()
+
+    async def leave(self, *, force: bool = False) -> dict[str, Step]:
+        return {step.name: step async for step in Leave(replace(self.ground, force=force)).steps()}
+
+
+@pytest.fixture
+def scene(stage: Stage) -> Scene:
+    return Scene(stage)
+
+
+async def joined(scene: Scene) -> None:
+    async with scene.stage.running():
+        await until(lambda: is_available(scene.stage))
+    await scene.stage.addon_secrets.write("work-hub-kubeconfig", {"tls.key": b"a key"}, None)
+
+
+async def test_the_hub_lets_go_of_the_cluster_and_nothing_but_the_mark_stays(scene: Scene) -> None:
+    await joined(scene)
+    steps = await scene.leave()
+    assert all(step.ok for step in steps.values()), steps
+    assert not scene.stage.hub.clusters
+    assert scene.secrets.names == {OWNER}
+    assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
+    assert not scene.stage.addon_secrets.names
+    assert "work-hub-kubeconfig" in steps["add-ons"].said
+    assert not scene.stage.directory.contents
+    assert scene.remains.lease_forgotten
+    again = await scene.leave()
+    assert all(step.ok for step in again.values()), "it can be called again"
+
+
+async def test_a_running_agent_ends_its_session_first_and_does_not_register_anew(scene: Scene) -> None:
+    async with scene.resident() as agent:
+        await until(lambda: is_available(scene.stage))
+        steps = await scene.leave()
+        assert all(step.ok for step in steps.values())
+        await until(lambda: not scene.stage.hub.open_sessions)
+        await until(lambda: "has left its hubs" in agent.progress.ready().text)
+        calls = len(scene.stage.hub.calls)
+        await asyncio.sleep(0.1)  # time in which it would come back
+        assert len(scene.stage.hub.calls) == calls
+        assert agent.progress.live().ok
+    async with scene.resident() as agent:
+        await until(lambda: "has left its hubs" in agent.progress.ready().text)
+        assert len(scene.stage.hub.calls) == calls, "nor after a restart"
+
+
+async def test_a_new_bootstrap_kubeconfig_brings_it_back_and_so_does_an_explicit_word(scene: Scene) -> None:
+    await joined(scene)
+    await scene.leave()
+    async with scene.resident() as agent:
+        await until(lambda: "has left its hubs" in agent.progress.ready().text)
+        scene.stage.file.write_bytes(scene.stage.hub.bootstrap_kubeconfig())
+        await until(lambda: scene.stage.hub.open_sessions)
+    assert mark_in((await scene.secrets.read(OWNER)).contents) is None
+    await scene.leave()
+    async with scene.resident(rejoin=True):
+        await until(lambda: scene.stage.hub.open_sessions)
+    await scene.leave()
+    async with scene.resident() as agent:
+        await until(lambda: "has left its hubs" in agent.progress.ready().text)
+        await scene.secrets.delete(OWNER)
+        await until(lambda: scene.stage.hub.open_sessions)
+
+
+async def test_a_hub_that_is_away_keeps_its_slot_until_it_was_told(scene: Scene) -> None:
+    await joined(scene)
+    scene.stage.hub.away = True
+    steps = await scene.leave()
+    (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
+    assert not told.ok
+    assert "hubctl delete cluster" in told.advice
+    assert scene.secrets.names == {OWNER, f"{OWNER}-0f1e2d3c"}
+    assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
+    scene.stage.hub.away = False
+    steps = await scene.leave()
+    assert all(step.ok for step in steps.values())
+    assert not scene.stage.hub.clusters
+    assert scene.secrets.names == {OWNER}
+
+
+async def test_by_force_everything_here_is_deleted_and_what_is_left_to_do_is_told(scene: Scene) -> None:
+    await joined(scene)
+    scene.stage.hub.away = True
+    steps = await scene.leave(force=True)
+    assert any("hubctl delete cluster" in step.advice for step in steps.values())
+    assert scene.secrets.names == {OWNER}
+
+
+async def test_a_hub_that_cannot_be_told_is_named_and_not_waited_for(scene: Scene) -> None:
+    await joined(scene)
+    scene.stage.hub.plain = True
+    steps = await scene.leave()
+    (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
+    assert not told.ok
+    assert "it cannot be told" in told.said
+    assert scene.secrets.names == {OWNER}, "another call would not do better"
+
+
+async def test_nothing_is_told_while_a_process_of_the_agent_still_works(scene: Scene) -> None:
+    await joined(scene)
+    held = await scene.lock.take(None, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
+    steps = await scene.leave()
+    assert list(steps) == ["agent", "session"]
+    assert not steps["session"].ok
+    assert "pod-1 still holds" in steps["session"].said
+    assert scene.stage.hub.clusters
+    await scene.lock.release(held)
+    assert all(step.ok for step in (await scene.leave()).values())
+
+
+async def test_an_agent_that_never_joined_can_leave(scene: Scene) -> None:
+    steps = await scene.leave()
+    assert all(step.ok for step in steps.values())
+    assert scene.secrets.names == {OWNER}
+
+
+def test_a_mark_tells_new_bootstrap_credentials_from_known_ones() -> None:
+    mark = Mark("2026-01-01T00:00:00Z", frozenset({"a", "b"}))
+    assert mark_in({LEFT: mark.content()}) == mark
+    assert mark.stands({"a"})
+    assert mark.stands(())
+    assert not mark.stands({"a", "c"})
+    assert mark_in({LEFT: b"nonsense"}) == Mark("", frozenset())
+    assert mark_in({}) is None
