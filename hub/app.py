@@ -124,7 +124,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     inspection = inspected(settings, stack)
 
     # what it stands on: its files, its database, its keys, its place among the replicas
-    ground = await laid(settings, lifetimes, clock, stack)
+    ground = await laid(settings, lifetimes, clock, stack, stop.requested)
     store, issuer, replica, hub_id = ground.store, ground.issuer, ground.replica, ground.hub_id
     files = ground.directory
 

@@ -1,7 +1,12 @@
 """What a hub stands on before it opens a door: its files, its database, its keys, and its place among the replicas."""
 
+import asyncio
+from collections.abc import Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from typing import Protocol, TypeVar
 
 from hub.auditing import database_url
 from hub.domain.certificate import Lifetimes
@@ -18,8 +23,10 @@ from hub.store.sole import sole_user
 from machinery.clock import Clock
 from machinery.directory import DataDirectory
 from machinery.identity import HubId
-from machinery.lifecycle.starting import in_time
+from machinery.lifecycle.starting import Perseverance, in_time
 from machinery.pki import TokenKeys
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,8 +42,13 @@ class Foundation:
     me: Replica
 
 
-async def laid(settings: Settings, lifetimes: Lifetimes, clock: Clock, stack: AsyncExitStack) -> Foundation:
-    """Whatever is opened for it closes with `stack`. Raises StartError, MusterError."""
+async def laid(
+    settings: Settings, lifetimes: Lifetimes, clock: Clock, stack: AsyncExitStack, stop: asyncio.Event
+) -> Foundation:
+    """Whatever is opened for it closes with `stack`. Raises StartError, MusterError.
+
+    A database server that is away, slow or just failing over is waited for; each step can be made twice, as after a crash.
+    """
     # all its files, and the proof that no other hub uses them
     directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
     # which replica it is, and the keys that it shares with the others
@@ -48,24 +60,34 @@ async def laid(settings: Settings, lifetimes: Lifetimes, clock: Clock, stack: As
     seal, is_new = find_seal(keys, settings.secrets_key_file)
     held = SessionLimits.of_lease(settings.leader_elect_lease_duration)
     made = SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix, session=held)
-    store = await _opened(made, settings, stack)
+    stack.push_async_callback(made.close)
+    step = _steps(settings, stop)
+    await step("opening the database and bringing its schema up to date", made.open)
     # who this hub is
-    hub_id = await store.run(settle, settings.api_group_suffix)
+    hub_id = await step("finding out which hub this is", partial(made.run, settle, settings.api_group_suffix))
     # what it signs with
-    issuer = await keep_authority(keys, store, lifetimes, clock.now())
-    await keep_seal(keys, store, seal, is_new=is_new)
-    token_keys = await keep_token_keys(keys, store, clock.now())
+    issuer = await step("finding its CA", partial(keep_authority, keys, made, lifetimes, clock.now()))
+    await step("comparing the key of Secrets", partial(keep_seal, keys, made, seal, is_new=is_new))
+    token_keys = await step("comparing the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
     # where objects that belong to no cluster lie
-    await store.run(namespaces.ensure_standing)
+    await step("making the standing namespaces", partial(made.run, namespaces.ensure_standing))
     # nobody is connected yet
     me = this_replica(replica, settings, directory)
-    await take_place(store, me, alone=is_alone(settings))
-    return Foundation(directory, replica, store, hub_id, issuer, token_keys, me)
+    await step("taking its place among the replicas", partial(take_place, made, me, alone=is_alone(settings)))
+    return Foundation(directory, replica, made, hub_id, issuer, token_keys, me)
 
 
-async def _opened(store: SqlStore, settings: Settings, stack: AsyncExitStack) -> SqlStore:
-    stack.push_async_callback(store.close)
-    opening = "opening the database and bringing its schema up to date"
+class Steps(Protocol):
+    async def __call__(self, what: str, step: Callable[[], Awaitable[T]], /) -> T: ...
+
+
+def _steps(settings: Settings, stop: asyncio.Event) -> Steps:
+    """How a step is made that needs the database. An embedded one is nobody else's: what ails it stays."""
     then = "is the database there and not overloaded? (--start-timeout)"
-    await in_time(opening, store.open(), settings.start_timeout, then=then)
-    return store
+    if is_alone(settings):
+        return partial(_once, settings.start_timeout, then)
+    return Perseverance(settings.start_timeout, then=then, stop=stop)
+
+
+async def _once(limit: timedelta, then: str, what: str, step: Callable[[], Awaitable[T]]) -> T:
+    return await in_time(what, step(), limit, then=then)

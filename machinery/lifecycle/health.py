@@ -162,6 +162,7 @@ class SharedCheck:
         now = self._clock.monotonic()
         if self._asking is None or (self._asking.done() and now - self._asked_at >= self._every):
             self._asking, self._asked_at = asyncio.ensure_future(self._ask()), now
+            self._asking.add_done_callback(_is_seen)
         await asyncio.wait({self._asking}, timeout=max(self._asked_at + self._timeout - now, 0))
         if not self._asking.done():
             raise RuntimeError(f"no answer for {self._clock.monotonic() - self._asked_at:.1f} s")
@@ -169,6 +170,12 @@ class SharedCheck:
 
     async def _ask(self) -> None:
         await self._check()
+
+
+def _is_seen(asking: asyncio.Future[None]) -> None:
+    """An answer that came when nobody waited any more is no error of the program's."""
+    if not asking.cancelled():
+        asking.exception()
 
 
 class LoopProgress:

@@ -227,7 +227,7 @@ async def test_no_secret_is_in_any_log(bench: Bench) -> None:
 
 async def test_the_password_of_a_database_that_does_not_answer_is_not_told(bench: Bench) -> None:
     url = f"postgresql://muster:canary@127.0.0.1:{free_port()}/hub"
-    hub = await bench.hub_program("--log-level=debug", environment={"HUB_DATABASE_URL": url}).start()
+    hub = await bench.hub_program("--log-level=debug", "--start-timeout=2s", environment={"HUB_DATABASE_URL": url}).start()
     assert await hub.ended() == 1
     assert "the database does not answer" in hub.output
     assert "canary" not in hub.output

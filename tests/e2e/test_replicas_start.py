@@ -2,12 +2,14 @@
 
 import asyncio
 import shutil
+from pathlib import Path
 
 import pytest
 
 from machinery.kube.client import KubeClient
 from tests.e2e.processes import Bench, until
 from tests.e2e.replicas import Replica, replicas_of
+from tests.fakes.postgres_path import postgres_path
 
 pytestmark = pytest.mark.postgres
 NAMESPACE = "/api/v1/namespaces/default"
@@ -54,6 +56,40 @@ async def test_two_that_start_at_once_on_a_new_database_are_one_hub(bench: Bench
         assert [row[2] for row in table].count("*") == 1, "one of them leads"
         assert await other.process.stop() == 0
         assert len((await bench.hubctl("get", "replicas")).splitlines()) == 2, "one that ended in good order is gone"
+
+
+async def test_a_replica_that_starts_while_the_database_is_away_waits_and_says_so(bench: Bench, postgres_url: str) -> None:
+    async with (
+        postgres_path(postgres_url) as (way, url),
+        replicas_of(bench, url, "--leader-elect-lease-duration=11s") as replicas,
+    ):
+        way.swallow()
+        waiting = replicas.prepared()
+        await waiting.process.start()
+
+        async def told() -> bool:
+            return '"event": "the start waits"' in waiting.process.output
+
+        await until(told, what="it says that it waits", within=60)
+        assert '"for_what": "opening the database and bringing its schema up to date"' in waiting.process.output
+        assert waiting.process.running
+        way.cut_all()
+        way.pass_on()
+        await replicas.ready(waiting)
+
+
+async def test_a_replica_that_waits_for_the_database_ends_when_it_is_told_to(bench: Bench, tmp_path: Path) -> None:
+    async with replicas_of(bench, f"postgresql://muster@/hub?host={tmp_path}") as replicas:
+        waiting = replicas.prepared()
+        await waiting.process.start()
+
+        async def told() -> bool:
+            return "the start waits" in waiting.process.output
+
+        await until(told, what="it says that it waits", within=60)
+        assert await waiting.process.stop() == 1
+        assert "told to stop while it waited for opening the database" in waiting.process.output
+        assert "the database does not answer" in waiting.process.output
 
 
 async def test_a_replica_without_the_keys_of_the_databases_hub_is_refused(bench: Bench, postgres_url: str) -> None:

@@ -1,6 +1,7 @@
 """Health checks: named, sealed, bounded in time, lenient only where they may be, and shared where they cost something."""
 
 import asyncio
+import gc
 from datetime import timedelta
 
 import pytest
@@ -138,6 +139,26 @@ async def test_a_question_without_an_answer_is_not_asked_again_and_fails_who_wai
     await asyncio.sleep(0)
     assert await passes(check)
     assert subject.asked == 2
+
+
+async def test_an_answer_that_fails_when_nobody_waits_for_it_any_more_is_no_error_of_the_program() -> None:
+    clock, subject = ManualClock(), Counted()
+    unseen: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unseen.append(context))
+    try:
+        check = SharedCheck(subject, clock, timeout=timedelta(milliseconds=10))
+        subject.answers.clear()
+        subject.well = False
+        assert not await passes(check)
+        subject.answers.set()
+        await asyncio.sleep(0)
+        clock.advance(timedelta(seconds=2))
+        subject.well = True
+        assert await passes(check), "the next answer takes the place of the one that failed"
+        gc.collect()
+    finally:
+        asyncio.get_running_loop().set_exception_handler(None)
+    assert unseen == []
 
 
 async def test_progress_is_judged_by_the_last_beat() -> None:
