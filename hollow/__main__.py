@@ -41,6 +41,8 @@ Sets exactly the FAULTs named; `none` takes all away; without any it shows what 
   not-live              /livez and /healthz fail, the API works
   no-livez              /livez is not served, /healthz is
   refuse-secret-writes  secrets can be read and not written
+  stall-before-write=3  the third write of a secret, counted from now, is neither done nor answered
+  stall-after-write=3   it is done, and not answered
 
 \b
   hollow fault --kubeconfig c1.kubeconfig not-live

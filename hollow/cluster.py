@@ -123,6 +123,10 @@ class HollowCluster:
             self._illness.release()
             await listening.close()
 
+    async def stalled(self) -> None:
+        """Returns when a write of a secret stalls, as `faults` say it shall."""
+        await self._illness.stalled()
+
     def cut_watches(self) -> None:
         """Breaks the connections of all open watches."""
         self._illness.cut_watches()

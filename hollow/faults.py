@@ -27,6 +27,10 @@ class Faults:
     """/livez is not served (404), as before Kubernetes 1.16; /healthz is."""
     refuse_secret_writes: bool = False
     """Creating, changing and deleting secrets is forbidden."""
+    stall_before_write: int = 0
+    """The n-th write of a secret from now on, and every later one, is neither done nor answered."""
+    stall_after_write: int = 0
+    """The n-th write of a secret from now on is done and not answered; every later one is not done either."""
 
     @classmethod
     def named(cls, *settings: str) -> Self:
@@ -39,10 +43,7 @@ class Faults:
         known = {field.name.replace("_", "-"): field.name for field in fields(cls)}
         if unknown := sorted(set(document) - set(known)):
             raise InvalidError(f'no fault is called "{unknown[0]}": use {", ".join(sorted(known))}')
-        values: dict[str, Any] = {
-            known[word]: _duration(value) if word == "slow" else value is True for word, value in document.items()
-        }
-        return cls(**values)
+        return cls(**{known[word]: _read(word, value) for word, value in document.items()})
 
     def document(self) -> dict[str, Any]:
         """The faults that are on."""
@@ -54,6 +55,20 @@ class Faults:
 def _parsed(setting: str) -> tuple[str, Any]:
     word, equals, value = setting.partition("=")
     return word, value if equals else True
+
+
+def _read(word: str, value: object) -> Any:
+    if word == "slow":
+        return _duration(value)
+    if word.startswith("stall-"):
+        return _count(word, value)
+    return value is True
+
+
+def _count(word: str, value: object) -> int:
+    if not str(value).isdecimal() or not int(str(value)):
+        raise InvalidError(f"{word} needs a number from 1 on: {word}=3")
+    return int(str(value))
 
 
 def _duration(value: object) -> timedelta:

@@ -24,6 +24,8 @@ class Illness:
         self._faults = Faults()
         self._switched = asyncio.Event()
         self._watches: set[asyncio.Transport] = set()
+        self._writes = 0
+        self._stalled = asyncio.Event()
 
     @property
     def faults(self) -> Faults:
@@ -32,6 +34,8 @@ class Illness:
     def switch(self, faults: Faults) -> None:
         """Takes effect with the next request; requests that hang go on, open watches of a server that fails are cut."""
         self._faults = faults
+        self._writes = 0
+        self._stalled.clear()
         self.release()
         if faults.error or faults.hang:
             self.cut_watches()
@@ -40,6 +44,10 @@ class Illness:
         """Lets the requests that hang go on."""
         self._switched.set()
         self._switched = asyncio.Event()
+
+    async def stalled(self) -> None:
+        """Returns when a write of a secret stalls as the faults say."""
+        await self._stalled.wait()
 
     def cut_watches(self) -> None:
         """Breaks the connections of all open watches, as a server that dies does."""
@@ -58,6 +66,8 @@ class Illness:
                 return await self._administer(request)
             if refusal := await self._afflict(request):
                 return refusal
+            if _writes_a_secret(request) and (self._faults.stall_before_write or self._faults.stall_after_write):
+                return await self._stall(request, handler)
             connection = request.transport
             if connection is None or "watch" not in request.query:
                 return await handler(request)
@@ -78,9 +88,21 @@ class Illness:
             return _status(500, "InternalError", "Internal error occurred: the cluster was told to fail")
         if self._faults.no_livez and request.path.startswith("/livez"):
             return web.Response(status=404, text="404 page not found\n")
-        if self._faults.refuse_secret_writes and request.method in _WRITES and "secrets" in request.path.split("/"):
+        if self._faults.refuse_secret_writes and _writes_a_secret(request):
             return _status(403, "Forbidden", "secrets is forbidden: the cluster was told to refuse writing secrets")
         return None
+
+    async def _stall(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """Whoever waits for the answer gets none until the faults are switched; what was not done by then is not done."""
+        self._writes += 1
+        fatal, switched = self._faults.stall_before_write or self._faults.stall_after_write, self._switched
+        mine = self._writes
+        done = mine < fatal or (mine == fatal and bool(self._faults.stall_after_write))
+        answer = await handler(request) if done else _status(503, "ServiceUnavailable", "the cluster was told to stall")
+        if mine >= fatal:
+            self._stalled.set()
+            await switched.wait()
+        return answer
 
     async def _administer(self, request: web.Request) -> web.Response:
         try:
@@ -97,6 +119,10 @@ class Illness:
 
 
 _CODES = {"Unauthorized": 401, "Invalid": 422}
+
+
+def _writes_a_secret(request: web.Request) -> bool:
+    return request.method in _WRITES and "secrets" in request.path.split("/")
 
 
 async def _document(request: web.Request) -> dict[str, object]:

@@ -24,7 +24,7 @@ from tests.e2e.joining import entrance
 from tests.e2e.processes import until
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
-from tests.fakes.timetable import ManualTimetable
+from tests.fakes.timetable import LoopTimetable
 
 CLOSED = "the session was closed"
 """By the agent itself."""
@@ -111,7 +111,8 @@ class CountedClient(GrpcHubClient):
 class Crowd:
     """Agents called `<prefix>-<number>`, which join, beat and report until the block of `running` ends."""
 
-    bootstrap: Path
+    bootstraps: Sequence[Path]
+    """One of each hub, in the order in which they are preferred."""
     count: int
     prefix: str = "edge"
     tallies: dict[str, Tally] = field(default_factory=dict)
@@ -133,7 +134,7 @@ class Crowd:
         tally = self.tallies[name] = Tally()
         cluster, secrets = MemoryCluster(uid=f"uid-of-{name}"), MemorySecrets()
         world = World(
-            bootstrap=Bootstraps([BootstrapFile(self.bootstrap)]),
+            bootstrap=Bootstraps([BootstrapFile(file) for file in self.bootstraps]),
             dial=lambda address, identity: CountedClient(address, identity, tally),
             spoke=cluster,
             management=cluster,
@@ -141,7 +142,7 @@ class Crowd:
             addon_secrets=lambda _: secrets,
             directory=None,
             clock=SystemClock(),
-            timetable=ManualTimetable(),
+            timetable=LoopTimetable(SystemClock()),
             random=Random(number),
         )
         return SpokeAgent(Options(cluster_name=name), world)
@@ -161,10 +162,14 @@ class Crowd:
         return sum(tally.lost for tally in self.tallies.values())
 
 
-async def crowd_of(admin: Path, count: int) -> Crowd:
-    """Agents with one bootstrap credential for all of them."""
+async def crowd_of(admin: Path, count: int, *others: Path) -> Crowd:
+    """Agents with one bootstrap credential for all of them, at the hub of this administrator and at those of `others`."""
+    return Crowd([await _crowd_bootstrap(each, count) for each in (admin, *others)], count)
+
+
+async def _crowd_bootstrap(admin: Path, count: int) -> Path:
     let_in = await entrance(admin, count)
     file = admin.parent / "crowd.bootstrap"
     credential = Credential(let_in.identity.certificate, let_in.identity.key)
     file.write_bytes(write_kubeconfig(read_kubeconfig(admin).cluster, credential, user="bootstrap"))
-    return Crowd(file, count)
+    return file

@@ -89,12 +89,12 @@ async def test_what_is_decided_on_one_replica_reaches_agents_on_another(bench: B
                     assert ended.loss is Loss.SUPERSEDED
                     await asyncio.wait_for(newer.beat(available=True), 10)
             async with there.session(Greeting("uid-of-edge")) as session:
-                desired = session.desired()
-                assert (await anext(desired)).accepted
+                assert (await anext(session.desired())).accepted
                 await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": False}})
-                async with asyncio.timeout(10):
-                    while (await anext(desired)).accepted:
-                        pass
+                ended = await lost(asyncio.create_task(session.ended()))
+                assert ended.loss is Loss.REFUSED
+            await client.patch(f"{CLUSTERS}/edge", {"spec": {"hubAcceptsClient": True}})
+            async with there.session(Greeting("uid-of-edge")) as session:
                 await client.delete(f"{CLUSTERS}/edge")
                 ended = await lost(asyncio.create_task(session.ended()))
                 assert ended.loss in (Loss.FORGOTTEN, Loss.UNAUTHENTICATED)

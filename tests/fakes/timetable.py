@@ -1,8 +1,10 @@
-"""Wake-ups that happen when a test says so."""
+"""Wake-ups that happen when a test says so, or when the event loop's time has come, be it virtual."""
 
+import asyncio
 from collections.abc import Callable
 from datetime import datetime, timedelta
 
+from machinery.clock import Clock
 from machinery.scheduler import Enqueue, Timetable
 
 
@@ -32,3 +34,35 @@ class ManualTimetable(Timetable):
     def wake(self, name: str) -> None:
         """The time has come."""
         self.jobs[name]()
+
+
+class LoopTimetable(Timetable):
+    """Wakes by the event loop; `clock` says how far an instant is away."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
+        def due() -> None:
+            enqueue()
+            self.every(period, enqueue, name=name, jitter=jitter)
+
+        if at_once:
+            enqueue()
+        self._arm(name, period, due)
+
+    def at(self, instant: datetime, enqueue: Enqueue, *, name: str) -> None:
+        self._arm(name, instant - self._clock.now(), enqueue)
+
+    def drop(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+
+    def close(self) -> None:
+        for name in tuple(self._timers):
+            self.drop(name)
+
+    def _arm(self, name: str, after: timedelta, due: Callable[[], object]) -> None:
+        self.drop(name)
+        self._timers[name] = asyncio.get_running_loop().call_later(max(0.0, after.total_seconds()), due)

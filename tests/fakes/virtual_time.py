@@ -3,6 +3,7 @@
 import asyncio
 from collections.abc import Coroutine
 from datetime import UTC, datetime, timedelta
+from heapq import heappop
 from typing import Any, TypeVar
 
 from machinery.clock import Clock
@@ -27,6 +28,9 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def _run_once(self) -> None:
         ready, scheduled = self._ready, self._scheduled  # type: ignore[attr-defined]
+        while scheduled and scheduled[0].cancelled():  # the loop itself would wait in real time for the one behind it
+            self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
+            heappop(scheduled)._scheduled = False
         if not ready and scheduled:
             self._passed = max(self._passed, scheduled[0].when())
         super()._run_once()  # type: ignore[misc]

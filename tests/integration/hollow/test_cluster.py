@@ -140,6 +140,27 @@ async def test_a_request_that_hangs_goes_on_when_the_fault_is_over(hollow_cluste
     assert len(await asyncio.wait_for(hanging, 5)) == 3
 
 
+@pytest.mark.parametrize(("faults", "done"), [(Faults(stall_before_write=2), 1), (Faults(stall_after_write=2), 2)])
+async def test_the_nth_write_of_a_secret_stalls_and_later_ones_with_it(
+    hollow_cluster: HollowCluster, client: KubeClient, faults: Faults, done: int
+) -> None:
+    hollow_cluster.faults = faults
+    path = "/api/v1/namespaces/default/secrets"
+
+    async def create(name: str) -> object:
+        return await client.create(path, {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name}})
+
+    await create("first")
+    stalling = [asyncio.create_task(create(name)) for name in ("second", "third")]
+    await asyncio.wait_for(hollow_cluster.stalled(), 5)
+    assert len(await client.list(path)) == done
+    assert len(await client.list(NODES)) == 3
+    for task in stalling:
+        task.cancel()  # who waits is killed
+    hollow_cluster.faults = HEALTHY
+    assert len(await client.list(path)) == done
+
+
 @pytest.mark.parametrize("faults", [Faults(error=True), Faults(hang=True)])
 async def test_a_server_that_fails_drops_its_watches(hollow_cluster: HollowCluster, client: KubeClient, faults: Faults) -> None:
     query = {"resourceVersion": (await client.get(NODES))["metadata"]["resourceVersion"]}

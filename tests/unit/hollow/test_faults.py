@@ -15,13 +15,20 @@ def test_no_word_means_healthy() -> None:
 
 
 def test_the_document_of_faults_reads_back_as_the_same_faults() -> None:
-    faults = Faults(slow=timedelta(seconds=2), error=True, hang=True, not_live=True, no_livez=True, refuse_secret_writes=True)
+    faults = Faults(slow=timedelta(seconds=2), error=True, hang=True, not_live=True, no_livez=True, stall_after_write=3)
     assert Faults.from_document(faults.document()) == faults
     assert Faults().document() == {}
 
 
 @pytest.mark.parametrize(
-    ("word", "said"), [("broken", 'no fault is called "broken": use error, hang'), ("slow", "slow=2s"), ("slow=-1s", "slow=2s")]
+    ("word", "said"),
+    [
+        ("broken", 'no fault is called "broken": use error, hang'),
+        ("slow", "slow=2s"),
+        ("slow=-1s", "slow=2s"),
+        ("stall-after-write=0", "from 1 on"),
+        ("stall-before-write", "from 1 on"),
+    ],
 )
 def test_a_word_that_is_no_fault_is_refused_with_those_that_are(word: str, said: str) -> None:
     with pytest.raises(InvalidError, match=said):
