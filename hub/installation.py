@@ -17,6 +17,7 @@ from hub.domain.certificate import Lifetimes
 from hub.fields import Address
 from hub.ports import Issuer, Store, Transaction
 from hub.services import operators
+from hub.services.moves import HUB_ID
 from hub.settings import Settings
 from machinery import kubeconfig, pki
 from machinery.directory import DataDirectory
@@ -25,7 +26,7 @@ from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint
 from machinery.product import GROUP_SUFFIX, NAME
 
-HUB_ID, SUFFIX = "hub-id", "group-suffix"
+SUFFIX = "group-suffix"
 ADMIN_FILE = "admin.kubeconfig"
 ADMIN = "admin"
 RENEW_AT = 1 / 3

@@ -20,6 +20,7 @@ from hub.apiserver.kinds.hubreplica import hub_replica
 from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.apiserver.kinds.service import service
 from hub.apiserver.leaders import LeaderStorage
+from hub.apiserver.moves import cluster_move
 from hub.apiserver.summary import SummaryStorage
 from hub.apiserver.transitions import TransitionStorage
 from hub.ports import Store
@@ -47,7 +48,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             replace(EVENTS_V1, storage=ConvertedStorage(events, SPELLING)),
             CERTIFICATE_SIGNING_REQUEST,
             replace(LEASE, storage=leases),
-            managed_cluster(group_suffix, heartbeat_extras(store)),
+            managed_cluster(group_suffix, heartbeat_extras(store), cluster_move(store, group_suffix)),
             managed_cluster_set(group_suffix),
             managed_cluster_set_binding(group_suffix),
             managed_cluster_add_on(group_suffix),

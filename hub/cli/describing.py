@@ -1,5 +1,6 @@
 """hubctl describe cluster: all that is known of one cluster, for people."""
 
+import json
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -13,6 +14,8 @@ from hub.cli.tables import printable, shown, table, wants_color
 NO_SESSION = "(no session)"
 INDENT = "  "
 NONE = "<none>"
+HUBS, MOVE_TO = "hub.open-cluster-management.io/hubs", "hub.open-cluster-management.io/move-to"
+"""Annotations: the hubs that the agent reports, as JSON; the one that it is asked to go to."""
 LAST = 10
 """Changes of availability that are shown."""
 
@@ -50,7 +53,7 @@ def lines(
     facts = [
         ("Name", metadata["name"]),
         ("Labels", _pairs(metadata.get("labels"))),
-        ("Annotations", _pairs(metadata.get("annotations"))),
+        ("Annotations", _pairs({name: text for name, text in (metadata.get("annotations") or {}).items() if name != HUBS})),
         ("Created", f"{metadata.get('creationTimestamp', '')} ({row.get('Age', '')} ago)"),
         ("Accepted", shown(spec.get("hubAcceptsClient", False))),
         ("Joined", row.get("Joined") or "False"),
@@ -58,6 +61,7 @@ def lines(
         ("Last Beat", _last_beat(row.get("Last Beat", ""))),
         ("Session", "none is open" if NO_SESSION in agent or not agent else "open"),
         ("Agent", agent.replace(NO_SESSION, "").strip() or "not known yet"),
+        *([("Moves To", moves_to)] if (moves_to := (metadata.get("annotations") or {}).get(MOVE_TO)) else []),
         ("Flaps", f"{row.get('Flaps') or 0} within a day"),
         ("Lease Duration", f"{spec.get('leaseDurationSeconds', 60)}s"),
         ("Version", (status.get("version") or {}).get("kubernetes") or "not known yet"),
@@ -65,6 +69,7 @@ def lines(
     ]
     width = max(len(name) for name, _ in facts) + 2
     described = [f"{name + ':':<{width}}{printable(str(value))}" for name, value in facts]
+    described += _hubs((metadata.get("annotations") or {}).get(HUBS) or "[]", color=color)
     described += _taints(spec.get("taints") or [])
     described += _conditions(status.get("conditions") or [], color=color)
     described += _resources(status.get("capacity") or {}, status.get("allocatable") or {})
@@ -101,6 +106,18 @@ def _section(title: str, body: Iterable[str]) -> list[str]:
 
 def _rows(title: str, titles: tuple[str, ...], rows: list[list[str]], *, color: bool = False) -> list[str]:
     return _section(title, table(titles, rows, indent=INDENT, color=color) if rows else ())
+
+
+def _hubs(annotation: str, *, color: bool) -> list[str]:
+    """The hubs that the agent may go to, in the order in which it prefers them; nothing where it reports none."""
+    try:
+        found = json.loads(annotation)
+    except ValueError:
+        return ["Hubs: (not to be read)"]
+    parts = ("name", "state", "id", "url", "credentialEndsAt")
+    hubs = [hub for hub in found if isinstance(hub, Mapping)] if isinstance(found, list) else []
+    cells = [[shown(hub.get(part) or NONE) for part in parts] for hub in hubs]
+    return _rows("Hubs", ("Name", "State", "ID", "URL", "Credential Ends"), cells, color=color) if cells else []
 
 
 def _taints(taints: list[Mapping[str, Any]]) -> list[str]:

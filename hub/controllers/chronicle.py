@@ -12,10 +12,12 @@ import structlog
 
 from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
+from hub.domain import reported
 from hub.domain import request as request_rules
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind
 from hub.domain.clusterset import LABEL
 from hub.domain.event import NORMAL, WARNING, Told
+from hub.domain.parting import has_parted
 from hub.domain.request import RequestPhase
 from machinery import conditions
 from machinery.conditions import TRUE, Condition
@@ -32,6 +34,7 @@ class _Cluster:
     available: str = ""
     duplicated: str = ""
     cluster_set: str = ""
+    move_to: str = ""
 
 
 class Chronicle:
@@ -74,9 +77,10 @@ class Chronicle:
         now = _Cluster(
             accepted=cluster_rules.is_accepted(document),
             deleting=doc.is_deleting(document),
-            available=available.status if available else "",
+            available=(available.message if has_parted(available) else available.status) if available else "",
             duplicated=duplicated,
             cluster_set=doc.labels(document).get(LABEL, ""),
+            move_to=reported.move_to(document),
         )
         before, self._clusters[key] = self._clusters.get(key), now
         if told or now == before:
@@ -100,8 +104,12 @@ class Chronicle:
             tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
         if available and now.available != before.available:
             _tell_availability(key.name, available)
-            if available.status == TRUE:  # the alarm of one that is not comes with its taint
+            if available.status == TRUE or has_parted(available):  # the alarm of one that is not well comes with its taint
                 self._tell(Told(key.name, document, available.reason, available.message))
+        if now.move_to != before.move_to:
+            reason, message = _moving(now.move_to, before.move_to, available)
+            tell.info("cluster move", detail=message)
+            self._tell(Told(key.name, document, reason, f"{message}{_with(by)}"))
         if duplicated and duplicated != before.duplicated:
             tell.warning("cluster name is wanted by another cluster", detail=duplicated)
             self._tell(Told(key.name, document, "Duplicated", duplicated, WARNING))
@@ -129,6 +137,15 @@ class Chronicle:
 def _tell_availability(name: str, available: Condition) -> None:
     fields = {"cluster": name, "available": available.status, "reason": available.reason, "detail": available.message}
     log.info("cluster availability changed", **fields)
+
+
+def _moving(to: str, before: str, available: Condition | None) -> tuple[str, str]:
+    """Reason and message: an order came, was carried out, or was taken back."""
+    if to:
+        return "MoveRequested", f"to move to the hub {to}"
+    if has_parted(available) and available is not None and before in available.message:
+        return "MoveCompleted", f"moved to the hub {before}"
+    return "MoveCancelled", f"no longer to move to the hub {before}"
 
 
 def _duplicated(document: Document) -> str:

@@ -170,6 +170,7 @@ def _admin(groups: Groups) -> tuple[Rule, ...]:
         rule((CORE,), ("serviceaccounts/token",), ("create",)),
         rule((groups.clusters,), _FLEET, WRITE),
         rule((groups.clusters,), ("managedclustersets/bind", "managedclustersets/join"), ("create",)),
+        rule((groups.clusters,), ("managedclusters/move",), ("create",)),
         rule((groups.register,), ("managedclusters/accept",), ("update",)),
     )
 

@@ -2,15 +2,17 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import UTC, timedelta
 from typing import Any
 
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
+from hub.domain import reported
 from hub.domain.addon_token import ready_uid
 from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
 from hub.domain.cluster import Claim, ClientConfig, StatusReport
+from hub.domain.reported import HubState, ReportedHub
 from hub.domain.request import SIGNER
 from hub.ports import Transaction
 from machinery import conditions
@@ -22,6 +24,14 @@ from machinery.wire.session.v1 import session_pb2 as wire
 
 HOSTING_CLUSTER = f"addon.{GROUP_SUFFIX}/hosting-cluster-name"
 DEFAULT_HEALTH_CHECK = "Lease"
+_STATES: Mapping[int, HubState] = {
+    wire.Hub.STATE_READY: HubState.READY,
+    wire.Hub.STATE_NOT_ACCEPTED: HubState.NOT_ACCEPTED,
+    wire.Hub.STATE_REGISTERING: HubState.REGISTERING,
+    wire.Hub.STATE_DENIED: HubState.DENIED,
+    wire.Hub.STATE_UNREACHABLE: HubState.UNREACHABLE,
+    wire.Hub.STATE_LOST: HubState.LOST,
+}
 _VERDICTS: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
 
 
@@ -38,6 +48,10 @@ class ClusterView:
     lease_duration: timedelta
     uid: str
     """The managed cluster's own uid, as recorded; empty: none yet."""
+    move_to: str
+    """The hub that an operator wants the agent to go to; empty: none."""
+    hubs: str
+    """The hubs that the agent has reported, as they are kept."""
     desired: bytes
     revision: int
 
@@ -58,6 +72,8 @@ def read_view(tx: Transaction, cluster: ClusterName) -> ClusterView:
         silent=last is None or last.at is None or (available is not None and available.status == conditions.UNKNOWN),
         lease_duration=clusters.lease_duration(stored.document),
         uid=doc.annotations(stored.document).get(clusters.CLUSTER_UID, ""),
+        move_to=reported.move_to(stored.document),
+        hubs=doc.annotations(stored.document).get(reported.HUBS, ""),
         desired=desired.SerializeToString(deterministic=True),
         revision=max([stored.revision, *(addon.revision for addon in addons)]),
     )
@@ -130,6 +146,16 @@ def report_of(message: wire.StatusReport) -> StatusReport:
         node_count=message.node_count if message.complete else None,
         namespaces={(one.cluster_set, one.name): conditions_of(one.conditions) for one in message.managed_namespaces},
     )
+
+
+def hubs_of(message: wire.Hubs) -> str:
+    """The agent's list as it is kept."""
+    return reported.encoded(_hub(hub) for hub in message.hubs)
+
+
+def _hub(hub: wire.Hub) -> ReportedHub:
+    ends = hub.credential_ends_at.ToDatetime(UTC) if hub.HasField("credential_ends_at") else None
+    return ReportedHub(hub.hub_id, hub.name, hub.url, _STATES.get(hub.state, HubState.UNKNOWN), ends)
 
 
 def conditions_of(messages: Iterable[wire.Condition]) -> tuple[Condition, ...]:

@@ -6,14 +6,17 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+import structlog
+
 from hub.domain.certificate import CertificateRecord
 from hub.domain.parting import Departure
+from hub.heartbeat import Sink
 from hub.ports import Transaction
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call
-from hub.rpc.messages import conditions_of, report_of
+from hub.rpc.messages import conditions_of, hubs_of, report_of
 from hub.rpc.parts import Parts
-from hub.services import addons, clusters, owners
+from hub.services import addons, clusters, moves, owners
 from machinery.backoff import Backoff
 from machinery.errors import ConflictError, DeadlineError, TooManyRequestsError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
@@ -23,6 +26,8 @@ RETRIES = 5
 REPORT_HAS = timedelta(seconds=4)
 """A report waits for its turn for a quarter of this: beats wait behind it."""
 TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
+
+log = structlog.get_logger(__name__)
 
 Write = Callable[[Transaction], Any]
 
@@ -35,6 +40,7 @@ class Reporting:
         self._call = call
         self._actor = record.user
         self._cluster = cluster
+        self.parting: asyncio.Task[None] | None = None
         self._asked = Asking(parts.group_suffix).status(cluster)
 
     async def status(self, message: wire.StatusReport, epoch: int) -> int:
@@ -46,9 +52,26 @@ class Reporting:
         report = partial(addons.report, driver=message.kube_client_driver)
         return await self._written(epoch, lambda tx: report(tx, self._cluster, name, told, self._actor))
 
-    async def farewell(self, message: wire.Farewell, epoch: int) -> None:
+    async def hubs(self, message: wire.Hubs, epoch: int, known: str) -> None:
+        """Keeps the agent's list where it differs from `known`. It is for people: that it cannot be kept ends no session."""
+        told = hubs_of(message)
+        if told == known:
+            return
+        try:
+            await self._patiently(lambda: self._parts.store.run(moves.report_hubs, self._cluster, epoch, told, self._actor))
+        except (*TRANSIENT, TooManyRequestsError) as error:
+            log.info("an agent's list of hubs is not kept", cluster=self._cluster, error=error.message)
+
+    async def farewell(self, message: wire.Farewell, session: Sink) -> None:
+        """The agent goes. It need not wait to be answered: what it said is written down although it has left."""
+        if not message.hub_id or message.hub_id == self._parts.hub.hub_id:
+            return
+        self._parts.beats.drop(self._cluster, session)
+        bid = partial(owners.bid_farewell, actor=self._actor)
         departure = Departure(self._cluster, HubId(message.hub_id), message.epoch)
-        await self._patiently(lambda: self._parts.store.run(owners.bid_farewell, departure, epoch, self._actor))
+        writing = self._patiently(lambda: self._parts.store.run(bid, departure, session.epoch))
+        self.parting = asyncio.create_task(writing, name=f"farewell {self._cluster}")
+        await asyncio.shield(self.parting)
 
     async def _written(self, epoch: int, write: Write) -> int:
         def fenced(tx: Transaction) -> Any:

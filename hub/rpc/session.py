@@ -27,6 +27,7 @@ from hub.rpc.aging import Aging
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call
 from hub.rpc.messages import ClusterView, available_of, read_view
+from hub.rpc.moving import Moving
 from hub.rpc.parts import Parts
 from hub.rpc.remembering import Remembered
 from hub.rpc.reporting import TRANSIENT, Reporting
@@ -73,7 +74,7 @@ class Session(Sink):
         self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
         self._reporting = Reporting(parts, call, record, cluster)
         self._telling = Telling(parts.store, cluster, record.user)
-        self._parting: asyncio.Task[None] | None = None
+        self._moving = Moving(lambda message: self._send(message.SerializeToString()))
 
     @property
     def serial(self) -> SerialNumber:
@@ -96,6 +97,8 @@ class Session(Sink):
                     view = await admit(self._parts, self.cluster, hello)
                 self._apply(view, hello)
                 self._call.opened()
+                if hello.HasField("hubs"):
+                    await self._list(hello.hubs)
                 if self._parts.clocks is not None and hello.HasField("agent_time"):
                     self._parts.clocks.told(self.cluster, hello.agent_time.ToDatetime(UTC) - received)
                 await self._read()
@@ -136,7 +139,7 @@ class Session(Sink):
             self._parts.deferred.call_at(due, self._tell)
 
     def refuse(self, error: StaleEpochError) -> None:
-        if self._parting is None:
+        if self._reporting.parting is None:
             self.end(error)
 
     def _tell(self) -> None:
@@ -160,6 +163,7 @@ class Session(Sink):
             ack.next_interval.FromTimedelta(interval)
             self._send(wire.HubMessage(beat_ack=ack).SerializeToString())
         self._interval = interval
+        self._moving.wanted(view.move_to)
         if before is None or before.desired != view.desired:
             desired = wire.Desired.FromString(view.desired)
             desired.revision = view.revision
@@ -198,8 +202,10 @@ class Session(Sink):
                 await self._report(message.addon.sequence, self._reporting.addon(message.addon, self.epoch), told)
             elif kind == "event":
                 await self._telling.take(message.event)
+            elif kind == "hubs":
+                await self._list(message.hubs)
             elif kind == "farewell":
-                await self._part(message.farewell)
+                await self._reporting.farewell(message.farewell, self)
                 return
 
     def _beat(self, beat: wire.Beat) -> None:
@@ -210,13 +216,9 @@ class Session(Sink):
                 self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent
             )
 
-    async def _part(self, message: wire.Farewell) -> None:
-        """The agent goes. It need not wait to be answered: what it said is written down although it has left."""
-        if not message.hub_id or message.hub_id == self._parts.hub.hub_id:
-            return
-        self._parts.beats.drop(self.cluster, self)
-        self._parting = asyncio.create_task(self._reporting.farewell(message, self.epoch), name=f"farewell {self.cluster}")
-        await asyncio.shield(self._parting)
+    async def _list(self, hubs: wire.Hubs) -> None:
+        self._moving.listed(hubs)
+        await self._reporting.hubs(hubs, self.epoch, self._view.hubs if self._view else "")
 
     async def _report(
         self, sequence: int, storing: Coroutine[Any, Any, int], told: Callable[[MusterError | None], None]
@@ -286,7 +288,7 @@ class Session(Sink):
         if self._refresher is not None:
             self._refresher.cancel()
         self._tell()
-        last = {task for task in (self._writer, self._parting) if task is not None}
+        last = {task for task in (self._writer, self._reporting.parting) if task is not None}
         if last:
             await asyncio.wait(last, timeout=LAST_WORDS.total_seconds())
         if self._writer is not None:

@@ -9,8 +9,10 @@ from dataclasses import dataclass
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain import reported
 from hub.domain.change import StoredObject
 from hub.domain.heartbeat import LastBeat
+from hub.domain.ownership import HUB_WRITER
 from hub.domain.parting import Departure, parted
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
@@ -97,8 +99,12 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
     if last is None or last.owner != departure.owner or last.epoch < departure.epoch:
         tx.heartbeats.depart(departure.cluster, departure.owner, departure.epoch)
     if rules.was_judged(stored.document) and not doc.is_deleting(stored.document):
-        heard = last is not None and last.at is not None
-        clusters.set_condition(tx, departure.cluster, parted(departure.owner, heard=heard), actor)
+        told = parted(departure.owner, heard=last is not None and last.at is not None)
+        new = doc.with_status_condition(stored.document, told, tx.now)
+        if departure.owner and reported.move_to(stored.document) == departure.owner:
+            new = reported.ordered(new, "")
+        if doc.differs(new, stored.document):
+            clusters.put(tx, new, stored, actor, writer=HUB_WRITER)
 
 
 def _checked(tx: Transaction, cluster: ClusterName, epoch: int) -> LastBeat | None:

@@ -124,7 +124,7 @@ STEPS = (
     told("replace -f -", "replaced$", given=EAST),
     # Reading, in every form.
     told("get mcl", "^NAME +HUB ACCEPTED +MANAGED CLUSTER URLS +JOINED +AVAILABLE +AGE$", "^east +false"),
-    told("get mcl -o wide", "VERSION +NODES +FLAPS +LAST BEAT +AGENT$"),
+    told("get mcl -o wide", "VERSION +NODES +HUBS +FLAPS +LAST BEAT +AGENT$"),
     told("get mcl --show-labels", "region=us"),
     told("get mcl -L region", "REGION$", " us$"),
     told("get mcl --no-headers", "^east", lacks="NAME"),

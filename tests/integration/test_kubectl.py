@@ -63,7 +63,7 @@ async def test_wide_columns_are_there_when_they_are_asked_for(kubectl: Kubectl) 
     said = await kubectl("get", "mcl", "edge1", "-o", "wide")
 
     assert said.exit == 0
-    assert said.lines[0].endswith("AGE VERSION NODES FLAPS LAST BEAT AGENT")
+    assert said.lines[0].endswith("AGE VERSION NODES HUBS FLAPS LAST BEAT AGENT")
     assert said.lines[1].endswith("(no session)")
 
 

@@ -2,12 +2,13 @@
 
 from typing import Any
 
-from hub.domain import admission
+from hub.domain import admission, reported
 from hub.domain.cluster import NODES
 from hub.domain.lease import DEFAULT_LEASE_DURATION
+from hub.domain.reported import HubState
 from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, of_cluster
 from machinery import conditions
-from machinery.apiserver.resource import STATUS, Column, Extras, Resource, Row
+from machinery.apiserver.resource import STATUS, Column, Extras, Resource, Row, Subresource
 from machinery.apiserver.tables import age_of, human_duration
 from machinery.product import GROUP_SUFFIX
 
@@ -161,6 +162,11 @@ def _last_beat(row: Row) -> str:
     return human_duration((row.now - moment).total_seconds()) if moment is not None else "<none>"
 
 
+def _hubs(row: Row) -> str:
+    hubs = reported.hubs_of(row.document)
+    return f"{sum(hub.get('state') == HubState.READY for hub in hubs)}/{len(hubs)}" if hubs else "<none>"
+
+
 def _flaps(row: Row) -> int:
     return int(row.extras.get("flaps") or 0)
 
@@ -205,13 +211,14 @@ _COLUMNS = (
         description="How many nodes the managed cluster has.",
         priority=1,
     ),
+    Column("Hubs", _hubs, description="How many of the hubs that the agent may go to are ready for it.", priority=1),
     Column("Flaps", _flaps, type="integer", description="How often it ceased to be Available within a day.", priority=1),
     Column("Last Beat", _last_beat, description="How long ago the agent was heard.", priority=1),
     Column("Agent", _agent, description="Version of the agent whose session is open.", priority=1),
 )
 
 
-def managed_cluster(group_suffix: str = GROUP_SUFFIX, extras: Extras | None = None) -> Resource:
+def managed_cluster(group_suffix: str = GROUP_SUFFIX, extras: Extras | None = None, *more: Subresource) -> Resource:
     """The resource; `extras` gives `last_beat`, `session` and `agent` per cluster for the wide columns."""
     return Resource(
         group=f"cluster.{group_suffix}",
@@ -220,7 +227,7 @@ def managed_cluster(group_suffix: str = GROUP_SUFFIX, extras: Extras | None = No
         kind="ManagedCluster",
         short_names=("mcl", "mcls"),
         schema=SCHEMA,
-        subresources=(STATUS,),
+        subresources=(STATUS, *more),
         counts_generations=True,
         columns=_COLUMNS,
         extras=extras,

@@ -21,7 +21,8 @@ from machinery.identity import AgentId, ClusterName
 from tests.integration.door.conftest import HUB_ID, LIFETIMES, HubUnderTest, environment, run
 
 AGENT = AgentId("xk7pq")
-WIDE = "NAME    HUB ACCEPTED   MANAGED CLUSTER URLS   JOINED   AVAILABLE   AGE   VERSION   NODES   FLAPS   LAST BEAT   AGENT"
+TITLES = ("NAME ", "HUB ACCEPTED", "MANAGED CLUSTER URLS", "JOINED", "AVAILABLE", "AGE", "VERSION", "NODES", "HUBS  ", "FLAPS")
+WIDE = "   ".join((*TITLES, "LAST BEAT", "AGENT"))
 
 
 async def beat(hub: HubUnderTest, cluster: str, *, agent: str | None = "1.2.3") -> None:

@@ -10,7 +10,8 @@ from grpc import aio
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
-from hub.services import addons, certificates, clusters, owners, removal
+from hub.domain import reported
+from hub.services import addons, certificates, clusters, moves, owners, removal
 from machinery.errors import NotFoundError
 from machinery.identity import cluster_name
 from machinery.kubeconfig import Credential
@@ -268,3 +269,44 @@ async def test_a_cluster_that_nobody_has_judged_yet_waits_in_its_session(stage: 
     await stage.accept("edge1")
     assert (await stream.expect("desired")).accepted
     await stream.close()
+
+
+def listing(state: wire.Hub.State.ValueType = wire.Hub.STATE_READY) -> wire.Hubs:
+    names = ((str(HUB), "here"), (OTHER, "there"))
+    return wire.Hubs(hubs=[wire.Hub(hub_id=hub_id, name=name, state=state) for hub_id, name in names])
+
+
+async def test_the_hubs_of_an_agent_are_kept_as_it_tells_them(stage: RpcStage) -> None:
+    stream = await Stream.open(stage, await judged(stage), epoch=EPOCH, hubs=listing(wire.Hub.STATE_REGISTERING))
+    await stream.expect("welcome")
+    await stream.send(hubs=listing())
+    await stream.send(status=wire.StatusReport(sequence=1))
+    await stream.expect("report_ack")
+    kept = reported.hubs_of(await stage.cluster("edge1"))
+    assert [(hub["name"], hub["state"]) for hub in kept] == [("here", "Ready"), ("there", "Ready")]
+    await stream.close()
+
+
+async def test_an_agent_is_asked_to_move_in_every_session_until_it_has_gone(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    await stage.store.run(lambda tx: tx.facts.set(moves.HUB_ID, str(HUB)))
+    stream = await Stream.open(stage, credential, epoch=EPOCH, hubs=listing())
+    await stream.expect("welcome")
+    await stream.send(status=wire.StatusReport(sequence=1))
+    await stream.expect("report_ack")
+    await stage.store.run(moves.order, cluster_name("edge1"), "there", ADMIN)
+    assert (await stream.expect("drain")).target_hub_id == OTHER
+    await stream.close()
+    again = await Stream.open(stage, credential, epoch=EPOCH, hubs=listing())
+    assert (await again.expect("drain")).target_hub_id == OTHER
+    await again.send(farewell=wire.Farewell(hub_id=OTHER, epoch=EPOCH + 1))
+    assert await again.status() is grpc.StatusCode.OK
+    assert reported.move_to(await stage.cluster("edge1")) == ""
+    back = await Stream.open(stage, credential, epoch=EPOCH + 2, hubs=listing())
+    await back.send(status=wire.StatusReport(sequence=1))
+    seen: list[str | None] = []
+    while "report_ack" not in seen and isinstance(message := await back.call.read(), wire.HubMessage):
+        seen.append(message.WhichOneof("message"))
+    assert seen == ["welcome", "desired", "report_ack"]
+    await again.close()
+    await back.close()
