@@ -21,6 +21,7 @@ from spoke.domain.credential import (
     KEY,
     KUBECONFIG,
     RECOVERY,
+    TRUST,
     HubEntry,
     StoredCredential,
     present_keys,
@@ -30,6 +31,7 @@ from spoke.domain.names import Names
 from spoke.domain.reach import Driver, Reach, over_grpc
 from spoke.ports import ClientIdentity, HubAddress
 
+BEGIN, END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 HOWEVER = Reach()
 """As the kubeconfig has it."""
 
@@ -60,8 +62,25 @@ class Connection:
 
 
 def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> Connection:
-    """The connection of a stored credential that was judged to be good. Raises InvalidError."""
-    return connection_of(_stored_kubeconfig(contents), reach)
+    """The connection of a stored credential that was judged to be good. Raises InvalidError.
+
+    The hub is also known by the CAs that it told of later.
+    """
+    connection = connection_of(_stored_kubeconfig(contents), reach)
+    told = contents.get(TRUST, b"").strip()
+    if not told:
+        return connection
+    return replace(connection, address=replace(connection.address, ca=connection.address.ca.rstrip() + b"\n" + told + b"\n"))
+
+
+def further_trust(connection: Connection, bundle: bytes) -> bytes:
+    """What of a hub's trust bundle is not among the CAs by which it is known: PEM, or nothing."""
+    known = {b"".join(block.split()) for block in _blocks(connection.address.ca)}
+    return b"".join(block for block in _blocks(bundle) if b"".join(block.split()) not in known)
+
+
+def _blocks(pem: bytes) -> list[bytes]:
+    return [BEGIN + rest.partition(END)[0] + END + b"\n" for rest in pem.split(BEGIN)[1:] if END in rest]
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:

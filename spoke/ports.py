@@ -344,6 +344,11 @@ class Secrets(Protocol):
     async def delete(self, name: str) -> None:
         """Deletes it; missing is fine."""
 
+    async def named(self, prefix: str) -> Sequence[str]:
+        """The names, with this beginning, of the secrets that agents have made here; nothing where that cannot be asked."""
+        del prefix
+        return ()
+
     def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
         """The secret now and after every change; reconnects by itself."""
 

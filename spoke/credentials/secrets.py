@@ -3,7 +3,7 @@
 import asyncio
 import base64
 import binascii
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 
 from machinery import product
 from machinery.errors import ConflictError, InvalidError, NotFoundError
@@ -12,6 +12,7 @@ from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from spoke.ports import Secrets, SecretSnapshot
 
 SECRETS = Resource("", "v1", "secrets")
+PART_OF = "app.kubernetes.io/part-of"
 MISSING = SecretSnapshot(contents={}, version=None)
 
 
@@ -45,6 +46,12 @@ class KubeSecrets(Secrets):
             await self._client.delete(self._path(name))
         except NotFoundError:
             return
+
+    async def named(self, prefix: str) -> Sequence[str]:
+        query = {"labelSelector": f"{PART_OF}={product.PART_OF}"}
+        path = SECRETS.path(namespace=self._namespace)
+        found = [str(item["metadata"]["name"]) async for page in self._client.pages(path, query) for item in page.items]
+        return [name for name in found if name.startswith(prefix)]
 
     async def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
         """The secret now and after every change; a reader that is slow sees the newest only."""
@@ -80,7 +87,7 @@ class KubeSecrets(Secrets):
             "metadata": {
                 "name": name,
                 "namespace": self._namespace,
-                "labels": {"app.kubernetes.io/part-of": product.PART_OF},
+                "labels": {PART_OF: product.PART_OF},
             },
             "type": "Opaque",
             "data": dict(encoded),

@@ -25,6 +25,8 @@ TOKEN_FILE = "token"  # noqa: S105 - the name of a key
 PENDING_KEY = "pending.key"
 PENDING_REQUEST = "pending.csr"
 REQUEST_NAME = "request-name"
+TRUST = "trust.crt"
+"""CAs of the hub that it told of after the kubeconfig was made."""
 HUB_ID = "hub-id"
 """In the owner's secret: the hub whose credential lies there."""
 EPOCH = "epoch"

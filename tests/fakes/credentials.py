@@ -2,7 +2,7 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError
@@ -52,6 +52,9 @@ class MemorySecrets(Secrets):
         if self._secrets.pop(name, None):
             self.deleted.append(name)
             self._notify()
+
+    async def named(self, prefix: str) -> Sequence[str]:
+        return [name for name in self._secrets if name.startswith(prefix)]
 
     async def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
         seen: SecretSnapshot | None = None

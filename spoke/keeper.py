@@ -1,0 +1,300 @@
+"""One hub of the list that does not hold the agent's session: registered there, its credential renewed, the hub told of it.
+
+Rules:
+
+1. It registers as soon as it can, with the steps and the slot that the agent itself would use: whoever goes to the hub later
+   finds its credential there, or goes on with the request that pends.
+2. It opens no session: EnsureCluster, a certificate signing request, and StandBy, at registration, after each change of owner,
+   and whenever the hub wants to be told again. In between nothing happens.
+3. A certificate is renewed at the instant that was drawn for it, in this hub's time. The one before is put back where the hub
+   does not take the new one. One that has expired comes back by its recovery certificate, else by the bootstrap credential.
+4. A hub that knows no StandBy is asked for what it has to say of the cluster, where it has a word for that.
+5. Nothing that happens here ever ends the agent, or touches another hub.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
+
+import structlog
+from structlog.contextvars import bind_contextvars
+
+from machinery.backoff import Backoff
+from machinery.clock import OffsetClock
+from machinery.errors import (
+    AlreadyExistsError,
+    ForbiddenError,
+    MethodNotAllowedError,
+    MusterError,
+    NotFoundError,
+    UnauthorizedError,
+)
+from machinery.identity import HubId
+from spoke.bootstraps import Bootstrap
+from spoke.domain.bootstrap import State
+from spoke.domain.credential import CERTIFICATE, TRUST, Finding, Flaw, judge, validity
+from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.names import Names
+from spoke.domain.rotation import rotate_at
+from spoke.enrolment import RequestDeniedError, Wanted, pends_for, read_pending
+from spoke.joining import Joining, StartOverError
+from spoke.kubeconfigs import Connection, further_trust, recovery_connection, stored_connection, view_stored
+from spoke.options import Options, Pause, World
+from spoke.ports import HubClient, StandingBy
+from spoke.progress import Progress
+from spoke.slot import Contents, hub_slot, settled
+
+AGAIN = timedelta(minutes=5)
+"""Between two words to a hub that does not say when it wants to be told again."""
+SOONEST, LATEST = timedelta(seconds=1), timedelta(hours=1)
+PATIENCE = timedelta(minutes=2)
+"""How long one look waits for a renewal to be decided; the request stays, the next look goes on with it."""
+LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
+"""Between two attempts that can only succeed if our clock is wrong, or the hub changes its mind."""
+SOON = 0.1
+"""A credential that is not renewed with this part of its life left is told to people."""
+
+log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Who the agent is, and whom it reports to: the same for every hub."""
+
+    names: Names
+    cluster_uid: str
+    owner: HubId | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How it stands with the hub."""
+
+    hub: ListedHub
+    trouble: str = ""
+    """What failed last; empty: nothing."""
+    ends_soon: bool = False
+    epoch: int = 0
+    """The highest that the hub has told."""
+
+
+class Keeper:
+    """Keeps one hub. `changed` is called whenever `kept` is another; `run` never ends by itself."""
+
+    def __init__(
+        self, bootstrap: Bootstrap, errand: Errand, options: Options, world: World, changed: Callable[[Kept, Kept], None]
+    ) -> None:
+        self.bootstrap = bootstrap
+        self.errand = errand
+        url = bootstrap.connection.hub.server
+        self.kept = Kept(ListedHub(bootstrap.hub_id, bootstrap.name, url, HubState.REGISTERING))
+        self._options = options
+        self._world = world
+        self._changed = changed
+        self._clock = OffsetClock(world.clock)
+        self._slot = hub_slot(world.secrets, bootstrap.hub_id)
+        self._joining = Joining(options, world, None, hub_clock=self._clock, progress=Progress(world.clock))
+        self._doubt: Finding | None = None
+        self._previous: Contents = {}
+        """The slot as it was before the last renewal, until the new credential has worked."""
+        self._plain = False
+        """This hub knows no StandBy."""
+        self._ways = 1
+        """How many ways there are to a credential, as far as their certificates tell."""
+        self._renews_at = 0.0
+        self._news = asyncio.Event()
+        pauses = options.pauses
+        self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
+            pause.backoff(world.random) for pause in (pauses.retry, pauses.denied, pauses.refused, LOST, LOST)
+        )
+
+    def tell(self, errand: Errand) -> None:
+        """The owner, or the epoch, is another: the hub is told at once."""
+        if errand != self.errand:
+            self.errand = errand
+            self._news.set()
+
+    async def run(self) -> None:
+        """Until cancelled."""
+        bind_contextvars(hub=self.bootstrap.name)
+        while True:
+            self._news.clear()
+            nap = await self._attempt()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(nap.total_seconds()):
+                    await self._news.wait()
+
+    async def _attempt(self) -> timedelta:
+        """One round; returns how long nothing is to be done."""
+        try:
+            nap = await self._round()
+        except StartOverError:
+            return timedelta()
+        except RequestDeniedError as error:
+            return self._trouble(HubState.DENIED, error, self._denied)
+        except (ForbiddenError, AlreadyExistsError) as error:
+            return self._trouble(HubState.DENIED if self._holds else HubState.REGISTERING, error, self._denied)
+        except MusterError as error:
+            return self._failed(error)
+        except Exception:
+            # a defect of ours at one hub must not cost the agent the others
+            nap = self._retry.next()
+            log.exception("standby.failed", in_seconds=round(nap.total_seconds(), 1))
+            return nap
+        for backoff in (self._retry, self._denied, self._lost):
+            backoff.reset()
+        return nap
+
+    def _failed(self, error: MusterError) -> timedelta:
+        if self._doubt is not None:
+            return self._retry.next()  # the credential is the reason; what follows is told by the next round
+        if self._holds:
+            return self._trouble(HubState.UNREACHABLE, error, self._retry)
+        if not self._ways or (self._ways == 1 and isinstance(error, UnauthorizedError)):
+            return self._trouble(HubState.LOST, error, self._lost)
+        return self._trouble(HubState.REGISTERING, error, self._retry)
+
+    def _trouble(self, state: HubState, error: MusterError, backoff: Backoff) -> timedelta:
+        delay = backoff.next()
+        delay = max(delay, error.retry_after or delay)
+        if (self.kept.hub.state, self.kept.trouble) != (state, error.message):
+            log.warning("standby.trouble", state=state.value, error=error.message, in_seconds=round(delay.total_seconds(), 1))
+        self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state), trouble=error.message))
+        return delay
+
+    async def _round(self) -> timedelta:
+        """From what the slot holds to a hub that knows that we stand by."""
+        contents = await self._slot.read()
+        finding = self._judge(contents)
+        if finding is not None:
+            contents = await self._register(contents, finding)
+        connection = stored_connection(contents, self._options.reach)
+        self._hold(connection.certificate.not_after)
+        client = self._world.dial(connection.address, connection.identity)
+        try:
+            return await self._at(client, connection, contents)
+        finally:
+            await client.close()
+
+    def _judge(self, contents: Contents) -> Finding | None:
+        hub, names = self.bootstrap.connection.hub, self.errand.names
+        finding, doubt = judge(view_stored(contents), hub, names, self._clock.now()), self._doubt
+        self._doubt = None
+        if finding is not None and finding.about_time and self._clock.offset is None:
+            return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
+        return finding or doubt
+
+    async def _register(self, contents: Contents, finding: Finding) -> Contents:
+        self._hold(None)
+        names, bootstrap, now = self.errand.names, self.bootstrap.connection, self._clock.now()
+        recovers = finding.flaw is Flaw.EXPIRED and recovery_connection(contents, names, now) is not None
+        self._ways = recovers + (validity(bootstrap.chain, now) is None)
+        way = self._joining.way(contents, names, finding, bootstrap)
+        if way is None:
+            raise AssertionError  # there is a bootstrap credential, good or not
+        return await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
+
+    async def _at(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
+        """With a credential: tells the hub, and renews the credential when it is due."""
+        standing = await self._stand_by(client, connection)
+        self._clock.learn(standing.time)
+        self._accept(connection, standing)
+        await self._trust(connection, standing.trust_bundle)
+        leaf = connection.certificate
+        due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - self._clock.now()
+        pends = read_pending(contents) is not None
+        if pends and pends_for(contents, leaf.public_key):
+            await self._slot.forget()  # the run before ended between storing the certificate and forgetting its request
+        elif pends or (due <= timedelta() and self._world.clock.monotonic() >= self._renews_at):
+            return await self._renew(client, connection, contents)
+        again = (standing.again_after or AGAIN) * (1 - 0.25 * self._world.random.random())
+        if not standing.accepted:
+            again = min(again, self._unaccepted.next())
+        return min(max(again, SOONEST), max(due, LOST.first), LATEST)
+
+    def _accept(self, connection: Connection, standing: StandingBy) -> None:
+        """The hub takes the credential, and says whether it would take a session."""
+        if self._previous:
+            self._previous = {}
+            self._renewals.reset()
+        if standing.accepted:
+            self._unaccepted.reset()
+        leaf = connection.certificate
+        soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * SOON
+        state = HubState.READY if standing.accepted else HubState.NOT_ACCEPTED
+        self._publish(Kept(replace(self.kept.hub, state=state), ends_soon=soon, epoch=standing.epoch))
+
+    async def _stand_by(self, client: HubClient, connection: Connection) -> StandingBy:
+        try:
+            return await self._told(client)
+        except (UnauthorizedError, NotFoundError) as error:
+            await self._give_up(connection, Finding(Flaw.REJECTED, f"the hub does not take the credential: {error.message}"))
+            raise
+        except MusterError:
+            ended = validity(connection.chain, self._clock.now())
+            if ended is not None and ended.flaw is Flaw.EXPIRED:
+                self._doubt = ended  # TLS does not tell
+            raise
+
+    async def _told(self, client: HubClient) -> StandingBy:
+        """A hub that is still the owner's is told nothing, and only looked at."""
+        errand, names = self.errand, self.errand.names
+        if not self._plain and errand.owner != self.bootstrap.hub_id:
+            try:
+                return await client.stand_by(
+                    names.cluster, names.agent, errand.cluster_uid, owner=errand.owner, epoch=errand.epoch
+                )
+            except MethodNotAllowedError as error:
+                self._plain = True
+                log.info("standby.not_told", because=error.message)
+        asked = await client.info()
+        return StandingBy(accepted=True, epoch=0, time=asked.time, trust_bundle=asked.trust_bundle)
+
+    async def _give_up(self, connection: Connection, finding: Finding) -> None:
+        """The certificate before is put back once; without one the hub is registered with anew."""
+        previous, self._previous = self._previous, {}
+        if not previous or previous.get(CERTIFICATE) == connection.identity.certificate:
+            self._doubt = finding
+            return
+        log.warning("certificate.fallback", why=finding.message, next="the certificate before")
+        self._renews_at = self._world.clock.monotonic() + self._renewals.next().total_seconds()
+        await self._slot.change(lambda _: settled(previous))
+
+    async def _trust(self, connection: Connection, bundle: bytes) -> None:
+        """Keeps what a hub says of its next CA: by the time somebody comes here it may be the only one."""
+        if further := further_trust(connection, bundle):
+            await self._slot.change(lambda present: {**present, TRUST: present.get(TRUST, b"") + further})
+            log.info("standby.trusts", further_certificates=further.count(b"BEGIN CERTIFICATE"))
+
+    async def _renew(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
+        """A new key, a request under the present identity; the hub is told with the new certificate in a moment."""
+        errand = self.errand
+        wanted = Wanted(errand.names, errand.cluster_uid, errand.names.subject, self._options.duration)
+        enrolment = self._joining.enrolment(wanted, connection, self._slot)
+        enrolment.resume(contents)
+        log.info("CertificateRotationStarted", pending=enrolment.state is not State.UNPREPARED)
+        with suppress(TimeoutError):
+            async with asyncio.timeout(PATIENCE.total_seconds()):
+                await enrolment.run(client)
+        if enrolment.done:
+            self._previous = contents
+        return SOONEST
+
+    @property
+    def _holds(self) -> bool:
+        """Whether there is a credential that may be good."""
+        return self.kept.hub.credential_ends_at is not None
+
+    def _hold(self, ends_at: datetime | None) -> None:
+        """There is a credential that ends then; None: there is none."""
+        state = self.kept.hub.state if ends_at is not None else HubState.REGISTERING
+        if ends_at != self.kept.hub.credential_ends_at:
+            self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state, credential_ends_at=ends_at)))
+
+    def _publish(self, kept: Kept) -> None:
+        before, self.kept = self.kept, kept
+        if kept != before:
+            self._changed(before, kept)
