@@ -36,8 +36,9 @@ from spoke.naming import Naming
 from spoke.options import Options, Pause, World
 from spoke.ownership import OvertakenError, Owner, Ownership
 from spoke.progress import Progress
-from spoke.reserve import NoReserve, Post
+from spoke.reserve import NoReserve, Post, Reserve
 from spoke.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
+from spoke.standby import Standby
 
 BOOTSTRAP_LOOK = timedelta(seconds=2)
 FIRST = "hub-first"
@@ -67,8 +68,8 @@ class SpokeAgent:
         self._decision: Decision | None = None
         self.progress = progress or Progress(world.clock)
         self._announcements = Announcements(world.announcer)
-        self._reserve = world.reserve or NoReserve()
-        ahead = options.standby_registration and not isinstance(self._reserve, NoReserve)
+        ahead = options.standby_registration
+        self._reserve: Reserve = Standby(options, world, self._announcements.tell) if ahead else NoReserve()
         choosing = replace(options.hubs, policy=replace(options.hubs.policy, registers_ahead=ahead))
         self._hubs = HubList(
             choosing,
@@ -273,6 +274,7 @@ class SpokeAgent:
             owner = await self._ownership.give(owner, chosen, contents, told=self._hubs.told)
         elif not owner.epoch and self._hubs.several:
             owner = await self._ownership.raise_epoch(owner, told=self._hubs.told)
+        self._hubs.meet(chosen, HubState.READY)  # until the session tells whether it is accepted
         if self._world.directory is not None:
             self._world.directory.replace(owner.contents)
         if self._hubs.several and self._decision is not None and self._hubs.take(self._decision):

@@ -43,6 +43,8 @@ T = TypeVar("T")
 
 HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
 """Between one raising of the epoch and the next, where raising it does not help for long."""
+SHORTEST_TRY, SHORTEST_DIAL = 0.01, 0.25
+"""Seconds: what is left of the patience and is not worth another try; and how long a try may take however little is left."""
 PATIENT = (Loss.UNREACHABLE, Loss.SILENT, Loss.DRAINED)
 """What may be over in a moment."""
 
@@ -147,7 +149,7 @@ class Attachment(HubNews):
         """Opens a link to the owner; no longer than its patience lasts where another hub would do."""
         left = self._patience_left()
         try:
-            async with asyncio.timeout(max(left, 0.1) if left is not None and self._parts.hubs.is_better() else None):
+            async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._parts.hubs.is_better() else None):
                 return await self.open(self._connection)
         except TimeoutError as error:
             raise HubLostError("the hub did not answer in time", Loss.UNREACHABLE) from error
@@ -385,7 +387,8 @@ class Attachment(HubNews):
         """Seconds; None: nothing is lost."""
         if self._lost_at is None:
             return None
-        return max(0.0, self._lost_at + self._patience - self._parts.world.clock.monotonic())
+        left = self._lost_at + self._patience - self._parts.world.clock.monotonic()
+        return left if left > SHORTEST_TRY else 0.0
 
     async def _heal(self, stale: StaleEpochError) -> None:
         """Goes above what the hub knows, unless another copy of this agent has written that."""

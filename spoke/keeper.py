@@ -170,7 +170,8 @@ class Keeper:
         contents = await self._slot.read()
         finding = self._judge(contents)
         if finding is not None:
-            contents = await self._register(contents, finding)
+            await self._register(contents, finding)
+            contents = await self._slot.read()
         connection = stored_connection(contents, self._options.reach)
         self._hold(connection.certificate.not_after)
         client = self._world.dial(connection.address, connection.identity)
@@ -187,7 +188,7 @@ class Keeper:
             return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
         return finding or doubt
 
-    async def _register(self, contents: Contents, finding: Finding) -> Contents:
+    async def _register(self, contents: Contents, finding: Finding) -> None:
         self._hold(None)
         names, bootstrap, now = self.errand.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw is Flaw.EXPIRED and recovery_connection(contents, names, now) is not None
@@ -195,7 +196,7 @@ class Keeper:
         way = self._joining.way(contents, names, finding, bootstrap)
         if way is None:
             raise AssertionError  # there is a bootstrap credential, good or not
-        return await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
+        await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
 
     async def _at(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
         """With a credential: tells the hub, and renews the credential when it is due."""

@@ -18,7 +18,6 @@ from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.kubeconfigs import HOWEVER
 from spoke.ports import Cluster, CredentialDirectory, Dial, Secrets
-from spoke.reserve import Reserve
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,7 +92,5 @@ class World:
     random: Random
     recover: Dial | None = None
     """Dials a hub with a recovery certificate; None: certificates are not recovered."""
-    reserve: Reserve | None = None
-    """Keeps the hubs that do not hold the session; None: nobody does."""
     announcer: Announcer | None = None
     """Shows what is decided; None: only the log tells."""

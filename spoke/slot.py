@@ -55,8 +55,11 @@ class Slot:
         raise AssertionError  # the loop returns or raises
 
     async def forget(self) -> None:
-        """The pending request is no more; the secret goes with it where there is no credential beside it."""
-        if CERTIFICATE in (self._last or await self._secrets.read(self.name)).contents:
+        """The pending request is no more; the secret goes with it where there is no credential beside it.
+
+        What was read before is not believed here: somebody else may have stored a credential since.
+        """
+        if CERTIFICATE in await self.read():
             await self.change(settled)
         else:
             await self.delete()
