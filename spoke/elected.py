@@ -11,7 +11,7 @@ opens its own: of two sessions the newer one stays, and who has none and no Leas
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Protocol
 
@@ -93,6 +93,9 @@ class HeldSecrets(Secrets):
         """Raises NotLeaderError too: nothing was sent."""
         self._tenure.require_writing()
         await self._inner.delete(name)
+
+    async def named(self, prefix: str) -> Sequence[str]:
+        return await self._inner.named(prefix)
 
     def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
         return self._inner.changes(name)
