@@ -11,6 +11,7 @@ from machinery.clock import Clock, SystemClock
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LeaseLock
 from machinery.scheduler import Scheduler, Timetable
+from machinery.tasks import GuardedTasks
 from spoke.addoncredentials import AddOnCare
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
@@ -28,6 +29,7 @@ from spoke.options import Options, World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
 from spoke.progress import Progress
 from spoke.settings import Settings
+from spoke.turning import FollowedKubeconfig
 
 
 @asynccontextmanager
@@ -45,6 +47,11 @@ async def build(
         secrets = KubeSecrets(management, settings.component_namespace)
         # the cluster that is reported; the same one unless the agent is hosted elsewhere
         spoke = await client_of(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
+        # their files may be replaced while the agent runs
+        following = await stack.enter_async_context(GuardedTasks("kubeconfigs"))
+        for client, path in {management: settings.kubeconfig, spoke: settings.spoke_kubeconfig or settings.kubeconfig}.items():
+            if path is not None:
+                following.start(str(path), FollowedKubeconfig(client, path).run())
         # wakes controllers in time
         wakes = timetable if timetable is not None else await stack.enter_async_context(Scheduler())
 

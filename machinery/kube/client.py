@@ -213,6 +213,14 @@ class KubeClient:
                 raise from_answer(response.status, await response.read(), retry_after=response.headers.get("Retry-After"))
             yield self._events(response)
 
+    async def turn_to(self, other: Self) -> None:
+        """Goes on as `other`, which is used up by it: another credential, or another way to the same server.
+
+        What was under way breaks off as it does when a server closes its connections.
+        """
+        before, self._api, self.server = self._api, other._api, other.server
+        await before.close()  # type: ignore[no-untyped-call]
+
     async def close(self) -> None:
         await self._api.close()  # type: ignore[no-untyped-call]
 

@@ -22,6 +22,7 @@ SECRET = "logs-hub-kubeconfig"  # noqa: S105 - the name of a secret
 NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
 HOUR = timedelta(hours=1)
 BY_TOKEN = AddOnRegistration(KUBE_SIGNER, "system:logs", ("logs",), driver=TOKEN)
+NOBODY: dict[str, Any] = {"kubernetes.io": None}
 CUSTOM = AddOnRegistration("example.com/signer", "user")
 
 
@@ -44,7 +45,7 @@ def token(begin: datetime = NOW, end: datetime = NOW + HOUR, uid: str = "u", **c
         (token(exp="soon"), "from when to when"),
         (token(exp=10**30), "from when to when"),
         (token(uid="another"), "another ServiceAccount"),
-        (service_account_token("u", NOW, NOW + HOUR, **{"kubernetes.io": None}), "another ServiceAccount"),
+        (service_account_token("u", NOW, NOW + HOUR, **NOBODY), "another ServiceAccount"),
         (token(begin=NOW, end=NOW), "never good"),
         (token(begin=NOW, end=NOW - HOUR), "never good"),
         (token(begin=NOW - 2 * HOUR, end=NOW - HOUR), "expired"),

@@ -1,0 +1,82 @@
+"""A kubeconfig that is replaced on disk: the agent goes over to it while it runs, as long as it names the same cluster.
+
+A hosted agent is given the managed cluster's kubeconfig as a file, whose credential is renewed by others.
+"""
+
+import asyncio
+from datetime import timedelta
+from pathlib import Path
+
+import structlog
+
+from machinery.errors import InvalidError, MusterError
+from machinery.kube.client import KubeClient
+from spoke.cluster import KubeCluster
+
+LOOK = timedelta(seconds=2)
+
+log = structlog.get_logger(__name__)
+
+
+class FollowedKubeconfig:
+    """One client and the file that it was made from. `run` must be running."""
+
+    def __init__(self, client: KubeClient, path: Path) -> None:
+        self._client = client
+        self._path = path
+        self._seen = _content(path)
+        self._uid = ""
+        self._told = ""
+
+    async def run(self, every: timedelta = LOOK) -> None:
+        """Looks until cancelled."""
+        while True:
+            await asyncio.sleep(every.total_seconds())
+            content = await asyncio.to_thread(_content, self._path)
+            if content != self._seen and await self.turned():
+                self._seen = content
+
+    async def turned(self) -> bool:
+        """One attempt; whether the file has been dealt with. One that cannot be used, or not yet, changes nothing."""
+        try:
+            new = await KubeClient.from_file(self._path)
+        except InvalidError as error:
+            self._tell("kubeconfig.unusable", error.message, "the one before stays in use")
+            return False
+        try:
+            before = await self._known_uid()
+            found = await KubeCluster(new).uid()
+        except MusterError as error:
+            await new.close()
+            self._tell("kubeconfig.not_reached", error.message, "trying again; the one before stays in use")
+            return False
+        if before not in ("", found):
+            await new.close()
+            why = "it names another cluster: its kube-system namespace has another uid"
+            self._tell("kubeconfig.another_cluster", why, "the agent stays with its own; another cluster is another agent's")
+            return True
+        await self._client.turn_to(new)
+        self._uid, self._told = found, ""
+        log.info("kubeconfig.replaced", file=str(self._path))
+        return True
+
+    async def _known_uid(self) -> str:
+        """Of the cluster that we have now; empty where its credential does not say so any more."""
+        if not self._uid:
+            try:
+                self._uid = await KubeCluster(self._client).uid()
+            except MusterError:
+                return ""
+        return self._uid
+
+    def _tell(self, event: str, why: str, following: str) -> None:
+        if self._told != why:
+            self._told = why
+            log.warning(event, file=str(self._path), error=why, next=following)
+
+
+def _content(path: Path) -> bytes:
+    try:
+        return path.read_bytes()
+    except OSError:
+        return b""

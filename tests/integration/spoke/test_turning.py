@@ -1,0 +1,186 @@
+"""A hosted agent: the managed cluster's kubeconfig is replaced while it runs; and what lies in which of two clusters."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+import yaml
+
+from hollow.cluster import HollowCluster
+from hollow.objects import Shape
+from machinery.clock import ManualClock, SystemClock
+from machinery.errors import UnauthorizedError
+from machinery.identity import AddOnName
+from machinery.kube.client import KubeClient, Resource
+from machinery.timestamps import format_micro_time
+from spoke.agent import SpokeAgent
+from spoke.cluster import KubeCluster
+from spoke.cluster.kube import LEASES, NAMESPACES
+from spoke.credentials import KubeSecrets
+from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
+from spoke.domain.namespace import ManagedNamespace
+from spoke.options import World
+from spoke.ports import Secrets
+from spoke.turning import FollowedKubeconfig
+from tests.fakes.hub import MemoryHub
+from tests.fakes.stage import Stage, until
+
+SECRETS = Resource("", "v1", "secrets")
+
+
+@pytest.fixture
+async def file(tmp_path: Path, hollow_cluster: HollowCluster) -> Path:
+    path = tmp_path / "spoke.kubeconfig"
+    path.write_text(yaml.safe_dump(hollow_cluster.kubeconfig()))
+    return path
+
+
+@pytest.fixture
+async def client(file: Path) -> AsyncIterator[KubeClient]:
+    async with await KubeClient.from_file(file) as made:
+        yield made
+
+
+def put(file: Path, text: str) -> None:
+    file.write_text(text)
+
+
+def renamed(hollow: HollowCluster) -> str:
+    """The same server by another name."""
+    return yaml.safe_dump(hollow.kubeconfig()).replace("127.0.0.1", "localhost")
+
+
+def with_token(hollow: HollowCluster, token: str) -> str:
+    document = yaml.safe_load(yaml.safe_dump(hollow.kubeconfig()))
+    document["users"][0]["user"] = {"token": token}
+    return yaml.safe_dump(document)
+
+
+async def test_a_replaced_kubeconfig_is_taken_over_by_the_running_agent(
+    file: Path, client: KubeClient, hollow_cluster: HollowCluster
+) -> None:
+    followed = FollowedKubeconfig(client, file)
+    server = client.server
+    running = asyncio.create_task(followed.run(timedelta(milliseconds=10)))
+    put(file, renamed(hollow_cluster))
+    await until(lambda: client.server != server)
+    running.cancel()
+    assert await KubeCluster(client).uid() == hollow_cluster.shape.cluster_uid
+
+
+@pytest.mark.parametrize("content", ["", "not: [yaml", "apiVersion: v1"])
+async def test_one_that_cannot_be_used_changes_nothing(file: Path, client: KubeClient, content: str) -> None:
+    put(file, content)
+    assert not await FollowedKubeconfig(client, file).turned()
+    assert await KubeCluster(client).uid()
+
+
+async def test_one_whose_credential_is_not_taken_is_tried_again_and_changes_nothing(
+    file: Path, client: KubeClient, hollow_cluster: HollowCluster
+) -> None:
+    put(file, with_token(hollow_cluster, "wrong"))
+    async with await KubeClient.from_file(file) as wrong:
+        with pytest.raises(UnauthorizedError):
+            await KubeCluster(wrong).uid()
+    assert not await FollowedKubeconfig(client, file).turned()
+    assert await KubeCluster(client).uid() == hollow_cluster.shape.cluster_uid
+
+
+async def test_a_kubeconfig_of_another_cluster_is_not_taken_over(
+    file: Path, client: KubeClient, hollow_cluster: HollowCluster
+) -> None:
+    followed = FollowedKubeconfig(client, file)
+    async with HollowCluster(Shape("other")) as other:
+        put(file, yaml.safe_dump(other.kubeconfig()))
+        assert await followed.turned()
+    assert await KubeCluster(client).uid() == hollow_cluster.shape.cluster_uid
+
+
+NEAR, FAR = AddOnName("near"), AddOnName("far")
+COMPONENT = "open-cluster-management-agent"
+
+
+async def test_in_hosted_mode_what_is_the_agents_lies_at_the_management_cluster_and_the_rest_at_the_managed_one(
+    hollow_cluster: HollowCluster, tmp_path: Path
+) -> None:
+    registration = (AddOnRegistration(KUBE_SIGNER, "user", driver="csr"),)
+    async with (
+        HollowCluster(Shape("management", nodes=1)) as hosting,
+        await KubeClient.from_document(hosting.kubeconfig()) as management,
+        await KubeClient.from_document(hollow_cluster.kubeconfig()) as managed,
+    ):
+        for client in (management, managed):
+            namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "addons"}}
+            await client.create(NAMESPACES.path(), namespace)
+        await lease(managed, NEAR)
+        await lease(management, FAR)
+        stage = staged(tmp_path)
+        stage.hub.namespaces = (ManagedNamespace("blue", "team"),)
+        stage.hub.addons = (
+            AddOn(NEAR, "addons", registrations=registration),
+            AddOn(FAR, "addons", hosting_cluster_name="management", registrations=registration),
+        )
+        secrets = KubeSecrets(management, COMPONENT)
+
+        def of_addon(addon: AddOn) -> Secrets:
+            return KubeSecrets(management if addon.hosted else managed, addon.namespace)
+
+        world = stage.agent()._world
+        agent = SpokeAgent(
+            stage.options,
+            World(
+                bootstrap=world.bootstrap,
+                dial=world.dial,
+                spoke=KubeCluster(managed),
+                management=KubeCluster(management),
+                secrets=secrets,
+                addon_secrets=of_addon,
+                directory=None,
+                clock=stage.clock,
+                timetable=stage.timetable,
+                random=world.random,
+            ),
+        )
+        running = asyncio.create_task(agent.run())
+        try:
+            await until(lambda: told(stage) >= {(NEAR, "Updated"), (FAR, "Updated"), (NEAR, "Rotated"), (FAR, "Rotated")}, 30)
+            await until(lambda: stage.hub.session.reports and stage.hub.session.reports[-1].namespaces, 30)
+        finally:
+            running.cancel()
+            await asyncio.wait([running])
+        assert "hub-kubeconfig-secret" in await secret_names(management, COMPONENT)
+        assert await secret_names(managed, COMPONENT) == set()
+        assert await secret_names(managed, "addons") == {"near-hub-kubeconfig"}
+        assert await secret_names(management, "addons") == {"far-hub-kubeconfig"}
+        report = stage.hub.session.reports[-1]
+        assert report.node_count == hollow_cluster.shape.nodes
+        assert next(iter(stage.hub.clusters.values())).cluster_uid == hollow_cluster.shape.cluster_uid
+        assert await managed.get(NAMESPACES.path("blue"))
+        assert "blue" not in {item["metadata"]["name"] for item in await management.list(NAMESPACES.path())}
+
+
+def staged(folder: Path) -> Stage:
+    clock = ManualClock(SystemClock().now())
+    hub = MemoryHub(clock)
+    file = folder / "bootstrap.kubeconfig"
+    file.write_bytes(hub.bootstrap_kubeconfig())
+    return Stage(hub, clock, file)
+
+
+async def lease(client: KubeClient, name: str) -> None:
+    renewed = format_micro_time(SystemClock().now())
+    body = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": {"name": name}, "spec": {"renewTime": renewed}}
+    await client.create(LEASES.path(namespace="addons"), body)
+
+
+def told(stage: Stage) -> set[tuple[str, str]]:
+    """Add-on and what was told of it, in a word."""
+    words = {"ManagedClusterAddOnLeaseUpdated": "Updated", "ClientCertificateUpdated": "Rotated"}
+    reports = [report for session in stage.hub.sessions for report in session.addon_reports]
+    return {(name, words.get(entry.reason, entry.reason)) for name, entries in reports for entry in entries}
+
+
+async def secret_names(client: KubeClient, namespace: str) -> set[str]:
+    return {item["metadata"]["name"] for item in await client.list(SECRETS.path(namespace=namespace))}
