@@ -33,6 +33,7 @@ FULL: dict[str, dict[str, Any]] = {
         "database": {"existingSecret": "hub-database"},
         "keys": {"existingSecret": "hub-keys"},
         "replicas": 3,
+        "election": {"lock": "kubernetes"},
         "imagePullSecrets": [{"name": "pull"}],
         "persistence": {"size": "10Gi", "storageClassName": "fast"},
         "service": {"type": "LoadBalancer", "annotations": {"example.com/tcp": "true"}},
@@ -146,7 +147,7 @@ def test_service_of_the_hub_has_both_doors() -> None:
 
 @pytest.mark.parametrize(("chart", "settings"), [("hub", HubSettings), ("spoke", SpokeSettings)])
 def test_every_variable_is_a_setting_of_the_program(chart: str, settings: type[BaseModel]) -> None:
-    known = {f"{chart.upper()}_{name.upper()}" for name in settings.model_fields} | {"POD_NAME"}
+    known = {f"{chart.upper()}_{name.upper()}" for name in settings.model_fields} | {"POD_NAME", "POD_NAMESPACE"}
     assert set(environment(render(chart, FULL[chart]))) <= known
 
 
@@ -170,6 +171,44 @@ def test_the_pod_of_the_hub_is_given_the_time_that_a_stop_may_take(shutdown: dic
     assert settings.shutdown_delay.total_seconds() == shutdown.get("delaySeconds", 5)
     longest = stop_times_of(settings).longest + hub_app.CLOSED_WITHIN
     assert pod["terminationGracePeriodSeconds"] > longest.total_seconds()
+
+
+def test_a_hub_whose_lock_is_a_lease_may_what_that_takes_and_nothing_more() -> None:
+    documents = render("hub", VALUES["hub"] | {"election": {"lock": "kubernetes"}})
+    pod, variables = pod_spec(documents), environment(documents)
+    assert pod["automountServiceAccountToken"] is True
+    assert {"POD_NAME", "POD_NAMESPACE"} <= set(variables)
+    settings = hub_settings.load({}, None, plain(variables))
+    assert settings.leader_elect_resource_lock == "kubernetes"
+    name = settings.leader_elect_resource_name
+    granted = {
+        (group, resource, verb, named)
+        for rule in only(documents, "Role")["rules"]
+        for group in rule["apiGroups"]
+        for resource in rule["resources"]
+        for verb in rule["verbs"]
+        for named in rule.get("resourceNames", ["*"])
+    }
+    workload = only(documents, "StatefulSet")["metadata"]["name"]
+    leases = "coordination.k8s.io", "leases"
+    assert granted == {
+        (*leases, "create", "*"),
+        (*leases, "get", name),
+        (*leases, "update", name),
+        ("", "pods", "get", "*"),
+        ("apps", "statefulsets", "get", workload),
+    }
+    binding = only(documents, "RoleBinding")
+    assert binding["roleRef"]["name"] == only(documents, "Role")["metadata"]["name"]
+    assert binding["subjects"] == [{"kind": "ServiceAccount", "name": pod["serviceAccountName"], "namespace": "fleet"}]
+
+
+def test_a_hub_whose_lock_is_in_its_database_has_no_token_and_no_rights() -> None:
+    documents = render("hub", VALUES["hub"])
+    assert pod_spec(documents)["automountServiceAccountToken"] is False
+    assert {document["kind"] for document in documents}.isdisjoint({"Role", "RoleBinding", "ClusterRole", "ClusterRoleBinding"})
+    settings = hub_settings.load({}, None, plain(environment(documents)))
+    assert (settings.leader_elect_resource_lock, settings.leader_elect_resource_name) == ("database", None)
 
 
 def plain(variables: dict[str, Any]) -> dict[str, str]:

@@ -8,6 +8,10 @@
 {{- .Values.serviceAccount.name | default (include "hub.name" .) }}
 {{- end }}
 
+{{- define "hub.leaseName" -}}
+{{- .Values.election.name | default (include "hub.name" .) }}
+{{- end }}
+
 {{- define "hub.selector" -}}
 app.kubernetes.io/name: {{ .Chart.Name }}
 app.kubernetes.io/instance: {{ .Release.Name }}
