@@ -28,7 +28,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     flags = vars(parser().parse_args(arguments))
     gc.disable()  # what is imported now stays: to look for garbage in it costs a tenth of the start
     command = flags.pop("command")
-    own: dict[str, Any] = {name: flags.pop(name) for name in ("timeout", "force") if name in flags}
+    own: dict[str, Any] = {name: flags.pop(name) for name in ("timeout", "force", "output") if name in flags}
     # Only now: `--help` and a mistyped flag need none of this.
     from machinery import logs, product  # noqa: PLC0415
     from machinery.errors import InvalidError  # noqa: PLC0415
@@ -71,6 +71,8 @@ def _aside(command: str, settings: "Settings", own: dict[str, Any]) -> int:
     from spoke import commands  # noqa: PLC0415
 
     try:
+        if command == "status":
+            return asyncio.run(_tell(settings, own["output"]))
         if command == "doctor":
             return 0 if asyncio.run(_walk(lambda: commands.examine(settings))) else 1
         within = parse_duration(own["timeout"])
@@ -86,6 +88,25 @@ def _aside(command: str, settings: "Settings", own: dict[str, Any]) -> int:
         sys.stderr.write(f"spoke: {error}; what was not done yet is done when `spoke leave` is called again\n")
         return 1
     return 0 if well or own["force"] else 1
+
+
+async def _tell(settings: "Settings", form: str) -> int:
+    import json  # noqa: PLC0415
+
+    import yaml  # noqa: PLC0415
+
+    from spoke.commands import tell  # noqa: PLC0415
+    from spoke.status import render, status  # noqa: PLC0415
+
+    async with tell(settings) as source:
+        document, outcome = await status(source)
+        written = {
+            "json": lambda: json.dumps(document, indent=2) + "\n",
+            "yaml": lambda: yaml.safe_dump(document, sort_keys=False),
+            "text": lambda: render(document, source.clock.now()),
+        }
+        sys.stdout.write(written[form]())
+    return outcome
 
 
 async def _walk(walked: "Callable[[], AbstractAsyncContextManager[Callable[[], AsyncGenerator[Step, None]]]]") -> bool:

@@ -5,6 +5,7 @@ from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 
 from machinery.clock import SystemClock
+from machinery.kube.client import KubeClient
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
 from spoke.candidacy import LEASE, OwnLock, candidate_of
 from spoke.cluster import KubeCluster
@@ -14,6 +15,7 @@ from spoke.leave import Ground, Leave
 from spoke.network import SystemNetwork
 from spoke.settings import Settings
 from spoke.slot import OWNER_SECRET
+from spoke.status import Source
 
 Steps = Callable[[], AsyncGenerator[Step, None]]
 
@@ -41,6 +43,28 @@ async def examine(settings: Settings) -> AsyncIterator[Steps]:
 
 
 @asynccontextmanager
+async def tell(settings: Settings) -> AsyncIterator[Source]:
+    """What `spoke status` asks. Raises InvalidError."""
+    async with AsyncExitStack() as stack:
+        management = await client_of(settings.kubeconfig, stack)
+        secrets = KubeSecrets(management, settings.component_namespace)
+        yield Source(
+            secrets=secrets,
+            remains=remains_of(settings, management, management),
+            bootstraps=bootstraps_of(settings, secrets),
+            network=SystemNetwork(),
+            clock=SystemClock(),
+            probes=settings.health_listen,
+            reach=reach_of(settings),
+        )
+
+
+def remains_of(settings: Settings, management: KubeClient, spoke: KubeClient) -> KubeRemains:
+    lease = settings.leader_elect_resource_name or LEASE
+    return KubeRemains(management, spoke, settings.component_namespace, owner=OWNER_SECRET, lease=lease)
+
+
+@asynccontextmanager
 async def depart(settings: Settings, *, force: bool, within: timedelta) -> AsyncIterator[Steps]:
     """`spoke leave`, with the settings of the agent. Raises InvalidError."""
     clock = SystemClock()
@@ -48,11 +72,10 @@ async def depart(settings: Settings, *, force: bool, within: timedelta) -> Async
         management = await client_of(settings.kubeconfig, stack)
         spoke = await client_of(settings.spoke_kubeconfig, stack) if settings.spoke_kubeconfig else management
         secrets = KubeSecrets(management, settings.component_namespace)
-        lease = settings.leader_elect_resource_name or LEASE
         yield Leave(
             Ground(
                 secrets=secrets,
-                remains=KubeRemains(management, spoke, settings.component_namespace, owner=OWNER_SECRET, lease=lease),
+                remains=remains_of(settings, management, spoke),
                 cluster=KubeCluster(spoke),
                 bootstraps=bootstraps_of(settings, secrets),
                 dial=dialer(clock),

@@ -20,7 +20,7 @@ from machinery.errors import MusterError
 from spoke.bootstraps import Bootstraps
 from spoke.kubeconfigs import Connection
 from spoke.ports import Secrets, SecretSnapshot
-from spoke.progress import Answer, Progress
+from spoke.progress import Answer, Progress, Role
 from spoke.slot import OWNER_SECRET, Contents, Slot
 
 LEFT = "left"
@@ -135,6 +135,7 @@ class ResidentAgent:
         said = f"this cluster has left its hubs{since}: hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
         log.warning("departure.away", because=said)
         self.progress.waits(lambda: Answer(ok=True, text=f"ok: {said}"))
+        self.progress.role = lambda: Role(f"stays away: {said}")
         try:
             bootstraps = self._list_of()
             while self._mark == mark:
@@ -152,6 +153,7 @@ class ResidentAgent:
             await asyncio.sleep(AGAIN.total_seconds())
         finally:
             self.progress.waits(lambda: None)
+            self.progress.role = Role
 
     async def _follow(self) -> None:
         """Keeps the mark as the secret has it, however often the watch fails."""

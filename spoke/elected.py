@@ -20,7 +20,7 @@ from machinery.election import Candidate, Elector, Leadership, Lock, Term, Timin
 from machinery.errors import InvalidError
 from spoke.agent import SpokeAgent
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets, SecretSnapshot
-from spoke.progress import Answer, Progress
+from spoke.progress import Answer, Progress, Role
 
 
 class Fence(Protocol):
@@ -137,6 +137,7 @@ class ElectedAgent:
             endures=lambda: progress.has_session,
         )
         progress.waits(self._waits)
+        progress.role = self._role
 
     async def run(self) -> None:
         """Until cancelled; the session is ended and then the lock released. Raises InvalidError as an agent does."""
@@ -191,3 +192,9 @@ class ElectedAgent:
         if not self.elector.looked.is_set():
             return Answer(ok=False, text="not ready: finding out which process of this agent works")
         return Answer(ok=True, text=f"ok: stands by, {self.elector.leader or 'nobody'} holds the agent's Lease")
+
+    def _role(self) -> Role:
+        holder = self.elector.leader
+        if not self._working.is_set():
+            return Role("cannot reach its Lease" if self.elector.trouble else "stands by", holder)
+        return Role("works" if self.leadership.term is not None else "works without its Lease, and writes nothing", holder)

@@ -34,6 +34,13 @@ A running agent stays away afterwards, until it is given a new bootstrap kubecon
 "hub-kubeconfig-secret", which then holds nothing but the mark, is deleted. Exits with 1 when something remains to be done at
 a hub, and says what.
 """
+STATUS = """\
+Prints the cluster and the agent's name, what this process is to the agent, the hub that it reports to and why, every hub of its
+list with its state and the end of its credential, the last beat, and the last decisions. It asks the running agent at
+--health-listen, and reads the agent's secrets, which it also does when no agent answers. No key is shown.
+
+Exits with 0 when the agent is ready or stands by, 1 when it is not ready, 3 when none answers.
+"""
 IN_CLUSTER = """\
 Give it the settings that `spoke run` has, by the same flags, environment or file. In a cluster:
 
@@ -55,6 +62,10 @@ def parser() -> argparse.ArgumentParser:
     command("run", "register this cluster with a hub and report its state", DESCRIPTION, EPILOG)
     well = "walk the path from this cluster to its hubs, and say what is wrong and what to do"
     command("doctor", well, DOCTOR, IN_CLUSTER.format(command="doctor"))
+    status = command(
+        "status", "say what the agent does, and how it stands with its hubs", STATUS, IN_CLUSTER.format(command="status")
+    )
+    status.add_argument("-o", "--output", choices=("text", "json", "yaml"), default="text", help="text, json or yaml")
     leave = command("leave", "take this cluster out of its hubs", LEAVE, IN_CLUSTER.format(command="leave"))
     leave.add_argument(
         "--timeout", default="30s", metavar="TIME", help="for the agent to stop, and for each hub to answer (30s)"

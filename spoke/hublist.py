@@ -102,6 +102,7 @@ class HubList:
         self._timetable.at(memory.until, self._stir, name=REST)
         if hub == self._owner.hub_id and self._lost_since is None:
             self._lost_since = self._clock.now()
+        self._show()
 
     def be_open(self) -> None:
         """The owner has taken a session."""
@@ -109,7 +110,8 @@ class HubList:
 
     def be_steady(self, hub: HubId) -> None:
         """Its failures are forgiven."""
-        self._memories.pop(hub, None)
+        if self._memories.pop(hub, None) is not None:
+            self._show()
 
     def candidates(self) -> tuple[Candidate, ...]:
         found = tuple(self._candidate(hub) for hub in self._listing.hubs)
@@ -173,6 +175,6 @@ class HubList:
             self._timetable.at(min(dues), self._stir, name=BACK)
 
     def _show(self) -> None:
-        self._progress.standing = Standing(
-            self._owner.hub_id, self._owner.epoch, self.listed(), self._decision, self._decided_at
-        )
+        found = self.candidates()
+        hubs = tuple(each.hub for each in found)
+        self._progress.standing = Standing(self._owner.hub_id, self._owner.epoch, hubs, self._decision, self._decided_at, found)

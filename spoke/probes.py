@@ -2,14 +2,18 @@
 
 `/livez` and `/healthz` tell whether this process makes progress and never judge the hub: a probe must not restart an agent
 because a hub is away. `/readyz` tells whether a beat was acknowledged within the lease duration, else which step fails.
+`/statusz` is for `spoke status`, as JSON, and only for who asks from this very machine or pod; it holds no secret.
 """
 
 import asyncio
+import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from datetime import timedelta
 from functools import partial
+from ipaddress import IPv6Address, ip_address
 
+from spoke.overview import overview
 from spoke.progress import Answer, Progress
 
 PATIENCE = timedelta(seconds=5)
@@ -31,9 +35,11 @@ async def _answer(progress: Progress, reader: asyncio.StreamReader, writer: asyn
     with suppress(OSError, TimeoutError, ValueError, asyncio.IncompleteReadError):
         async with asyncio.timeout(PATIENCE.total_seconds()):
             method, path = await _request(reader)
-            code, body = _respond(progress, method, path)
+            peer = str(writer.get_extra_info("peername", ("",))[0])
+            code, body = _respond(progress, method, path, near=is_near(peer))
             content = b"" if method == "HEAD" else body.encode()
-            head = f"HTTP/1.1 {code}\r\nContent-Type: text/plain; charset=utf-8\r\nContent-Length: {len(body.encode())}\r\n"
+            kind = "application/json" if body.startswith("{") else "text/plain; charset=utf-8"
+            head = f"HTTP/1.1 {code}\r\nContent-Type: {kind}\r\nContent-Length: {len(body.encode())}\r\n"
             writer.write(f"{head}Cache-Control: no-store\r\nConnection: close\r\n\r\n".encode() + content)
             await writer.drain()
     writer.close()
@@ -51,13 +57,24 @@ async def _request(reader: asyncio.StreamReader) -> tuple[str, str]:
     return method, target.split("?", 1)[0]
 
 
-def _respond(progress: Progress, method: str, path: str) -> tuple[str, str]:
+def is_near(peer: str) -> bool:
+    """Whether the address is this machine's own."""
+    with suppress(ValueError):
+        address = ip_address(peer.partition("%")[0])
+        mapped = address.ipv4_mapped if isinstance(address, IPv6Address) else None
+        return (mapped or address).is_loopback
+    return False
+
+
+def _respond(progress: Progress, method: str, path: str, *, near: bool) -> tuple[str, str]:
     if method not in ("GET", "HEAD"):
         return "405 Method Not Allowed", "only GET\n"
     if path in ("/livez", "/healthz"):
         return _verdict(progress.live())
     if path == "/readyz":
         return _verdict(progress.ready())
+    if path == "/statusz" and near:
+        return "200 OK", json.dumps(overview(progress)) + "\n"
     return "404 Not Found", "there are /livez, /healthz and /readyz\n"
 
 

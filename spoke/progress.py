@@ -1,9 +1,10 @@
 """How far the agent is: for `/readyz`, `/livez` and the log."""
 
+from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
@@ -13,6 +14,8 @@ from spoke.domain.hubs import Standing
 
 STUCK = timedelta(minutes=5)
 """A step of a controller is bounded by time-outs far below this."""
+
+DECISIONS = 20
 
 log = structlog.get_logger(__name__)
 
@@ -25,13 +28,33 @@ class Answer:
     text: str
 
 
+@dataclass(frozen=True, slots=True)
+class Role:
+    """What a process is to its agent. `holder`: who holds the agent's Lease, where there is one."""
+
+    state: str = "works"
+    holder: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Decided:
+    """A decision of the past."""
+
+    at: datetime
+    reason: str
+    message: str
+
+
 class Progress:
     """Written by the agent and its controllers, read by the health endpoints. Judges no hub."""
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self.standing = Standing()
-        """The agent's hubs, and which of them holds its session."""
+        self.role: Callable[[], Role] = Role
+        """What this process is to its agent; asked when somebody wants to know."""
+        self.decisions: deque[Decided] = deque(maxlen=DECISIONS)
+        """The last ones, in order."""
+        self._standing = Standing()
         self._step = "starting"
         self._trouble = ""
         self._path: set[str] = set()
@@ -42,6 +65,32 @@ class Progress:
         self._numbers = 0
         self._sessions = 0
         self._waits: Callable[[], Answer | None] = lambda: None
+
+    @property
+    def standing(self) -> Standing:
+        """The agent's hubs, and which of them holds its session."""
+        return self._standing
+
+    @standing.setter
+    def standing(self, standing: Standing) -> None:
+        made = standing.decision
+        if made is not None and standing.decided_at is not None:
+            decided = Decided(standing.decided_at, made.why.value, made.message)
+            if not self.decisions or self.decisions[-1] != decided:
+                self.decisions.append(decided)
+        self._standing = standing
+
+    @property
+    def trouble(self) -> str:
+        """Why the present step does not succeed; empty: nothing has failed."""
+        return self._trouble
+
+    @property
+    def last_beat(self) -> datetime | None:
+        """When a beat was acknowledged last."""
+        if self._beat_at is None:
+            return None
+        return self._clock.now() - timedelta(seconds=self._clock.monotonic() - self._beat_at)
 
     @property
     def step(self) -> str:

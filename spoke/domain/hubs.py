@@ -119,6 +119,8 @@ class Standing:
     decision: Decision | None = None
     """The last one that changed anything."""
     decided_at: datetime | None = None
+    candidates: tuple[Candidate, ...] = ()
+    """The same hubs, with what failed there."""
 
 
 class _Rank(Enum):

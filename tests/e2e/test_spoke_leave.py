@@ -1,6 +1,7 @@
-"""`spoke leave` beside an agent that runs: the hub lets go, the cluster is clean, and nobody registers anew."""
+"""`spoke status` and `spoke leave` beside an agent that runs: the hub lets go, the cluster is clean, nobody registers anew."""
 
 import asyncio
+import json
 import sys
 
 from machinery.errors import NotFoundError
@@ -28,6 +29,10 @@ async def test_a_cluster_leaves_while_its_agent_runs_and_comes_back_when_it_is_a
     port = free_port()
     agent = await bench.spoke("c1", None, f"--health-listen=127.0.0.1:{port}")
     await bench.available("c1")
+    code, said = await spoke(bench, "status", "-o", "json", f"--health-listen=127.0.0.1:{port}")
+    assert code == 0, said
+    told = json.loads(said)
+    assert (told["cluster"], told["process"]["state"], told["hubs"][0]["state"]) == ("c1", "works", "ready")
     code, said = await spoke(bench, "leave")
     assert code == 0, said
     assert "has let go of this cluster" in said
@@ -44,10 +49,11 @@ async def test_a_cluster_leaves_while_its_agent_runs_and_comes_back_when_it_is_a
         secrets = await client.list(Resource("", "v1", "secrets").path(namespace=NAMESPACE))
         assert [(each["metadata"]["name"], set(each["data"])) for each in secrets] == [("hub-kubeconfig-secret", {"left"})]
         assert not await client.list(Resource("coordination.k8s.io", "v1", "leases").path(namespace=NAMESPACE))
+    code, said = await spoke(bench, "status", f"--health-listen=127.0.0.1:{port}")
+    assert code == 0, said
+    assert "stays away: this cluster has left its hubs" in said
     assert agent.running
     assert agent.output.count("session.opened") == 1
-    code, said = await spoke(bench, "leave")
-    assert code == 0, said
 
     assert await agent.stop() == 0
     agent.arguments = (*agent.arguments, "--rejoin", "--bootstrap-kubeconfig", str(await bench.bootstrap("c1")))

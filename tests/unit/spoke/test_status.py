@@ -1,106 +1,142 @@
-"""Rules of what the agent reports."""
+"""What `spoke status` shows: of an agent that runs, of one that stands by, and of one that does not run."""
 
-from dataclasses import dataclass
+import json
+from dataclasses import dataclass, replace
+from datetime import timedelta
 
 import pytest
 
-from machinery.conditions import FALSE, TRUE
-from spoke.domain.quantity import add
-from spoke.domain.report import ClusterClaim, NodeResources
-from spoke.domain.status import Availability, ClaimRules, allocatable_of, capacity_of, exposed_claims, truncated_claims
+from machinery.clock import ManualClock
+from machinery.identity import HubId
+from spoke.bootstraps import BootstrapFile, Bootstraps
+from spoke.domain.hubs import Candidate, Decision, HubState, ListedHub, Standing, Why
+from spoke.network import SystemNetwork
+from spoke.overview import overview
+from spoke.probes import is_near
+from spoke.progress import DECISIONS, Progress, Role
+from spoke.status import Outcome, Source, render, status
+from tests.fakes.credentials import MemorySecrets
+from tests.fakes.remains import MemoryRemains
+from tests.fakes.stage import Stage, until
+from tests.unit.spoke.test_agent import is_available
+
+ONE, TWO = HubId("11111111-0000-4000-8000-000000000001"), HubId("22222222-0000-4000-8000-000000000002")
 
 
-@dataclass(frozen=True, slots=True)
-class Sum:
-    first: str
-    second: str
-    total: str
+@dataclass
+class Answers(SystemNetwork):
+    """An agent that answers with what a progress tells; None: nobody answers."""
+
+    progress: Progress | None
+
+    async def ask(self, address: str, path: str) -> tuple[int, str]:
+        assert (address, path) == ("127.0.0.1:8000", "/statusz")
+        if self.progress is None:
+            raise ConnectionRefusedError("Connection refused")
+        return 200, json.dumps(overview(self.progress))
+
+
+def source(stage: Stage, progress: Progress | None) -> Source:
+    assert isinstance(stage.secrets, MemorySecrets)
+    return Source(
+        secrets=stage.secrets,
+        remains=MemoryRemains(stage.secrets, stage.addon_secrets),
+        bootstraps=Bootstraps([BootstrapFile(stage.file)]),
+        network=Answers(progress),
+        clock=stage.clock,
+        probes="0.0.0.0:8000",
+    )
+
+
+async def test_a_running_agent_tells_its_hub_and_its_last_beat(stage: Stage) -> None:
+    async with stage.running() as agent:
+        await until(lambda: is_available(stage) and agent.progress.last_beat)
+        document, outcome = await status(source(stage, agent.progress))
+    assert outcome is Outcome.WELL
+    assert document["ready"] is True
+    assert document["process"] == {"state": "works"}
+    assert document["owner"]["hubId"] == stage.hub.hub_id
+    (hub,) = document["hubs"]
+    assert hub["owner"] is True
+    assert hub["state"] == "ready"
+    assert hub["credentialEndsAt"] == "2026-01-31T00:00:00Z"
+    said = render(document, stage.clock.now())
+    assert document["cluster"] in said
+    assert "0 s ago" in said
+
+
+async def test_without_an_agent_the_secrets_are_read_and_that_is_said(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    document, outcome = await status(source(stage, None))
+    assert outcome is Outcome.NO_ANSWER
+    assert "nobody answers at 127.0.0.1:8000: Connection refused" in document["process"]["state"]
+    assert document["owner"]["hubId"] == stage.hub.hub_id
+    assert [hub["state"] for hub in document["hubs"]] == ["has a credential"]
+    no_port, outcome = await status(replace(source(stage, None), probes="127.0.0.1:0"))
+    assert outcome is Outcome.NO_ANSWER
+    assert "--health-listen" in no_port["process"]["state"]
+
+
+async def test_before_anything_is_stored_the_list_is_told(stage: Stage) -> None:
+    document, _ = await status(source(stage, None))
+    assert [hub["state"] for hub in document["hubs"]] == ["no credential yet"]
+    assert "none yet" in render(document, stage.clock.now())
+
+
+async def test_nothing_secret_is_told(stage: Stage) -> None:
+    async with stage.running() as agent:
+        await until(lambda: is_available(stage))
+        document, _ = await status(source(stage, agent.progress))
+    told = json.dumps(document)
+    for contents in [(await stage.secrets.read(name)).contents for name in stage.secrets.names]:  # type: ignore[attr-defined]
+        for key in ("tls.key", "tls.crt", "kubeconfig"):
+            assert contents[key].decode()[30:80].strip() not in told
+    assert "BEGIN" not in told
+
+
+def full(clock: ManualClock) -> Progress:
+    progress = Progress(clock)
+    hubs = (
+        ListedHub(ONE, "east", "https://east:6443", HubState.READY, clock.now() + timedelta(days=30)),
+        ListedHub(TWO, "west", "https://west:6443", HubState.NOT_ACCEPTED),
+    )
+    rest = clock.now() + timedelta(seconds=10)
+    candidates = (Candidate(hubs[0], ready_since=clock.now()), Candidate(hubs[1], rest, "connection refused"))
+    decision = Decision(ONE, Why.FAILED_OVER, "the hub west is lost; the hub east is ready")
+    progress.standing = Standing(ONE, 1770000000000, hubs, decision, clock.now(), candidates)
+    progress.role = lambda: Role("stands by", "spoke-7d9f-x2x4k")
+    return progress
+
+
+async def test_every_hub_of_the_list_is_told_with_what_failed_there_and_why_the_owner_is_the_owner(stage: Stage) -> None:
+    document, outcome = await status(source(stage, full(stage.clock)))
+    assert outcome is Outcome.NOT_READY
+    said = render(document, stage.clock.now())
+    lines = [line.split() for line in said.splitlines()]
+    assert ["east", "yes", "ready", "2026-01-31T00:00:00Z", "https://east:6443"] in lines
+    assert "west" in said
+    assert "not accepted" in said
+    assert "connection refused" in said
+    assert "epoch 1770000000000, the hub west is lost; the hub east is ready" in said
+    assert "stands by (spoke-7d9f-x2x4k holds the Lease)" in said
+    assert "HubFailedOver" in said
+
+
+def test_the_last_decisions_are_kept_and_no_more() -> None:
+    clock = ManualClock()
+    progress = Progress(clock)
+    for number in range(DECISIONS + 5):
+        decided = Decision(ONE, Why.FAILED_OVER, f"decision {number}")
+        for _ in range(2):
+            progress.standing = Standing(ONE, number, (), decided, clock.now())
+        clock.advance(timedelta(seconds=1))
+    assert [each.message for each in progress.decisions] == [f"decision {number}" for number in range(5, DECISIONS + 5)]
 
 
 @pytest.mark.parametrize(
-    "row",
-    [
-        Sum("4", "4", "8"),
-        Sum("500m", "500m", "1"),
-        Sum("1", "250m", "1250m"),
-        Sum("8Gi", "8Gi", "16Gi"),
-        Sum("16384Mi", "1Ki", "16777217Ki"),
-        Sum("1Ki", "1", "1025"),
-        Sum("2k", "1", "2001"),
-        Sum("0", "8Gi", "8Gi"),
-        Sum("1e3", "1", "1001"),
-        Sum("1.5Gi", "512Mi", "2Gi"),
-        Sum("100n", "1", "1000000100n"),
-        Sum("1023Ei", "1", "1179438699212804456449"),
-    ],
+    ("peer", "near"),
+    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.7", False), ("", False)],
 )
-def test_quantities_add_up_exactly(row: Sum) -> None:
-    assert add(row.first, row.second) == row.total
-
-
-@pytest.mark.parametrize("text", ["", "x", "1Gb", "1 Gi", "--1", "1e9999", "Ki"])
-def test_what_is_no_quantity_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="not a Kubernetes quantity"):
-        add(text, "1")
-
-
-def node(name: str, cpu: str, memory: str, *, schedulable: bool = True) -> NodeResources:
-    return NodeResources(name, {"cpu": cpu, "memory": memory}, {"cpu": cpu}, schedulable)
-
-
-def test_capacity_counts_all_nodes_and_allocatable_only_schedulable_ones() -> None:
-    nodes = [node("a", "4", "8Gi"), node("b", "3500m", "8Gi", schedulable=False)]
-    assert capacity_of(nodes) == {"cpu": "7500m", "memory": "16Gi"}
-    assert allocatable_of(nodes) == {"cpu": "4"}
-
-
-def failed(state: Availability, at: float) -> Availability:
-    return state.observed(ok=False, status_code=500, detail="boom", at=at)
-
-
-def well(state: Availability, at: float) -> Availability:
-    return state.observed(ok=True, status_code=200, detail="ok", at=at)
-
-
-def test_a_short_failure_does_not_change_the_verdict_however_often_it_is_seen() -> None:
-    state = well(Availability(), 0)
-    for tenth in range(199):
-        state = failed(state, 100 + tenth / 10)
-    assert state.verdict is True
-    assert not state.settled
-    assert state.condition is not None
-    assert state.condition.status == TRUE
-
-
-def test_twenty_seconds_of_failure_make_the_cluster_unavailable() -> None:
-    state = failed(failed(well(Availability(), 0), 100), 120)
-    assert state.verdict is False
-    assert state.settled
-    assert state.condition is not None
-    assert state.condition.status == FALSE
-    assert state.condition.message == "The kube-apiserver is not ok, status code: 500, boom"
-
-
-def test_a_success_starts_the_failure_time_anew() -> None:
-    state = failed(well(failed(well(Availability(), 0), 100), 110), 125)
-    assert state.verdict is True
-    assert failed(state, 144).verdict is True
-    assert failed(state, 145).verdict is False
-
-
-def test_a_cluster_that_never_answered_has_no_verdict_before_the_threshold() -> None:
-    assert failed(failed(Availability(), 0), 19.9).verdict is None
-
-
-def test_claims_are_reserved_first_sorted_and_custom_ones_are_cut() -> None:
-    names = ["z", "b", "a", "product.open-cluster-management.io", "id.k8s.io", "id-test.k8s.io", "x.mine.io"]
-    rules = ClaimRules(max_custom=2, reserved_suffixes=("mine.io",))
-    claims = [ClusterClaim(name, name) for name in names]
-    assert [claim.name for claim in exposed_claims(claims, rules)] == [
-        "id.k8s.io",
-        "product.open-cluster-management.io",
-        "x.mine.io",
-        "a",
-        "b",
-    ]
-    assert truncated_claims(claims, rules) == 2
+def test_only_this_machine_is_told(peer: str, *, near: bool) -> None:
+    assert is_near(peer) is near
