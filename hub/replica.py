@@ -23,6 +23,7 @@ from hub.settings import Settings
 from machinery.directory import DataDirectory
 from machinery.errors import AlreadyExistsError, InvalidError, MusterError
 from machinery.lifecycle.signals import LifecycleSignal, LifecycleSignals
+from machinery.pacing import until_tick
 from machinery.product import version
 
 FILE = "replica"
@@ -143,7 +144,7 @@ class Presence:
                 if not self._left:
                     await self.beat()
                 with suppress(TimeoutError):
-                    async with asyncio.timeout(BEAT.total_seconds()):
+                    async with asyncio.timeout(until_tick(BEAT)):
                         await self._news.wait()
 
     async def _tell_of(self, signal: LifecycleSignal) -> None:

@@ -1,4 +1,8 @@
-"""Many things at a bounded rate, evenly: what is ended at once comes back at once, somewhere else."""
+"""When things are done: many at a bounded rate, evenly, and what is done now and then by all at the same moment.
+
+What is ended at once comes back at once, somewhere else. What is looked at now and then by one part of a process at a time
+wakes an idle machine for each: most of what such a look costs is the waking.
+"""
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
@@ -8,6 +12,7 @@ from typing import TypeVar
 T = TypeVar("T")
 
 LEAST_RATE = 200
+LEAST_REST = 0.25
 SLACK = 0.005
 """Seconds that may be made up for at once: waking up for each of thousands would cost more than they do."""
 
@@ -29,3 +34,10 @@ async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
             await asyncio.sleep(due - now)
         yield thing
         due += 1 / rate
+
+
+def until_tick(period: timedelta) -> float:
+    """Seconds until the next tick of this period, which all in this event loop have in common; at least a quarter of it."""
+    seconds = period.total_seconds()
+    rest = seconds - asyncio.get_running_loop().time() % seconds
+    return rest if rest >= seconds * LEAST_REST else rest + seconds

@@ -6,6 +6,7 @@ from contextlib import suppress
 from datetime import timedelta
 
 from hub.ports import Store
+from machinery.pacing import until_tick
 
 POLL = timedelta(milliseconds=500)
 OVERLAP = timedelta(seconds=15)
@@ -20,5 +21,5 @@ async def keep_looking(store: Store, look: Callable[[], Awaitable[None]], poll: 
             word.clear()
             await look()
             with suppress(TimeoutError):
-                async with asyncio.timeout(poll.total_seconds()):
+                async with asyncio.timeout(until_tick(poll)):
                     await word.wait()

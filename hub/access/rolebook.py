@@ -29,6 +29,7 @@ from machinery.apiserver.storage import GroupResource, Key
 from machinery.backoff import Backoff
 from machinery.clock import Clock
 from machinery.errors import ExpiredError, MusterError, UnavailableError
+from machinery.pacing import until_tick
 
 KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
 PROOF = timedelta(seconds=1)
@@ -128,7 +129,7 @@ class RoleBook(Roles):
                     await self.prove()
             except (TimeoutError, MusterError) as error:
                 log.warning("the age of the roles cannot be proven", error=str(error) or "too slow")
-            await asyncio.sleep(PROOF.total_seconds())
+            await asyncio.sleep(until_tick(PROOF))
 
     async def prove(self) -> None:
         """One look at the newest revision, and a wait until it was seen. Raises UnavailableError."""

@@ -17,6 +17,7 @@ from hub.ports import Store, Transaction
 from hub.services import hearing
 from machinery.clock import Clock
 from machinery.errors import MusterError
+from machinery.pacing import until_tick
 
 PULSE = timedelta(seconds=1)
 
@@ -40,7 +41,7 @@ class Hearing:
         """Marks for ever."""
         while True:
             await self.mark()
-            await asyncio.sleep(PULSE.total_seconds())
+            await asyncio.sleep(until_tick(PULSE))
 
     async def mark(self) -> None:
         """Marks now, unless beats cannot be stored."""

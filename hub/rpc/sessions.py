@@ -20,6 +20,7 @@ from hub.services.replicas import Opened
 from machinery.backoff import Backoff
 from machinery.errors import ConflictError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.pacing import until_tick
 
 POLL = timedelta(milliseconds=500)
 OVERLAP = timedelta(seconds=15)
@@ -144,7 +145,7 @@ class Sessions:
         """Ends what newer sessions on other replicas supersede, for ever."""
         while True:
             await self.look()
-            await asyncio.sleep(POLL.total_seconds())
+            await asyncio.sleep(until_tick(POLL))
 
     async def look(self) -> None:
         """One look at what other replicas have opened since the look before."""

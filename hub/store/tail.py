@@ -18,6 +18,7 @@ import structlog
 
 from hub.domain.change import Change
 from machinery.errors import MusterError
+from machinery.pacing import until_tick
 
 MAX_CHANGES = 2000
 MAX_BYTES = 8 * 1024 * 1024
@@ -35,7 +36,7 @@ class Tail:
     def __init__(self, fetch: Fetch, mend: Mend, newest: int, poll: timedelta) -> None:
         self._fetch = fetch
         self._mend = mend
-        self._poll = poll.total_seconds()
+        self._poll = poll
         self._newest = newest
         self._changes: deque[Change] = deque()
         self._bytes = 0
@@ -84,7 +85,7 @@ class Tail:
         """Looks for changes of others until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(self._poll):
+                async with asyncio.timeout(until_tick(self._poll)):
                     await self._behind.wait()
             except TimeoutError:
                 pass
