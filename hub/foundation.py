@@ -59,7 +59,8 @@ async def laid(
     # the only truth
     seal, is_new = find_seal(keys, settings.secrets_key_file)
     held = SessionLimits.of_lease(settings.leader_elect_lease_duration)
-    made = SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix, session=held)
+    alone = is_alone(settings)
+    made = SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix, session=held, alone=alone)
     stack.push_async_callback(made.close)
     step = _steps(settings, stop)
     await step("opening the database and bringing its schema up to date", made.open)

@@ -26,6 +26,8 @@ from machinery.scheduler import Timetable
 
 PERIOD = timedelta(minutes=5)
 ALL = "all"
+GATHER = timedelta(milliseconds=250)
+"""A cluster that joins changes several times in a moment, and hundreds may join at once: they are looked at after that."""
 
 
 class Silence:
@@ -80,6 +82,6 @@ def _waiting(
 
     def enqueue(key: Key) -> None:
         wants(ClusterName(key.name))
-        controller.enqueue(TOGETHER)
+        controller.queue.add_after(TOGETHER, GATHER)
 
     return Route(MANAGED_CLUSTERS, enqueue, wanted)

@@ -39,5 +39,7 @@ async def paced(things: Sequence[T], rate: float) -> AsyncIterator[T]:
 def until_tick(period: timedelta) -> float:
     """Seconds until the next tick of this period, which all in this event loop have in common; at least a quarter of it."""
     seconds = period.total_seconds()
+    if not seconds:
+        return 0.0
     rest = seconds - asyncio.get_running_loop().time() % seconds
     return rest if rest >= seconds * LEAST_REST else rest + seconds

@@ -20,6 +20,7 @@ from hub.services import heartbeats
 from machinery.clock import Clock
 from machinery.errors import MusterError, StaleEpochError
 from machinery.identity import ClusterName
+from machinery.pacing import until_tick
 
 ACTOR = "system:hub:heartbeat"
 
@@ -56,7 +57,7 @@ class BeatBuffer:
     def __init__(self, store: Store, clock: Clock, window: timedelta) -> None:
         self._store = store
         self._clock = clock
-        self._window = window.total_seconds()
+        self._window = window
         self._held: dict[ClusterName, _Held] = {}
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
@@ -96,7 +97,7 @@ class BeatBuffer:
             await self._filled.wait()
             await self.flush()
             # Until the window is over only the end of a silence is worth a transaction, and one that was begun is finished.
-            end = asyncio.get_running_loop().time() + self._window
+            end = asyncio.get_running_loop().time() + until_tick(self._window)
             while await self._is_urgent_before(end):
                 await self._revive()
 

@@ -32,13 +32,18 @@ class Doorbell:
         self._patience = limits.patience
         self._ringer = ringer
         self._wakes: dict[Topic, Wakes] = {}
-        self._heard = False
+        self._heard = self._proven = False
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
 
     @property
     def heard(self) -> bool:
         """Whether the bell can be heard now."""
         return self._heard
+
+    @property
+    def proven(self) -> bool:
+        """Whether our own commits were heard on this connection, which no pooler in between lets through by chance."""
+        return self._heard and self._proven
 
     def woken(self, topic: Topic, wake: Wake) -> AbstractContextManager[None]:
         """Within the block `wake` is called after every commit of others that is about `topic`, and perhaps more often."""
@@ -53,7 +58,8 @@ class Doorbell:
                 # the driver's words may hold the user's name and the server's address, never the password; the log has them
                 if self._heard:
                     log.warning("other replicas are not heard at once any more", error=str(error).strip() or "no answer")
-                self._heard = False
+                self._heard = self._proven = False
+                self._wake_all()  # who counted on the bell looks by himself again
                 await asyncio.sleep(self._pauses.next().total_seconds())
 
     async def _listen(self) -> None:
@@ -75,6 +81,7 @@ class Doorbell:
 
     def _hear(self, payload: str) -> None:
         topic, _, ringer = payload.partition(" ")
+        self._proven = self._proven or ringer == self._ringer
         if ringer != self._ringer and (wakes := self._wakes.get(Topic(topic))):
             wakes.wake()
 

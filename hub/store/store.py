@@ -48,7 +48,7 @@ class SqlStore(Store):
 
     `seal` keeps Secrets; without one there are none. `clock` stands in for the database's time; None: PostgreSQL's own, and for
     SQLite the machine's. `session`: how long this replica may hold what others wait for. `doorbell`: whether to listen for
-    others; without it the poll alone finds what they wrote.
+    others; without it the poll alone finds what they wrote. `alone`: nobody else writes to this database.
     """
 
     def __init__(
@@ -62,6 +62,7 @@ class SqlStore(Store):
         group_suffix: str = GROUP_SUFFIX,
         session: SessionLimits | None = None,
         doorbell: bool = True,
+        alone: bool = False,
     ) -> None:
         """Raises InvalidError when the URL is not one."""
         self._url = parse_url(url)
@@ -72,6 +73,7 @@ class SqlStore(Store):
         self._bounds = Bounds(busy_timeout_ms, session or SessionLimits())
         self._ringer = uuid4().hex[:12]
         self._doorbell = doorbell and not self._is_sqlite
+        self._hears: Callable[[], bool] = lambda: alone
         self._writing = writing_engine(self._url, self._bounds)
         self._reading = reading_engine(self._url, Bounds(busy_timeout_ms))  # it holds nothing that others wait for
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
@@ -90,7 +92,7 @@ class SqlStore(Store):
         loop = asyncio.get_running_loop()
         await loop.run_in_executor(self._checker, self._migrate)
         newest = await self._on(self._readers, self._query, _newest)
-        tail = Tail(self._fetch, self._mend, newest, self._poll)
+        tail = Tail(self._fetch, self._mend, newest, self._poll, self._is_told)
         committed = partial(self._committed, loop, tail)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
         self._writer = Writer(self._writing, self._start, self._begun, committed, at_most=at_most)
@@ -103,11 +105,15 @@ class SqlStore(Store):
         from hub.store.doorbell import Doorbell  # noqa: PLC0415 - only on PostgreSQL
 
         bell = Doorbell(self._url, self._bounds.session, self._ringer)
+        self._hears = lambda: bell.proven
         with bell.woken(CHANGES, tail.ring), bell.woken(REVOCATIONS, self._revocations.wake):
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(bell.run(), name="store-doorbell")
                 tasks.create_task(tail.run(), name="store-tail")
         return None
+
+    def _is_told(self) -> bool:
+        return self._hears()
 
     def _migrate(self) -> None:
         migrate_database(self._url, self._bounds)

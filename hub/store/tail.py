@@ -20,6 +20,8 @@ from hub.domain.change import Change
 from machinery.errors import MusterError
 from machinery.pacing import until_tick
 
+RARELY = 10
+"""Where word of others comes by itself, so much more seldom is looked without it."""
 MAX_CHANGES = 2000
 MAX_BYTES = 8 * 1024 * 1024
 
@@ -31,12 +33,15 @@ Mend = Callable[[int], Awaitable[None]]
 
 
 class Tail:
-    """Belongs to one event loop."""
+    """Belongs to one event loop. `is_told`: whether it can count on a `ring` for what others commit, or nobody else can."""
 
-    def __init__(self, fetch: Fetch, mend: Mend, newest: int, poll: timedelta) -> None:
+    def __init__(
+        self, fetch: Fetch, mend: Mend, newest: int, poll: timedelta, is_told: Callable[[], bool] = lambda: False
+    ) -> None:
         self._fetch = fetch
         self._mend = mend
         self._poll = poll
+        self._is_told = is_told
         self._newest = newest
         self._changes: deque[Change] = deque()
         self._bytes = 0
@@ -85,7 +90,7 @@ class Tail:
         """Looks for changes of others until cancelled."""
         while True:
             try:
-                async with asyncio.timeout(until_tick(self._poll)):
+                async with asyncio.timeout(until_tick(self._poll * RARELY if self._is_told() else self._poll)):
                     await self._behind.wait()
             except TimeoutError:
                 pass

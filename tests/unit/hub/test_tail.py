@@ -5,10 +5,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 
+import pytest
+
 from hub.domain.change import MANAGED_CLUSTERS, Change, ChangeType, Key
 from hub.store import tail as tails
-from hub.store.tail import Tail
+from hub.store.tail import RARELY, Tail
 from machinery.errors import UnavailableError
+from tests.fakes.virtual_time import in_virtual_time
 
 LONG = timedelta(days=1)
 SOON = timedelta(seconds=10)
@@ -78,6 +81,29 @@ async def test_poll_finds_what_nobody_offered() -> None:
     running = asyncio.create_task(tail.run())
     assert await tail.wait(2, SOON) == 3
     running.cancel()
+
+
+async def test_who_is_told_of_others_looks_seldom_and_at_once_when_told() -> None:
+    log = Log(newest=3)
+    tail = Tail(log.fetch, log.mend, 0, LONG / RARELY, lambda: True)
+    running = asyncio.create_task(tail.run())
+    await asyncio.sleep(0)
+    tail.ring()
+    assert await tail.wait(2, SOON) == 3
+    running.cancel()
+
+
+@pytest.mark.parametrize(("told", "looks"), [(False, 40), (True, 4)])
+def test_where_word_comes_by_itself_the_poll_is_a_tenth(*, told: bool, looks: int) -> None:
+    async def looked() -> int:
+        log = Log(newest=0)
+        tail = Tail(log.fetch, log.mend, 0, timedelta(milliseconds=500), lambda: told)
+        running = asyncio.create_task(tail.run())
+        await asyncio.sleep(20)
+        running.cancel()
+        return log.asked
+
+    assert abs(in_virtual_time(looked()) - looks) <= 1
 
 
 async def test_log_that_is_away_is_asked_again() -> None:
