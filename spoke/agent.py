@@ -64,7 +64,7 @@ class SpokeAgent:
         self._bootstrap = BootstrapWatch(world.bootstrap)
         self._looked_once = False
         self._chosen: HubId | None = None
-        self._first_until = 0.0
+        self._waits_for_first = True
         self._decision: Decision | None = None
         self.progress = progress or Progress(world.clock)
         self._announcements = Announcements(world.announcer)
@@ -118,8 +118,7 @@ class SpokeAgent:
         timetable.every(BOOTSTRAP_LOOK, self._bootstrap.look, name="bootstrap-kubeconfig")
         if self._mirror is not None:
             timetable.every(AGAIN, self._mirror.again, name="mirror")
-        self._first_until = clock.monotonic() + self._options.hubs.first.total_seconds()
-        timetable.at(clock.now() + self._options.hubs.first, self._bootstrap.stir, name=FIRST)
+        timetable.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
         retry, denied, overtaken = map(
             self._backoff, (self._options.pauses.retry, self._options.pauses.denied, self._options.pauses.refused)
         )
@@ -133,6 +132,10 @@ class SpokeAgent:
             stop_listening()
             for name in ("bootstrap-kubeconfig", "mirror", FIRST):
                 timetable.drop(name)
+
+    def _wait_no_more(self) -> None:
+        self._waits_for_first = False
+        self._bootstrap.stir()
 
     async def _attempt(self, retry: Backoff, denied: Backoff, overtaken: Backoff) -> timedelta:
         """One round; returns how long to rest before the next."""
@@ -257,15 +260,14 @@ class SpokeAgent:
 
     def _leaves_joining(self) -> bool:
         """Another list is another beginning; another hub that will do is one too, unless the preferred one may still come."""
-        replaced = self._bootstrap.replaced
-        if replaced:
+        if self._bootstrap.replaced:
             return True
         owner = self.progress.standing.owner
-        self._bootstrap.settle()
+        self._bootstrap.acknowledge()
         decision = self._hubs.decide() if self._hubs.several else None
         if decision is None or decision.hub_id == self._chosen:
             return False
-        return owner is not None or self._world.clock.monotonic() >= self._first_until
+        return owner is not None or not self._waits_for_first
 
     async def _own(self, owner: Owner, chosen: HubId, contents: Contents, *, renewed: bool) -> Owner:
         """The owner's secret says `chosen`, with this credential, and has an epoch where there is a choice."""

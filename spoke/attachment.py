@@ -253,7 +253,7 @@ class Attachment(HubNews):
         """Settles the list. A new credential for the same hub is no reason to leave it, nor is another hub further on."""
         parts = self._parts
         if not parts.bootstrap.replaced:
-            parts.bootstrap.settle()
+            parts.bootstrap.acknowledge()
             return False
         listing = parts.bootstrap.settle()
         parts.hubs.settle(listing, self._owner)

@@ -47,6 +47,10 @@ class BootstrapWatch:
         """Something else is to be looked at: whoever waits for a change looks up."""
         self._changed.set()
 
+    def acknowledge(self) -> None:
+        """Whatever stirred is seen to; the list is the one that it was."""
+        self._changed.clear()
+
     def settle(self) -> Listing:
         """The list as it is now is known."""
         self._changed.clear()

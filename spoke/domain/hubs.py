@@ -7,7 +7,8 @@ The rules of the choice:
 3. Else the first good hub of the list.
 4. Else, with the policy SKIP, the first that has not accepted the cluster: the session waits there. With WAIT such a hub is as
    good as one that has.
-5. Else whichever hub with a credential may be tried again first, the owner before others.
+5. Else whichever hub with a credential may be tried again first, the owner before others: those that somebody else finds
+   unreachable come last, as he goes on looking, and tells when they are back.
 6. Else the first where a credential is to be had. A hub without one is no choice while the owner has one, until the owner has
    been lost for as long as it takes to give it up; and none at all while somebody registers ahead of need.
 
@@ -127,9 +128,10 @@ class _Rank(Enum):
     GOOD = 0
     UNACCEPTED = 1
     RESTING = 2
-    WITHOUT = 3
-    DENIED = 4
-    LOST = 5
+    AWAY = 3
+    WITHOUT = 4
+    DENIED = 5
+    LOST = 6
 
 
 def choose(
@@ -212,7 +214,9 @@ def _rank(candidate: Candidate, now: datetime, policy: Policy) -> _Rank:
         return _Rank.LOST
     if state is HubState.REGISTERING:
         return _Rank.WITHOUT
-    if state is HubState.UNREACHABLE or candidate.rests(now):
+    if state is HubState.UNREACHABLE:
+        return _Rank.AWAY
+    if candidate.rests(now):
         return _Rank.RESTING
     waited_for = state is HubState.READY or policy.unaccepted is Unaccepted.WAIT
     return _Rank.GOOD if waited_for else _Rank.UNACCEPTED
