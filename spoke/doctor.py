@@ -18,7 +18,15 @@ from spoke.bootstraps import Bootstraps
 from spoke.domain.credential import Finding, Flaw, judge, validity
 from spoke.domain.names import choose_names
 from spoke.domain.reach import Reach, shown_proxy
-from spoke.kubeconfigs import HOWEVER, Connection, recovery_connection, stored_connection, stored_texts, view_stored
+from spoke.kubeconfigs import (
+    HOWEVER,
+    Connection,
+    recovery_connection,
+    stored_connection,
+    stored_texts,
+    view_stored,
+    why_not_recovered,
+)
 from spoke.ports import Cluster, Dial, HubAddress, HubInfo, Secrets
 from spoke.slot import OWNER_SECRET
 
@@ -116,7 +124,9 @@ class Doctor:
             return connection, [_stored(contents, connection)]
         recovery = self._recovery(contents, finding)
         if finding.flaw is Flaw.ABSENT or recovery is None:
-            held = Step("stored credential", ok=finding.flaw is Flaw.ABSENT, said=finding.message, advice=_REGISTERS)
+            why = why_not_recovered(contents, self._patient.reach) if finding.flaw is Flaw.EXPIRED else ""
+            said = f"{finding.message}; {why}" if why else finding.message
+            held = Step("stored credential", ok=finding.flaw is Flaw.ABSENT, said=said, advice=_REGISTERS)
             return (bootstrap if given.ok else None), [held, given]
         held = Step("stored credential", ok=True, said=f"{finding.message}; its recovery certificate brings it back")
         return recovery, [held]

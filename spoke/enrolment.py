@@ -11,7 +11,7 @@ from datetime import timedelta
 
 import structlog
 
-from machinery.errors import ForbiddenError, MusterError, NotFoundError, UnavailableError
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, Subject, agent_id, cluster_name
 from machinery.pki import CertificateFacts, build_request, generate_key, parse_certificate, parse_request, public_key_of
 from machinery.timestamps import format_time
@@ -201,7 +201,11 @@ class Enrolment:
             self._resubmitted = True  # once: a hub that forgets at once is not asked in a tight circle
             log.warning("request.unknown", request=pending.request_name, next="submitting the same request again")
             return Event.UNKNOWN
-        leaf = parse_certificate(decided.certificate)
+        try:
+            leaf = parse_certificate(decided.certificate)
+        except InvalidError as error:
+            log.error("request.useless", request=pending.request_name, why=error.message, next="a new key and a new request")  # noqa: TRY400 - the sentence says it all
+            return Event.USELESS
         ended = decided.hub_time is not None and leaf.not_after < decided.hub_time
         if ended or leaf.public_key != public_key_of(pending.key):
             why = "its certificate has expired" if ended else "its certificate is not for our key"

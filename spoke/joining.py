@@ -17,7 +17,7 @@ from machinery.errors import (
 from spoke.domain.credential import KUBECONFIG, Finding, Flaw, validity
 from spoke.domain.names import Names
 from spoke.enrolment import Enrolment, Wanted, names_contents, pends_for
-from spoke.kubeconfigs import Connection, recovery_connection, view_stored
+from spoke.kubeconfigs import Connection, recovery_connection, view_stored, why_not_recovered
 from spoke.options import Options, World
 from spoke.ports import HubClient
 from spoke.progress import Progress
@@ -71,7 +71,9 @@ class Joining:
         Raises StartOverError when the hub's time takes that back.
         """
         by = "recovery certificate" if way.recovers else "bootstrap credential"
-        log.info("registration.begins", because=finding.message, cluster=names.cluster, agent=names.agent, by=by)
+        why_not = why_not_recovered(contents, self._options.reach) if finding.flaw is Flaw.EXPIRED and not way.recovers else ""
+        told = {"not_recovered": why_not} if why_not else {}
+        log.info("registration.begins", because=finding.message, cluster=names.cluster, agent=names.agent, by=by, **told)
         pending = hub_slot(self._world.secrets, way.connection.hub_id)
         kept, stored = await pending.read(), view_stored(contents)
         if stored.chain and pends_for(kept, stored.chain[0].public_key):

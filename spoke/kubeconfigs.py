@@ -105,6 +105,20 @@ def recovery_connection(
     return None
 
 
+def why_not_recovered(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> str:
+    """Why an expired credential cannot be replaced without a bootstrap credential; empty: nothing speaks against it.
+
+    Whether the recovery certificate itself is good is `recovery_connection`'s to say.
+    """
+    with suppress(InvalidError):
+        if stored_connection(contents, reach).address.driver is Driver.CSR:
+            return (
+                "over the Kubernetes API (driver csr) a hub brings nobody back: it takes a bootstrap credential that is good, "
+                "and the approval of its request"
+            )
+    return "" if contents.get(RECOVERY) else "it came without a recovery certificate, so it takes a good bootstrap credential"
+
+
 def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
     """What the rules need of the hub kubeconfig secret; what cannot be read is None."""
     hub: HubEntry | None = None

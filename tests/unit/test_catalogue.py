@@ -1,16 +1,18 @@
-"""The catalogue of OCM's hub tests is kept: every row has tests that exist, or one of the reasons for having none."""
+"""The catalogues of OCM's tests, of its hub and of its agent, are kept: every row has tests that exist, or a reason."""
 
 import ast
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any
 
+import pytest
 import yaml
 
 ROOT = Path(__file__).parents[2]
-CATALOGUE = ROOT / "tests" / "catalogue" / "hub.yaml"
+CATALOGUES = ROOT / "tests" / "catalogue"
 SOURCES = {
     "MC controller",
     "namespaces",
@@ -33,6 +35,40 @@ SOURCES = {
 """The areas of OCM's hub tests."""
 SCENARIOS = range(1, 26)
 """The numbers of OCM's integration scenarios."""
+AGENT_SOURCES = {
+    "options, names, start",
+    "secret, validity, CSR",
+    "MC, lease, status, claims, namespaces",
+    "add-ons",
+    "integration",
+    "marks",
+}
+"""The areas of OCM's agent tests, and the defects that were found by reading it."""
+AGENT_SCENARIOS = {*range(1, 11), 12, 13, 15, 16, 18, 19, 20, 23, 25}
+"""The integration scenarios that concern the agent."""
+AGENT_ROWS = {
+    *(f"O{n}" for n in range(1, 13)),
+    *(f"S{n}" for n in range(1, 5)),
+    *(f"V{n}" for n in range(1, 12)),
+    *(f"C{n}" for n in range(1, 14)),
+    *("M1", "L1", "L2", "A1", "A2", "A3", "A4", "J1", "K1", "N1", "H1", "H2", "B1", "G1"),
+}
+"""OCM's agent tests, as the reference numbers them."""
+MARKS = {
+    "3.2": 4,
+    "3.4": 2,
+    "3.5": 2,
+    "3.7": 2,
+    "3.8": 1,
+    "3.9.4": 1,
+    "3.9.5": 1,
+    "3.11": 2,
+    "3.12": 1,
+    "4.3": 1,
+    "4.4": 1,
+    "4.6": 1,
+}
+"""How many defects each section of the reference tells of."""
 REASONS = re.compile(
     r"(AWS IRSA|Cluster API import|CloudEvents|ManifestWork): .+"
     r"|waits for .+"
@@ -40,13 +76,19 @@ REASONS = re.compile(
 )
 
 
-def areas() -> list[Mapping[str, Any]]:
-    found: list[Mapping[str, Any]] = yaml.safe_load(CATALOGUE.read_text("utf-8"))
+def areas(catalogue: str = "hub.yaml") -> list[Mapping[str, Any]]:
+    found: list[Mapping[str, Any]] = yaml.safe_load((CATALOGUES / catalogue).read_text("utf-8"))
     return found
 
 
-def rows() -> Iterator[tuple[str, Mapping[str, Any]]]:
-    return ((f"{area['area']}: {row['row']}", row) for area in areas() for row in area["rows"])
+def rows(catalogue: str) -> Iterator[tuple[str, Mapping[str, Any]]]:
+    return ((f"{area['area']}: {row['row']}", row) for area in areas(catalogue) for row in area["rows"])
+
+
+def of_source(source: str, catalogue: str = "hub.yaml") -> list[str]:
+    """What the rows of a source begin with."""
+    found = (area["rows"] for area in areas(catalogue) if area["source"] == source)
+    return [row["row"].split()[0] for listed in found for row in listed]
 
 
 @cache
@@ -73,8 +115,18 @@ def flaw(row: Mapping[str, Any]) -> str:
     return "" if row["tests"] else "it names no test"
 
 
-def test_every_row_has_tests_that_exist_or_a_reason() -> None:
-    assert [f"{name}: {found}" for name, row in rows() if (found := flaw(row))] == []
+@pytest.mark.parametrize("catalogue", ["hub.yaml", "agent.yaml"])
+def test_every_row_has_tests_that_exist_or_a_reason(catalogue: str) -> None:
+    assert [f"{name}: {found}" for name, row in rows(catalogue) if (found := flaw(row))] == []
+
+
+def test_every_test_of_the_agent_and_every_defect_has_its_row() -> None:
+    assert {area["source"] for area in areas("agent.yaml")} == AGENT_SOURCES
+    assert {int(number) for number in of_source("integration", "agent.yaml")} == AGENT_SCENARIOS
+    numbered = ("options, names, start", "secret, validity, CSR", "MC, lease, status, claims, namespaces")
+    listed = [each for source in numbered for each in of_source(source, "agent.yaml")]
+    assert sorted(listed) == sorted(AGENT_ROWS)
+    assert Counter(of_source("marks", "agent.yaml")) == MARKS
 
 
 def test_a_row_without_either_or_with_a_test_that_is_gone_is_noticed() -> None:

@@ -9,11 +9,14 @@ import pytest
 from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from machinery.identity import AddOnName, ClusterName
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
+from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
+from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.hubapi.addons import add_on_of
+from spoke.hubapi.addons import add_on_of, report_patch
 from spoke.hubapi.documents import (
     CLUSTER_UID,
     desired_of,
+    event,
     is_another,
     kept_cluster,
     own_annotations,
@@ -193,3 +196,41 @@ def test_an_add_on_says_where_it_lives() -> None:
     assert (read.name, read.namespace, read.hosting_cluster_name) == (AddOnName("logs"), "from-status", "big")
     assert (read.health_check_mode, read.deleting) == ("Customized", True)
     assert ClusterName("c1") == document["metadata"]["namespace"]
+
+
+def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
+    """OCM notes it in the first one alone."""
+    custom = {"type": "customSigner", "customSigner": {"signerName": "e.org/s"}}
+    present = add_on({"type": "kubeClient"}, custom, {"type": "kubeClient", "kubeClient": {"driver": "csr"}})
+    patch = report_patch(present | {"metadata": {"uid": "u", "resourceVersion": "1"}}, (), "token", NOW)
+    noted = patch["status"]["registrations"]
+    assert [entry.get("kubeClient", {}).get("driver") for entry in noted] == ["token", None, "token"]
+    assert noted[1] == custom
+    done = add_on(*noted) | {"metadata": {"uid": "u", "resourceVersion": "1"}}
+    assert report_patch(done, (), "token", NOW) == {}
+
+
+def test_what_became_of_namespaces_is_patched_beside_those_of_others() -> None:
+    wanted = [{"name": "a", "clusterSet": "s"}, {"name": "b", "clusterSet": "s", "conditions": []}]
+    present = {"metadata": {"uid": "u", "resourceVersion": "1"}, "status": {"managedNamespaces": wanted}}
+    report = ClusterReport(
+        conditions=(), complete=False, namespaces=(NamespaceReport(ManagedNamespace("a", "s"), applied("a")),)
+    )
+    patch = status_patch(present, report, NOW)
+    first, second = patch["status"]["managedNamespaces"]
+    assert (first["conditions"][0]["reason"], second) == ("NamespaceApplied", wanted[1])
+    present["status"] = patch["status"]
+    assert status_patch(present, report, NOW) == {}
+
+
+def test_an_event_is_about_the_cluster_or_an_add_on_in_the_clusters_namespace() -> None:
+    about = {"apiVersion": "v", "metadata": {"name": "logs", "namespace": "c1", "uid": "u"}}
+    told = event(about, "ManagedClusterAddOn", News("Failed", "x" * 2000, "Warning"), "agent", NOW)
+    assert (told["metadata"]["namespace"], told["reason"], told["type"], len(told["note"])) == ("c1", "Failed", "Warning", 1024)
+    assert told["regarding"] == {
+        "apiVersion": "v",
+        "kind": "ManagedClusterAddOn",
+        "name": "logs",
+        "namespace": "c1",
+        "uid": "u",
+    }
