@@ -163,6 +163,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         limits=limits,
         beat_interval=settings.beat_interval,
         default_lease_duration=settings.default_lease_duration,
+        join_labels=settings.join_labels,
+        standby_interval=settings.standby_interval,
         age=Age(settings.connection_age, settings.connection_age_grace),
         group_suffix=settings.api_group_suffix,
         tokens=account_tokens(hub_id, ground.token_keys),
@@ -220,6 +222,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         checks=checks_of(server.health),
         group_suffix=settings.api_group_suffix,
         clock_skew_limit=settings.clock_skew_limit,
+        default_lease_duration=settings.default_lease_duration,
         revocations=peers.listen,
         filters=Filters(
             paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),

@@ -12,6 +12,8 @@ PART_OF = NAME
 KUBECONFIG_EXTENSION = "muster"
 """Name of the cluster entry's extension in a kubeconfig that holds the hub's gRPC endpoint and id."""
 
+RESERVED_DOMAINS = (GROUP_SUFFIX, "kubernetes.io", "k8s.io")
+
 
 def suffixed(api_version: str, suffix: str) -> str:
     """A group or `group/version` of ours with `suffix` in place of the default one; of others as it is."""
@@ -29,3 +31,9 @@ def version() -> str:
         return metadata.version(DISTRIBUTION)
     except metadata.PackageNotFoundError:
         return "0.0.0+source"
+
+
+def is_reserved(key: str) -> bool:
+    """Whether the key of a label, or `prefix/*`, lies in a domain whose labels mean something to the hub or to Kubernetes."""
+    prefix, slash, _ = key.partition("/")
+    return bool(slash) and any(prefix == domain or prefix.endswith(f".{domain}") for domain in RESERVED_DOMAINS)

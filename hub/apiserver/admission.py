@@ -2,6 +2,7 @@
 
 write                                                          asked for, beside the write
 hubAcceptsClient set, or changed in either direction            update managedclusters/accept of the register group, by name
+the uid of the cluster that has the name changed                update managedclusters/accept of the register group, by name
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain
@@ -17,7 +18,9 @@ from typing import Any, NoReturn
 
 from hub.access.rights import standing_of
 from hub.domain import document as doc
+from hub.domain.cluster import CLUSTER_UID
 from hub.domain.clusterset import DEFAULT, LABEL
+from hub.domain.duplicate import is_rebuilt
 from hub.domain.request import CLUSTER_LABEL, SIGNER
 from hub.domain.roles import CSRS, Groups
 from machinery.apiserver.access import Attributes, Decision
@@ -55,6 +58,9 @@ class HubAdmission:
         accepts, accepted = _accepts(write.new), _accepts(write.old)
         if accepts != accepted and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
             _refuse(write, f'user "{write.actor.user}" cannot update the HubAcceptsClient field')
+        rebuilt = is_rebuilt(write.new, write.old)
+        if rebuilt and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
+            _refuse(write, f'user "{write.actor.user}" cannot give this name to another cluster ({CLUSTER_UID})')
         old, new = _cluster_set(write.old), _cluster_set(write.new)
         if old == DEFAULT and not new:  # it stays there: where there is such a set, no cluster is without one
             new = old

@@ -17,10 +17,11 @@ from hub.apiserver.credentials import CredentialStorage, HubAddress
 from hub.apiserver.entrance import Entrance, Grounds, WayIn, issuer_of
 from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.groups import groups_of, roles_in, with_others
+from hub.apiserver.groups import groups_of, roles_in, with_lease, with_others
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
+from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.roles import Groups
 from hub.ports import Issuer, Store
 from hub.services import namespaces
@@ -82,6 +83,7 @@ def build_door(
     checks: Iterable[HealthCheck] = (),
     group_suffix: str = GROUP_SUFFIX,
     clock_skew_limit: timedelta = timedelta(),
+    default_lease_duration: timedelta = DEFAULT_LEASE_DURATION,
     limits: Limits | None = None,
     revocations: Listen | None = None,
     filters: Filters | None = None,
@@ -108,7 +110,7 @@ def build_door(
     leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, credentials, leases, events)
     server = ApiServer(
-        with_others(groups, *entrance.resources, *permissions),
+        with_others(with_lease(groups, default_lease_duration), *entrance.resources, *permissions),
         AdmittedStorage(objects, HubAdmission(rbac.decide, own)),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,

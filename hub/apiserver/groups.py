@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from dataclasses import replace
+from datetime import timedelta
 
 from hub.apiserver.audits import AuditStorage
 from hub.apiserver.extras import heartbeat_extras
@@ -17,7 +18,7 @@ from hub.apiserver.kinds.clustersummary import cluster_summary
 from hub.apiserver.kinds.clustertransition import cluster_transition
 from hub.apiserver.kinds.hubleader import hub_leader
 from hub.apiserver.kinds.hubreplica import hub_replica
-from hub.apiserver.kinds.managedcluster import managed_cluster
+from hub.apiserver.kinds.managedcluster import leased, managed_cluster
 from hub.apiserver.kinds.service import service
 from hub.apiserver.leaders import LeaderStorage
 from hub.apiserver.moves import cluster_move
@@ -62,6 +63,15 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             cluster_transition(group_suffix, TransitionStorage(store, f"hub.{group_suffix}/v1alpha1")),
             audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
         )
+    )
+
+
+def with_lease(groups: Iterable[Group], duration: timedelta) -> list[Group]:
+    """The groups, with this lease for new clusters that say none."""
+    return grouped(
+        leased(resource, duration) if resource.kind == "ManagedCluster" else resource
+        for group in groups
+        for resource in group.resources
     )
 
 

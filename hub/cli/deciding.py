@@ -12,24 +12,33 @@ from hub.cli.resources import ADDONS, CLUSTERS, resource_named
 from hub.cli.several import each
 
 FORCED = {"metadata": {"annotations": {"hub.open-cluster-management.io/force-deletion": "true"}}}
+CLUSTER_UID, WANTED_BY = "hub.open-cluster-management.io/cluster-uid", "hub.open-cluster-management.io/wanted-by-uid"
 OWN_FINALIZER = "/resource-cleanup"
 
 
 @click.command()
 @click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.option("--rebuilt", is_flag=True, help="The name passes to the other cluster that asked for it: this one, built anew.")
 @connected
-def accept(client: HubClient, names: tuple[str, ...]) -> None:
+def accept(client: HubClient, names: tuple[str, ...], *, rebuilt: bool) -> None:
     """Accept clusters into the fleet.
 
     Accepting and approving a cluster's certificate are two decisions, in any order; a cluster needs both.
+
+    A cluster that was built anew has another uid, and the hub does not let it have the name by itself: its condition
+    ManagedClusterDuplicated says that it asked. With --rebuilt it takes the name over, with its labels and history; the
+    certificates of the cluster before are revoked.
 
     \b
     Examples:
       hubctl accept edge1
       hubctl accept edge1 edge2
+      hubctl accept edge1 --rebuilt
     """
 
     def act(name: str) -> None:
+        if rebuilt:
+            _hand_over(client, name)
         _set_accepted(client, name, accepted=True)
         waiting = pending_requests(client, name)
         if waiting:
@@ -89,6 +98,18 @@ def delete(client: HubClient, kind: str, names: tuple[str, ...], namespace: str,
             click.echo(f'{resource.noun} "{name}" deleted')
 
     each(names, act)
+
+
+def _hand_over(client: HubClient, name: str) -> None:
+    """Gives the name to the cluster that asked for it last. Raises CommandError when none did."""
+    cluster = client.get(CLUSTERS.of(name))
+    notes = cluster["metadata"].get("annotations") or {}
+    uid = notes.get(WANTED_BY)
+    if not uid:
+        raise CommandError(f'no other cluster has asked for the name "{name}": let its agent register first')
+    handed = {"metadata": {"annotations": {CLUSTER_UID: uid}, "resourceVersion": cluster["metadata"]["resourceVersion"]}}
+    client.request("PATCH", CLUSTERS.of(name), handed, content_type=MERGE_PATCH)
+    click.echo(f'the name "{name}" passes from the cluster with uid {notes.get(CLUSTER_UID)} to the one with uid {uid}')
 
 
 def _forced(client: HubClient, name: str) -> bool:

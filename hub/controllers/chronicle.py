@@ -111,7 +111,7 @@ class Chronicle:
             tell.info("cluster move", detail=message)
             self._tell(Told(key.name, document, reason, f"{message}{_with(by)}"))
         if duplicated and duplicated != before.duplicated:
-            tell.warning("cluster name is wanted by another cluster", detail=duplicated)
+            tell.warning("cluster is there twice", detail=duplicated)
             self._tell(Told(key.name, document, "Duplicated", duplicated, WARNING))
 
     def _request(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:

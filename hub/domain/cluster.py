@@ -97,6 +97,8 @@ class Joining:
     agent: AgentId | None = None
     client_configs: tuple[ClientConfig, ...] = ()
     annotations: Mapping[str, str] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    """Those that it may set."""
     credential: CredentialId | None = None
 
 
@@ -130,13 +132,26 @@ def joining_document(joining: Joining, lease_duration: timedelta) -> dict[str, A
     return {
         "apiVersion": API_VERSION,
         "kind": KIND,
-        "metadata": {"name": joining.name, "annotations": joining_annotations(joining)},
+        "metadata": {"name": joining.name, "annotations": joining_annotations(joining), **_labels(joining.labels)},
         "spec": {
             "hubAcceptsClient": False,
             "leaseDurationSeconds": max(1, round(lease_duration.total_seconds())),
             **_client_configs(joining.client_configs),
         },
     }
+
+
+def _labels(labels: Mapping[str, str]) -> dict[str, Any]:
+    return {"labels": dict(labels)} if labels else {}
+
+
+def adopted(cluster: Document, joining: Joining) -> dict[str, Any]:
+    """The document of a cluster that an operator entered before it came; labels that are there stay as they are."""
+    is_first = CLUSTER_UID not in doc.annotations(cluster)
+    known = doc.with_annotations(cluster, joining_annotations(joining))
+    if not joining.labels or not is_first:
+        return known
+    return doc.with_metadata(known, labels={**joining.labels, **doc.labels(cluster)})
 
 
 def joining_annotations(joining: Joining) -> dict[str, str]:
@@ -149,17 +164,6 @@ def is_same_cluster(cluster: Document, uid: str) -> bool:
     """Whether the recorded cluster may be the one with this uid: none recorded yet, or the same."""
     recorded = doc.annotations(cluster).get(CLUSTER_UID, "")
     return recorded in ("", uid)
-
-
-def duplicated(joining: Joining) -> Condition:
-    """What operators see when another cluster wanted a name that is taken."""
-    return Condition(
-        DUPLICATED,
-        conditions.TRUE,
-        "AnotherClusterWithThisName",
-        f"A cluster with uid {joining.cluster_uid or 'unknown'} tried to register under this name; "
-        "give it another cluster name, or delete this ManagedCluster if that one is to take its place.",
-    )
 
 
 def is_accepted(cluster: Document) -> bool:

@@ -92,6 +92,9 @@ class AgentSessions(Protocol):
     def open(self, session: AgentSession) -> bool:
         """Takes the place of the agent's older one. False: a newer one is recorded, and stays."""
 
+    def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
+        """Who has one, in the order of their names."""
+
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
         """Nothing happens when another has taken its place."""
 

@@ -58,6 +58,8 @@ class Parts:
     """Makes the tokens of add-ons; None: this door issues none."""
     unattended_recovery: bool = True
     """Whether an agent comes back with its recovery certificate without a person."""
+    join_labels: tuple[str, ...] = ()
+    """What an agent may set when it joins (`hub.domain.joinlabels`)."""
     standby_interval: timedelta = timedelta(minutes=10)
     """How often an agent in reserve says that it is."""
 

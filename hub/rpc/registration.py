@@ -10,6 +10,7 @@ from grpc import aio
 
 from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
 from hub.domain import document as doc
+from hub.domain import joinlabels
 from hub.domain import request as requests_domain
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import ChangeType, Document
@@ -174,6 +175,7 @@ class Registration(RegistrationServicer):
             agent=agent_id(request.agent_id) if request.agent_id else None,
             client_configs=tuple(ClientConfig(config.url, config.ca_bundle) for config in request.client_configs),
             annotations=dict(request.annotations),
+            labels=joinlabels.kept(request.labels, self._parts.join_labels),
             credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
         )
         try:

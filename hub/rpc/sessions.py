@@ -184,9 +184,12 @@ def _superseded() -> ConflictError:
 
 
 def _write(tx: Transaction, words: Mapping[Place, _Word]) -> list[AgentSession]:
-    """What was recorded of those that opened. In the order of names, so that two replicas never wait for one another."""
+    """What was recorded of those that opened. In the order of names, so that two replicas never wait for one another.
+
+    What ended comes first of each cluster, so that an agent that took another name is not two for a moment.
+    """
     recorded = []
-    for place, word in sorted(words.items(), key=lambda item: item[0]):
+    for place, word in sorted(words.items(), key=lambda item: (item[0][0], isinstance(item[1], Opened), item[0][1])):
         if isinstance(word, Opened):
             recorded.append(replicas.open_session(tx, word))
         else:

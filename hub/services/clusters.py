@@ -4,7 +4,7 @@ from datetime import timedelta
 from typing import Any
 from uuid import uuid4
 
-from hub.domain import admission, removal
+from hub.domain import admission, duplicate, removal
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key, StoredObject
@@ -21,7 +21,7 @@ from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
 from machinery.identity import ClusterName, cluster_name, parse_bootstrap_user
 
-DELETED = "ClusterDeleted"
+DELETED, REBUILT = "ClusterDeleted", "ClusterRebuilt"
 """Why its certificates are revoked."""
 GROUP = rules.RESOURCE.partition(".")[2]
 
@@ -35,6 +35,8 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     if old is None and (credential := parse_bootstrap_user(actor)) is not None:
         credentials.admit(tx, credential, cluster_name(doc.name(new)))
     document = membership.with_default(tx, admission.admitted(new, before, tx.now))
+    if duplicate.is_rebuilt(document, before):
+        document = _hand_over(tx, document)
     document = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         return remove(tx, old, actor)
@@ -100,8 +102,8 @@ def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: tim
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", joining.name))
     if stored is not None and not rules.is_same_cluster(stored.document, joining.cluster_uid):
         raise AlreadyExistsError(
-            f'the cluster name "{joining.name}" belongs to another cluster: register under another name, '
-            "or have the other ManagedCluster deleted first",
+            f'the cluster name "{joining.name}" belongs to another cluster: register under another name, or, if this is that '
+            f"cluster rebuilt, have an operator say so: hubctl accept {joining.name} --rebuilt",
             subject=_subject(joining.name),
         )
     if joining.credential is not None:
@@ -127,16 +129,27 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
 
 
 def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str) -> None:
-    """Notes the uid of a cluster that an operator entered before it came, and the annotations and URLs that are the agent's."""
-    new = doc.with_annotations(stored.document, rules.joining_annotations(joining))
+    """Notes the uid of a cluster that an operator entered before it came, and what else the agent may set."""
+    new = rules.adopted(stored.document, joining)
     if joining.client_configs:
         new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
     _write_changed(tx, new, stored, actor, AGENT_WRITER)
 
 
 def note_duplicate(tx: Transaction, joining: Joining, actor: str) -> None:
-    """Sets the condition ManagedClusterDuplicated: another cluster wanted this name."""
-    set_condition(tx, joining.name, rules.duplicated(joining), actor)
+    """Sets the condition ManagedClusterDuplicated: another cluster wanted this name. An operator may let it have it."""
+    stored = find(tx, joining.name)
+    new = doc.with_status_condition(stored.document, duplicate.wanted(joining), tx.now)
+    noted = doc.with_annotations(new, {duplicate.WANTED_BY: joining.cluster_uid} if joining.cluster_uid else {})
+    _write_changed(tx, noted, stored, actor, HUB_WRITER)
+
+
+def _hand_over(tx: Transaction, new: Document) -> dict[str, Any]:
+    """The rebuilt cluster takes the name: nothing of the one before opens anything, and nothing is known of its life."""
+    name = ClusterName(doc.name(new))
+    certificates.revoke_cluster(tx, name, REBUILT)
+    tx.heartbeats.forget(name)
+    return doc.with_status_condition(duplicate.without_former(new), duplicate.REBUILT, tx.now)
 
 
 def set_accepted(tx: Transaction, name: ClusterName, accepted: bool, actor: str) -> Written | StoredObject:  # noqa: FBT001 - the field's value

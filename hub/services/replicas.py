@@ -4,11 +4,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
+from hub.domain import duplicate
+from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.heartbeat import LastBeat
 from hub.domain.replica import LOST_AFTER, AgentSession, Replica, alive
 from hub.ports import Transaction
+from hub.services import clusters
 from machinery.errors import AlreadyExistsError
 from machinery.identity import AgentId, ClusterName
+
+ACTOR = "system:hub:sessions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,6 +102,7 @@ def open_session(tx: Transaction, opened: Opened) -> AgentSession:
         return session
     if tx.agent_sessions.open(session):
         tx.heartbeats.set_session(opened.cluster, opened.session, agent_version=opened.agent_version)
+        _show_agents(tx, opened.cluster)
     return session
 
 
@@ -106,6 +112,22 @@ def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session
     last: LastBeat | None = tx.heartbeats.of(cluster)
     if last is not None and last.session == session:
         tx.heartbeats.set_session(cluster, None)
+    _show_agents(tx, cluster, ended=True)
+
+
+def _show_agents(tx: Transaction, cluster: ClusterName, *, ended: bool = False) -> None:
+    """Shows that several agents speak for the cluster, or no longer. That is news; where one does, nothing is written."""
+    agents = tx.agent_sessions.agents(cluster)
+    if len(agents) == 1 and not ended:
+        return
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
+    if stored is None:
+        return
+    shown = duplicate.reason(stored.document)
+    if len(agents) > 1 and shown in ("", duplicate.TWO_AGENTS):
+        clusters.set_condition(tx, cluster, duplicate.two_agents(agents), ACTOR)
+    elif len(agents) <= 1 and shown == duplicate.TWO_AGENTS:
+        clusters.set_condition(tx, cluster, duplicate.ONE_AGENT, ACTOR)
 
 
 def opened_since(tx: Transaction, moment: datetime | None, *, but: str) -> tuple[datetime, Sequence[AgentSession]]:

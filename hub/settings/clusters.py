@@ -7,6 +7,8 @@ from pydantic import Field, ValidationInfo, field_validator
 
 from hub.fields import Duration, Words
 from hub.settings.group import Group
+from machinery.product import RESERVED_DOMAINS, is_reserved
+from machinery.selectors import valid_label_key
 
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]+")
 
@@ -18,6 +20,11 @@ class Clusters(Group):
         (),
         description="Cluster names, as globs, that are accepted and whose first certificate is approved without a human. "
         "Empty: every cluster waits for `hubctl accept` and `hubctl certificate approve`.",
+    )
+    join_labels: Words = Field(
+        (),
+        description="Labels that an agent may set when its cluster joins: keys, or prefix/* for all of a prefix. Those of "
+        "open-cluster-management.io, kubernetes.io and k8s.io are never an agent's. Empty: none.",
     )
     default_cluster_set: bool = Field(
         True,  # noqa: FBT003 - a field's default
@@ -38,6 +45,22 @@ class Clusters(Group):
     flush_window: Duration = Field(
         timedelta(seconds=1), description="Heartbeats are collected this long, then stored in one statement and acknowledged."
     )
+
+    standby_interval: Duration = Field(
+        timedelta(minutes=10),
+        description="An agent that reports to another hub and holds this one in reserve says so this often.",
+    )
+
+    @field_validator("join_labels")
+    @classmethod
+    def _may_be_listed(cls, patterns: tuple[str, ...]) -> tuple[str, ...]:
+        for pattern in patterns:
+            key = f"{pattern.removesuffix('/*')}/x" if pattern.endswith("/*") else pattern
+            if not valid_label_key(key):
+                raise ValueError(f'"{pattern}" is neither the key of a label nor a prefix/*')
+            if is_reserved(pattern):
+                raise ValueError(f'"{pattern}" is reserved: no agent chooses labels of {", ".join(RESERVED_DOMAINS)}')
+        return patterns
 
     @field_validator("auto_approve")
     @classmethod

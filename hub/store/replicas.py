@@ -35,6 +35,7 @@ _CLOSE = Statement(
         _session.cluster == bindparam("cluster"), _session.agent == bindparam("agent"), _session.session == bindparam("session")
     )
 )
+_AGENTS = Statement(select(_session.agent).where(_session.cluster == bindparam("cluster")).order_by(_session.agent))
 _OPENED = Statement(
     select(schema.sessions).where(_session.opened_at >= bindparam("moment"), _session.replica != bindparam("but"))
 )
@@ -107,6 +108,9 @@ class SqlAgentSessions(AgentSessions):
             "opened_at": to_micros(session.at),
         }
         return _OPEN.run(self._connection, values) > 0
+
+    def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
+        return [AgentId(agent) for (agent,) in _AGENTS.rows(self._connection, {"cluster": cluster})]
 
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
         _CLOSE.run(self._connection, {"cluster": cluster, "agent": agent, "session": session})

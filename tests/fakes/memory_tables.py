@@ -259,6 +259,9 @@ class MemoryAgentSessions(AgentSessions):
         self._sessions[place] = session
         return True
 
+    def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
+        return sorted(agent for of, agent in self._sessions if of == cluster)
+
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
         if (before := self._sessions.get((cluster, agent))) and before.session == session:
             del self._sessions[cluster, agent]

@@ -1,5 +1,8 @@
 """ManagedCluster as OCM serves it. Columns beyond OCM's are wide; the last two come from the heartbeats."""
 
+from copy import deepcopy
+from dataclasses import replace
+from datetime import datetime, timedelta
 from typing import Any
 
 from hub.domain import admission, reported
@@ -9,6 +12,7 @@ from hub.domain.reported import HubState
 from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, of_cluster
 from machinery import conditions
 from machinery.apiserver.resource import STATUS, Column, Extras, Resource, Row, Subresource
+from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.tables import age_of, human_duration
 from machinery.product import GROUP_SUFFIX
 
@@ -216,6 +220,19 @@ _COLUMNS = (
     Column("Last Beat", _last_beat, description="How long ago the agent was heard.", priority=1),
     Column("Agent", _agent, description="Version of the agent whose session is open.", priority=1),
 )
+
+
+def leased(resource: Resource, duration: timedelta) -> Resource:
+    """With another default of `leaseDurationSeconds`."""
+    seconds = round(duration.total_seconds())
+    schema = deepcopy(dict(resource.schema))
+    schema["properties"]["spec"]["properties"]["leaseDurationSeconds"]["default"] = seconds
+
+    def with_default(new: Document, _actor: Actor, _now: datetime) -> Document:
+        """Also where there is no spec, which a schema's default does not make."""
+        return {**new, "spec": {"leaseDurationSeconds": seconds, **(new.get("spec") or {})}}
+
+    return replace(resource, schema=schema, prepare_create=with_default)
 
 
 def managed_cluster(group_suffix: str = GROUP_SUFFIX, extras: Extras | None = None, *more: Subresource) -> Resource:

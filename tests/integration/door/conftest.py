@@ -108,6 +108,7 @@ class HubUnderTest:
     make_ways_in: Callable[[Serving], tuple[WayIn, ...]] | None = None
     ways_in: tuple[WayIn, ...] = ()
     group_suffix: str = GROUP_SUFFIX
+    lease: timedelta = timedelta(seconds=60)
     _running: AsyncExitStack | None = None
 
     async def start(self) -> None:
@@ -139,6 +140,7 @@ class HubUnderTest:
                 clock=clock,
                 revocations=peers.listen,
                 group_suffix=self.group_suffix,
+                default_lease_duration=self.lease,
                 filters=Filters(
                     audit=(Auditing(self.auditor),),
                     limits=(Limiting(self.limits.place, self.limits.rates, clock, REQUEST_LIMIT),),

@@ -1,10 +1,13 @@
 """hubctl move, and the hubs that an agent reports, at a real door: what is shown, who may order, and what is refused."""
 
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
+from hub.domain import document as doc
 from hub.domain import reported
+from hub.domain.cluster import CLUSTER_UID, Joining
 from hub.domain.reported import HubState, ReportedHub
-from hub.services import moves
+from hub.services import clusters, moves
 from machinery.identity import ClusterName
 from tests.integration.door.conftest import HUB_ID, HubUnderTest
 
@@ -53,3 +56,31 @@ async def test_who_may_not_move_clusters_does_not(hub: HubUnderTest) -> None:
         refused = await hub.hubctl("move", "cluster", "edge1", "--to", "eu-2", path=path)
         assert (refused.code, "managedclusters/move" in refused.err) == (1, True), refused.err
     assert (await hub.hubctl("move", "cluster", "edge1", "--cancel")).out == 'cluster "edge1" was not asked to move\n'
+
+
+async def test_a_cluster_made_here_gets_the_lease_that_is_set(tmp_path: Path) -> None:
+    hub = HubUnderTest(tmp_path, lease=timedelta(seconds=30))
+    await hub.start()
+    try:
+        cluster = tmp_path / "edge1.yaml"
+        cluster.write_text("apiVersion: cluster.open-cluster-management.io/v1\nkind: ManagedCluster\nmetadata: {name: edge1}\n")
+        assert (await hub.kubectl("apply", "-f", str(cluster))).code == 0
+        stored = await hub.store.read(clusters.find, EDGE)
+        assert stored.document["spec"]["leaseDurationSeconds"] == 30
+    finally:
+        await hub.stop()
+
+
+async def test_an_operator_lets_a_rebuilt_cluster_have_its_name(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    refused = await hub.hubctl("accept", "edge1", "--rebuilt")
+    assert (refused.code, "no other cluster has asked" in refused.err) == (1, True)
+    stored = await hub.store.read(clusters.find, EDGE)
+    await hub.store.run(clusters.put, doc.with_annotations(stored.document, {CLUSTER_UID: "uid-1"}), stored, "agent")
+    agent = await hub.agent("edge1")
+    await hub.store.run(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
+    told = await hub.hubctl("accept", "edge1", "--rebuilt")
+    assert (told.code, "from the cluster with uid uid-1 to the one with uid uid-2" in told.out) == (0, True)
+    after = (await hub.store.read(clusters.find, EDGE)).document
+    assert (doc.annotations(after)[CLUSTER_UID], doc.mapping(after, "spec")["hubAcceptsClient"]) == ("uid-2", True)
+    assert (await hub.hubctl("get", "cluster", "edge1", path=agent)).code == 1

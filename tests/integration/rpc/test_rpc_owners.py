@@ -2,6 +2,7 @@
 
 import asyncio
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -10,7 +11,7 @@ from grpc import aio
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
-from hub.domain import reported
+from hub.domain import duplicate, reported
 from hub.services import addons, certificates, clusters, moves, owners, removal
 from machinery.errors import NotFoundError
 from machinery.identity import cluster_name
@@ -18,7 +19,7 @@ from machinery.kubeconfig import Credential
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.fakes.rpc_stage import ADMIN, HUB, RpcStage, Stream
+from tests.fakes.rpc_stage import ADMIN, HUB, RpcStage, Stream, rpc_stage
 
 OTHER = "b2f1d5a0-0000-4000-8000-000000000002"
 EPOCH = 1_790_000_000_000
@@ -310,3 +311,45 @@ async def test_an_agent_is_asked_to_move_in_every_session_until_it_has_gone(stag
     assert seen == ["welcome", "desired", "report_ack"]
     await again.close()
     await back.close()
+
+
+async def test_labels_at_join_are_those_that_are_listed(tmp_path: Path) -> None:
+    async with rpc_stage(tmp_path) as stage:
+        object.__setattr__(stage.parts, "join_labels", ("example.com/*",))
+        told = {"example.com/tier": "1", "region": "eu", "cluster.open-cluster-management.io/clusterset": "prod"}
+        async with stage.channel(await stage.bootstrap("edge1")) as channel:
+            asked = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="uid-1", agent_id="agent", labels=told)
+            await RegistrationStub(channel).EnsureCluster(asked)
+        labels = doc.labels(await stage.cluster("edge1"))
+        assert (labels.get("example.com/tier"), "region" in labels, "prod" in labels.values()) == ("1", False, False)
+
+
+async def test_a_rebuilt_cluster_takes_its_name_with_an_operators_word_and_the_old_one_loses_it(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    stream = await opened(stage, credential, EPOCH)
+    async with stage.channel(await stage.bootstrap("edge1")) as channel:
+        joining = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="uid-2", agent_id="another")
+        with pytest.raises(aio.AioRpcError, match="hubctl accept edge1 --rebuilt"):
+            await RegistrationStub(channel).EnsureCluster(joining)
+        stored = await stage.store.read(clusters.find, cluster_name("edge1"))
+        wanted = doc.annotations(stored.document)[duplicate.WANTED_BY]
+        handed = doc.with_annotations(stored.document, {rules.CLUSTER_UID: wanted})
+        await stage.store.run(clusters.put, handed, stored, ADMIN)
+        assert await stream.status() in (grpc.StatusCode.UNAUTHENTICATED, grpc.StatusCode.ALREADY_EXISTS)
+        assert (await RegistrationStub(channel).EnsureCluster(joining)).accepted
+    await stream.close()
+
+
+async def test_two_agents_of_one_cluster_are_shown(stage: RpcStage) -> None:
+    first, second = await judged(stage), await stage.enrol("edge1", agent="twin")
+    streams = [await opened(stage, first, EPOCH), await opened(stage, second, EPOCH)]
+    async with asyncio.timeout(5):
+        async for _ in stage.store.follow(0):
+            if duplicate.reason(await stage.cluster("edge1")) == "TwoAgents":
+                break
+    await streams[1].close()
+    async with asyncio.timeout(5):
+        async for _ in stage.store.follow(0):
+            if not duplicate.reason(await stage.cluster("edge1")):
+                break
+    await streams[0].close()

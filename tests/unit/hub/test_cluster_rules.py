@@ -7,6 +7,7 @@ import pytest
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain import duplicate
 from hub.domain.cluster import Claim, ClientConfig, Joining, StatusReport
 from machinery import conditions
 from machinery.conditions import Condition
@@ -137,6 +138,6 @@ def test_verdict_is_the_agents_own(told: bool | None, expected: Condition | None
 
 
 def test_duplicate_says_who_came_and_what_to_do() -> None:
-    condition = rules.duplicated(joining(cluster_uid="uid-2"))
+    condition = duplicate.wanted(joining(cluster_uid="uid-2"))
     assert (condition.type, condition.status) == ("ManagedClusterDuplicated", "True")
     assert "uid-2" in condition.message

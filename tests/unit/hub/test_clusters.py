@@ -1,5 +1,6 @@
 """ManagedClusters: joining, accepting, reporting, leaving."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,8 +8,9 @@ import pytest
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain import duplicate
 from hub.domain.approval_rule import of_flag
-from hub.domain.certificate import Purpose
+from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, ChangeType, Key
 from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.heartbeat import Beat
@@ -25,7 +27,7 @@ from machinery.errors import (
     MusterError,
     NotFoundError,
 )
-from machinery.identity import AddOnName, ClusterName
+from machinery.identity import AddOnName, ClusterName, SerialNumber
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
@@ -339,3 +341,40 @@ def test_revoked_credential_takes_its_certificate_with_it(newcomer: Newcomer) ->
     assert record.revoked_reason == "CredentialRevoked"
     with pytest.raises(ForbiddenError, match="revoked"):
         newcomer.join(certificate)
+
+
+def test_a_rebuilt_cluster_takes_the_name_by_an_operators_word(newcomer: Newcomer, store: MemoryStore) -> None:
+    credential = newcomer.bootstrap().credential
+    ensure(newcomer, credential=credential)
+    newcomer.accept()
+    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+    store.transact(lambda tx: tx.certificates.add(certificate(tx)))
+    store.transact(lambda tx: tx.heartbeats.claim(EDGE, 7))
+    rebuilt = Joining(EDGE, "uid-2", AGENT, credential=credential)
+    store.transact(clusters.note_duplicate, rebuilt, "hub")
+    before = store.transact(clusters.find, EDGE)
+    assert doc.annotations(before.document)[duplicate.WANTED_BY] == "uid-2"
+    named = doc.with_annotations(before.document, {rules.CLUSTER_UID: "uid-2"})
+    store.transact(clusters.put, named, before, OPERATOR)
+    after = store.transact(clusters.find, EDGE)
+    assert (after.uid, rules.is_accepted(after.document)) == (before.uid, True)
+    assert doc.annotations(after.document) == {rules.CLUSTER_UID: "uid-2"}
+    assert duplicate.reason(after.document) == ""
+    assert [each.revoked_reason for each in store.state.certificates.values() if each.cluster == EDGE] == ["ClusterRebuilt"]
+    assert EDGE not in store.state.beats
+    assert store.transact(clusters.ensure, rebuilt, "agent").accepted
+
+
+def test_a_write_that_loses_the_uid_is_no_rebuilt_cluster(newcomer: Newcomer, store: MemoryStore) -> None:
+    ensure(newcomer, credential=newcomer.bootstrap().credential)
+    store.transact(lambda tx: tx.certificates.add(certificate(tx)))
+    before = store.transact(clusters.find, EDGE)
+    store.transact(clusters.put, doc.with_metadata(before.document, annotations=None), before, OPERATOR)
+    assert [each.revoked_at for each in store.state.certificates.values() if each.cluster == EDGE] == [None]
+
+
+def certificate(tx: Transaction) -> CertificateRecord:
+    """One that the cluster's agent holds."""
+    serial, ends = SerialNumber(2**158 + 7), tx.now + timedelta(days=1)
+    held = CertificateRecord(serial, Purpose.AGENT, "u", (), tx.now, ends, "k", tx.now)
+    return replace(held, cluster=EDGE, agent=AGENT)

@@ -6,11 +6,15 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
+from hub.domain import document as doc
+from hub.domain import duplicate
+from hub.domain.cluster import DUPLICATED, Joining
 from hub.domain.heartbeat import Beat
 from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica
 from hub.replica import Presence, take_place
-from hub.services import heartbeats, replicas
+from hub.services import clusters, heartbeats, replicas
 from hub.services.replicas import Opened
+from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, UnavailableError
 from machinery.identity import AgentId, ClusterName
@@ -233,3 +237,39 @@ def test_agents_of_one_cluster_have_sessions_of_their_own(store: MemoryStore) ->
     store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
     _, found = store.transact(replicas.opened_since, EPOCH, but="one")
     assert [each.session for each in found] == ["s2"]
+
+
+def shown(store: MemoryStore) -> str:
+    return duplicate.reason(store.transact(clusters.find, EDGE).document)
+
+
+def test_two_agents_of_one_cluster_are_shown_while_both_have_a_session(store: MemoryStore) -> None:
+    store.transact(clusters.put, {"metadata": {"name": EDGE}}, None, "ann")
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    assert shown(store) == ""
+    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
+    condition = conditions.find(doc.conditions(store.transact(clusters.find, EDGE).document), DUPLICATED)
+    assert condition is not None
+    assert (condition.status, condition.reason) == ("True", "TwoAgents")
+    assert "aaaaa, xk7pq" in condition.message
+    store.transact(replicas.close_session, EDGE, AGENT, "s0")
+    assert shown(store) == "TwoAgents"
+    store.transact(replicas.close_session, EDGE, AGENT, "s1")
+    assert shown(store) == ""
+
+
+def test_another_cluster_that_wants_the_name_stays_shown(store: MemoryStore) -> None:
+    store.transact(clusters.put, {"metadata": {"name": EDGE}}, None, "ann")
+    store.transact(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
+    store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
+    store.transact(replicas.close_session, EDGE, AGENT, "s1")
+    assert shown(store) == "AnotherClusterWithThisName"
+
+
+def test_a_session_of_an_outdated_epoch_is_not_the_agents_newest(store: MemoryStore) -> None:
+    store.transact(lambda tx: tx.heartbeats.claim(EDGE, 7))
+    store.transact(replicas.open_session, replace(opened(ONE, "old"), epoch=6))
+    assert session_of(store) is None
+    store.transact(replicas.open_session, replace(opened(ONE, "new"), epoch=7))
+    assert session_of(store) == "new"

@@ -7,7 +7,9 @@ import pytest
 
 from hub.access.rights import Standing
 from hub.apiserver.admission import HubAdmission
+from hub.domain import document as doc
 from hub.domain.certificate import Purpose
+from hub.domain.cluster import CLUSTER_UID
 from hub.domain.clusterset import LABEL
 from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import Groups
@@ -66,6 +68,20 @@ def test_accepting_and_denying_need_the_permission(old: Any, new: Any, *, asks: 
     admitted(CLUSTERS, new, old, may=(ACCEPT,))
     if asks:
         with pytest.raises(ForbiddenError, match='user "bob" cannot update the HubAcceptsClient field'):
+            admitted(CLUSTERS, new, old)
+    else:
+        admitted(CLUSTERS, new, old)
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "asks"),
+    [("", "uid-1", False), ("uid-1", "uid-1", False), ("uid-1", "", False), ("uid-1", "uid-2", True)],
+)
+def test_giving_a_name_to_another_cluster_needs_the_permission_to_accept(before: str, after: str, *, asks: bool) -> None:
+    old, new = (doc.with_annotations(cluster(), {CLUSTER_UID: uid} if uid else {}) for uid in (before, after))
+    admitted(CLUSTERS, new, old, may=(ACCEPT,))
+    if asks:
+        with pytest.raises(ForbiddenError, match='user "bob" cannot give this name to another cluster'):
             admitted(CLUSTERS, new, old)
     else:
         admitted(CLUSTERS, new, old)

@@ -1,0 +1,22 @@
+"""Which labels an agent may set when its cluster joins: those that an operator lists, and never those that decide something."""
+
+from collections.abc import Iterable, Mapping
+
+from machinery.product import is_reserved
+from machinery.selectors import valid_label_key, valid_label_value
+
+ANY = "/*"
+
+
+def kept(labels: Mapping[str, str], patterns: Iterable[str]) -> dict[str, str]:
+    """Those of the agent's labels that it may set; the rest is left out."""
+    listed = tuple(patterns)
+    return {key: value for key, value in labels.items() if _is_listed(key, listed) and _is_sound(key, value)}
+
+
+def _is_listed(key: str, patterns: tuple[str, ...]) -> bool:
+    return any(key.startswith(pattern[:-1]) if pattern.endswith(ANY) else key == pattern for pattern in patterns)
+
+
+def _is_sound(key: str, value: str) -> bool:
+    return valid_label_key(key) and valid_label_value(value) and not is_reserved(key)
