@@ -5,9 +5,11 @@ agent is asked for its own view last.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Mapping
-from dataclasses import dataclass
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from dataclasses import dataclass, replace
 from datetime import timedelta
+from functools import partial
+from operator import attrgetter
 from typing import Protocol
 from urllib.parse import urlsplit
 
@@ -27,13 +29,15 @@ from spoke.kubeconfigs import (
     view_stored,
     why_not_recovered,
 )
+from spoke.layout import owner_of
 from spoke.ports import Cluster, Dial, HubAddress, HubInfo, Secrets
-from spoke.slot import OWNER_SECRET
+from spoke.slot import OWNER_SECRET, Contents, credential_of, hub_slot
 
 PATIENCE = timedelta(seconds=5)
 CLOCKS_APART = timedelta(seconds=5)
 """OCM's bound for clocks that are in step."""
 HTTPS = 443
+SEVERAL = 2
 _RIGHTS = "give the agent get, create and update on secrets in its namespace, and check --component-namespace"
 _REGISTERS = "the agent registers again with the bootstrap kubeconfig"
 _NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it in its place; the agent goes on by itself"
@@ -91,12 +95,8 @@ class Doctor:
     async def steps(self) -> AsyncGenerator[Step, None]:
         yield (step := await self._cluster())
         if step.ok:
-            connection, looks = await self._credentials()
-            for look in looks:
+            async for look in self._hubs():
                 yield look
-            if connection is not None:
-                async for look in self._way(connection):
-                    yield look
         if (agent := await self._agent()) is not None:
             yield agent
 
@@ -109,15 +109,46 @@ class Doctor:
             return Step(name, ok=False, said=f"its API server does not answer: {error.message}", advice=advice)
         return Step(name, ok=True, said=f"its API server answers, {version}")
 
-    async def _credentials(self) -> tuple[Connection | None, list[Step]]:
-        """The hub and the credential to go on with; None: there is none that could work."""
-        await self._patient.bootstrap.load()
-        bootstrap, given = self._bootstrap()
+    async def _hubs(self) -> AsyncGenerator[Step, None]:
+        """Of several hubs each, under its name and with the credential for it: a break at one says nothing of the next."""
+        bootstraps = self._patient.bootstrap
+        await bootstraps.load()
+        listing = bootstraps.look()
         try:
-            contents = (await self._patient.secrets.read(OWNER_SECRET)).contents
+            contents: Contents | None = (await self._patient.secrets.read(OWNER_SECRET)).contents
         except (MusterError, InvalidError) as error:
-            what = Step("stored credential", ok=False, said=f'secret "{OWNER_SECRET}": {error.message}', advice=_RIGHTS)
-            return bootstrap, [what, given]
+            yield Step("stored credential", ok=False, said=f'secret "{OWNER_SECRET}": {error.message}', advice=_RIGHTS)
+            contents = None
+        if len(bootstraps.sources) < SEVERAL:
+            async for look in self._walked(*self._bootstrap(bootstraps.first), contents):
+                yield look
+            return
+        for trouble in listing.troubles:
+            yield Step("list of hubs", ok=False, said=trouble.message, advice=_NEW_BOOTSTRAP)
+        owner = owner_of(contents or {})
+        for hub in listing.hubs:
+            mine = hub.hub_id == owner
+            kept = contents if mine else credential_of(await hub_slot(self._patient.secrets, hub.hub_id).read())
+            async for look in self._walked(*self._bootstrap(partial(attrgetter("connection"), hub)), kept):
+                yield replace(look, name=f"{hub.name}{' (owner)' if mine else ''}: {look.name}")
+        if owner is not None and listing.get(owner) is None:
+            said = f"hub {owner}, which holds the session, is on it no more" if listing.hubs else "it is empty"
+            yield Step("list of hubs", ok=not listing.hubs, said=said, advice="the agent goes to a hub of its list by itself")
+
+    async def _walked(self, bootstrap: Connection | None, given: Step, contents: Contents | None) -> AsyncGenerator[Step, None]:
+        connection, looks = self._credentials(bootstrap, given, contents)
+        for look in looks:
+            yield look
+        if connection is not None:
+            async for look in self._way(connection):
+                yield look
+
+    def _credentials(
+        self, bootstrap: Connection | None, given: Step, contents: Contents | None
+    ) -> tuple[Connection | None, list[Step]]:
+        """The credential to go on with; None: there is none that could work. No `contents`: they could not be read."""
+        if contents is None:
+            return bootstrap, [given]
         finding = self._judge(contents, bootstrap)
         if finding is None:
             connection = stored_connection(contents, self._patient.reach)
@@ -142,10 +173,10 @@ class Doctor:
         names = choose_names(options=self._patient.names, stored=stored_texts(contents), fresh=("unknown", "unknown"))
         return recovery_connection(contents, names, self._patient.clock.now(), self._patient.reach)
 
-    def _bootstrap(self) -> tuple[Connection | None, Step]:
+    def _bootstrap(self, find: Callable[[], Connection]) -> tuple[Connection | None, Step]:
         name = "bootstrap kubeconfig"
         try:
-            connection = self._patient.bootstrap.first()
+            connection = find()
         except InvalidError as error:
             return None, Step(name, ok=False, said=error.message, advice=_NEW_BOOTSTRAP)
         finding = validity(connection.chain, self._patient.clock.now())

@@ -6,11 +6,14 @@ from datetime import timedelta
 import pytest
 
 from machinery.clock import ManualClock
-from machinery.errors import UnavailableError
+from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import HubId
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.doctor import Doctor, Network, Patient, Step
 from spoke.kubeconfigs import HOWEVER
+from spoke.ports import SecretSnapshot
+from tests.fakes.credentials import MemorySecrets
+from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import OWNER, Stage, until
 from tests.unit.spoke.test_agent import is_available
 
@@ -205,3 +208,40 @@ async def test_behind_a_proxy_the_proxy_is_looked_at(joined: Stage, network: Wor
     steps = await found(looked_at)
     assert network.asked[0] == "proxy.example:3128"
     assert not any("canary" in step.said for step in steps.values())
+
+
+async def test_each_of_several_hubs_is_looked_at_with_its_own_credential(joined: Stage, network: WordyNetwork) -> None:
+    second = MemoryHub(joined.clock, hub_id=HubId("22222222-0000-4000-8000-000000000002"))
+    hubs = {hub.authority.certificate: hub for hub in (joined.hub, second)}
+    file, other = joined.file.with_name("east.kubeconfig"), joined.file.with_name("west.kubeconfig")
+    file.write_bytes(joined.file.read_bytes())
+    other.write_bytes(second.bootstrap_kubeconfig())
+    both = replace(
+        patient(joined, network),
+        bootstrap=Bootstraps([BootstrapFile(file), BootstrapFile(other), BootstrapFile(file.with_name("north"))]),
+        dial=lambda address, identity: hubs[address.ca].dial(address, identity),
+    )
+    steps = await found(both)
+    assert steps["east (owner): hub"].ok
+    assert "until" in steps["east (owner): stored credential"].said
+    assert steps["west: hub"].ok
+    assert "no hub kubeconfig yet" in steps["west: stored credential"].said
+    assert not steps["list of hubs"].ok
+    assert "north cannot be read" in steps["list of hubs"].said
+    second.away = True
+    steps = await found(both)
+    assert steps["east (owner): hub"].ok, "a break at one says nothing of the other"
+    assert not steps["west: hub"].ok
+
+
+async def test_secrets_that_cannot_be_read_are_told_and_the_bootstrap_kubeconfig_followed(
+    joined: Stage, network: WordyNetwork
+) -> None:
+    class Refused(MemorySecrets):
+        async def read(self, name: str) -> SecretSnapshot:
+            raise ForbiddenError(f"{name} is forbidden")
+
+    steps = await found(replace(patient(joined, network), secrets=Refused()))
+    assert not steps["stored credential"].ok
+    assert "give the agent get" in steps["stored credential"].advice
+    assert steps["hub"].ok
