@@ -19,6 +19,7 @@ COMMANDS = {
         "spread",
         "takeover",
         "availability",
+        "rest",
     )
 }
 

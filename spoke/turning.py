@@ -24,7 +24,7 @@ class FollowedKubeconfig:
     def __init__(self, client: KubeClient, path: Path) -> None:
         self._client = client
         self._path = path
-        self._seen = _content(path)
+        self._seen = _signature(path), _content(path)
         self._uid = ""
         self._told = ""
 
@@ -32,9 +32,12 @@ class FollowedKubeconfig:
         """Looks until cancelled."""
         while True:
             await asyncio.sleep(every.total_seconds())
+            signature, known = _signature(self._path), self._seen
+            if signature == known[0]:
+                continue  # a look that costs next to nothing: an agent idles most of its life
             content = await asyncio.to_thread(_content, self._path)
-            if content != self._seen and await self.turned():
-                self._seen = content
+            if content == known[1] or await self.turned():
+                self._seen = signature, content
 
     async def turned(self) -> bool:
         """One attempt; whether the file has been dealt with. One that cannot be used, or not yet, changes nothing."""
@@ -73,6 +76,15 @@ class FollowedKubeconfig:
         if self._told != why:
             self._told = why
             log.warning(event, file=str(self._path), error=why, next=following)
+
+
+def _signature(path: Path) -> tuple[int, ...]:
+    """Another one whenever the file is written or replaced."""
+    try:
+        status = path.stat()
+    except OSError:
+        return ()
+    return status.st_ino, status.st_size, status.st_mtime_ns
 
 
 def _content(path: Path) -> bytes:
