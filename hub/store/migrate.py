@@ -7,6 +7,7 @@ one can say, and it does: with the migration it writes down the oldest schema wh
 run side by side while the replicas of a hub are replaced one by one.
 """
 
+import sys
 import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -36,6 +37,7 @@ PAUSE = 0.25
 TABLE_LOCK = "2s"
 """Whoever waits for a table to change it makes everybody wait who comes after."""
 LOCKED = "55P03"
+HIGHLIGHTER = "mako.ext.pygmentplugin"
 
 log = structlog.get_logger(__name__)
 
@@ -152,8 +154,7 @@ def pending(version: str | None) -> Sequence[tuple[str, str]]:
 
 
 def _migrate(connection: Connection, schema: Schema, prepare: Prepare | None) -> None:
-    from alembic import command  # noqa: PLC0415 - see the module
-
+    command = _commands()
     began = time.monotonic()
     if prepare is not None and schema.version is not None:
         prepare(schema.version)
@@ -163,6 +164,20 @@ def _migrate(connection: Connection, schema: Schema, prepare: Prepare | None) ->
     SqlFacts(connection).set(USABLE_FROM, max(_usable_from(script) for script in _scripts()))
     if schema.version is not None:
         log.info("database migrated", before=schema.version, schema=HEAD, seconds=round(time.monotonic() - began, 3))
+
+
+def _commands() -> Any:
+    """Alembic's. Its template engine would load a highlighter for error pages that nobody sees, 4 MB that stay for good."""
+    modules: dict[str, Any] = sys.modules
+    is_absent = HIGHLIGHTER not in modules
+    if is_absent:
+        modules[HIGHLIGHTER] = None  # what an import takes for a module that is not installed
+    try:
+        from alembic import command  # noqa: PLC0415 - see the module
+    finally:
+        if is_absent:
+            del modules[HIGHLIGHTER]
+    return command
 
 
 def _usable_from(script: Any) -> str:
