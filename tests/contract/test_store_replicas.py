@@ -106,3 +106,11 @@ async def test_sessions_of_one_agent_that_race_leave_the_newest(store: Store) ->
     sessions = [replace(SESSION, session=f"s{number}", at=AT + number * MOMENT) for number in range(10)]
     await asyncio.gather(*(store.run(lambda tx, each: tx.agent_sessions.open(each), each) for each in reversed(sessions)))
     assert list(await store.read(lambda tx: tx.agent_sessions.opened_since(AT, but=""))) == [sessions[-1]]
+
+
+async def test_the_agents_of_a_cluster_are_those_that_have_a_session(store: Store) -> None:
+    twin = replace(SESSION, agent=AgentId("aaaaa"), session="s2")
+    await open_on(store, SESSION, twin, replace(SESSION, cluster=ClusterName("elsewhere"), session="s3"))
+    assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == sorted((AGENT, twin.agent))
+    await store.run(lambda tx: tx.agent_sessions.close(EDGE, AGENT, SESSION.session))
+    assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == [twin.agent]

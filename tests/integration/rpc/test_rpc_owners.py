@@ -353,3 +353,24 @@ async def test_two_agents_of_one_cluster_are_shown(stage: RpcStage) -> None:
             if not duplicate.reason(await stage.cluster("edge1")):
                 break
     await streams[0].close()
+
+
+async def test_what_one_replica_was_told_counts_on_the_other(tmp_path: Path) -> None:
+    async with rpc_stage(tmp_path) as one, rpc_stage(tmp_path) as two:
+        credential = await judged(one)
+        await one.store.run(lambda tx: tx.facts.set(moves.HUB_ID, str(HUB)))
+        older = await opened(one, credential, EPOCH)
+        newer = await Stream.open(two, credential, epoch=EPOCH + 1, hubs=listing())
+        await newer.send(status=wire.StatusReport(sequence=1))
+        await newer.expect("report_ack")
+        await older.send(beat=wire.Beat(sequence=2))
+        assert await older.status() is STALE
+        stale = await Stream.open(two, credential, epoch=EPOCH)
+        assert await stale.status() is STALE
+        await one.store.run(moves.order, cluster_name("edge1"), OTHER, ADMIN)
+        assert (await newer.expect("drain")).target_hub_id == OTHER
+        await one.accept("edge1", accepted=False)
+        async with asyncio.timeout(5):
+            assert await newer.status() is grpc.StatusCode.PERMISSION_DENIED
+        for stream in (older, newer, stale):
+            await stream.close()
