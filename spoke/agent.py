@@ -94,6 +94,7 @@ class SpokeAgent:
             progress=self.progress,
             random=world.random,
             reach=options.reach,
+            silence=options.detection.silence,
             annotations=options.annotations,
             addons=options.addons,
         )

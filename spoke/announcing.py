@@ -2,21 +2,15 @@
 
 import asyncio
 from collections import deque
-from typing import Protocol
 
 import structlog
 
 from machinery.errors import MusterError
+from spoke.ports import Announcer
 
 MOST = 50
 
 log = structlog.get_logger(__name__)
-
-
-class Announcer(Protocol):
-    """Shows an Event to those who look after the management cluster."""
-
-    async def announce(self, reason: str, message: str, *, warning: bool) -> None: ...
 
 
 class Announcements:

@@ -16,16 +16,18 @@ from spoke.addoncredentials import AddOnCare
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.candidacy import LEASE, OwnLock, candidate_of
-from spoke.cluster import KubeCluster
+from spoke.cluster import KubeCluster, KubeEvents
 from spoke.credentials import AtomicDirectory, KubeSecrets
 from spoke.departure import ResidentAgent, Working
 from spoke.domain.addon import AddOn
+from spoke.domain.hubs import Policy, Unaccepted
+from spoke.domain.patience import Detection
 from spoke.domain.reach import Driver, Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.elected import OPEN, ElectedAgent, Fence
 from spoke.gates import gates_of
-from spoke.options import Options, World
+from spoke.options import Hubs, Options, World
 from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
 from spoke.progress import Progress
 from spoke.settings import Settings
@@ -60,7 +62,7 @@ async def build(
             fenced = fence.secrets(secrets)
             return World(
                 bootstrap=bootstraps_of(settings, fenced),
-                dial=fence.dial(dialer(clock, settings.cluster_annotations)),
+                dial=fence.dial(dialer(clock, settings.cluster_annotations, detection_of(settings))),
                 spoke=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
                 management=KubeCluster(management),
                 secrets=fenced,
@@ -70,6 +72,7 @@ async def build(
                 timetable=wakes,
                 random=random or Random(),  # noqa: S311 - spreads load, guards nothing
                 recover=fence.dial(recovering_dialer(clock)),
+                announcer=KubeEvents(management, settings.component_namespace, clock),
             )
 
         progress = Progress(clock)
@@ -126,11 +129,24 @@ def options_of(settings: Settings) -> Options:
         claims=ClaimRules(settings.max_custom_cluster_claims, settings.reserved_cluster_claim_suffixes),
         resync=settings.cluster_healthcheck_period,
         reach=reach_of(settings),
+        hubs=Hubs(
+            policy=Policy(
+                unaccepted=Unaccepted(settings.unaccepted_hub),
+                fail_back_after=settings.fail_back_after or None,
+                give_up_after=settings.hub_give_up_after,
+            ),
+            patience=settings.hub_timeout,
+        ),
+        detection=detection_of(settings),
         standby_registration=settings.standby_registration,
     )
 
 
-def dialer(clock: Clock, annotations: Mapping[str, str] | None = None) -> Dial:
+def detection_of(settings: Settings) -> Detection:
+    return Detection(settings.hub_keepalive, settings.hub_keepalive_timeout, settings.hub_silence)
+
+
+def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection: Detection | None = None) -> Dial:
     """How hubs are reached: over gRPC or the Kubernetes API, as their address says. Only what is used is loaded."""
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
@@ -140,7 +156,7 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None) -> Dial:
             return ApiHubClient(address, identity, clock, annotations)
         from spoke.hubclient.client import GrpcHubClient  # noqa: PLC0415 - gRPC is most of an agent's memory
 
-        return GrpcHubClient(address, identity, clock)
+        return GrpcHubClient(address, identity, clock, detection)
 
     return dial
 

@@ -103,7 +103,35 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     files.add_argument(
         "--spoke-kubeconfig", metavar="FILE", help="the cluster to report, if that is another one (default: as --kubeconfig)"
     )
+    several = run.add_argument_group("which of several hubs has the session")
+    several.add_argument(
+        "--hub-timeout",
+        "--hub-connection-timeout-seconds",
+        metavar="TIME",
+        help="how long a hub that is lost is tried again before another takes over (1500ms; at most, the time is drawn)",
+    )
+    several.add_argument(
+        "--fail-back-after",
+        metavar="TIME",
+        help="go back to a hub further up in the list once it has been ready for so long (0: stay)",
+    )
+    several.add_argument(
+        "--unaccepted-hub",
+        metavar="HOW",
+        help="skip: a hub that has not accepted this cluster gets the session where no other would do (default); wait: it is "
+        "as good as one that has",
+    )
+    several.add_argument(
+        "--hub-give-up-after",
+        metavar="TIME",
+        help="with --standby-registration=false: how long a hub must be lost before the agent registers at the next (10m)",
+    )
     hub = run.add_argument_group("how the hub is reached")
+    hub.add_argument(
+        "--hub-keepalive", metavar="TIME", help="an idle connection over gRPC is tried so often (10s, not below 5s) ..."
+    )
+    hub.add_argument("--hub-keepalive-timeout", metavar="TIME", help="... and lost when nothing is heard for so long (5s)")
+    hub.add_argument("--hub-silence", metavar="TIME", help="a beat that is not acknowledged for so long ends a session (5s)")
     hub.add_argument(
         "--registration-driver",
         "--registration-auth",

@@ -13,6 +13,7 @@ from machinery.scheduler import Timetable
 from spoke.addoncredentials import AddOnCare
 from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.domain.hubs import ListedHub
+from spoke.domain.patience import SILENCE
 from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
@@ -84,6 +85,7 @@ class Surroundings:
     random: Random
     reach: Reach = HOWEVER
     hubs: HubNews = field(default_factory=NoNews)
+    silence: timedelta = SILENCE
     annotations: Mapping[str, str] = field(default_factory=dict)
     addons: AddOnCare = field(default_factory=AddOnCare)
     conditions: dict[str, Condition] = field(default_factory=dict)

@@ -9,15 +9,15 @@ from machinery.backoff import Backoff
 from machinery.clock import Clock
 from machinery.scheduler import Timetable
 from spoke.addoncredentials import AddOnCare
-from spoke.announcing import Announcer
 from spoke.bootstraps import Bootstraps
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import Policy
+from spoke.domain.patience import Detection
 from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.kubeconfigs import HOWEVER
-from spoke.ports import Cluster, CredentialDirectory, Dial, Secrets
+from spoke.ports import Announcer, Cluster, CredentialDirectory, Dial, Secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +72,7 @@ class Options:
     pauses: Pauses = Pauses()
     reach: Reach = HOWEVER
     hubs: Hubs = field(default_factory=Hubs)
+    detection: Detection = field(default_factory=Detection)
     standby_registration: bool = True
     """Whether the agent registers at every hub of its list, or only at the one it goes to."""
 

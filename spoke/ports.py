@@ -385,3 +385,9 @@ class CredentialDirectory(Protocol):
         """Makes the directory hold exactly `contents`, atomically, files 0600, directory 0700."""
 
     def read(self) -> Mapping[str, bytes]: ...
+
+
+class Announcer(Protocol):
+    """Shows an Event to those who look after the management cluster."""
+
+    async def announce(self, reason: str, message: str, *, warning: bool) -> None: ...

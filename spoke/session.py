@@ -66,7 +66,7 @@ class SessionRun:
             link.session,
             verdict=lambda: around.watch.verdict,
             acknowledged=self._acknowledged,
-            silence=_silence(link),
+            silence=_silence(link, around.silence),
             random=around.random,
         )
         self._reporting = Reporting(link, around)
@@ -311,6 +311,6 @@ def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]
             yield error
 
 
-def _silence(link: Link) -> timedelta:
+def _silence(link: Link, silence: timedelta) -> timedelta:
     tells = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
-    return patience(link.session.beat_interval) if tells else UNANSWERED
+    return patience(link.session.beat_interval, silence) if tells else UNANSWERED

@@ -33,6 +33,7 @@ ALIASES = {
     "bootstrap_kubeconfigs": "bootstrap_kubeconfig",
     "spoke_cluster_name": "cluster_name",
     "registration_auth": "registration_driver",
+    "hub_connection_timeout_seconds": "hub_timeout",
 }
 """Open Cluster Management's name to ours, in environment and file."""
 SHORTEST_CERTIFICATE = 3600
@@ -116,6 +117,13 @@ class Settings(BaseModel):
     bootstrap_kubeconfig_secret: Names = ()
     bootstrap_kubeconfig: Annotated[Paths, Field(validate_default=True)] = ()
     standby_registration: bool = True
+    unaccepted_hub: Literal["skip", "wait"] = "skip"
+    fail_back_after: Annotated[Duration, Field(ge=timedelta())] = timedelta()
+    hub_timeout: Annotated[Duration, Field(ge=timedelta())] = timedelta(milliseconds=1500)
+    hub_give_up_after: Annotated[Duration, Field(ge=timedelta())] = timedelta(minutes=10)
+    hub_keepalive: Annotated[Duration, Field(ge=timedelta(seconds=5))] = timedelta(seconds=10)
+    hub_keepalive_timeout: Annotated[Duration, Field(gt=timedelta())] = timedelta(seconds=5)
+    hub_silence: Annotated[Duration, Field(ge=timedelta(seconds=1))] = timedelta(seconds=5)
     kubeconfig: Path | None = None
     spoke_kubeconfig: Path | None = None
     cluster_name: str = ""

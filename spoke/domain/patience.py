@@ -1,5 +1,6 @@
 """How long a beat may stay unacknowledged before the hub counts as silent, whatever TCP and keepalive say."""
 
+from dataclasses import dataclass
 from datetime import timedelta
 
 SILENCE = timedelta(seconds=5)
@@ -11,6 +12,17 @@ UNANSWERED = timedelta(seconds=20)
 """The same where a beat is a request among others, to a server that may be slow without being gone."""
 
 
-def patience(beat_interval: timedelta) -> timedelta:
+@dataclass(frozen=True, slots=True)
+class Detection:
+    """How a hub is found to be gone without a word."""
+
+    keepalive: timedelta = timedelta(seconds=10)
+    """An idle connection is tried so often."""
+    keepalive_timeout: timedelta = timedelta(seconds=5)
+    silence: timedelta = SILENCE
+    """In place of SILENCE; PATIENCE grows and shrinks with it."""
+
+
+def patience(beat_interval: timedelta, silence: timedelta = SILENCE) -> timedelta:
     """In a session that begins with this interval. If a shorter lease makes it shorter later, the hub answers faster too."""
-    return PATIENCE if beat_interval < SILENCE else SILENCE
+    return (PATIENCE if beat_interval < SILENCE else SILENCE) * (silence / SILENCE)

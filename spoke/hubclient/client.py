@@ -15,6 +15,7 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
+from spoke.domain.patience import Detection
 from spoke.domain.reach import shown_proxy
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubclient.convert import client_configs, request_state, standing_by
@@ -43,8 +44,6 @@ T = TypeVar("T")
 
 CALL_TIMEOUT = timedelta(seconds=15)
 _OPTIONS = (
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
     # Measures a bandwidth that nobody needs with a ping for every message, and wakes the hub with it.
@@ -57,10 +56,11 @@ _OPTIONS = (
 class GrpcHubClient(HubClient):
     """One channel; it is opened by the first call."""
 
-    def __init__(self, address: HubAddress, identity: ClientIdentity, clock: Clock) -> None:
+    def __init__(self, address: HubAddress, identity: ClientIdentity, clock: Clock, detection: Detection | None = None) -> None:
         self._address = address
         self._identity = identity
         self._clock = clock
+        self._detection = detection or Detection()
         self._opened: aio.Channel | None = None
 
     @property
@@ -169,7 +169,7 @@ class GrpcHubClient(HubClient):
                 certificate_chain=self._identity.certificate,
             )
             first, options = dialled(self._address)
-            self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *options))
+            self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *_keepalive(self._detection), *options))
         return self._opened
 
     async def _opened_session(self, greeting: Greeting) -> GrpcSession:
@@ -224,6 +224,14 @@ class GrpcHubClient(HubClient):
         except MusterError:
             return message
         return found or message
+
+
+def _keepalive(detection: Detection) -> tuple[tuple[str, int], ...]:
+    milliseconds = timedelta(milliseconds=1)
+    return (
+        ("grpc.keepalive_time_ms", detection.keepalive // milliseconds),
+        ("grpc.keepalive_timeout_ms", detection.keepalive_timeout // milliseconds),
+    )
 
 
 def _seconds(duration: timedelta) -> float:

@@ -458,3 +458,42 @@ async def test_a_drain_notice_may_name_another_hub(subject: Scripted) -> None:
         await first_desired(session)
         subject.hub.session.drain(HubId("another-hub"))
         assert (await session.drained()).target == "another-hub"
+
+
+async def test_a_hub_that_keeps_epochs_takes_none_that_is_older(rig: Rig) -> None:
+    async with joined(rig) as client:
+        if Capability.SEVERAL_HUBS not in client.capabilities:
+            pytest.skip("the Kubernetes API has no word for epochs")
+        async with client.session(Greeting(UID, 7)) as session:
+            await session.beat(available=True)
+        with pytest.raises(StaleEpochError) as stale:
+            async with client.session(Greeting(UID, 6)):
+                pass
+        assert stale.value.epoch == 7
+        other = HubId("11111111-0000-4000-8000-000000000000")
+        async with client.session(Greeting(UID, 8)) as session:
+            await first_desired(session)
+            answer = await client.stand_by(CLUSTER, AGENT, UID, owner=other, epoch=9)
+            assert (answer.accepted, answer.epoch) == (True, 9)
+            with pytest.raises(HubLostError):
+                async with asyncio.timeout(10):
+                    while True:
+                        await session.beat(available=True)
+        with pytest.raises(StaleEpochError):
+            async with client.session(Greeting(UID, 8)):
+                pass
+        assert (await client.stand_by(CLUSTER, AGENT, UID, owner=None, epoch=1)).epoch == 9
+
+
+async def test_last_words_are_heard_and_end_the_session_soon(rig: Rig) -> None:
+    other = HubId("11111111-0000-4000-8000-000000000000")
+    async with joined(rig) as client, client.session(Greeting(UID, 7)) as session:
+        await first_desired(session)
+        async with asyncio.timeout(5):
+            await session.farewell(other, 8)
+        with pytest.raises(HubLostError):
+            await session.beat(available=True)
+        if Capability.SEVERAL_HUBS in client.capabilities:
+            with pytest.raises(StaleEpochError):
+                async with client.session(Greeting(UID, 7)):
+                    pass

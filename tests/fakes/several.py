@@ -14,11 +14,10 @@ from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.scheduler import Enqueue, Timetable
 from spoke.agent import SpokeAgent
-from spoke.announcing import Announcer
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.report import NodeResources
 from spoke.options import Options, World
-from spoke.ports import ClientIdentity, HubAddress, HubClient, HubLostError, Secrets
+from spoke.ports import Announcer, ClientIdentity, HubAddress, HubClient, HubLostError, Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub

@@ -379,3 +379,41 @@ def test_a_hundred_agents_do_not_come_all_at_once(tmp_path: Path) -> None:
     assert max(arrivals) < 3
     slots = Counter(int(each / 0.1) for each in arrivals)
     assert max(slots.values()) < len(arrivals) / 3
+
+
+def test_two_copies_on_one_secret_leave_one_owner_and_do_not_leap_over_each_other_for_ever(tmp_path: Path) -> None:
+    async def play(world: Several) -> None:
+        async with world.running():
+            await world.ready()
+            async with world.running():
+                world.kill("a")
+                await world.until(lambda: world["b"].open_sessions)
+                await asyncio.sleep(3600)
+                first = await world.owner()
+                written = world.told.reasons.count("HubEpochRaised")
+                await asyncio.sleep(3600)
+                assert await world.owner() == first
+                assert world.told.reasons.count("HubEpochRaised") == written
+                assert len(world["b"].open_sessions) <= 1
+                assert len(world["b"].sessions) < 500
+
+    played(tmp_path, play)
+
+
+def test_a_copy_that_stood_still_while_another_went_on_follows_it(tmp_path: Path) -> None:
+    async def play(world: Several) -> None:
+        async with world.running():
+            await world.ready()
+            contents = (await world.secrets.read(OWNER)).contents
+            snapshot = await world.secrets.read(OWNER)
+            epoch = int(contents["epoch"]) + 5
+            slot = (await world.secrets.read(f"{OWNER}-{world['b'].hub_id[:8]}")).contents
+            ahead = {**slot, "hub-id": world["b"].hub_id.encode(), "epoch": str(epoch).encode()}
+            await world.secrets.write(OWNER, ahead, snapshot.version)  # the other copy has moved
+            world["a"].heard(CLUSTER, epoch, world["b"].hub_id)  # and the hub knows
+            await world.arrived("b")
+            assert await world.owner() == ("b", epoch)
+            assert world["b"].session.epoch == epoch
+            assert "HubEpochRaised" not in world.told.reasons
+
+    played(tmp_path, play)

@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 
 from machinery.errors import InvalidError
+from spoke.app import options_of
+from spoke.domain.hubs import Policy, Unaccepted
+from spoke.domain.patience import Detection
 from spoke.flags import parser
+from spoke.options import Hubs
 from spoke.settings import Settings, load, own_namespace
 
 NEEDED = {"bootstrap_kubeconfig": "b"}
@@ -173,3 +177,26 @@ def test_settings_of_add_ons_have_ocms_defaults() -> None:
     assert settings.addon_kubeclient_registration_auth == "csr"
     assert settings.addon_token_expiration_seconds == 31_536_000
     assert (settings.addon_lease_check_period, settings.addon_lease_grace) == (timedelta(seconds=30), timedelta(minutes=5))
+
+
+def test_the_choice_between_hubs_is_set_in_times_people_write() -> None:
+    settings = read(fail_back_after="30m", hub_timeout="600", unaccepted_hub="wait", hub_keepalive="20s", hub_silence="8s")
+    options = options_of(settings)
+    assert options.hubs.policy == Policy(Unaccepted.WAIT, timedelta(minutes=30))
+    assert options.hubs.patience == timedelta(minutes=10)
+    assert options.detection == Detection(timedelta(seconds=20), timedelta(seconds=5), timedelta(seconds=8))
+    assert options_of(read()).hubs == Hubs()
+    assert options_of(read()).detection == Detection()
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"hub_keepalive": "4s"}, {"hub_silence": "0s"}, {"unaccepted_hub": "never"}, {"fail_back_after": "-1"}]
+)
+def test_what_no_hub_would_bear_is_refused(wrong: dict[str, str]) -> None:
+    with pytest.raises(InvalidError):
+        read(**wrong)
+
+
+def test_open_cluster_managements_time_out_is_taken_by_its_name() -> None:
+    assert load(NEEDED, {"SPOKE_HUB_CONNECTION_TIMEOUT_SECONDS": "600"}, None).hub_timeout == timedelta(minutes=10)
+    assert parser().parse_args(["run", "--hub-connection-timeout-seconds=600"]).hub_timeout == "600"

@@ -1,0 +1,40 @@
+"""What the agent decides, as core/v1 Events in its component namespace, about the secret that says who the owner is."""
+
+from uuid import uuid4
+
+from machinery import product
+from machinery.clock import Clock
+from machinery.kube.client import KubeClient, Resource
+from machinery.timestamps import format_time
+from spoke.ports import Announcer
+
+EVENTS = Resource("", "v1", "events")
+ABOUT = "hub-kubeconfig-secret"
+LONGEST = 1024
+"""Characters that Kubernetes takes as an Event's message."""
+
+
+class KubeEvents(Announcer):
+    """Each is an Event of its own: decisions are rare, and no two say the same."""
+
+    def __init__(self, client: KubeClient, namespace: str, clock: Clock) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._clock = clock
+
+    async def announce(self, reason: str, message: str, *, warning: bool) -> None:
+        now = format_time(self._clock.now())
+        event = {
+            "apiVersion": "v1",
+            "kind": "Event",
+            "metadata": {"name": f"{ABOUT}.{uuid4().hex[:16]}", "namespace": self._namespace},
+            "involvedObject": {"apiVersion": "v1", "kind": "Secret", "namespace": self._namespace, "name": ABOUT},
+            "reason": reason,
+            "message": message[:LONGEST],
+            "type": "Warning" if warning else "Normal",
+            "source": {"component": f"{product.NAME}-agent"},
+            "firstTimestamp": now,
+            "lastTimestamp": now,
+            "count": 1,
+        }
+        await self._client.create(EVENTS.path(namespace=self._namespace), event)
