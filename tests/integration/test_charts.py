@@ -45,6 +45,8 @@ FULL: dict[str, dict[str, Any]] = {
     },
     "spoke": VALUES["spoke"]
     | {
+        "bootstrap": {"existingSecret": "east", "furtherSecrets": ["west", "north"]},
+        "hosted": {"kubeconfigSecret": "managed"},
         "externalServerURLs": ["https://one.example.com:6443", "https://two.example.com:6443"],
         "addOns": {"enabled": False},
         "podAnnotations": {"example.com/note": "x"},
@@ -302,6 +304,19 @@ def test_several_processes_of_an_agent_share_a_lease_that_they_may_watch_and_wri
     settings = spoke_settings.load({"bootstrap_kubeconfig": "b"}, plain(variables), None)
     assert (settings.leader_elect, settings.leader_elect_resource_name) == (True, "edge")
     assert settings.election_timings.retry.total_seconds() == 1
+
+
+def test_further_hubs_and_another_cluster_come_from_secrets() -> None:
+    documents = render("spoke", FULL["spoke"])
+    spoke = spoke_settings.load({}, plain(environment(documents)), None)
+    assert spoke.bootstrap_kubeconfig_secret == ("west", "north")
+    mounted = {mount["mountPath"]: mount["name"] for mount in pod_spec(documents)["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume.get("secret", {}).get("secretName") for volume in pod_spec(documents)["volumes"]}
+    assert volumes[mounted["/spoke/bootstrap"]] == "east"
+    assert spoke.spoke_kubeconfig == Path("/spoke/config/kubeconfig")
+    assert volumes[mounted["/spoke/config"]] == "managed"
+    alone = environment(render("spoke", VALUES["spoke"]))
+    assert not {"SPOKE_BOOTSTRAP_KUBECONFIG_SECRET", "SPOKE_SPOKE_KUBECONFIG"} & set(alone)
 
 
 def test_without_an_election_an_update_ends_the_old_process_first_and_there_is_one() -> None:

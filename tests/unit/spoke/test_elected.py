@@ -197,6 +197,26 @@ def test_rolling_updates_never_open_two_sessions_nor_leave_a_gap(tmp_path: Path)
     played(tmp_path, play)
 
 
+def test_a_hub_that_is_away_for_an_hour_has_no_prober_restart_an_agent(tmp_path: Path) -> None:
+    async def play(cast: Cast) -> None:
+        one = cast.process("one")
+        await cast.works(one)
+        two = cast.process("two")
+        cast.hub.away = True
+        cast.hub.session.end(HubLostError("the hub is gone"))
+        since = cast.loop.time()
+        while cast.loop.time() < since + 3600:
+            await asyncio.sleep(10)  # as the chart's liveness probe
+            assert one.agent.progress.live().ok
+            assert two.agent.progress.live().ok
+        assert not one.agent.progress.ready().ok
+        assert len(one.tenures) == 1, "its Lease is no business of the hub's"
+        cast.hub.away = False
+        assert await cast.works(one, within=60) > since + 3600
+
+    played(tmp_path, play)
+
+
 def test_a_killed_process_is_followed_after_its_lease(tmp_path: Path) -> None:
     async def play(cast: Cast) -> None:
         one = cast.process("one")
