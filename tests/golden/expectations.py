@@ -66,6 +66,7 @@ STAMPED = ".spec.taints[0].timeAdded is not recorded"
 """The hub gives every taint its time, as OCM's webhook does; the recorded server had no webhooks."""
 OWN_GROUP = "the hub has an API group of its own"
 
+MOVES = "a cluster is moved to another hub by its subresource move"
 NO_SERVICES = "services can only be read: the hub has none, and kubectl cluster-info asks for them"
 
 HUB_DELIBERATE = (
@@ -76,6 +77,8 @@ HUB_DELIBERATE = (
     Difference("discovery, yaml", ("discovery",), OWN_GROUP),
     Difference("aggregated discovery /apis", ("discovery",), OWN_GROUP),
     Difference("openapi v3 index", ("index",), OWN_GROUP),
+    Difference("discovery /apis/cluster.open-cluster-management.io/v1", ("discovery",), MOVES),
+    Difference("openapi v3 group", ("paths",), MOVES),
     Difference("discovery /api/v1", ("discovery",), NO_SERVICES),
     Difference("aggregated discovery /api", ("discovery",), NO_SERVICES),
 )

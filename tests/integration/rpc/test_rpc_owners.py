@@ -95,7 +95,8 @@ async def test_no_write_of_an_outdated_session_is_taken_and_it_ends(stage: RpcSt
     # as another replica does, which this session's process hears nothing of
     await stage.store.run(lambda tx: tx.heartbeats.claim(cluster_name("edge1"), EPOCH + 1))
     await stream.send(**write)
-    assert await stream.status() is STALE
+    async with asyncio.timeout(10):
+        assert await stream.status() is STALE
     assert await stream.trailing("epoch") == str(EPOCH + 1)
     assert await stage.cluster("edge1") == before
     await stream.close()
