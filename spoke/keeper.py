@@ -48,7 +48,7 @@ from spoke.slot import Contents, hub_slot, settled
 
 AGAIN = timedelta(minutes=5)
 """Between two words to a hub that does not say when it wants to be told again."""
-SOONEST, LATEST = timedelta(seconds=1), timedelta(hours=1)
+SOONEST, LATEST = timedelta(seconds=1), timedelta(hours=12)
 PATIENCE = timedelta(minutes=2)
 """How long one look waits for a renewal to be decided; the request stays, the next look goes on with it."""
 LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
@@ -104,6 +104,7 @@ class Keeper:
         """This hub knows no StandBy."""
         self._ways = 1
         """How many ways there are to a credential, as far as their certificates tell."""
+        self._last_way = False  # the one that was tried is the only one
         self._renews_at = 0.0
         self._news = asyncio.Event()
         pauses = options.pauses
@@ -144,8 +145,9 @@ class Keeper:
             nap = self._retry.next()
             log.exception("standby.failed", in_seconds=round(nap.total_seconds(), 1))
             return nap
-        for backoff in (self._retry, self._denied, self._lost):
-            backoff.reset()
+        self._retry.reset()
+        self._denied.reset()
+        self._lost.reset()
         return nap
 
     def _failed(self, error: MusterError) -> timedelta:
@@ -153,7 +155,7 @@ class Keeper:
             return self._retry.next()  # the credential is the reason; what follows is told by the next round
         if self._holds:
             return self._trouble(HubState.UNREACHABLE, error, self._retry)
-        if not self._ways or (self._ways == 1 and isinstance(error, UnauthorizedError)):
+        if not self._ways or (self._last_way and isinstance(error, UnauthorizedError)):
             return self._trouble(HubState.LOST, error, self._lost)
         return self._trouble(HubState.REGISTERING, error, self._retry)
 
@@ -192,10 +194,12 @@ class Keeper:
         self._hold(None)
         names, bootstrap, now = self.errand.names, self.bootstrap.connection, self._clock.now()
         recovers = finding.flaw is Flaw.EXPIRED and recovery_connection(contents, names, now) is not None
-        self._ways = recovers + (validity(bootstrap.chain, now) is None)
+        good = validity(bootstrap.chain, now) is None
         way = self._joining.way(contents, names, finding, bootstrap)
         if way is None:
             raise AssertionError  # there is a bootstrap credential, good or not
+        self._ways = recovers + good
+        self._last_way = self._ways == 1 and (recovers if way.recovers else good)
         await self._joining.obtain(way, names, self.errand.cluster_uid, contents, finding)
 
     async def _at(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:

@@ -1,0 +1,154 @@
+"""The hubs that an agent keeps in reserve, among memory hubs and memory secrets, in virtual time."""
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from random import Random
+
+from machinery.clock import Clock
+from machinery.errors import UnauthorizedError
+from machinery.identity import AgentId, ClusterName, HubId
+from machinery.kubeconfig import parse_kubeconfig
+from machinery.pki import parse_certificate
+from spoke.bootstraps import Bootstrap, Bootstraps, Listing
+from spoke.domain.hubs import HubState
+from spoke.domain.names import Names, choose_names
+from spoke.kubeconfigs import connection_of
+from spoke.options import Options, World
+from spoke.ports import ClientIdentity, HubAddress, Secrets, StandingBy
+from spoke.reserve import Post
+from spoke.slot import hub_slot
+from spoke.standby import Standby
+from tests.fakes.cluster import MemoryCluster
+from tests.fakes.credentials import MemorySecrets
+from tests.fakes.hub import MemoryHub, MemoryHubClient
+from tests.fakes.timetable import ManualTimetable
+from tests.fakes.virtual_time import LoopClock
+
+NAMES: Names = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
+UID = "6b7f2d5e-0000-4000-8000-000000000001"
+A, B, C = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "abc")
+
+
+class ReserveHub(MemoryHub):
+    """Set how it answers to those that stand by."""
+
+    refusal: Exception | None = None
+    """What StandBy fails with."""
+    refuse_new = False
+    """The first certificate that it issued is the only one that it takes."""
+    next_authority = b""
+    """A CA that it tells of beside its own."""
+
+    def dial(self, address: HubAddress, identity: ClientIdentity) -> MemoryHubClient:
+        del address
+        self.dialled += 1
+        return ReserveClient(self, identity)
+
+
+class ReserveClient(MemoryHubClient):
+    """One credential at a ReserveHub."""
+
+    def __init__(self, hub: ReserveHub, identity: ClientIdentity) -> None:
+        super().__init__(hub, identity)
+        self._at, self._as = hub, identity
+
+    async def stand_by(
+        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+    ) -> StandingBy:
+        if self._at.refusal is not None:
+            raise self._at.refusal
+        if self._at.refuse_new and parse_certificate(self._as.certificate).serial != self._at.issued[0]:
+            raise UnauthorizedError("this certificate is not known here")
+        told = await super().stand_by(cluster, agent, cluster_uid, owner=owner, epoch=epoch)
+        return replace(told, trust_bundle=told.trust_bundle + self._at.next_authority)
+
+
+@dataclass
+class ReserveStage:
+    """Three hubs, in the order a, b, c; the agent itself deals with a. To be made inside of virtual time."""
+
+    clock: Clock
+    secrets: Secrets = field(default_factory=MemorySecrets)
+    told: list[tuple[str, str]] = field(default_factory=list)
+    bootstrap_life: timedelta = timedelta(hours=1)
+
+    def __post_init__(self) -> None:
+        self.hubs = {hub: ReserveHub(self.clock, hub_id=hub) for hub in (A, B, C)}
+        for each in self.hubs.values():
+            each.again_after = timedelta(hours=6)
+        self.listing = Listing(tuple(self.bootstrap(hub) for hub in self.hubs))
+        self.post = Post(self.listing, NAMES, UID, busy=A, owner=A, epoch=7)
+        self.standby = self.make()
+
+    @classmethod
+    def at_once(cls, secrets: Secrets | None = None) -> "ReserveStage":
+        clock = LoopClock(asyncio.get_running_loop())
+        return cls(clock, secrets) if secrets is not None else cls(clock)
+
+    def make(self) -> Standby:
+        """The reserve of a new process."""
+        cluster = MemoryCluster(uid=UID)
+        world = World(
+            bootstrap=Bootstraps([]),
+            dial=lambda address, identity: self._hub_of(address).dial(address, identity),
+            spoke=cluster,
+            management=cluster,
+            secrets=self.secrets,
+            addon_secrets=lambda _: self.secrets,
+            directory=None,
+            clock=self.clock,
+            timetable=ManualTimetable(),
+            random=Random(1),
+            recover=lambda address, identity: self._hub_of(address).dial_to_recover(address, identity),
+        )
+        return Standby(Options(), world, lambda reason, message: self.told.append((reason, message)))
+
+    def bootstrap(self, hub: HubId, *, life: timedelta | None = None) -> Bootstrap:
+        text = self.hubs[hub].bootstrap_kubeconfig(lifetime=life or self.bootstrap_life)
+        return Bootstrap(f"hub-{hub[0]}", "a file", connection_of(parse_kubeconfig(text, source="a file")))
+
+    @asynccontextmanager
+    async def running(self) -> AsyncIterator[Standby]:
+        """One process of the agent, for the length of the block."""
+        self.standby = self.make()
+        task = asyncio.create_task(self.standby.run())
+        self.standby.attend(self.post)
+        try:
+            yield self.standby
+        finally:
+            task.cancel()
+            await asyncio.wait([task])
+            if not task.cancelled() and (error := task.exception()):
+                raise error
+
+    def attend(self, post: Post) -> None:
+        self.post = post
+        self.standby.attend(post)
+
+    def state(self, hub: HubId) -> HubState | None:
+        listed = self.standby.hubs.get(hub)
+        return listed.state if listed is not None else None
+
+    async def contents(self, hub: HubId) -> dict[str, bytes]:
+        return dict((await self.secrets.read(hub_slot(self.secrets, hub).name)).contents)
+
+    def _hub_of(self, address: HubAddress) -> MemoryHub:
+        return next(hub for hub in self.hubs.values() if hub.authority.certificate.strip() in address.ca)
+
+
+async def come(holds: Callable[[], object], within: timedelta = timedelta(hours=1)) -> None:
+    """Waits, in virtual time. Raises TimeoutError."""
+    async with asyncio.timeout(within.total_seconds()):
+        while not holds():  # noqa: ASYNC110 - any condition, told by nobody
+            await asyncio.sleep(max(within.total_seconds() / 3_000, 0.05))
+
+
+def ready(stage: ReserveStage, *hubs: HubId) -> Callable[[], bool]:
+    return lambda: all(stage.state(hub) is HubState.READY for hub in hubs or (B, C))
+
+
+def sessions(hubs: Sequence[MemoryHub]) -> int:
+    return sum(len(hub.sessions) for hub in hubs)
