@@ -49,6 +49,8 @@ from spoke.slot import Contents, hub_slot, settled
 AGAIN = timedelta(minutes=5)
 """Between two words to a hub that does not say when it wants to be told again."""
 SOONEST, LATEST = timedelta(seconds=1), timedelta(hours=12)
+LEAST = timedelta(seconds=5)
+"""Between two words to one hub, whatever it asks for."""
 PATIENCE = timedelta(minutes=2)
 """How long one look waits for a renewal to be decided; the request stays, the next look goes on with it."""
 LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
@@ -218,7 +220,7 @@ class Keeper:
         again = (standing.again_after or AGAIN) * (1 - 0.25 * self._world.random.random())
         if not standing.accepted:
             again = min(again, self._unaccepted.next())
-        return min(max(again, SOONEST), max(due, LOST.first), LATEST)
+        return max(min(again, due, LATEST), LEAST)
 
     def _accept(self, connection: Connection, standing: StandingBy) -> None:
         """The hub takes the credential, and says whether it would take a session."""
@@ -294,8 +296,10 @@ class Keeper:
         return self.kept.hub.credential_ends_at is not None
 
     def _hold(self, ends_at: datetime | None) -> None:
-        """There is a credential that ends then; None: there is none."""
-        state = self.kept.hub.state if ends_at is not None else HubState.REGISTERING
+        """There is a credential that ends then; None: there is none. Who was lost stays so until the hub takes something."""
+        state = self.kept.hub.state
+        if ends_at is None and state is not HubState.LOST:
+            state = HubState.REGISTERING
         if ends_at != self.kept.hub.credential_ends_at:
             self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state, credential_ends_at=ends_at)))
 
