@@ -13,6 +13,9 @@ ONCE   ?=
 # More arguments for pytest, as in `make test ARGS="-k kubeconfig -x"`.
 ARGS   ?=
 
+# Processes that share the suite. More than two make its measurements of time unreliable on two cores; 0: one, in this terminal.
+WORKERS ?= 2
+
 PROTO   := $(shell find proto -name '*.proto' 2>/dev/null)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
 COMPILE := $(BIN)/uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
@@ -27,8 +30,8 @@ demo: $(VENV)/.runtime ## a hub, three hollow clusters and three spokes on this 
 	@exec $(BIN)/python -m hollow.demo $(if $(filter-out 0,$(ONCE)),--once)
 
 .PHONY: test
-test: $(VENV)/.dev ## the whole test suite, PostgreSQL included (ARGS="..." goes to pytest)
-	$(BIN)/python -m pytest $(ARGS)
+test: $(VENV)/.dev ## the whole test suite, PostgreSQL included (ARGS="..." goes to pytest; WORKERS=0: one test after the other)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 .PHONY: check
 check: $(VENV)/.dev ## format, lint, types, import contracts, generated code
