@@ -17,6 +17,7 @@ COMMANDS = {
         "audit",
         "replicas",
         "spread",
+        "storm",
         "takeover",
         "availability",
         "rest",
