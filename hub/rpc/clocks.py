@@ -1,4 +1,8 @@
-"""What agents' clocks said when their sessions began, on its way to the database: all that has come in one transaction."""
+"""What agents' clocks said, on its way to the database: all that has come in one transaction.
+
+An agent says it when its session begins, and with every status report: a session may last for an hour, and a clock be set
+meanwhile.
+"""
 
 import asyncio
 from collections.abc import Mapping
@@ -14,6 +18,9 @@ from machinery.identity import ClusterName
 
 ACTOR = "system:hub:clock-sync"
 
+SAME = timedelta(seconds=1)
+"""What differs by less from what was told before is no news: on its way a report may wait."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -24,12 +31,19 @@ class Clocks:
         self._store = store
         self._limit = limit
         self._skews: dict[ClusterName, timedelta] = {}
+        self._before: dict[ClusterName, timedelta] = {}
         self._told = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
 
-    def told(self, cluster: ClusterName, skew: timedelta) -> None:
-        """The agent's clock was so far ahead of the hub's, by the hub's stamp. Returns at once."""
-        self._skews[cluster] = skew
+    def told(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
+        """The agent's clock was so far ahead of the hub's, by the hub's stamp. Returns at once.
+
+        `again`: the same session has told it before, and only what is news counts.
+        """
+        before = self._before.get(cluster)
+        if again and before is not None and abs(skew - before) < SAME:
+            return
+        self._before[cluster] = self._skews[cluster] = skew
         self._told.set()
 
     async def run(self) -> None:

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from functools import partial
 from math import inf
 from typing import Any
@@ -99,8 +99,7 @@ class Session(Sink):
                 self._call.opened()
                 if hello.HasField("hubs"):
                     await self._list(hello.hubs)
-                if self._parts.clocks is not None and hello.HasField("agent_time"):
-                    self._parts.clocks.told(self.cluster, hello.agent_time.ToDatetime(UTC) - received)
+                self._compare_clocks(hello, received)
                 await self._read()
         except asyncio.CancelledError:
             if self._ending is None or self._handler is None:
@@ -113,6 +112,11 @@ class Session(Sink):
             aging.cancel()
             self._parts.sessions.remove(self)
             await self._last_words()
+
+    def _compare_clocks(self, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
+        if self._parts.clocks is not None and message.HasField("agent_time"):
+            again = isinstance(message, wire.StatusReport)
+            self._parts.clocks.told(self.cluster, message.agent_time.ToDatetime(UTC) - received, again=again)
 
     def end(self, error: MusterError) -> None:
         if self._ending is None:
@@ -195,6 +199,7 @@ class Session(Sink):
             if kind == "beat":
                 self._beat(message.beat)
             elif kind == "status":
+                self._compare_clocks(message.status, self._parts.clock.now())
                 storing = self._reporting.status(message.status, self.epoch)
                 await self._report(message.status.sequence, storing, self._remembered.status)
             elif kind == "addon":

@@ -111,7 +111,9 @@ class GrpcSession(HubSession):
 
     async def report(self, report: ClusterReport) -> int:
         sequence = self._next_report()
-        return await self._ask(sequence, wire.AgentMessage(status=report_of(report, sequence)))
+        message = wire.AgentMessage(status=report_of(report, sequence))
+        message.status.agent_time.FromDatetime(self._clock.now())
+        return await self._ask(sequence, message)
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         sequence = self._next_report()

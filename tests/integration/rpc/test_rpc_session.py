@@ -65,13 +65,33 @@ async def test_an_agents_clock_is_compared_with_the_hubs_when_its_session_begins
     hello.agent_time.FromDatetime(datetime.now(UTC) + timedelta(seconds=off))
     await stream.send(hello=hello)
     await stream.expect("welcome")
+    await until_clock(stage, status)
+    await stream.close()
+
+
+async def until_clock(stage: RpcStage, status: str) -> None:
+    """Returns when the hub says that of the clock of edge1's agent."""
     async with asyncio.timeout(10):
         async for _ in stage.store.follow(0):
             found = (await stage.cluster("edge1")).get("status", {}).get("conditions", [])
-            if condition := conditions.find(found, conditions.CLOCK_SYNCED):
-                break
-    assert condition is not None
-    assert condition.status == status
+            condition = conditions.find(found, conditions.CLOCK_SYNCED)
+            if condition is not None and condition.status == status:
+                return
+
+
+async def test_a_clock_that_is_set_within_a_session_shows_with_the_next_report(stage: RpcStage) -> None:
+    stream = Stream(stage.channel(await stage.enrol("edge1")))
+    hello = wire.Hello(agent_version="1.2.3", cluster_uid="uid-1")
+    hello.agent_time.GetCurrentTime()
+    await stream.send(hello=hello)
+    await stream.expect("welcome")
+    await until_clock(stage, "True")
+    for sequence, (off, status) in enumerate(((3600, "False"), (0, "True")), 1):
+        report = wire.StatusReport(sequence=sequence, complete=True)
+        report.agent_time.FromDatetime(datetime.now(UTC) + timedelta(seconds=off))
+        await stream.send(status=report)
+        await stream.expect("report_ack")
+        await until_clock(stage, status)
     await stream.close()
 
 

@@ -8,7 +8,7 @@ from hub.domain import clocksync
 from hub.domain import cluster as rules
 from hub.domain.cluster import StatusReport
 from hub.ports import Transaction
-from hub.rpc.clocks import Clocks
+from hub.rpc.clocks import SAME, Clocks
 from hub.services import clocksync as service
 from hub.services import clusters
 from machinery import conditions
@@ -93,6 +93,22 @@ def test_nothing_is_said_of_clusters_that_are_gone_or_not_accepted(store: Memory
     store.transact(service.note, ClusterName("gone"), NONE, NONE, "hub")
     newcomer.join(newcomer.bootstrap())
     assert note(store, 2 * GRACE) is None
+
+
+async def test_a_clock_that_goes_as_before_is_told_once_in_a_session_and_anew_in_the_next(accepted: MemoryStore) -> None:
+    clocks = Clocks(accepted, NONE)
+    clocks.told(EDGE, 2 * GRACE)
+    await clocks.write()
+    accepted.transact(clusters.set_condition, EDGE, clocksync.SYNCED, "test")
+    clocks.told(EDGE, 2 * GRACE + SAME - MICRO, again=True)
+    await clocks.write()
+    assert shown(accepted) == SYNCED, "nothing was written"
+    clocks.told(EDGE, 2 * GRACE)
+    await clocks.write()
+    assert shown(accepted) == OUT
+    clocks.told(EDGE, NONE, again=True)
+    await clocks.write()
+    assert shown(accepted) == SYNCED
 
 
 async def test_what_cannot_be_written_now_is_written_later(accepted: MemoryStore) -> None:

@@ -503,6 +503,7 @@ class StatusReport(_message.Message):
     CLIENT_CONFIGS_FIELD_NUMBER: _builtins.int
     NODE_COUNT_FIELD_NUMBER: _builtins.int
     MANAGED_NAMESPACES_FIELD_NUMBER: _builtins.int
+    AGENT_TIME_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Ascending within the session over all reports, from 1."""
     kubernetes_version: _builtins.str
@@ -526,6 +527,10 @@ class StatusReport(_message.Message):
     def managed_namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManagedNamespace]:
         """What became of the namespaces that the hub wants on this cluster. One that is not named stays as it is."""
 
+    @_builtins.property
+    def agent_time(self) -> _timestamp_pb2.Timestamp:
+        """The agent's clock when it sent this, as in Hello."""
+
     def __init__(
         self,
         *,
@@ -539,10 +544,11 @@ class StatusReport(_message.Message):
         client_configs: _abc.Iterable[Global___ClientConfig] | None = ...,
         node_count: _builtins.int = ...,
         managed_namespaces: _abc.Iterable[Global___ManagedNamespace] | None = ...,
+        agent_time: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["allocatable", b"allocatable", "capacity", b"capacity", "claims", b"claims", "client_configs", b"client_configs", "complete", b"complete", "conditions", b"conditions", "kubernetes_version", b"kubernetes_version", "managed_namespaces", b"managed_namespaces", "node_count", b"node_count", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "allocatable", b"allocatable", "capacity", b"capacity", "claims", b"claims", "client_configs", b"client_configs", "complete", b"complete", "conditions", b"conditions", "kubernetes_version", b"kubernetes_version", "managed_namespaces", b"managed_namespaces", "node_count", b"node_count", "sequence", b"sequence"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
