@@ -15,7 +15,7 @@ Rules:
 import asyncio
 from collections.abc import Callable
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
 
 import structlog
@@ -31,12 +31,10 @@ from machinery.errors import (
     NotFoundError,
     UnauthorizedError,
 )
-from machinery.identity import HubId
 from spoke.bootstraps import Bootstrap
 from spoke.domain.bootstrap import State
 from spoke.domain.credential import CERTIFICATE, TRUST, Finding, Flaw, judge, validity
 from spoke.domain.hubs import HubState, ListedHub
-from spoke.domain.names import Names
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import RequestDeniedError, Wanted, pends_for, read_pending
 from spoke.joining import Joining, StartOverError
@@ -44,6 +42,7 @@ from spoke.kubeconfigs import Connection, further_trust, recovery_connection, st
 from spoke.options import Options, Pause, World
 from spoke.ports import HubClient, StandingBy
 from spoke.progress import Progress
+from spoke.reserve import Errand, Kept
 from spoke.slot import Contents, hub_slot, settled
 
 AGAIN = timedelta(minutes=5)
@@ -59,28 +58,6 @@ SOON = 0.1
 """A credential that is not renewed with this part of its life left is told to people."""
 
 log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True)
-class Errand:
-    """Who the agent is, and whom it reports to: the same for every hub."""
-
-    names: Names
-    cluster_uid: str
-    owner: HubId | None = None
-    epoch: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Kept:
-    """How it stands with the hub."""
-
-    hub: ListedHub
-    trouble: str = ""
-    """What failed last; empty: nothing."""
-    ends_soon: bool = False
-    epoch: int = 0
-    """The highest that the hub has told."""
 
 
 class Keeper:

@@ -27,6 +27,28 @@ class Post:
     epoch: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Errand:
+    """Who the agent is, and whom it reports to: the same for every hub."""
+
+    names: Names
+    cluster_uid: str
+    owner: HubId | None = None
+    epoch: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """How it stands with the hub."""
+
+    hub: ListedHub
+    trouble: str = ""
+    """What failed last; empty: nothing."""
+    ends_soon: bool = False
+    epoch: int = 0
+    """The highest that the hub has told."""
+
+
 class Reserve(Protocol):
     """Keeps every hub of the list but the busy one."""
 

@@ -19,9 +19,9 @@ from machinery.identity import HubId
 from machinery.timestamps import format_time
 from spoke.bootstraps import Bootstrap
 from spoke.domain.hubs import HubState, ListedHub
-from spoke.keeper import Errand, Keeper, Kept
+from spoke.keeper import Keeper
 from spoke.options import Options, World
-from spoke.reserve import Post, Reserve
+from spoke.reserve import Errand, Kept, Post, Reserve
 from spoke.slot import OWNER_SECRET, hub_slot
 
 LEFT_AFTER = timedelta(minutes=1)

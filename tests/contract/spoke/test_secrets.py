@@ -103,3 +103,11 @@ async def test_a_slow_reader_of_changes_sees_the_newest_state(secrets: Secrets) 
         async for snapshot in changes:
             if snapshot.version == version:
                 break
+
+
+async def test_the_secrets_that_were_made_here_are_found_by_how_their_names_begin(secrets: Secrets) -> None:
+    for name in (f"{NAME}-a", f"{NAME}-b", "other"):
+        await secrets.write(name, {"a": b"1"}, None)
+    assert sorted(await secrets.named(f"{NAME}-")) == [f"{NAME}-a", f"{NAME}-b"]
+    await secrets.delete(f"{NAME}-a")
+    assert list(await secrets.named(f"{NAME}-")) == [f"{NAME}-b"]
