@@ -24,6 +24,8 @@ T = TypeVar("T")
 
 PAUSE = 0.040
 WINDOW = 0.1
+HURRY = 0.25
+"""Seconds without pauses after a new call: a storm of them does not stop where a busy machine falls behind for a moment."""
 BUSY, CALM = 6, 3
 """Operations that gRPC finishes per window, from which on pauses begin and below which they end. A beat is two."""
 GRPC_READER = "_handle_events"
@@ -83,8 +85,8 @@ class PausingSelector(selectors.DefaultSelector):
         return self._last + PAUSE - now if self._busy and now >= self._hurried_until else 0.0
 
     def hurry(self) -> None:
-        """No pauses for a window from now on."""
-        self._hurried_until = time.monotonic() + WINDOW
+        """No pauses for a moment from now on."""
+        self._hurried_until = time.monotonic() + HURRY
 
     def _look(self, paced: int, *, yes: bool) -> None:
         if yes is not self._looking:
