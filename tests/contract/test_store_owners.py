@@ -3,6 +3,8 @@
 from datetime import timedelta
 
 from hub.domain.heartbeat import Beat, LastBeat
+from hub.domain.parting import MOVED, STANDBY
+from hub.domain.transition import Transition
 from hub.ports import Store
 from machinery.clock import ManualClock
 from machinery.identity import ClusterName
@@ -76,3 +78,13 @@ async def test_owners_are_no_news_and_go_with_the_cluster(store: Store) -> None:
     assert await store.read(lambda tx: tx.changes.newest()) == 0
     await store.run(lambda tx: tx.heartbeats.forget(EDGE))
     assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
+
+
+async def test_a_move_is_no_fall(store: Store, clock: ManualClock) -> None:
+    for cluster, reason in ((EDGE, "ManagedClusterLeaseUpdateStopped"), (FAR, MOVED.reason), (FAR, STANDBY.reason)):
+        fell = Transition(cluster, "u", clock.now(), "True", "Unknown", reason, "hub")
+        await store.run(lambda tx, each: tx.transitions.add(each), fell)
+    before = clock.now() - timedelta(hours=1)
+    for among in (None, [EDGE, FAR]):
+        falls = await store.read(lambda tx, chosen: dict(tx.transitions.falls(before, chosen)), among)
+        assert set(falls) == {EDGE}

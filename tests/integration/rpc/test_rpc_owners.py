@@ -1,8 +1,10 @@
 """Several hubs from one hub's side: epochs, farewells and agents in reserve, over real gRPC."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from pathlib import Path
+from threading import Event
 from typing import Any
 
 import grpc
@@ -24,6 +26,14 @@ from tests.fakes.rpc_stage import ADMIN, HUB, RpcStage, Stream, rpc_stage
 OTHER = "b2f1d5a0-0000-4000-8000-000000000002"
 EPOCH = 1_790_000_000_000
 STALE = grpc.StatusCode.FAILED_PRECONDITION
+
+
+async def until(holds: Callable[[], bool]) -> None:
+    async with asyncio.timeout(5):
+        while True:
+            if holds():
+                return
+            await asyncio.sleep(0.01)
 
 
 async def judged(stage: RpcStage, cluster: str = "edge1", agent: str = "agent") -> Credential:
@@ -115,15 +125,45 @@ async def test_a_farewell_moves_the_cluster_at_once_and_ends_the_session(stage: 
     await stream.close()
 
 
+async def test_an_epoch_counts_from_the_hello_on(stage: RpcStage) -> None:
+    credential = await judged(stage)
+    first = await Stream.open(stage, credential, epoch=EPOCH)
+    await first.expect("welcome")
+    stale = await Stream.open(stage, credential, epoch=EPOCH - 1)
+    assert await stale.status() is STALE
+    await first.close()
+    await stale.close()
+
+
 async def test_a_farewell_counts_although_its_agent_does_not_wait(stage: RpcStage) -> None:
     stream = await opened(stage, await judged(stage), EPOCH)
+    gate = Event()
+    busy = asyncio.create_task(stage.store.run(lambda _tx: gate.wait(10)))
     await stream.send(farewell=wire.Farewell(hub_id=OTHER, epoch=EPOCH + 1))
-    await stream.call.done_writing()
+    await until(lambda: "farewell edge1" in {task.get_name() for task in asyncio.all_tasks()})
     await stream.close()
+    await until(lambda: len(stage.parts.sessions) == 0)  # its handler is over, and the farewell still waits for its turn
+    gate.set()
+    await busy
     async with asyncio.timeout(5):
         async for _ in stage.store.follow(0):
             if await available(stage) == ("Unknown", "ManagedClusterMoved"):
                 return
+
+
+async def test_a_beat_that_is_held_does_not_undo_the_farewell_after_it(tmp_path: Path) -> None:
+    async with rpc_stage(tmp_path, window=timedelta(minutes=1)) as stage:
+        stream = await Stream.open(stage, await judged(stage), epoch=EPOCH)
+        await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE))
+        await stream.expect("beat_ack")
+        await stream.send(beat=wire.Beat(sequence=2))
+        await stream.send(farewell=wire.Farewell(hub_id=OTHER, epoch=EPOCH))
+        assert await stream.status() is grpc.StatusCode.OK
+        await stage.parts.beats.flush()
+        last = await stage.store.read(lambda tx: tx.heartbeats.of(cluster_name("edge1")))
+        assert last is not None
+        assert last.owner == OTHER
+        await stream.close()
 
 
 @pytest.mark.parametrize("hub", ["", str(HUB)])
@@ -255,7 +295,8 @@ async def test_the_session_of_a_denied_cluster_ends_at_once_and_opens_when_it_is
     async with asyncio.timeout(5):
         assert await stream.status() is grpc.StatusCode.PERMISSION_DENIED
     again = await Stream.open(stage, credential, epoch=EPOCH)
-    assert await again.status() is grpc.StatusCode.PERMISSION_DENIED
+    with pytest.raises((AssertionError, aio.AioRpcError), match="PERMISSION_DENIED"):
+        await again.expect("welcome")
     with pytest.raises(aio.AioRpcError, match="hubctl accept edge1") as refused:
         await stand_by(stage, credential, epoch=EPOCH + 1)
     assert refused.value.code() is grpc.StatusCode.PERMISSION_DENIED
