@@ -13,7 +13,7 @@ from machinery.errors import InvalidError, MusterError
 from machinery.kube.client import KubeClient
 from spoke.cluster import KubeCluster
 
-LOOK = timedelta(seconds=2)
+LOOK = timedelta(seconds=10)
 
 log = structlog.get_logger(__name__)
 

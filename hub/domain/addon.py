@@ -13,13 +13,14 @@ from hub.domain.change import Document
 from hub.domain.request import SIGNER
 from machinery.conditions import Condition
 from machinery.errors import InvalidError
-from machinery.identity import AddOnName, ClusterName, Subject, addon_subject, cluster_name
+from machinery.identity import AddOnName, ClusterName, Subject, addon_subject, cluster_name, service_account_user
 from machinery.product import GROUP_SUFFIX
 
 API_VERSION = f"addon.{GROUP_SUFFIX}/v1beta1"
 KIND = "ManagedClusterAddOn"
 MAX_CONDITIONS = 32
-DRIVERS = ("csr", "token")
+TOKEN = "token"  # noqa: S105 - the name of a way
+DRIVERS = ("csr", TOKEN)
 
 
 def registered_subject(addon: Document, cluster: ClusterName, signer_name: str) -> Subject | None:
@@ -61,16 +62,23 @@ def admitted(new: Document) -> dict[str, Any]:
 
 
 def with_driver(addon: Document, driver: str) -> dict[str, Any]:
-    """The document whose registrations at the hub's API say how the agent makes the add-on identify itself there.
+    """The document whose registrations at the hub's API say how the agent makes the add-on identify itself there: all of them.
 
-    All of them. Raises InvalidError.
+    By a token it is its ServiceAccount, whatever else it asked to be called. Raises InvalidError.
     """
     if driver not in DRIVERS:
         raise InvalidError(f'an add-on identifies itself by one of {", ".join(DRIVERS)}, not by "{driver[:80]}"')
+    key = doc.key(addon)
+    account = service_account_user(key.namespace, f"{key.name}-agent")
     entries = [dict(entry) for entry in _registrations(addon)]
     for entry in entries:
-        if entry.get("type") == KUBE_CLIENT and doc.mapping(entry, "kubeClient").get("driver") != driver:
-            entry["kubeClient"] = {**doc.mapping(entry, "kubeClient"), "driver": driver}
+        if entry.get("type") == KUBE_CLIENT:
+            told = {**doc.mapping(entry, "kubeClient"), "driver": driver}
+            if driver == TOKEN:
+                told["subject"] = {"user": account}
+            elif doc.mapping(told, "subject").get("user") == account:
+                del told["subject"]  # a certificate's default
+            entry["kubeClient"] = told
     return doc.with_status(addon, registrations=entries) if entries else dict(addon)
 
 

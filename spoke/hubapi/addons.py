@@ -6,10 +6,10 @@ from typing import Any
 
 from machinery.conditions import TRUE, Condition, find, with_condition
 from machinery.errors import InvalidError
-from machinery.identity import AddOnName, ClusterName, addon_subject
+from machinery.identity import AddOnName, ClusterName, addon_subject, service_account_user
 from machinery.kube.client import Object, Resource
 from machinery.timestamps import parse_time
-from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, AddOn, AddOnRegistration, uid_in
+from spoke.domain.addon import CSR, INFRASTRUCTURE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
 from spoke.hubapi.documents import entries, section
 from spoke.ports import AddOnToken
 
@@ -74,19 +74,26 @@ def report_patch(present: Object, conditions: Iterable[Condition], driver: str, 
         wanted = with_condition(wanted, condition, now)
     changes: Object = {} if wanted == before else {"conditions": list(wanted)}
     registrations = entries(status, "registrations")
-    noted = [_with_driver(entry, driver) for entry in registrations]
+    metadata = present["metadata"]
+    account = service_account_user(str(metadata.get("namespace") or ""), f"{metadata.get('name')}-agent")
+    noted = [_with_driver(entry, driver, account) for entry in registrations]
     if driver and noted != registrations:
         changes["registrations"] = noted
     if not changes:
         return {}
-    metadata = present["metadata"]
     return {"metadata": {key: metadata[key] for key in ("uid", "resourceVersion")}, "status": changes}
 
 
-def _with_driver(entry: Mapping[str, Any], driver: str) -> Object:
+def _with_driver(entry: Mapping[str, Any], driver: str, account: str) -> Object:
+    """By a token the add-on is its ServiceAccount, whatever else it asked to be called."""
     if entry.get("type") not in KUBE_CLIENT:
         return dict(entry)
-    return {**entry, "kubeClient": {**section(entry, "kubeClient"), "driver": driver}}
+    told: Object = {**section(entry, "kubeClient"), "driver": driver}
+    if driver == TOKEN:
+        told["subject"] = {"user": account}
+    elif section(told, "subject").get("user") == account:
+        del told["subject"]  # a certificate's default
+    return {**entry, "kubeClient": told}
 
 
 def token_request(duration: timedelta) -> Object:

@@ -139,6 +139,9 @@ def test_the_driver_is_noted_in_every_registration_at_the_hub(store: MemoryStore
     noted = add_on(store, edge).document["status"]["registrations"]
     assert [doc.mapping(one, "kubeClient").get("driver") for one in noted] == ["token", None, "token"]
     assert noted[1] == custom
+    assert noted[0]["kubeClient"]["subject"] == {"user": "system:serviceaccount:edge:logs-agent"}
+    store.transact(lambda tx: addons.report(tx, edge, LOGS, (), AGENT, driver="csr"))
+    assert add_on(store, edge).document["status"]["registrations"][0]["kubeClient"] == {"driver": "csr"}
     with pytest.raises(InvalidError, match="csr, token"):
         store.transact(lambda tx: addons.report(tx, edge, LOGS, (), AGENT, driver="awsirsa"))
 

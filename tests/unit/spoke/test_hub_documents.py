@@ -202,12 +202,16 @@ def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
     """OCM notes it in the first one alone."""
     custom = {"type": "customSigner", "customSigner": {"signerName": "e.org/s"}}
     present = add_on({"type": "kubeClient"}, custom, {"type": "kubeClient", "kubeClient": {"driver": "csr"}})
-    patch = report_patch(present | {"metadata": {"uid": "u", "resourceVersion": "1"}}, (), "token", NOW)
+    present["metadata"] |= {"uid": "u", "resourceVersion": "1"}
+    patch = report_patch(present, (), "token", NOW)
     noted = patch["status"]["registrations"]
     assert [entry.get("kubeClient", {}).get("driver") for entry in noted] == ["token", None, "token"]
     assert noted[1] == custom
-    done = add_on(*noted) | {"metadata": {"uid": "u", "resourceVersion": "1"}}
+    assert noted[0]["kubeClient"]["subject"] == {"user": "system:serviceaccount:c1:logs-agent"}
+    done = {**present, "status": patch["status"]}
     assert report_patch(done, (), "token", NOW) == {}
+    back = report_patch(done, (), "csr", NOW)["status"]["registrations"]
+    assert back[0]["kubeClient"] == {"driver": "csr"}, "a certificate has its default subject again"
 
 
 def test_what_became_of_namespaces_is_patched_beside_those_of_others() -> None:
