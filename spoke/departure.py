@@ -126,6 +126,7 @@ class ResidentAgent:
             if not working.done():
                 working.cancel()
                 await asyncio.wait([working])
+                self.progress.stop()
         if not working.cancelled():
             working.result()
 

@@ -167,6 +167,7 @@ class ElectedAgent:
             await asyncio.Event().wait()
         finally:
             self._began_once = True
+            self.progress.stop()
             self._working.clear()
             self._idle.set()
 

@@ -23,7 +23,7 @@ def overview(progress: Progress) -> Document:
             "trouble": progress.trouble,
             "lastBeat": _time(progress.last_beat),
             "owner": _owner(standing),
-            "hubs": [_hub(each, standing) for each in standing.candidates],
+            "hubs": [_hub(each, standing, progress.now()) for each in standing.candidates],
             "decisions": [
                 {"at": _time(each.at), "reason": each.reason, "message": each.message} for each in progress.decisions
             ],
@@ -40,7 +40,7 @@ def _owner(standing: Standing) -> Document:
     return _present({"hubId": standing.owner, "name": name, "epoch": standing.epoch, "because": because, "since": since})
 
 
-def _hub(candidate: Candidate, standing: Standing) -> Document:
+def _hub(candidate: Candidate, standing: Standing, now: datetime) -> Document:
     hub = candidate.hub
     return _present(
         {
@@ -52,7 +52,7 @@ def _hub(candidate: Candidate, standing: Standing) -> Document:
             "credentialEndsAt": _time(hub.credential_ends_at),
             "readySince": _time(candidate.ready_since),
             "lastFailure": candidate.trouble,
-            "nextTry": _time(candidate.rests_until),
+            "nextTry": _time(candidate.rests_until if candidate.rests(now) else None),
         }
     )
 

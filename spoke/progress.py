@@ -127,6 +127,14 @@ class Progress:
         self._beat_at = self._clock.monotonic()
         self._trouble = ""
 
+    def stop(self) -> None:
+        """This process works no more: what it knew of its hubs is the past's."""
+        self._standing, self._beat_at, self._trouble = Standing(), None, ""
+        self.enter("waiting to work")
+
+    def now(self) -> datetime:
+        return self._clock.now()
+
     def lease(self, duration: timedelta) -> None:
         """How long an acknowledged beat counts."""
         self._lease = duration

@@ -318,6 +318,7 @@ def test_a_lease_that_another_took_ends_the_work_and_the_process_runs_for_it_aga
         await asyncio.sleep(3)
         assert not cast.hub.open_sessions
         assert not one.task.done()
+        assert one.agent.progress.standing.owner is None, "what it knew is the past's"
         await other.release(taken)
         cast.ring()
         await cast.works(one)

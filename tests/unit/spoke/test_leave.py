@@ -102,6 +102,7 @@ async def test_a_running_agent_ends_its_session_first_and_does_not_register_anew
         await asyncio.sleep(0.1)  # time in which it would come back
         assert len(scene.stage.hub.calls) == calls
         assert agent.progress.live().ok
+        assert agent.progress.standing.owner is None
     async with scene.resident() as agent:
         await until(lambda: "has left its hubs" in agent.progress.ready().text)
         assert len(scene.stage.hub.calls) == calls, "nor after a restart"

@@ -121,6 +121,21 @@ async def test_every_hub_of_the_list_is_told_with_what_failed_there_and_why_the_
     assert "epoch 1770000000000, the hub west is lost; the hub east is ready" in said
     assert "stands by (spoke-7d9f-x2x4k holds the Lease)" in said
     assert "HubFailedOver" in said
+    assert document["hubs"][1]["nextTry"] == "2026-01-01T00:00:10Z"
+
+
+async def test_a_process_that_works_no_more_tells_nothing_of_the_past(stage: Stage) -> None:
+    progress = full(stage.clock)
+    progress.beat()
+    stage.clock.advance(timedelta(seconds=11))
+    document, _ = await status(source(stage, progress))
+    assert "nextTry" not in document["hubs"][1], "its rest is over"
+    progress.stop()
+    document, _ = await status(source(stage, progress))
+    assert document["owner"] == {}
+    assert "lastBeat" not in document
+    assert [hub["state"] for hub in document["hubs"]] == ["no credential yet"]
+    assert document["decisions"]
 
 
 def test_the_last_decisions_are_kept_and_no_more() -> None:
