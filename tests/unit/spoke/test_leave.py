@@ -9,6 +9,7 @@ from datetime import timedelta
 import pytest
 
 from machinery.election import Candidate
+from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.departure import LEFT, Mark, ResidentAgent, mark_in
 from spoke.doctor import Step
@@ -51,7 +52,11 @@ class Scene:
     @asynccontextmanager
     async def resident(self, *, rejoin: bool = False) -> AsyncIterator[ResidentAgent]:
         progress = Progress(self.stage.clock)
-        agent = ResidentAgent(self.stage.agent, self.secrets, self.bootstraps, progress, rejoin=rejoin)
+
+        def make() -> SpokeAgent:
+            return SpokeAgent(self.stage.options, self.stage.world(), progress)
+
+        agent = ResidentAgent(make, self.secrets, self.bootstraps, progress, rejoin=rejoin)
         task = asyncio.create_task(agent.run())
         try:
             yield agent
