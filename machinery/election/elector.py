@@ -112,8 +112,6 @@ class Elector:
         work = self._work(Term(held.term, self._candidate.identity, because, held.transitions))
         loss = await self._reign.run(held, since, work, self._stop)
         self.tally.lost[loss.name] = self.tally.lost.get(loss.name, 0) + 1
-        tell = log.info if loss is Loss.STOPPED else log.warning
-        tell("leadership lost", term=held.term, because=str(loss))
         return loss
 
     async def _taken(self) -> tuple[Record, float, str] | None:

@@ -103,6 +103,9 @@ class Reign:
         stopping = asyncio.create_task(stop.wait(), name="election/stop")
         try:
             await asyncio.wait((keeping, working, stopping), return_when=asyncio.FIRST_COMPLETED)
+            lost = keeping.result() if keeping.done() else None
+            if lost is not None:
+                _tell(held.term, lost)  # the work may take its time to end
         finally:
             try:
                 ended = await self._ended(working)
@@ -111,11 +114,15 @@ class Reign:
                 for task in (keeping, stopping):
                     task.cancel()
                 await asyncio.wait((keeping, stopping))
+        if lost is not None:
+            return lost
+        loss = Loss.STOPPED if stop.is_set() else Loss.WORK_ENDED
         if not keeping.cancelled():
-            return keeping.result()
+            loss, ended = keeping.result(), False
+        _tell(held.term, loss)
         if ended:
             await self._release(held)
-        return Loss.STOPPED if stop.is_set() else Loss.WORK_ENDED
+        return loss
 
     async def _ended(self, working: asyncio.Task[None]) -> bool:
         """Cancels the work and waits for it, so long; whether it has ended."""
@@ -203,3 +210,9 @@ class Reign:
         else:
             if released:
                 log.info("leadership released", term=held.term)
+
+
+def _tell(term: int, loss: Loss) -> None:
+    """The flag has fallen."""
+    tell = log.info if loss is Loss.STOPPED else log.warning
+    tell("leadership lost", term=term, because=str(loss))

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from machinery.election import Candidate, Elector, Leadership, Loss, Term, Timings
 from machinery.errors import InvalidError, NotLeaderError
@@ -187,6 +188,21 @@ def test_a_slow_stop_is_renewed_until_it_is_over() -> None:
         assert two.flag.term is None
         await stopping
         assert await world.until(lambda: two.flag.term) <= POLL + SOON
+
+    trial(story)
+
+
+def test_a_loss_is_told_when_the_flag_falls_and_not_when_the_work_has_ended() -> None:
+    async def story(world: World) -> None:
+        one = world.replica("one", stop_within=60)
+        one.work_ends_after = 50.0
+        await world.until(lambda: one.flag.term)
+        with capture_logs() as told:
+            one.way.away = True
+            await world.until(lambda: one.flag.term is None)
+            await asyncio.sleep(SOON)
+            assert [line["because"] for line in told if line["event"] == "leadership lost"] == [str(Loss.NOT_RENEWED)]
+            assert not [line for line in world.diary if "stopped" in line], "the work has not ended yet"
 
     trial(story)
 
