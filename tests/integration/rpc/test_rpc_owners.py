@@ -129,6 +129,9 @@ async def test_an_epoch_counts_from_the_hello_on(stage: RpcStage) -> None:
     credential = await judged(stage)
     first = await Stream.open(stage, credential, epoch=EPOCH)
     await first.expect("welcome")
+    last = await stage.store.read(lambda tx: tx.heartbeats.of(cluster_name("edge1")))
+    assert last is not None
+    assert last.epoch == EPOCH
     stale = await Stream.open(stage, credential, epoch=EPOCH - 1)
     assert await stale.status() is STALE
     await first.close()
