@@ -246,6 +246,7 @@ def test_a_hub_that_does_not_take_the_new_certificate_is_met_with_the_one_before
             due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - stage.clock.now()
             await asyncio.sleep(due.total_seconds() + 60)
             assert 2 <= len(hub.issued) <= 5, "it tries again, and not in a circle"
+            assert stage.standby.counted[B, "HubLost"] == 0, "the one before is good"
             hub.refuse_new = False
             await asyncio.sleep(1200)
             renewed = (await stage.contents(B))["tls.crt"]
@@ -266,6 +267,18 @@ def test_a_credential_that_the_hub_has_forgotten_is_replaced_by_registering_agai
             await come(lambda: len(stage.hubs[B].issued) == 2, within=10 * HOUR)
             await come(ready(stage))
         assert len(stage.hubs[B].clusters) == 1
+
+    played(play)
+
+
+def test_a_credential_that_is_refused_for_good_is_told_once() -> None:
+    async def play(stage: ReserveStage) -> None:
+        async with stage.running():
+            await come(ready(stage))
+            stage.hubs[B].revoked.update(stage.hubs[B].issued)
+            await asyncio.sleep((2 * DAY).total_seconds())
+            assert stage.state(B) is HubState.LOST
+            assert stage.standby.counted[B, "HubLost"] == 1
 
     played(play)
 
