@@ -291,7 +291,7 @@ class Attachment(HubNews):
         except HubLostError as error:
             parts.hubs.fail(decision.hub_id, error.message)
             parts.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
-            self._owner = await self._give(owner, self.hub, credential_of(before.contents))
+            self._owner = await self._give(owner, self.hub, credential_of(await self._stored(self.hub)))
             parts.hubs.settle(parts.bootstrap.listing, self._owner)
             raise
         parts.hubs.settle(parts.bootstrap.listing, owner)

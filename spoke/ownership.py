@@ -5,6 +5,7 @@ epoch, before the hub is dialled. So no two hubs are ever dialled with one epoch
 copies of the agent one loses, and sees that somebody else is the owner.
 """
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 import structlog
@@ -59,13 +60,21 @@ class Ownership:
         epoch = known.epoch if known.epoch and hub == known.hub_id else self._above(known, told)
         if known.hub_id is not None and hub != known.hub_id:
             await self._keep(known)
-        return await self._write(known, hub, credential, epoch)
+        return await self._write(known, lambda present: owned(present, credential_of(credential), hub), epoch)
 
     async def raise_epoch(self, known: Owner, *, told: int = 0) -> Owner:
-        """The same owner, above what a hub knows. Raises OvertakenError as `give` does, InvalidError without an owner."""
+        """The same owner, above what a hub knows, with the credential that lies there now. Raises OvertakenError as `give`.
+
+        One that was deleted, or put back from the time of another owner, is made good with what is `known`.
+        """
         if known.hub_id is None:
             raise ConflictError("there is no owner whose epoch could be raised")
-        return await self._write(known, known.hub_id, credential_of(known.contents), self._above(known, told))
+        hub = known.hub_id
+
+        def same(present: Contents) -> Contents:
+            return present if owner_of(present) == hub else owned(present, credential_of(known.contents), hub)
+
+        return await self._write(known, same, self._above(known, told))
 
     async def confirm(self, known: Owner) -> None:
         """Raises OvertakenError when the secret says something else."""
@@ -74,11 +83,11 @@ class Ownership:
     def _above(self, known: Owner, told: int) -> int:
         return next_epoch(known.epoch, told, self._hub_clock.now())
 
-    async def _write(self, known: Owner, hub: HubId, credential: Contents, epoch: int) -> Owner:
+    async def _write(self, known: Owner, edit: Callable[[Contents], Contents], epoch: int) -> Owner:
         for _ in range(ATTEMPTS):
             present = await self._secrets.read(OWNER_SECRET)
             _check(known, _seen(present.contents))
-            contents = {**owned(present.contents, credential_of(credential), hub), EPOCH: str(epoch).encode()}
+            contents = {**edit(present.contents), EPOCH: str(epoch).encode()}
             try:
                 written = await self._secrets.write(OWNER_SECRET, contents, present.version)
             except (ConflictError, AlreadyExistsError):
