@@ -10,6 +10,8 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 # Set to 1: `make demo` ends as soon as all clusters are Available, or says after 60 s why they are not.
 ONCE   ?=
+# How many hubs `make demo` starts: with HUBS=2 you can kill one, and see its clusters arrive on the other.
+HUBS   ?= 1
 # More arguments for pytest, as in `make test ARGS="-k kubeconfig -x"`.
 ARGS   ?=
 
@@ -26,8 +28,8 @@ help: ## say what there is
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F ':.*## ' '{ printf "  make %-10s %s\n", $$1, $$2 }'
 
 .PHONY: demo
-demo: $(VENV)/.runtime ## a hub, three hollow clusters and three spokes on this machine (ONCE=1: stop when all are Available)
-	@exec $(BIN)/python -m hollow.demo $(if $(filter-out 0,$(ONCE)),--once)
+demo: $(VENV)/.runtime ## a hub, three hollow clusters and three spokes on this machine (ONCE=1: stop when all are Available; HUBS=2: two hubs, kill one)
+	@exec $(BIN)/python -m hollow.demo --hubs=$(HUBS) $(if $(filter-out 0,$(ONCE)),--once)
 
 .PHONY: test
 test: $(VENV)/.dev ## the whole test suite, PostgreSQL included (ARGS="..." goes to pytest; WORKERS=0: one test after the other)

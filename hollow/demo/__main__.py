@@ -1,5 +1,8 @@
 """A whole fleet on this machine: a hub, three hollow clusters, and three agents that join them to it.
 
+With --hubs=2 there is a second hub, which has nothing to do with the first: the agents stand by there, and go there when the
+first is killed. You kill it; with --once the demo does.
+
 Only programs are started, as a person would start them by hand; nothing here knows how they work inside. Everything they write
 lies in one directory, made anew at every start.
 """
@@ -17,18 +20,21 @@ from hollow.demo.processes import Children
 from hollow.demo.show import Demo, DemoError
 
 
-async def run(place: Place, *, once: bool, within: float) -> None:
-    demo = Demo(place, time.monotonic() + within)
+async def run(place: Place, *, hubs: int, once: bool, within: float) -> None:
+    demo = Demo(place, place.hubs(hubs), time.monotonic() + within)
     async with Children(place.logs) as servers, Children(place.logs) as agents:
         _on_signals(servers, agents)
         await demo.serve(servers)
         await demo.join(agents)
         await demo.show_until_available()
         demo.say("all clusters are Available")
+        await demo.show_until_in_reserve()
         if not once:
             click.echo()
-            click.echo(next_commands(place, [(name, child.pid) for name, child in demo.spokes.items()]))
+            click.echo(next_commands(place, demo.hubs, demo.pids))
             await demo.stay()
+        elif hubs > 1:
+            await demo.kill_the_owner()
         click.echo()
 
 
@@ -52,7 +58,10 @@ def _on_signals(*groups: Children) -> None:
 
 
 @click.command(context_settings={"help_option_names": ["-h", "--help"]}, help=__doc__)
-@click.option("--once", is_flag=True, help="End as soon as all clusters are Available.")
+@click.option("--once", is_flag=True, help="End as soon as all clusters are Available (with --hubs: on the second hub).")
+@click.option(
+    "--hubs", default=1, show_default=True, type=click.IntRange(1, 5), help="How many hubs, none knowing of the others."
+)
 @click.option("--within", default=60.0, show_default=True, metavar="SECONDS", help="Give up when it takes longer.")
 @click.option(
     "--directory",
@@ -61,11 +70,11 @@ def _on_signals(*groups: Children) -> None:
     type=click.Path(path_type=Path),
     help="Where everything lies; emptied at the start.",
 )
-def main(*, once: bool, within: float, directory: Path) -> None:
+def main(*, hubs: int, once: bool, within: float, directory: Path) -> None:
     place = Place(directory.absolute())
     try:
         with place.claimed():
-            asyncio.run(run(place, once=once, within=within))
+            asyncio.run(run(place, hubs=hubs, once=once, within=within))
     except OccupiedError as error:
         raise click.ClickException(str(error)) from error
     except DemoError as error:

@@ -7,7 +7,7 @@ import shlex
 import shutil
 import socket
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -22,6 +22,20 @@ class OccupiedError(Exception):
 
 
 @dataclass(frozen=True, slots=True)
+class Hub:
+    """One hub of the demo: where its files lie, and its ports."""
+
+    name: str
+    folder: Path
+    grpc: int
+    https: int
+
+    @property
+    def admin(self) -> Path:
+        return self.folder / "admin.kubeconfig"
+
+
+@dataclass(frozen=True, slots=True)
 class Place:
     """Where everything of the demo lies."""
 
@@ -31,19 +45,19 @@ class Place:
     def logs(self) -> Path:
         return self.root / "logs"
 
-    @property
-    def hub(self) -> Path:
-        return self.root / "hub"
-
-    @property
-    def admin(self) -> Path:
-        return self.hub / "admin.kubeconfig"
+    def hubs(self, count: int) -> tuple[Hub, ...]:
+        """`hub`, or `hub-0`, `hub-1` ... where there are several, in the order in which agents prefer them."""
+        names = ["hub"] if count == 1 else [f"hub-{number}" for number in range(count)]
+        ports = iter(choose_ports(*USUAL_PORTS, *[FREE] * (2 * (count - 1))))
+        return tuple(Hub(name, self.root / name, next(ports), next(ports)) for name in names)
 
     def cluster(self, name: str) -> Path:
         return self.root / "clusters" / f"{name}.kubeconfig"
 
-    def bootstrap(self, name: str) -> Path:
-        return self.root / "bootstrap" / f"{name}.kubeconfig"
+    def bootstrap(self, name: str, hub: Hub) -> Path:
+        """A file per hub, in whose name it stands when there are several: agents call a hub by it."""
+        file = f"{name}.kubeconfig" if hub.name == "hub" else f"{name}/{hub.name}.kubeconfig"
+        return self.root / "bootstrap" / file
 
     def hub_kubeconfig(self, name: str) -> Path:
         return self.root / "spokes" / name
@@ -58,7 +72,8 @@ class Place:
                 fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError as error:
                 raise OccupiedError(f"another demo is running in {self.root}; end it, or say --directory") from error
-            shutil.rmtree(self.hub, ignore_errors=True)
+            for hub in self.root.glob("hub*"):
+                shutil.rmtree(hub, ignore_errors=True)
             for directory in (self.logs, self.root / "clusters", self.root / "bootstrap", self.root / "spokes"):
                 shutil.rmtree(directory, ignore_errors=True)
                 directory.mkdir(mode=0o700)
@@ -86,14 +101,14 @@ def program(module: str, *arguments: str) -> list[str]:
     return [sys.executable, "-m", module, *arguments]
 
 
-def hub_command(place: Place, grpc: int, https: int) -> list[str]:
+def hub_command(hub: Hub) -> list[str]:
     """A hub that approves everybody, and whose leases are short enough to watch one end."""
     return program(
         "hub",
         "serve",
-        f"--data-dir={place.hub}",
-        f"--grpc-listen=127.0.0.1:{grpc}",
-        f"--https-listen=127.0.0.1:{https}",
+        f"--data-dir={hub.folder}",
+        f"--grpc-listen=127.0.0.1:{hub.grpc}",
+        f"--https-listen=127.0.0.1:{hub.https}",
         "--auto-approve=*",
         f"--default-lease-duration={LEASE}",
         "--beat-interval=500ms",
@@ -111,24 +126,25 @@ def hollow_command(place: Place) -> list[str]:
     )
 
 
-def spoke_command(place: Place, name: str) -> list[str]:
+def spoke_command(place: Place, name: str, hubs: Sequence[Hub]) -> list[str]:
     return program(
         "spoke",
         "run",
-        f"--bootstrap-kubeconfig={place.bootstrap(name)}",
+        *(f"--bootstrap-kubeconfig={place.bootstrap(name, hub)}" for hub in hubs),
         f"--kubeconfig={place.cluster(name)}",
         f"--hub-kubeconfig-dir={place.hub_kubeconfig(name)}",
     )
 
 
-def next_commands(place: Place, spokes: Sequence[tuple[str, int]]) -> str:
-    """What to try now, given the clusters and the process ids of their agents.
+def next_commands(place: Place, hubs: Sequence[Hub], pids: Mapping[str, int]) -> str:
+    """What to try now, given the process ids by the name of a hub, or of an agent's cluster.
 
     Every line can be pasted into another terminal.
     """
-    hubctl = shlex.join([*_shortest("hubctl", "hub.cli"), f"--kubeconfig={relative(place.admin)}"])
-    kubectl = f"kubectl --kubeconfig={relative(place.admin)}"
-    cluster, victim = spokes[0]
+    owner, cluster = hubs[0], CLUSTERS[0]
+    hubctl = _hubctl(owner)
+    kubectl = f"kubectl --kubeconfig={relative(owner.admin)}"
+    further = _owner_killed(owner, hubs[1], pids[owner.name]) if len(hubs) > 1 else ""
     return f"""All clusters are Available. In another terminal, try:
 
   {hubctl} get clusters -w
@@ -137,23 +153,47 @@ def next_commands(place: Place, spokes: Sequence[tuple[str, int]]) -> str:
   {kubectl} get managedclusters
   {kubectl} get managedcluster {cluster} -o yaml
   kubectl --kubeconfig={relative(place.cluster(cluster))} get nodes
-
+{further}
 Kill an agent and watch: within a second its session is gone, within 12 s (five leases of {LEASE}) it reads Unknown:
 
-  kill -9 {victim}
+  kill -9 {pids[cluster]}
 
 Start it again, and it is back with the certificate it has, without being approved anew:
 
-  {shlex.join(spoke_again(place, cluster))}
+  {shlex.join(spoke_again(place, cluster, hubs))}
 
 Logs: {relative(place.logs)}    Everything ends with Ctrl-C."""
 
 
-def spoke_again(place: Place, name: str) -> list[str]:
+def _owner_killed(owner: Hub, second: Hub, pid: int) -> str:
+    return f"""
+The agents hold their sessions with {owner.name}, and stand by at the others. Kill the owner and watch here how every cluster
+arrives on {second.name}, nobody approving anything:
+
+  kill -9 {pid}
+
+Start it again, and every cluster stands by there; or look what the other hub knows:
+
+  {shlex.join(hub_again(owner))}
+  {_hubctl(second)} get clusters -w
+"""
+
+
+def _hubctl(hub: Hub) -> str:
+    return shlex.join([*_shortest("hubctl", "hub.cli"), f"--kubeconfig={relative(hub.admin)}"])
+
+
+def hub_again(hub: Hub) -> list[str]:
+    """How a person starts a hub of the demo anew."""
+    _python, _m, _module, *arguments = hub_command(hub)
+    return [*_shortest("hub", "hub"), *(argument.replace(str(hub.folder), relative(hub.folder)) for argument in arguments)]
+
+
+def spoke_again(place: Place, name: str, hubs: Sequence[Hub]) -> list[str]:
     return [
         *_shortest("spoke", "spoke"),
         "run",
-        f"--bootstrap-kubeconfig={relative(place.bootstrap(name))}",
+        *(f"--bootstrap-kubeconfig={relative(place.bootstrap(name, hub))}" for hub in hubs),
         f"--kubeconfig={relative(place.cluster(name))}",
         f"--hub-kubeconfig-dir={relative(place.hub_kubeconfig(name))}",
     ]

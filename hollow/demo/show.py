@@ -2,26 +2,22 @@
 
 import asyncio
 import json
+import signal
 import time
 from collections.abc import Awaitable, Callable
+from functools import partial
 from typing import Any
 
 import click
 
-from hollow.demo.place import (
-    CLUSTERS,
-    USUAL_PORTS,
-    Place,
-    choose_ports,
-    hollow_command,
-    hub_command,
-    program,
-    spoke_command,
-)
+from hollow.demo.place import CLUSTERS, Hub, Place, hollow_command, hub_command, program, spoke_command
 from hollow.demo.processes import Answer, Child, Children, ask
 
 AVAILABLE = "ManagedClusterConditionAvailable"
+STANDBY = "ManagedClusterStandby"
 POLL_SECONDS = 0.4
+ARRIVED_WITHIN = 30.0
+"""Seconds after which a cluster that has not arrived will not: ten times what is promised."""
 
 
 class DemoError(Exception):
@@ -49,99 +45,157 @@ def lacking(name: str, cluster: dict[str, Any] | None) -> str | None:
     return None if verdict["status"] == "True" else f"{name} is not Available: {verdict['message']}"
 
 
-class Demo:
-    """One run, from the first program to the last."""
+def not_in_reserve(hub: Hub, name: str, cluster: dict[str, Any] | None) -> str | None:
+    """What keeps a hub from taking a cluster over at once; None: its agent stands by there."""
+    if cluster is None:
+        return f"{name} has not registered at {hub.name}"
+    verdict = conditions(cluster).get(AVAILABLE)
+    stands_by = verdict is not None and verdict["reason"] == STANDBY
+    return None if stands_by else f"{name} does not stand by at {hub.name}"
 
-    def __init__(self, place: Place, deadline: float) -> None:
+
+class Demo:
+    """One run, from the first program to the last. The first of the hubs owns the clusters, the others are its reserve."""
+
+    def __init__(self, place: Place, hubs: tuple[Hub, ...], deadline: float) -> None:
         self._place = place
+        self.hubs = hubs
         self._deadline = deadline
         self._programs: list[Child] = []
         self._began = time.monotonic()
+        self.servers: dict[str, Child] = {}
         self.spokes: dict[str, Child] = {}
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """Process ids, by the name of the hub or of the agent's cluster."""
+        return {name: child.pid for name, child in {**self.servers, **self.spokes}.items()}
 
     def say(self, text: str) -> None:
         click.echo(f"{time.monotonic() - self._began:6.1f} s  {text}")
 
-    async def hubctl(self, *arguments: str) -> Answer:
-        return await ask(program("hub.cli", f"--kubeconfig={self._place.admin}", *arguments))
+    async def hubctl(self, hub: Hub, *arguments: str) -> Answer:
+        return await ask(program("hub.cli", f"--kubeconfig={hub.admin}", *arguments))
 
     async def serve(self, servers: Children) -> None:
-        """Starts the hub and the hollow clusters; returns when both answer."""
-        grpc, https = choose_ports(*USUAL_PORTS)
-        self._programs += [
-            await servers.start("hub", hub_command(self._place, grpc, https)),
-            await servers.start("hollow", hollow_command(self._place)),
-        ]
-        self.say(f"hub            starts in {self._place.hub} (gRPC 127.0.0.1:{grpc}, HTTPS 127.0.0.1:{https})")
+        """Starts the hubs and the hollow clusters; returns when all answer."""
+        for hub in self.hubs:
+            self.servers[hub.name] = await servers.start(hub.name, hub_command(hub))
+            self.say(f"{hub.name:<14} starts in {hub.folder} (gRPC 127.0.0.1:{hub.grpc}, HTTPS 127.0.0.1:{hub.https})")
+        self._programs += [*self.servers.values(), await servers.start("hollow", hollow_command(self._place))]
         self.say(f"hollow         starts {len(CLUSTERS)} clusters without machines")
-        await self._until(self._hub_answers, "the hub does not answer")
-        self.say("hub            answers")
-        await self._until(self._clusters_answer, "the hollow clusters do not answer")
+        for hub in self.hubs:
+            await self._until(partial(self._hub_answers, hub), f"{hub.name} does not answer", self.servers[hub.name])
+            self.say(f"{hub.name:<14} answers")
+        await self._until(self._clusters_answer, "the hollow clusters do not answer", self._programs[-1])
         self.say("hollow         clusters answer")
 
     async def join(self, agents: Children) -> None:
-        """Writes a bootstrap kubeconfig for each cluster and starts its agent."""
+        """Writes a bootstrap kubeconfig for each cluster, one per hub, and starts its agent."""
         for name in CLUSTERS:
-            path = self._place.bootstrap(name)
-            answer = await self.hubctl(
-                "create", "bootstrap-kubeconfig", f"--cluster={name}", "--allow-loopback", f"--output={path}"
-            )
-            if answer.code:
-                raise DemoError(f"hubctl makes no bootstrap kubeconfig for {name}: {answer.error.strip()}")
-            child = await agents.start(f"spoke-{name}", spoke_command(self._place, name))
+            await asyncio.gather(*(self._bootstrap(name, hub) for hub in self.hubs))
+            child = await agents.start(f"spoke-{name}", spoke_command(self._place, name, self.hubs))
             self._programs.append(child)
             self.spokes[name] = child
-            self.say(f"spoke          {name} starts with {path}")
+            files = ", ".join(str(self._place.bootstrap(name, hub)) for hub in self.hubs)
+            self.say(f"spoke          {name} starts with {files}")
+
+    async def _bootstrap(self, name: str, hub: Hub) -> None:
+        path = self._place.bootstrap(name, hub)
+        path.parent.mkdir(mode=0o700, exist_ok=True)
+        options = (f"--cluster={name}", "--allow-loopback", f"--output={path}")
+        answer = await self.hubctl(hub, "create", "bootstrap-kubeconfig", *options)
+        if answer.code:
+            raise DemoError(f"hubctl makes no bootstrap kubeconfig for {name}: {answer.error.strip()}")
 
     async def show_until_available(self) -> None:
-        """Prints the inventory whenever it has changed, until every cluster is Available."""
+        """Prints the inventory whenever it has changed, until every cluster is Available on the first hub."""
+        await self._show_until(self.hubs[0], lacking)
+
+    async def show_until_in_reserve(self) -> None:
+        """As before, until every agent stands by at all other hubs."""
+        for hub in self.hubs[1:]:
+            await self._show_until(hub, partial(not_in_reserve, hub))
+
+    async def kill_the_owner(self) -> None:
+        """Ends the first hub with -9; returns when every cluster is Available on the second."""
+        owner = self.hubs[0]
+        self.say(f"{owner.name:<14} is killed (kill -9 {self.servers[owner.name].pid})")
+        self._programs.remove(self.servers[owner.name])
+        self.servers[owner.name].send(signal.SIGKILL)
+        await self.servers[owner.name].ended()
+        await self._show_arrivals(self.hubs[1])
+
+    async def stay(self) -> None:
+        """Follows the inventory until something ends that should not. A killed agent, or owner, is part of the show."""
+        watching = {asyncio.create_task(child.ended(), name=str(child.pid)): child for child in self._programs}
+        while watching:
+            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                await self._ended(watching.pop(task))
+
+    async def _ended(self, child: Child) -> None:
+        if child in self.spokes.values():
+            self.say(f"{child.name} {child.how_it_ended()}: its session is gone at once, within 12 s it reads Unknown")
+        elif len(self.hubs) > 1 and child is self.servers[self.hubs[0].name]:
+            self.say(f"{child.name} {child.how_it_ended()}: its agents go to {self.hubs[1].name}")
+            await self._show_arrivals(self.hubs[1])
+        else:
+            raise DemoError(f"{child.name} {child.how_it_ended()}", child)
+
+    async def _show_arrivals(self, hub: Hub) -> None:
+        """Says of every cluster when it has arrived; agents that were ended as well do not."""
+        began, wanted = time.monotonic(), {name for name, child in self.spokes.items() if child.exit_code is None}
+        while wanted:
+            found = await self._inventory(hub)
+            for name in sorted(name for name in wanted if lacking(name, found.get(name)) is None):
+                wanted.remove(name)
+                self.say(f"{name:<14} has arrived on {hub.name}")
+            if time.monotonic() - began > ARRIVED_WITHIN:
+                raise DemoError("; ".join(str(lacking(name, found.get(name))) for name in wanted), self.servers[hub.name])
+            await asyncio.sleep(POLL_SECONDS / 4)
+        await self._print_table(hub)
+        self.say(f"all clusters have arrived on {hub.name}")
+
+    async def _show_until(self, hub: Hub, lacks: Callable[[str, dict[str, Any] | None], str | None]) -> None:
         seen: object = None
         missing: list[str] = []
         while time.monotonic() < self._deadline:
             self._check_programs()
-            found = await self._inventory()
-            missing = [reason for name in CLUSTERS if (reason := lacking(name, found.get(name)))]
+            found = await self._inventory(hub)
+            missing = [reason for name in CLUSTERS if (reason := lacks(name, found.get(name)))]
             if missing != seen:
                 seen = missing
-                await self._print_table()
+                await self._print_table(hub)
             if not missing:
                 return
             await asyncio.sleep(POLL_SECONDS)
         raise DemoError("; ".join(missing))
 
-    async def stay(self) -> None:
-        """Follows the inventory until something ends that should not. A killed spoke is part of the show."""
-        watching = {asyncio.create_task(child.ended(), name=str(child.pid)): child for child in self._programs}
-        while watching:
-            done, _ = await asyncio.wait(watching, return_when=asyncio.FIRST_COMPLETED)
-            for task in done:
-                child = watching.pop(task)
-                if child not in self.spokes.values():
-                    raise DemoError(f"{child.name} {child.how_it_ended()}", child)
-                self.say(f"{child.name} {child.how_it_ended()}: its session is gone at once, within 12 s it reads Unknown")
-
-    async def _until(self, ready: Callable[[], Awaitable[bool]], otherwise: str) -> None:
+    async def _until(self, ready: Callable[[], Awaitable[bool]], otherwise: str, child: Child) -> None:
         while not await ready():
             self._check_programs()
             if time.monotonic() >= self._deadline:
-                raise DemoError(otherwise, self._programs[0])
+                raise DemoError(otherwise, child)
             await asyncio.sleep(POLL_SECONDS / 2)
 
-    async def _hub_answers(self) -> bool:
-        return self._place.admin.exists() and (await self.hubctl("get", "clusters")).code == 0
+    async def _hub_answers(self, hub: Hub) -> bool:
+        return hub.admin.exists() and (await self.hubctl(hub, "get", "clusters")).code == 0
 
     async def _clusters_answer(self) -> bool:
         return all(self._place.cluster(name).exists() for name in CLUSTERS)
 
-    async def _inventory(self) -> dict[str, dict[str, Any]]:
-        answer = await self.hubctl("get", "clusters", "--output=json")
+    async def _inventory(self, hub: Hub) -> dict[str, dict[str, Any]]:
+        answer = await self.hubctl(hub, "get", "clusters", "--output=json")
         if answer.code:
-            raise DemoError(f"hubctl get clusters: {answer.error.strip()}", self._programs[0])
+            raise DemoError(f"hubctl get clusters: {answer.error.strip()}", self.servers[hub.name])
         return {item["metadata"]["name"]: item for item in json.loads(answer.output)["items"]}
 
-    async def _print_table(self) -> None:
+    async def _print_table(self, hub: Hub) -> None:
         click.echo()
-        click.echo((await self.hubctl("get", "clusters")).output.rstrip() or "no clusters yet")
+        if len(self.hubs) > 1:
+            click.echo(f"on {hub.name}:")
+        click.echo((await self.hubctl(hub, "get", "clusters")).output.rstrip() or "no clusters yet")
         click.echo()
 
     def _check_programs(self) -> None:

@@ -1,0 +1,234 @@
+"""Several hubs as processes, none knowing of the others, and what a test sees of their clusters from outside.
+
+Agents reach each hub over a `HubPath`. What a hub has is read from its database, as rows: nothing is asked of the hub itself.
+"""
+
+import asyncio
+import base64
+import sqlite3
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Self
+
+import yaml
+
+from hollow.cluster import HollowCluster
+from hollow.fleet import write_kubeconfig
+from hollow.objects import Shape
+from machinery.errors import NotFoundError
+from machinery.kube.client import KubeClient, Resource
+from machinery.kubeconfig import read_kubeconfig
+from tests.e2e.processes import Bench, Program, until
+from tests.fakes.hub_path import HubPath, path_to
+
+NAMESPACE = "open-cluster-management-agent"
+OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
+SECRETS = Resource("", "v1", "secrets")
+AVAILABLE = "ManagedClusterConditionAvailable"
+QUICK = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=300ms", "--flush-window=50ms")
+
+
+def reason_of(document: Mapping[str, Any]) -> str:
+    """Why the cluster is Available, or not; empty: nobody has said."""
+    found = [each for each in document.get("status", {}).get("conditions", []) if each["type"] == AVAILABLE]
+    return str(found[0]["reason"]) if found else ""
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What a hub has stored of a cluster's session, read at one instant."""
+
+    beat: int
+    """When the newest beat came, in microseconds since 1970; 0: none ever did."""
+    epoch: int
+    """The highest that the hub has heard of; 0: none."""
+
+
+@dataclass
+class Hub(Bench):
+    """One of several hubs: a bench whose data and log bear the hub's name."""
+
+    path: HubPath = field(default_factory=lambda: HubPath(0))
+    flags: tuple[str, ...] = QUICK
+    process: Program | None = None
+
+    @property
+    def name(self) -> str:
+        return self.data_name
+
+    @property
+    def database(self) -> Path:
+        return self.data / "hub.db"
+
+    @property
+    def serving(self) -> Program:
+        assert self.process is not None
+        return self.process
+
+    async def start(self) -> Self:
+        """For the first time, or again after its end; returns when it is ready."""
+        if self.process is None:
+            advertised = f"--grpc-advertised=127.0.0.1:{self.path.port}"
+            self.process = self.hub_program(advertised, *self.flags, name=self.name)
+        await self.process.start()
+        await self.ready(self.process)
+        return self
+
+    async def kill(self) -> None:
+        await self.serving.kill()
+
+    @property
+    def id(self) -> str:
+        """As its administrator's kubeconfig tells it."""
+        return read_kubeconfig(self.admin).require_endpoint().hub_id
+
+    def row(self, cluster: str) -> Row:
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as connection:
+            return read_row(connection, cluster)
+
+    async def shows(self, cluster: str, reason: str, within: float = 20) -> Any:
+        """Returns when the hub says with this reason whether the cluster is Available."""
+        return await self.cluster_when(cluster, lambda one: reason_of(one) == reason, what=f"is {reason}", within=within)
+
+    def secret(self) -> str:
+        """The name of the credential slot that agents keep for it."""
+        return f"{OWNER_SECRET}-{self.id[:8]}"
+
+
+def read_row(connection: sqlite3.Connection, cluster: str) -> Row:
+    """Beat and epoch of one instant."""
+    connection.execute("BEGIN")
+    try:
+        beat = connection.execute("SELECT at FROM heartbeats WHERE cluster = ?", (cluster,)).fetchone()
+        epoch = connection.execute("SELECT epoch FROM epochs WHERE cluster = ?", (cluster,)).fetchone()
+    finally:
+        connection.execute("ROLLBACK")
+    return Row(beat[0] or 0 if beat else 0, epoch[0] if epoch else 0)
+
+
+@dataclass
+class Hubs:
+    """The hubs in the order in which agents prefer them, the clusters, and their agents."""
+
+    folder: Path
+    stack: AsyncExitStack
+    all: list[Hub] = field(default_factory=list)
+    clusters: dict[str, HollowCluster] = field(default_factory=dict)
+    programs: list[Program] = field(default_factory=list)
+
+    def __getitem__(self, number: int) -> Hub:
+        return self.all[number]
+
+    async def start(self, count: int, *flags: str) -> None:
+        """So many more, all at once; each has QUICK's flags and these."""
+        started = []
+        for _ in range(count):
+            hub = Hub(self.folder, data_name=f"hub-{len(self.all)}", flags=(*QUICK, *flags))
+            hub.path = await self.stack.enter_async_context(path_to(hub.grpc_port))
+            self.stack.push_async_callback(hub.close)
+            self.all.append(hub)
+            started.append(hub.start())
+        await asyncio.gather(*started)
+
+    async def cluster(self, name: str) -> HollowCluster:
+        """A hollow cluster in this process; the same one for the same name."""
+        if name not in self.clusters:
+            self.clusters[name] = cluster = await self.stack.enter_async_context(HollowCluster(Shape(name, nodes=1, claims=0)))
+            write_kubeconfig(cluster, self.kubeconfig(name))
+        return self.clusters[name]
+
+    def kubeconfig(self, cluster: str) -> Path:
+        return self.folder / f"{cluster}.kubeconfig"
+
+    async def bootstraps(self, cluster: str, *options: str) -> list[Path]:
+        """A bootstrap kubeconfig of every hub, in order."""
+        files = [self.folder / f"{cluster}-{hub.name}.bootstrap" for hub in self.all]
+        create = ("create", "bootstrap-kubeconfig", f"--cluster={cluster}", "--allow-loopback", *options)
+        missing = [(hub, file) for hub, file in zip(self.all, files, strict=True) if not file.exists()]
+        await asyncio.gather(*(hub.hubctl(*create, "-o", str(file)) for hub, file in missing))
+        return files
+
+    async def prepared(self, cluster: str, *flags: str, name: str = "") -> Program:
+        """An agent that is not started yet, which knows every hub that there is now."""
+        await self.cluster(cluster)
+        files = await self.bootstraps(cluster)
+        program = Program(
+            name or f"spoke-{cluster}",
+            (
+                *("spoke", "run", f"--cluster-name={cluster}", f"--kubeconfig={self.kubeconfig(cluster)}"),
+                *(f"--bootstrap-kubeconfig={file}" for file in files),
+                *flags,
+            ),
+            self.folder / f"{name or f'spoke-{cluster}'}.log",
+        )
+        self.programs.append(program)
+        return program
+
+    async def spoke(self, cluster: str, *flags: str) -> Program:
+        return await (await self.prepared(cluster, *flags)).start()
+
+    @asynccontextmanager
+    async def kubernetes(self, cluster: str) -> AsyncIterator[KubeClient]:
+        """The cluster's administrator."""
+        async with await KubeClient.from_file(self.kubeconfig(cluster)) as client:
+            yield client
+
+    async def secret(self, cluster: str, name: str = OWNER_SECRET) -> dict[str, bytes]:
+        """What a secret of the agent's namespace holds; empty: there is none."""
+        async with self.kubernetes(cluster) as client:
+            try:
+                found = await client.get(SECRETS.path(name, namespace=NAMESPACE))
+            except NotFoundError:
+                return {}
+        return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
+
+    async def secret_names(self, cluster: str) -> set[str]:
+        async with self.kubernetes(cluster) as client:
+            return {each["metadata"]["name"] for each in await client.list(SECRETS.path(namespace=NAMESPACE))}
+
+    async def reserve(self, cluster: str, owner: int = 0, within: float = 30) -> None:
+        """Returns when the cluster is Available on its owner, and its agent stands by at all other hubs."""
+        for number, hub in enumerate(self.all):
+            wanted = "ManagedClusterAvailable" if number == owner else "ManagedClusterStandby"
+            await hub.shows(cluster, wanted, within=within)
+
+    async def beats(self, cluster: str, hub: Hub, since: int, within: float) -> int:
+        """Returns the instant of the first beat on that hub after `since`; both in microseconds since 1970."""
+
+        async def arrived() -> int:
+            beat = hub.row(cluster).beat
+            return beat if beat > since else 0
+
+        return int(await until(arrived, what=f"a beat of {cluster} on {hub.name}", within=within))
+
+    @property
+    def logs(self) -> str:
+        """All that any program said."""
+        return "".join(
+            program.output for program in (*self.programs, *(program for hub in self.all for program in hub.programs))
+        )
+
+
+@asynccontextmanager
+async def hubs_in(folder: Path) -> AsyncIterator[Hubs]:
+    """No hub yet; whatever is started ends with the block."""
+    async with AsyncExitStack() as stack:
+        hubs = Hubs(folder, stack)
+        try:
+            yield hubs
+        finally:
+            for program in reversed(hubs.programs):
+                if program.running:
+                    await program.kill()
+
+
+def hub_id_of(contents: Mapping[str, bytes]) -> str:
+    """The owner hub that a credential secret names."""
+    return contents.get("hub-id", b"").decode()
+
+
+def certificate_hub(contents: Mapping[str, bytes]) -> str:
+    """The address in a credential secret's kubeconfig."""
+    return str(yaml.safe_load(contents["kubeconfig"])["clusters"][0]["cluster"]["server"])
