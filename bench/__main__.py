@@ -21,6 +21,7 @@ COMMANDS = {
         "takeover",
         "availability",
         "rest",
+        "failover",
     )
 }
 

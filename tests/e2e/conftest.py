@@ -1,7 +1,7 @@
 """Real processes on free ports in a folder of their own; what they logged is shown when a test fails."""
 
 import sys
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -9,7 +9,7 @@ from uuid import uuid4
 import pytest
 from sqlalchemy import create_engine, make_url, text
 
-from tests.e2e.processes import Bench
+from tests.e2e.processes import Bench, Program
 
 TAIL = 60
 REPORT = pytest.StashKey[pytest.TestReport]()
@@ -45,6 +45,15 @@ def postgres_url(postgres_server_url: str) -> Iterator[str]:
     engine.dispose()
 
 
+def told_when_failed(request: pytest.FixtureRequest, programs: Iterable[Program]) -> None:
+    """What these programs logged last is shown when the test has failed."""
+    report = request.node.stash.get(REPORT, None)
+    if report is not None and report.failed:
+        for program in programs:
+            tail = "\n".join(program.output.splitlines()[-TAIL:])
+            sys.stderr.write(f"\n----- log of {program.name} -----\n{tail}\n")
+
+
 @pytest.fixture
 async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator[Bench]:
     bench = Bench(tmp_path)
@@ -52,9 +61,5 @@ async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         yield bench
     finally:
         await bench.close()
-        report = request.node.stash.get(REPORT, None)
-        if report is not None and report.failed:
-            for program in bench.programs:
-                tail = "\n".join(program.output.splitlines()[-TAIL:])
-                sys.stderr.write(f"\n----- log of {program.name} -----\n{tail}\n")
+        told_when_failed(request, bench.programs)
     assert "PRIVATE KEY" not in bench.logs, "a private key is in a log"

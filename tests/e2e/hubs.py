@@ -6,6 +6,7 @@ Agents reach each hub over a `HubPath`. What a hub has is read from its database
 import asyncio
 import base64
 import sqlite3
+import time
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager, closing
 from dataclasses import dataclass, field
@@ -27,7 +28,14 @@ NAMESPACE = "open-cluster-management-agent"
 OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
 SECRETS = Resource("", "v1", "secrets")
 AVAILABLE = "ManagedClusterConditionAvailable"
+HERE = "ManagedClusterAvailable"
+ELSEWHERE = ("ManagedClusterStandby", "ManagedClusterMoved")
 QUICK = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=300ms", "--flush-window=50ms")
+
+
+def now() -> int:
+    """As hubs write down instants: microseconds since 1970."""
+    return time.time_ns() // 1000
 
 
 def reason_of(document: Mapping[str, Any]) -> str:
@@ -88,9 +96,10 @@ class Hub(Bench):
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as connection:
             return read_row(connection, cluster)
 
-    async def shows(self, cluster: str, reason: str, within: float = 20) -> Any:
-        """Returns when the hub says with this reason whether the cluster is Available."""
-        return await self.cluster_when(cluster, lambda one: reason_of(one) == reason, what=f"is {reason}", within=within)
+    async def shows(self, cluster: str, *reasons: str, within: float = 20) -> Any:
+        """Returns when the hub says for one of these reasons whether the cluster is Available."""
+        what = f"is {' or '.join(reasons)}"
+        return await self.cluster_when(cluster, lambda one: reason_of(one) in reasons, what=what, within=within)
 
     def secret(self) -> str:
         """The name of the credential slot that agents keep for it."""
@@ -98,14 +107,9 @@ class Hub(Bench):
 
 
 def read_row(connection: sqlite3.Connection, cluster: str) -> Row:
-    """Beat and epoch of one instant."""
-    connection.execute("BEGIN")
-    try:
-        beat = connection.execute("SELECT at FROM heartbeats WHERE cluster = ?", (cluster,)).fetchone()
-        epoch = connection.execute("SELECT epoch FROM epochs WHERE cluster = ?", (cluster,)).fetchone()
-    finally:
-        connection.execute("ROLLBACK")
-    return Row(beat[0] or 0 if beat else 0, epoch[0] if epoch else 0)
+    """One row: both values are of one instant."""
+    found = connection.execute("SELECT at, epoch FROM heartbeats WHERE cluster = ?", (cluster,)).fetchone()
+    return Row(*(value or 0 for value in found)) if found else Row(0, 0)
 
 
 @dataclass
@@ -143,17 +147,19 @@ class Hubs:
         return self.folder / f"{cluster}.kubeconfig"
 
     async def bootstraps(self, cluster: str, *options: str) -> list[Path]:
-        """A bootstrap kubeconfig of every hub, in order."""
-        files = [self.folder / f"{cluster}-{hub.name}.bootstrap" for hub in self.all]
+        """A bootstrap kubeconfig of every hub, in order; those that were made before are left as they are."""
+        folder = self.folder / f"{cluster}.bootstraps"
+        folder.mkdir(exist_ok=True)
+        files = [folder / f"{hub.name}.kubeconfig" for hub in self.all]
         create = ("create", "bootstrap-kubeconfig", f"--cluster={cluster}", "--allow-loopback", *options)
         missing = [(hub, file) for hub, file in zip(self.all, files, strict=True) if not file.exists()]
         await asyncio.gather(*(hub.hubctl(*create, "-o", str(file)) for hub, file in missing))
         return files
 
-    async def prepared(self, cluster: str, *flags: str, name: str = "") -> Program:
-        """An agent that is not started yet, which knows every hub that there is now."""
+    async def prepared(self, cluster: str, *flags: str, name: str = "", count: int = 2) -> Program:
+        """An agent that is not started yet, which knows the first hubs, so many."""
         await self.cluster(cluster)
-        files = await self.bootstraps(cluster)
+        files = (await self.bootstraps(cluster))[:count]
         program = Program(
             name or f"spoke-{cluster}",
             (
@@ -166,8 +172,8 @@ class Hubs:
         self.programs.append(program)
         return program
 
-    async def spoke(self, cluster: str, *flags: str) -> Program:
-        return await (await self.prepared(cluster, *flags)).start()
+    async def spoke(self, cluster: str, *flags: str, count: int = 2) -> Program:
+        return await (await self.prepared(cluster, *flags, count=count)).start()
 
     @asynccontextmanager
     async def kubernetes(self, cluster: str) -> AsyncIterator[KubeClient]:
@@ -188,11 +194,26 @@ class Hubs:
         async with self.kubernetes(cluster) as client:
             return {each["metadata"]["name"] for each in await client.list(SECRETS.path(namespace=NAMESPACE))}
 
-    async def reserve(self, cluster: str, owner: int = 0, within: float = 30) -> None:
-        """Returns when the cluster is Available on its owner, and its agent stands by at all other hubs."""
-        for number, hub in enumerate(self.all):
-            wanted = "ManagedClusterAvailable" if number == owner else "ManagedClusterStandby"
-            await hub.shows(cluster, wanted, within=within)
+    async def reserve(self, cluster: str, owner: int = 0, count: int = 2, within: float = 30) -> None:
+        """Returns when the cluster is Available on its owner, and its agent stands by at the others of the first `count`."""
+        for number, hub in enumerate(self.all[:count]):
+            await hub.shows(cluster, *([HERE] if number == owner else ELSEWHERE), within=within)
+
+    async def failed_over(self, cluster: str, to: Hub, since: int, promised: float) -> float:
+        """Seconds from `since` (as for `beats`) to the first beat there. Waits for five times of what is promised."""
+        return (await self.beats(cluster, to, since, within=5 * promised) - since) / 1e6
+
+    async def heal(self) -> None:
+        """Ends all agents; every hub runs, and is reached."""
+        for program in self.programs:
+            if program.running:
+                await program.kill()
+        for hub in self.all:
+            hub.path.delay = 0
+            hub.path.resume()
+            await hub.path.take()
+            if not hub.serving.running:
+                await hub.start()
 
     async def beats(self, cluster: str, hub: Hub, since: int, within: float) -> int:
         """Returns the instant of the first beat on that hub after `since`; both in microseconds since 1970."""
