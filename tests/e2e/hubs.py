@@ -93,8 +93,17 @@ class Hub(Bench):
         return read_kubeconfig(self.admin).require_endpoint().hub_id
 
     def row(self, cluster: str) -> Row:
+        return self.rows().get(cluster, Row(0, 0))
+
+    def rows(self) -> dict[str, Row]:
+        """Of every cluster that was ever heard of, all read at one instant."""
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as connection:
-            return read_row(connection, cluster)
+            return read_rows(connection)
+
+    def stands_by(self) -> int:
+        """How many clusters have told that they are elsewhere."""
+        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as connection:
+            return int(connection.execute("SELECT count(*) FROM heartbeats WHERE owner IS NOT NULL").fetchone()[0])
 
     async def shows(self, cluster: str, *reasons: str, within: float = 20) -> Any:
         """Returns when the hub says for one of these reasons whether the cluster is Available."""
@@ -106,10 +115,9 @@ class Hub(Bench):
         return f"{OWNER_SECRET}-{self.id[:8]}"
 
 
-def read_row(connection: sqlite3.Connection, cluster: str) -> Row:
-    """One row: both values are of one instant."""
-    found = connection.execute("SELECT at, epoch FROM heartbeats WHERE cluster = ?", (cluster,)).fetchone()
-    return Row(*(value or 0 for value in found)) if found else Row(0, 0)
+def read_rows(connection: sqlite3.Connection) -> dict[str, Row]:
+    rows = connection.execute("SELECT cluster, at, epoch FROM heartbeats").fetchall()
+    return {cluster: Row(beat or 0, epoch or 0) for cluster, beat, epoch in rows}
 
 
 @dataclass

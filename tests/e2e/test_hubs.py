@@ -1,4 +1,4 @@
-"""Agents with several hubs, as processes: hubs are killed, stopped, silenced, slow, full, forgetful, and given up by operators."""
+"""Agents with several hubs, as processes; hubs are killed, stopped, silenced, slow, full, forgetful, given up by operators."""
 
 import asyncio
 import shutil

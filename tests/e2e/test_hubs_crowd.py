@@ -1,0 +1,38 @@
+"""A hundred agents whose hub is killed: all are on the other one in time, and they do not come as a storm."""
+
+import asyncio
+from pathlib import Path
+
+import pytest
+
+from tests.e2e.crowd import crowd_of
+from tests.e2e.hubs import hubs_in, now
+from tests.e2e.processes import until
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
+
+AGENTS = 100
+PROMISED = 3.0
+"""Seconds in which a single agent is promised to be there; so many at once share one processor with the hub."""
+AT_ONCE = 40
+"""Connections that may come within a tenth of a second."""
+
+
+async def test_a_hundred_agents_are_on_the_other_hub_in_time_and_do_not_come_as_a_storm(tmp_path: Path) -> None:
+    async with hubs_in(tmp_path) as hubs:
+        await hubs.start(2, "--default-lease-duration=10s", "--beat-interval=2s")
+        crowd = await crowd_of(hubs[0].admin, AGENTS, hubs[1].admin)
+        async with crowd.running():
+            await crowd.all_heard(within=90)
+
+            async def in_reserve() -> bool:
+                return hubs[1].stands_by() == AGENTS
+
+            await until(in_reserve, what="all agents stand by", within=90)
+            since, began, dialled = asyncio.get_running_loop().time(), now(), len(hubs[1].path.taken)
+            await hubs[0].kill()
+            await crowd.all_heard(since, within=5 * PROMISED)
+            taken = len(hubs[1].path.taken) - dialled
+            assert all(row.beat > began for row in hubs[1].rows().values())
+            assert hubs[1].path.peak(since) <= AT_ONCE
+            assert taken <= 2 * AGENTS, f"{taken} connections for {AGENTS} agents"

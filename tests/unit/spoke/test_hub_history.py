@@ -1,0 +1,125 @@
+"""Copies of an agent among hubs that fail at random, in virtual time: never do two hubs take a write in the same epoch."""
+
+import asyncio
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from machinery.identity import HubId
+from tests.fakes.hub import MemoryHub
+from tests.fakes.lagging import Gate
+from tests.fakes.several_hubs import SeveralHubs
+from tests.fakes.virtual_time import LoopClock, in_virtual_time
+from tests.trials import soaked, trials
+
+FAILOVERS = trials(test=10, soak=300)
+PATIENCE = 3600.0
+"""Virtual seconds in which a session must beat again, whatever happened."""
+
+
+@dataclass
+class Copy:
+    """One copy of the agent: it may stand still, die, and be started again."""
+
+    world: SeveralHubs
+    random: Random
+    gate: Gate = field(init=False)
+    life: "asyncio.Task[None] | None" = None
+
+    def __post_init__(self) -> None:
+        self.gate = Gate(self.random)
+
+    def start(self) -> None:
+        self.life = asyncio.create_task(self.world.agent(self.random, self.gate).run())
+
+    async def die(self) -> None:
+        assert self.life is not None
+        self.gate.open()
+        self.life.cancel()
+        await asyncio.wait([self.life])
+
+
+@dataclass
+class History:
+    """What happens to hubs and copies, drawn from one seed."""
+
+    world: SeveralHubs
+    random: Random
+    copies: list[Copy] = field(default_factory=list)
+    owners: list[HubId] = field(default_factory=list)
+    told: list[str] = field(default_factory=list)
+
+    async def live(self, failovers: int) -> None:
+        self.copies = [Copy(self.world, Random(self.random.random())) for _ in range(2)]
+        for copy in self.copies:
+            copy.start()
+        await self._beats()
+        for _ in range(failovers):
+            await self._fail()
+        for copy in self.copies:
+            await copy.die()
+
+    async def _fail(self) -> None:
+        hub = self.world.owner
+        assert hub is not None
+        self._disturb()
+        lose = self.random.choice([self._go, self._fall_silent, self._drain])
+        self.told.append(f"{lose.__name__} {hub.hub_id[:1]}")
+        lose(hub)
+        await asyncio.sleep(self.random.uniform(0, 20))
+        self._disturb()
+        await asyncio.sleep(self.random.uniform(0, 20))
+        self.world.come(hub)
+        for copy in self.copies:
+            copy.gate.open()
+        await self._beats()
+
+    def _disturb(self) -> None:
+        """One copy stands still, or all go on."""
+        chosen = self.random.choice([*self.copies, None])
+        for copy in self.copies:
+            (copy.gate.shut if copy is chosen else copy.gate.open)()
+
+    def _go(self, hub: MemoryHub) -> None:
+        self.world.go(hub)
+
+    def _fall_silent(self, hub: MemoryHub) -> None:
+        hub.silent = True
+
+    def _drain(self, hub: MemoryHub) -> None:
+        others = [other.hub_id for other in self.world.hubs if other is not hub]
+        for session in hub.open_sessions:
+            session.drain(self.random.choice(others))
+
+    async def _beats(self) -> None:
+        """Returns when a session beats."""
+        marks = {hub.hub_id: len(hub.accepted_writes) for hub in self.world.hubs}
+        async with asyncio.timeout(PATIENCE):
+            while not (at := self._beating(marks)):  # noqa: ASYNC110 - told by nobody
+                await asyncio.sleep(0.1)
+        self.owners.append(at[0].hub_id)
+
+    def _beating(self, marks: Mapping[HubId, int]) -> list[MemoryHub]:
+        return [hub for hub in self.world.hubs if len(hub.accepted_writes) > marks[hub.hub_id] + 1]
+
+
+@soaked(FAILOVERS)
+@pytest.mark.timeout(trials(test=60, soak=1800))
+def test_no_two_hubs_take_a_write_in_the_same_epoch_however_they_and_the_copies_fail(tmp_path: Path) -> None:
+    async def told() -> History:
+        clock = LoopClock(asyncio.get_running_loop())
+        history = History(SeveralHubs(clock, tmp_path, count=3), Random(FAILOVERS))
+        await history.live(FAILOVERS)
+        return history
+
+    history = in_virtual_time(told())
+    epochs = [set(taken) for taken in history.world.accepted().values()]
+    for number, taken in enumerate(epochs):
+        for other in epochs[number + 1 :]:
+            assert not taken & other, history.told
+    assert sum(before != after for before, after in zip(history.owners, history.owners[1:], strict=False)) > FAILOVERS / 3
+    for order in history.world.accepted().values():
+        assert list(order) == sorted(order), "a hub took a write of a lower epoch than before"
