@@ -19,7 +19,7 @@ pytestmark = [pytest.mark.e2e]
 
 COPIES = ("one", "two")
 FAILOVERS = trials(test=3, soak=300)
-TOGETHER = ("--leader-election=false", "--health-listen=")
+TOGETHER = ("--leader-elect=false", "--health-listen=")
 
 
 @dataclass
