@@ -34,10 +34,11 @@ def points(writes: int) -> list[Point]:
 async def dies(hubs: Hubs, agent: Program, cluster: str, point: Point, arrived: Callable[[], Awaitable[object]]) -> bool:
     """Kills the agent at that point; False: it had no such write until it had `arrived`, and is killed there.
 
-    The agent runs already, or is started here.
+    The agent runs already, or is started here; writes are counted from the moment at which the cluster got its faults.
     """
     hollow = await hubs.cluster(cluster)
-    hollow.faults = point.faults
+    if hollow.faults != point.faults:
+        hollow.faults = point.faults
     if not agent.running:
         await agent.start()
     stalling, arriving = asyncio.create_task(hollow.stalled()), asyncio.create_task(_value(arrived()))

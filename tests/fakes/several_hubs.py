@@ -33,7 +33,7 @@ class SeveralHubs:
     clock: Clock
     folder: Path
     count: int = 2
-    secrets: MemorySecrets = field(default_factory=MemorySecrets)
+    secrets: Secrets = field(default_factory=MemorySecrets)
     cluster: MemoryCluster = field(default_factory=MemoryCluster)
     hubs: list[MemoryHub] = field(default_factory=list)
 
@@ -55,7 +55,7 @@ class SeveralHubs:
             hub.dialled += 1
             return hub.dial(address, identity) if gate is None else LaggingClient(hub, identity, gate)
 
-        secrets: Secrets = self.secrets if gate is None else LaggingSecrets(self.secrets, gate)
+        secrets = self.secrets if gate is None else LaggingSecrets(self.secrets, gate)
         files = [BootstrapFile(self.folder / f"hub-{number}.kubeconfig") for number in range(self.count)]
         world = World(
             bootstrap=Bootstraps(files),
