@@ -52,8 +52,9 @@ class SeveralHubs:
 
         def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
             hub = self.by_ca(address)
-            hub.dialled += 1
-            return hub.dial(address, identity) if gate is None else LaggingClient(hub, identity, gate)
+            if gate is None:
+                return hub.dial(address, identity)
+            return LaggingClient(hub, identity, gate)
 
         secrets = self.secrets if gate is None else LaggingSecrets(self.secrets, gate)
         files = [BootstrapFile(self.folder / f"hub-{number}.kubeconfig") for number in range(self.count)]
