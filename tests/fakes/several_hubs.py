@@ -17,7 +17,7 @@ from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.lagging import Gate, LaggingClient, LaggingSecrets
-from tests.fakes.timetable import ManualTimetable
+from tests.fakes.timetable import LoopTimetable
 
 CLUSTER = "edge"
 
@@ -67,7 +67,7 @@ class SeveralHubs:
             addon_secrets=lambda _: MemorySecrets(),
             directory=None,
             clock=self.clock,
-            timetable=ManualTimetable(),
+            timetable=LoopTimetable(self.clock),
             random=random,
         )
         return SpokeAgent(options or Options(cluster_name=CLUSTER), world)
