@@ -13,7 +13,7 @@ from machinery.conditions import Condition
 from machinery.identity import AddOnName, HubId
 from spoke.domain.hubs import ListedHub
 from spoke.domain.report import ClusterReport
-from spoke.ports import ClientIdentity, Desired, Drain, Greeting, HubSession, Secrets, SecretSnapshot
+from spoke.ports import ClientIdentity, Desired, Drain, Greeting, HubSession, News, Secrets, SecretSnapshot
 from tests.fakes.hub import MemoryHub, MemoryHubClient
 
 
@@ -102,9 +102,12 @@ class Lagging(HubSession):
         await self._gate.passed()
         return await self._session.report(report)
 
-    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition]) -> int:
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         await self._gate.passed()
-        return await self._session.report_addon(addon, conditions)
+        return await self._session.report_addon(addon, conditions, driver=driver)
+
+    async def tell(self, news: News) -> None:
+        await self._session.tell(news)
 
     def desired(self) -> AsyncGenerator[Desired, None]:
         return self._session.desired()
