@@ -12,8 +12,9 @@ from random import Random
 from machinery.conditions import Condition
 from machinery.identity import AddOnName, HubId
 from spoke.domain.hubs import ListedHub
+from spoke.domain.news import News
 from spoke.domain.report import ClusterReport
-from spoke.ports import ClientIdentity, Desired, Drain, Greeting, HubSession, News, Secrets, SecretSnapshot
+from spoke.ports import ClientIdentity, Desired, Drain, Greeting, HubSession, Secrets, SecretSnapshot
 from tests.fakes.hub import MemoryHub, MemoryHubClient
 
 
