@@ -88,6 +88,16 @@ async def test_demo_once_brings_every_cluster_to_available_and_leaves_nothing(tm
     assert processes_naming(tmp_path) == []
 
 
+async def test_demo_of_two_hubs_kills_the_owner_and_shows_every_cluster_arrive_on_the_other(tmp_path: Path) -> None:
+    async with demo(tmp_path / "demo", "--once", "--hubs=2") as running:
+        code = await running.ended(within=120)
+    assert code == 0, running.printed
+    killed = running.printed.index("hub-0          is killed")
+    for name in ("cluster-0", "cluster-1", "cluster-2"):
+        assert f"{name}      has arrived on hub-1" in running.printed[killed:]
+    assert processes_naming(tmp_path) == []
+
+
 async def test_ctrl_c_ends_every_process_and_is_a_success(tmp_path: Path) -> None:
     async with demo(tmp_path / "demo") as running:
         await running.prints("Everything ends with Ctrl-C")
