@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.conftest import told_when_failed
-from tests.e2e.hubs import ELSEWHERE, HERE, NAMESPACE, OWNER_SECRET, SECRETS, Hubs, hub_id_of, hubs_in, now, reason_of
+from tests.e2e.hubs import ELSEWHERE, HERE, Hubs, hub_id_of, hubs_in, now, reason_of
 from tests.e2e.processes import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -90,19 +90,6 @@ async def test_of_three_hubs_the_third_takes_over_when_two_are_killed(hubs: Hubs
     assert await hubs.failed_over("third", hubs[2], began, CRASH) < CRASH
 
 
-async def test_a_planned_move_goes_where_it_is_told_and_says_so_where_it_left(hubs: Hubs) -> None:
-    agent = await hubs.spoke("moved")
-    await hubs.reserve("moved")
-    refused = await hubs[0].hubctl("move", "cluster", "moved", "--to", "nowhere", code=1)
-    assert "hub-1" in refused
-    assert reason_of(await hubs[0].cluster("moved")) == HERE
-    began = now()
-    await hubs[0].hubctl("move", "cluster", "moved", "--to", "hub-1")
-    await hubs.beats("moved", hubs[1], began, within=15)
-    await hubs[0].shows("moved", "ManagedClusterMoved")
-    assert agent.output.count("session.opened") == 2
-
-
 async def test_a_cluster_that_is_denied_on_one_hub_goes_to_the_other(hubs: Hubs) -> None:
     await hubs.spoke("denied")
     await hubs.reserve("denied")
@@ -111,40 +98,6 @@ async def test_a_cluster_that_is_denied_on_one_hub_goes_to_the_other(hubs: Hubs)
     await hubs.beats("denied", hubs[1], began, within=15)
     await hubs[0].hubctl("accept", "denied")
     await hubs[0].shows("denied", *ELSEWHERE, within=60)
-
-
-async def test_secrets_that_are_deleted_or_restored_from_last_week_are_healed(hubs: Hubs) -> None:
-    agent = await hubs.spoke("restored")
-    await hubs.reserve("restored")
-    async with hubs.kubernetes("restored") as client:
-        old = await client.list(SECRETS.path(namespace=NAMESPACE))
-        began = now()
-        await hubs[0].kill()
-        await hubs.beats("restored", hubs[1], began, within=15)
-        await agent.kill()
-        await hubs[0].start()
-        newest = hubs[1].row("restored").epoch
-        for secret in old:
-            path = SECRETS.path(secret["metadata"]["name"], namespace=NAMESPACE)
-            await client.delete(path)
-            await client.create(
-                SECRETS.path(namespace=NAMESPACE),
-                {key: secret[key] for key in ("apiVersion", "kind", "data")}
-                | {"metadata": {"name": secret["metadata"]["name"], "namespace": NAMESPACE}},
-            )
-        began = now()
-        await agent.start()
-        await hubs.beats("restored", hubs[0], began, within=20)
-        await hubs.reserve("restored")
-        assert hubs[0].row("restored").epoch > newest
-        for name in await hubs.secret_names("restored"):
-            await client.delete(SECRETS.path(name, namespace=NAMESPACE))
-    await agent.kill()
-    began = now()
-    await agent.start()
-    await hubs.beats("restored", hubs[0], began, within=30)
-    assert OWNER_SECRET in await hubs.secret_names("restored")
-    await hubs.reserve("restored")
 
 
 async def test_a_hub_that_comes_and_goes_is_not_followed_in_circles(hubs: Hubs) -> None:
