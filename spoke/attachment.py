@@ -245,6 +245,9 @@ class Attachment(HubNews):
             return True
         if self._run is not None:
             self._run.tell_hubs()
+            if self._parts.hubs.told > self._owner.epoch:
+                self._run.go_over(self._outgrown)
+                return False
         if (decision := self._elsewhere()) is not None and self._steady_elsewhere(decision):
             self._move(decision)
         return False
@@ -297,6 +300,15 @@ class Attachment(HubNews):
         parts.hubs.settle(parts.bootstrap.listing, owner)
         self.announce(decision)
         return link
+
+    async def _outgrown(self) -> Link:
+        """A hub in reserve knows a higher epoch, and takes another for the owner: goes above it, with this hub."""
+        told = self._parts.hubs.told
+        try:
+            await self._raise_epoch(told, "a hub in reserve")
+        except MusterError as error:
+            raise HubLostError(f"the epoch could not be raised: {error.message}") from error
+        return await self.open(self._connection)
 
     async def _give(self, known: Owner, hub: HubId, credential: Contents) -> Owner:
         try:
@@ -380,7 +392,8 @@ class Attachment(HubNews):
         if self._lost_at is None or steady:
             self._lost_at = now
             drawn = (1 + 2 * self._parts.world.random.random()) / 3
-            self._patience = options.patience.total_seconds() * drawn
+            tried = self._opened_at is None and self._parts.hubs.is_lost  # the patience was spent on the hub before
+            self._patience = 0.0 if tried else options.patience.total_seconds() * drawn
         self._opened_at = None
 
     def _patience_left(self) -> float | None:
@@ -398,13 +411,15 @@ class Attachment(HubNews):
             await parts.bootstrap.rest(parts.progress.troubled(stale, self._heals.next(), "raising the epoch"))
         else:
             self._heals.next()
-        before = self._owner.epoch
-        self._owner = await parts.ownership.raise_epoch(self._owner, told=stale.epoch)
+        await self._raise_epoch(stale.epoch, f"the hub {parts.hubs.name_of(self.hub)}")
+
+    async def _raise_epoch(self, told: int, who: str) -> None:
+        parts, before = self._parts, self._owner.epoch
+        self._owner = await parts.ownership.raise_epoch(self._owner, told=told)
         message = (
-            f"the hub {parts.hubs.name_of(self.hub)} knows the epoch {stale.epoch}, the secret said {before}: it was lost or "
-            f"put back; it is {self._owner.epoch} now"
+            f"{who} knows the epoch {told}, the secret said {before}: it was lost or put back; it is {self._owner.epoch} now"
         )
-        log.warning("hub.epoch_raised", known=stale.epoch, before=before, epoch=self._owner.epoch)
+        log.warning("hub.epoch_raised", known=told, before=before, epoch=self._owner.epoch)
         parts.announcements.tell("HubEpochRaised", message, warning=True)
         if parts.world.directory is not None:
             parts.world.directory.replace(self._owner.contents)

@@ -73,6 +73,11 @@ class HubList:
         """The highest epoch that a hub of the reserve has told."""
         return self._reserve.epoch
 
+    @property
+    def is_lost(self) -> bool:
+        """Whether an owner has failed since a session was last open."""
+        return self._lost_since is not None
+
     def settle(self, listing: Listing, owner: Owner) -> None:
         """The list and the owner as they are now."""
         self._listing, self._owner = listing, owner
