@@ -101,7 +101,7 @@ class Hub(Bench):
             return read_rows(connection)
 
     def stands_by(self) -> int:
-        """How many clusters have told that they are elsewhere."""
+        """How many clusters have told that they are with another hub, and this one is their reserve."""
         with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as connection:
             return int(connection.execute("SELECT count(*) FROM heartbeats WHERE owner IS NOT NULL").fetchone()[0])
 
@@ -134,15 +134,13 @@ class Hubs:
         return self.all[number]
 
     async def start(self, count: int, *flags: str) -> None:
-        """So many more, all at once; each has QUICK's flags and these."""
-        started = []
+        """So many more, one after the other; each has QUICK's flags and these."""
         for _ in range(count):
             hub = Hub(self.folder, data_name=f"hub-{len(self.all)}", flags=(*QUICK, *flags))
             hub.path = await self.stack.enter_async_context(path_to(hub.grpc_port))
             self.stack.push_async_callback(hub.close)
             self.all.append(hub)
-            started.append(hub.start())
-        await asyncio.gather(*started)
+            await hub.start()
 
     async def cluster(self, name: str) -> HollowCluster:
         """A hollow cluster in this process; the same one for the same name."""
@@ -208,7 +206,7 @@ class Hubs:
             await hub.shows(cluster, *([HERE] if number == owner else ELSEWHERE), within=within)
 
     async def failed_over(self, cluster: str, to: Hub, since: int, promised: float) -> float:
-        """Seconds from `since` (as for `beats`) to the first beat there. Waits for five times of what is promised."""
+        """Seconds from `since` (as for `beats`) to the first beat there. Fails after five times of what is promised."""
         return (await self.beats(cluster, to, since, within=5 * promised) - since) / 1e6
 
     async def heal(self) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from tests.e2e.crowd import crowd_of
-from tests.e2e.hubs import hubs_in, now
+from tests.e2e.hubs import hubs_in
 from tests.e2e.processes import until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -26,13 +26,15 @@ async def test_a_hundred_agents_are_on_the_other_hub_in_time_and_do_not_come_as_
             await crowd.all_heard(within=90)
 
             async def in_reserve() -> bool:
-                return hubs[1].stands_by() == AGENTS
+                return sum(hub.stands_by() for hub in hubs.all) == AGENTS
 
             await until(in_reserve, what="all agents stand by", within=90)
-            since, began, dialled = asyncio.get_running_loop().time(), now(), len(hubs[1].path.taken)
-            await hubs[0].kill()
+            owner, other = sorted(hubs.all, key=lambda hub: hub.stands_by())  # on a busy machine some may prefer the second
+            since, dialled = asyncio.get_running_loop().time(), len(other.path.taken)
+            leaving = other.stands_by()
+            await owner.kill()
             await crowd.all_heard(since, within=5 * PROMISED)
-            taken = len(hubs[1].path.taken) - dialled
-            assert all(row.beat > began for row in hubs[1].rows().values())
-            assert hubs[1].path.peak(since) <= AT_ONCE
-            assert taken <= 2 * AGENTS, f"{taken} connections for {AGENTS} agents"
+            taken = len(other.path.taken) - dialled
+            assert other.stands_by() == 0
+            assert other.path.peak(since) <= AT_ONCE
+            assert leaving <= taken <= 2 * AGENTS, f"{taken} connections for {leaving} agents"
