@@ -61,18 +61,18 @@ class Theatre:
         """Returns when all agents are with the owner, and stand by at the other hub."""
         await asyncio.gather(
             self._all_say(self.places[self.owner], "ManagedClusterAvailable"),
-            self._all_say(self.places[1 - self.owner], "ManagedClusterStandby"),
+            self._all_say(self.places[1 - self.owner], "ManagedClusterStandby", "ManagedClusterMoved"),
         )
 
-    async def _all_say(self, place: Place, reason: str) -> None:
+    async def _all_say(self, place: Place, *reasons: str) -> None:
         async def all_do() -> bool:
             try:
                 async with place.stage.client() as client:
-                    return all([_reason(await client.get(f"{CLUSTERS}/{name}")) == reason for name in self.agents])
+                    return all([_reason(await client.get(f"{CLUSTERS}/{name}")) in reasons for name in self.agents])
             except (MusterError, OSError):
                 return False
 
-        await place.stage.until(all_do, f"every cluster is {reason}", within=WITHIN, every=0.2)
+        await place.stage.until(all_do, f"every cluster is {' or '.join(reasons)}", within=WITHIN, every=0.2)
 
     async def arrivals(self, happens: Callable[[Place], Awaitable[None]]) -> list[float]:
         """Seconds until each agent's first beat at the other hub, after this has happened to the owner."""
