@@ -197,8 +197,7 @@ class Settings(BaseModel):
     @field_validator("health_listen")
     @classmethod
     def _listen(cls, address: str) -> str:
-        if address:
-            parse_address(address)
+        parse_address(address)
         return address
 
     @property

@@ -232,5 +232,6 @@ def _decision(best: Candidate, held: Candidate | None, owner: HubId | None, now:
         return Decision(best.hub.hub_id, Why.CHOSEN, f"the hub {name} is the first that will do: {state}", rests)
     left = f"the hub {owner} is not on the list any more"
     if held is not None:
-        left = f"the hub {held.hub.name} is {held.hub.state.value}" + (f": {held.trouble}" if held.trouble else "")
+        trouble = f"lost: {held.trouble}" if held.trouble else held.hub.state.value
+        left = f"the hub {held.hub.name} is {trouble}"
     return Decision(best.hub.hub_id, Why.FAILED_OVER, f"{left}; the hub {name} is {state}", rests)

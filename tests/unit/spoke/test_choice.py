@@ -101,7 +101,7 @@ def test_an_empty_list_has_no_choice() -> None:
 
 def test_a_decision_says_from_where_to_where_and_what_failed() -> None:
     decision = choose((hub("a", rests=1), hub("b")), HubId("a"), NOW, Policy())
-    assert decision == Decision(HubId("b"), Why.FAILED_OVER, "the hub a is ready: connection refused; the hub b is ready", None)
+    assert decision == Decision(HubId("b"), Why.FAILED_OVER, "the hub a is lost: connection refused; the hub b is ready", None)
 
 
 def test_a_choice_that_rests_says_until_when() -> None:

@@ -53,6 +53,12 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         assert said in refused.value.message
 
 
+@pytest.mark.parametrize("address", ["", "host", "127.0.0.1:", "127.0.0.1:70000"])
+def test_an_address_for_probes_that_is_none_is_told(address: str) -> None:
+    with pytest.raises(InvalidError, match="is not an address such as"):
+        read(health_listen=address)
+
+
 @pytest.mark.parametrize(("seconds", "fine"), [(0, True), (3600, True), (3599, False)])
 def test_a_certificate_lives_an_hour_at_least(seconds: int, *, fine: bool) -> None:
     if fine:
