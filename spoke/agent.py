@@ -18,7 +18,7 @@ from machinery.clock import OffsetClock
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
 from spoke.announcing import Announcements
-from spoke.attachment import Attachment, FlawError, LeaveError, Parts
+from spoke.attachment import Attachment
 from spoke.bootstraps import BootstrapChangedError, BootstrapWatch, Listing
 from spoke.controllers.addon_registration import Certificates
 from spoke.domain.credential import Finding, judge
@@ -35,6 +35,7 @@ from spoke.mirror import AGAIN, PatientDirectory
 from spoke.naming import Naming
 from spoke.options import Options, Pause, World
 from spoke.ownership import OvertakenError, Owner, Ownership
+from spoke.parts import FlawError, LeaveError, Parts
 from spoke.progress import Progress
 from spoke.reserve import NoReserve, Post, Reserve
 from spoke.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot

@@ -8,7 +8,7 @@ epoch, and has carried a beat, before the hub that is left is told where the age
 
 import asyncio
 from contextlib import AsyncExitStack
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import timedelta
 from functools import partial
 from typing import TypeVar
@@ -16,71 +16,33 @@ from typing import TypeVar
 import structlog
 
 from machinery.backoff import Backoff
-from machinery.clock import OffsetClock
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from spoke.addoncredentials import Registered
-from spoke.announcing import Announcements
-from spoke.bootstraps import BootstrapChangedError, BootstrapWatch
-from spoke.controllers.addon_registration import AddOnCertificates, Certificates
-from spoke.domain.credential import Finding, Flaw, judge, validity
+from spoke.bootstraps import BootstrapChangedError
+from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.domain.hubs import Decision, HubState, ListedHub, Why
 from spoke.domain.names import Names
 from spoke.enrolment import Enrolment, Wanted, pends_for
-from spoke.hublist import HubList
-from spoke.joining import Joining
-from spoke.kubeconfigs import Connection, stored_connection, view_stored
-from spoke.link import HubNews, Link, Surroundings
-from spoke.options import Options, Pause, World
-from spoke.ownership import Owner, Ownership
+from spoke.holding import Holding
+from spoke.kubeconfigs import Connection, stored_connection
+from spoke.link import HubNews, Link
+from spoke.options import Pause
+from spoke.ownership import Owner
+from spoke.parts import LeaveError, Parts, judge_loss
 from spoke.ports import Capability, Greeting, HubLostError, Loss, StaleEpochError
-from spoke.progress import Progress
-from spoke.reserve import Post, Reserve
 from spoke.session import SessionRun
-from spoke.slot import Contents, Slot, credential_of, hub_slot
+from spoke.slot import Contents, Slot, hub_slot
+from spoke.trial import Trial
 
 T = TypeVar("T")
 
-HEALS = Pause(timedelta(seconds=1), timedelta(minutes=10), jitter=0.5)
-"""Between one raising of the epoch and the next, where raising it does not help for long."""
-SHORTEST_TRY, SHORTEST_DIAL = 0.01, 0.25
-"""Seconds: what is left of the patience and is not worth another try; and how long a try may take however little is left."""
+SHORTEST_DIAL = 0.25
+"""Seconds that a try may take however little of the patience is left."""
 PATIENT = (Loss.UNREACHABLE, Loss.SILENT, Loss.DRAINED)
 """What may be over in a moment."""
 
 log = structlog.get_logger(__name__)
-
-
-class FlawError(MusterError):
-    """The credential in use is no good any more: register again."""
-
-    reason = "Unauthorized"
-
-    def __init__(self, finding: Finding) -> None:
-        super().__init__(finding.message)
-        self.finding = finding
-
-
-class LeaveError(Exception):
-    """The session is to be elsewhere."""
-
-
-@dataclass(frozen=True, slots=True)
-class Parts:
-    """What the agent is made of, as far as sessions need it."""
-
-    options: Options
-    world: World
-    bootstrap: BootstrapWatch
-    hubs: HubList
-    ownership: Ownership
-    reserve: Reserve
-    joining: Joining
-    surroundings: Surroundings
-    hub_clock: OffsetClock
-    progress: Progress
-    certificates: Certificates
-    announcements: Announcements
 
 
 class Attachment(HubNews):
@@ -88,18 +50,15 @@ class Attachment(HubNews):
 
     def __init__(self, parts: Parts, owner: Owner, connection: Connection, names: Names, cluster_uid: str) -> None:
         self._parts = parts
-        self._owner = owner
+        self._holding = Holding(parts, owner, names, cluster_uid)
         self._connection = connection
         self._previous: Connection | None = None
         self._names = names
         self._cluster_uid = cluster_uid
         self._run: SessionRun | None = None
-        self._hub_name = ""
-        self._opened_at: float | None = None
-        self._lost_at: float | None = None
-        self._patience = 0.0
+        self._trial = Trial(parts.options.hubs, parts.hubs, parts.world.clock, parts.world.random)
         pauses = parts.options.pauses
-        self._reconnect, self._refused, self._heals = map(self._backoff, (pauses.retry, pauses.refused, HEALS))
+        self._reconnect, self._refused = map(self._backoff, (pauses.retry, pauses.refused))
 
     @property
     def hub(self) -> HubId:
@@ -147,7 +106,7 @@ class Attachment(HubNews):
 
     async def _dialled(self) -> Link:
         """Opens a link to the owner; no longer than its patience lasts where another hub would do."""
-        left = self._patience_left()
+        left = self._trial.left
         try:
             async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._parts.hubs.is_better() else None):
                 return await self.open(self._connection)
@@ -156,7 +115,7 @@ class Attachment(HubNews):
 
     async def open(self, connection: Connection, owner: Owner | None = None) -> Link:
         """Opens a link with what the owner's secret says. Raises HubLostError."""
-        parts, owner = self._parts, owner or self._owner
+        parts, owner = self._parts, owner or self._holding.owner
         parts.progress.enter("opening a session with the hub")
         client = parts.world.dial(connection.address, connection.identity)
         async with AsyncExitStack() as stack:
@@ -177,7 +136,7 @@ class Attachment(HubNews):
     def _be_open(self, retry: Backoff) -> None:
         self._reconnect.reset()
         retry.reset()
-        self._opened_at = self._parts.world.clock.monotonic()
+        self._trial.opened()
         self._parts.hubs.be_open()
 
     def _stand_on(self, link: Link) -> None:
@@ -186,9 +145,9 @@ class Attachment(HubNews):
         self._previous = None if moved else self._connection
         self._connection = link.connection
         if moved:
-            self._lost_at = None
-            self._owner = link.owner
-            self._attend()
+            self._trial.moved()
+            self._holding.owner = link.owner
+            self._holding.attend(self.hub)
 
     # -- a session
 
@@ -237,7 +196,7 @@ class Attachment(HubNews):
         """While it is dialled: whether the list, or the choice, has no place for this hub any more."""
         if self._is_off():
             return True
-        return self._lost_at is not None and self._patience_left() in (None, 0.0) and self._elsewhere() is not None
+        return self._trial.is_over and self._elsewhere() is not None
 
     def _reconsider(self) -> bool:
         """While a session is open: whether to end it now. What can be done in order is begun, and the session goes on."""
@@ -245,10 +204,10 @@ class Attachment(HubNews):
             return True
         if self._run is not None:
             self._run.tell_hubs()
-            if self._parts.hubs.told > self._owner.epoch:
+            if self._parts.hubs.told > self._holding.owner.epoch:
                 self._run.go_over(self._outgrown)
                 return False
-        if (decision := self._elsewhere()) is not None and self._steady_elsewhere(decision):
+        if (decision := self._elsewhere()) is not None and decision.not_before is None:
             self._move(decision)
         return False
 
@@ -259,13 +218,13 @@ class Attachment(HubNews):
             parts.bootstrap.acknowledge()
             return False
         listing = parts.bootstrap.settle()
-        parts.hubs.settle(listing, self._owner)
+        parts.hubs.settle(listing, self._holding.owner)
         if not listing.hubs:
             return False
         own = listing.get(self.hub)
         if own is None or self._connection.hub.difference(own.connection.hub):
             return True
-        self._attend()
+        self._holding.attend(self.hub)
         return False
 
     def _elsewhere(self) -> Decision | None:
@@ -277,70 +236,33 @@ class Attachment(HubNews):
             return None
         return decision
 
-    def _steady_elsewhere(self, decision: Decision) -> bool:
-        return decision.not_before is None
-
     def _move(self, decision: Decision) -> None:
         if self._run is not None:
             self._run.go_over(partial(self._go_over, decision))
 
     async def _go_over(self, decision: Decision) -> Link:
         """Makes another hub the owner and opens the link; where that fails, this one is the owner again."""
-        parts, before = self._parts, self._owner
-        credential = credential_of(await self._stored(decision.hub_id))
-        owner = await self._give(before, decision.hub_id, credential)
+        parts, holding = self._parts, self._holding
+        owner = await holding.give(holding.owner, decision.hub_id)
         try:
             link = await self.open(stored_connection(owner.contents, parts.options.reach), owner)
         except HubLostError as error:
             parts.hubs.fail(decision.hub_id, error.message)
             parts.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
-            self._owner = await self._give(owner, self.hub, credential_of(await self._stored(self.hub)))
-            parts.hubs.settle(parts.bootstrap.listing, self._owner)
+            holding.owner = await holding.give(owner, self.hub)
+            parts.hubs.settle(parts.bootstrap.listing, holding.owner)
             raise
         parts.hubs.settle(parts.bootstrap.listing, owner)
-        self.announce(decision)
+        self._announce(decision)
         return link
 
     async def _outgrown(self) -> Link:
-        """A hub in reserve knows a higher epoch, and takes another for the owner: goes above it, with this hub."""
-        told = self._parts.hubs.told
-        try:
-            await self._raise_epoch(told, "a hub in reserve")
-        except MusterError as error:
-            raise HubLostError(f"the epoch could not be raised: {error.message}") from error
+        await self._holding.outgrow(self.hub)
         return await self.open(self._connection)
 
-    async def _give(self, known: Owner, hub: HubId, credential: Contents) -> Owner:
-        try:
-            owner = await self._parts.ownership.give(known, hub, credential, told=self._parts.hubs.told)
-        except MusterError as error:
-            raise HubLostError(f"the owner's secret could not be changed: {error.message}") from error
-        if self._parts.world.directory is not None:
-            self._parts.world.directory.replace(owner.contents)
-        return owner
-
-    async def _stored(self, hub: HubId) -> Contents:
-        """The credential of a hub in its slot. Raises HubLostError when it is no good."""
-        try:
-            kept = await hub_slot(self._parts.world.secrets, hub).read()
-        except MusterError as error:
-            raise HubLostError(f"the credential could not be read: {error.message}") from error
-        finding = judge(view_stored(credential_of(kept)), None, self._names, self._parts.hub_clock.now())
-        if finding is not None:
-            self._parts.hubs.fail(hub, finding.message)
-            raise HubLostError(finding.message, Loss.UNAUTHENTICATED)
-        return kept
-
-    def announce(self, decision: Decision) -> None:
+    def _announce(self, decision: Decision) -> None:
         if self._parts.hubs.take(decision):
             self._parts.announcements.tell(decision.why.value, decision.message)
-
-    def _attend(self) -> None:
-        """Whoever keeps the other hubs learns who the owner is now."""
-        parts, owner = self._parts, self._owner
-        parts.hubs.settle(parts.bootstrap.listing, owner)
-        parts.hubs.deal_with(self.hub)
-        parts.reserve.attend(Post(parts.bootstrap.listing, self._names, self._cluster_uid, self.hub, owner.hub_id, owner.epoch))
 
     # -- after a loss
 
@@ -350,20 +272,22 @@ class Attachment(HubNews):
             log.warning("certificate.fallback", why=lost.message, next="the certificate before")
             self._connection, self._previous = self._previous, None
             return
-        self._note_loss()
+        if self._trial.lost():
+            self._parts.hubs.be_steady(self.hub)
+            self._holding.be_steady()
         if isinstance(lost, StaleEpochError):
-            await self._heal(lost)
+            await self._holding.heal(lost, self.hub)
             return
         if lost.loss is Loss.SUPERSEDED:
-            await self._parts.ownership.confirm(self._owner)
-        self._judge(lost)
+            await self._holding.confirm()
+        judge_loss(lost, self._connection.chain, self._parts.hub_clock.now())
         slow = lost.loss in (Loss.REFUSED, Loss.SUPERSEDED)
         delay = (self._refused if slow else self._reconnect).next()
         await self._rest(lost, max(delay, lost.retry_after or delay))
 
     async def _rest(self, lost: HubLostError, delay: timedelta) -> None:
         hubs = self._parts.hubs
-        left = self._patience_left() if lost.loss in PATIENT else 0.0
+        left = self._trial.left if lost.loss in PATIENT else 0.0
         if hubs.several:
             if not left:
                 self._give_up(lost)
@@ -381,60 +305,6 @@ class Attachment(HubNews):
         hubs.fail(self.hub, lost.message)
         if self._elsewhere() is not None:
             raise LeaveError from lost
-
-    def _note_loss(self) -> None:
-        """How long the session lasted decides whether this is the first trouble or more of the same."""
-        now, options = self._parts.world.clock.monotonic(), self._parts.options.hubs
-        steady = self._opened_at is not None and now - self._opened_at >= options.steady.total_seconds()
-        if steady:
-            self._parts.hubs.be_steady(self.hub)
-            self._heals.reset()
-        if self._lost_at is None or steady:
-            self._lost_at = now
-            drawn = (1 + 2 * self._parts.world.random.random()) / 3
-            tried = self._opened_at is None and self._parts.hubs.is_lost  # the patience was spent on the hub before
-            self._patience = 0.0 if tried else options.patience.total_seconds() * drawn
-        self._opened_at = None
-
-    def _patience_left(self) -> float | None:
-        """Seconds; None: nothing is lost."""
-        if self._lost_at is None:
-            return None
-        left = self._lost_at + self._patience - self._parts.world.clock.monotonic()
-        return left if left > SHORTEST_TRY else 0.0
-
-    async def _heal(self, stale: StaleEpochError) -> None:
-        """Goes above what the hub knows, unless another copy of this agent has written that."""
-        parts = self._parts
-        await parts.ownership.confirm(self._owner)
-        if self._heals.failures:
-            await parts.bootstrap.rest(parts.progress.troubled(stale, self._heals.next(), "raising the epoch"))
-        else:
-            self._heals.next()
-        await self._raise_epoch(stale.epoch, f"the hub {parts.hubs.name_of(self.hub)}")
-
-    async def _raise_epoch(self, told: int, who: str) -> None:
-        parts, before = self._parts, self._owner.epoch
-        self._owner = await parts.ownership.raise_epoch(self._owner, told=told)
-        message = (
-            f"{who} knows the epoch {told}, the secret said {before}: it was lost or put back; it is {self._owner.epoch} now"
-        )
-        log.warning("hub.epoch_raised", known=told, before=before, epoch=self._owner.epoch)
-        parts.announcements.tell("HubEpochRaised", message, warning=True)
-        if parts.world.directory is not None:
-            parts.world.directory.replace(self._owner.contents)
-        self._attend()
-
-    def _judge(self, lost: HubLostError) -> None:
-        """Raises FlawError when the loss, or the hub's time, says that this credential is spent."""
-        finding = validity(self._connection.chain, self._parts.hub_clock.now())
-        if lost.loss is Loss.UNAUTHENTICATED:
-            finding = Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
-        elif lost.loss is Loss.FORGOTTEN:
-            finding = Finding(Flaw.REJECTED, f"the hub does not know this cluster: {lost.message}")
-        elif finding is None or finding.flaw is not Flaw.EXPIRED:
-            return
-        raise FlawError(finding) from lost
 
     def _backoff(self, pause: Pause) -> Backoff:
         return pause.backoff(self._parts.world.random)
