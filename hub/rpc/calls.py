@@ -59,6 +59,18 @@ class Call:
     made: str = ""
     """The name of what was made, where only the answer tells it."""
     audit_id: str = field(default_factory=lambda: str(uuid4()))
+    address: str = field(init=False)
+    """Where it comes from."""
+    user_agent: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        """Asks now what is remembered later: a stream that its reader has left ends when gRPC's call is no more.
+
+        To ask a call that is gone for its peer is a segmentation fault.
+        """
+        self.address = _address(self.context.peer())
+        metadata = dict(self.context.invocation_metadata() or ())
+        self.user_agent = short(str(metadata.get("user-agent", "")))
 
     async def identify(self) -> CertificateRecord:
         """Raises UnauthorizedError, UnavailableError."""
@@ -106,7 +118,6 @@ class Call:
         if not isinstance(error, UnauthorizedError):
             refused = isinstance(error, ForbiddenError)
             notes = {DECISION: "forbid" if refused else "allow", REASON: short(error.message) if refused and error else ""}
-        metadata = dict(self.context.invocation_metadata() or ())
         return Record(
             level=level,
             audit_id=self.audit_id,
@@ -114,8 +125,8 @@ class Call:
             request_uri=self.asked.path,
             verb=self.asked.verb,
             user=user_of(actor),
-            source_ips=(_address(self.context.peer()),),
-            user_agent=short(str(metadata.get("user-agent", ""))),
+            source_ips=(self.address,),
+            user_agent=self.user_agent,
             object_ref=reference_of(self.asked, name=self.made),
             response_status=status,
             received=self.received,
