@@ -1,9 +1,12 @@
 """A hundred agents whose hub is killed: all are on the other one in time, and they do not come as a storm."""
 
 import asyncio
+import logging
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+import structlog
 
 from tests.e2e.crowd import crowd_of
 from tests.e2e.hubs import hubs_in
@@ -12,10 +15,18 @@ from tests.e2e.processes import until
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 AGENTS = 100
-PROMISED = 3.0
-"""Seconds in which a single agent is promised to be there; so many at once share one processor with the hub."""
+WITHIN = 60.0
+"""Seconds for all of them. A single agent is promised to be there within three; these share a processor or two with the hub."""
 AT_ONCE = 40
 """Connections that may come within a tenth of a second."""
+
+
+@pytest.fixture(autouse=True)
+def _quiet() -> Iterator[None]:
+    """What a hundred agents say would take as much of the processor as what they do."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()
 
 
 async def test_a_hundred_agents_are_on_the_other_hub_in_time_and_do_not_come_as_a_storm(tmp_path: Path) -> None:
@@ -33,7 +44,7 @@ async def test_a_hundred_agents_are_on_the_other_hub_in_time_and_do_not_come_as_
             since, dialled = asyncio.get_running_loop().time(), len(other.path.taken)
             leaving = other.stands_by()
             await owner.kill()
-            await crowd.all_heard(since, within=5 * PROMISED)
+            await crowd.all_heard(since, within=WITHIN)
             taken = len(other.path.taken) - dialled
             assert other.stands_by() == 0
             assert other.path.peak(since) <= AT_ONCE
