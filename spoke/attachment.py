@@ -56,7 +56,7 @@ class Attachment(HubNews):
         self._names = names
         self._cluster_uid = cluster_uid
         self._run: SessionRun | None = None
-        self._trial = Trial(parts.options.hubs, parts.hubs, parts.world.clock, parts.world.random)
+        self._trial = Trial(parts.options.hubs, lambda: parts.hubs.is_lost, parts.world.clock, parts.world.random)
         pauses = parts.options.pauses
         self._reconnect, self._refused = map(self._backoff, (pauses.retry, pauses.refused))
 

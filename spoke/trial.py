@@ -1,9 +1,9 @@
 """How long a hub that was lost is tried again before the agent goes elsewhere."""
 
+from collections.abc import Callable
 from random import Random
 
 from machinery.clock import Clock
-from spoke.hublist import HubList
 from spoke.options import Hubs
 
 SHORTEST_TRY = 0.01
@@ -11,11 +11,14 @@ SHORTEST_TRY = 0.01
 
 
 class Trial:
-    """The patience with one hub: drawn anew at the first loss after sessions that did their work."""
+    """The patience with one hub: drawn anew at the first loss after sessions that did their work.
 
-    def __init__(self, options: Hubs, hubs: HubList, clock: Clock, random: Random) -> None:
+    `spent` says whether it was spent already, on the hub before: of several dead hubs only the first is waited for.
+    """
+
+    def __init__(self, options: Hubs, spent: Callable[[], bool], clock: Clock, random: Random) -> None:
         self._options = options
-        self._hubs = hubs
+        self._spent = spent
         self._clock = clock
         self._random = random
         self._opened_at: float | None = None
@@ -49,7 +52,6 @@ class Trial:
         if self._lost_at is None or steady:
             self._lost_at = now
             drawn = (1 + 2 * self._random.random()) / 3
-            tried = opened is None and self._hubs.is_lost  # the patience was spent on the hub before
-            self._patience = 0.0 if tried else self._options.patience.total_seconds() * drawn
+            self._patience = 0.0 if opened is None and self._spent() else self._options.patience.total_seconds() * drawn
         self._opened_at = None
         return steady

@@ -9,6 +9,7 @@ from machinery.identity import HubId
 from machinery.pki import parse_certificate
 from spoke.domain.credential import EPOCH, HUB_ID
 from spoke.layout import owner_of
+from spoke.ownership import Ownership
 from spoke.slot import OwnedSlot, Slot
 from tests.fakes.hub import HUB_ID as HUB
 from tests.fakes.hub import MemoryHub
@@ -43,6 +44,16 @@ async def test_the_secret_of_the_release_before_is_taken_over_without_a_new_regi
     assert (contents["tls.crt"], contents[HUB_ID]) == (before, HUB.encode())
     assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == before
     assert len(joined.hub.issued) == len(joined.hub.requests) == 1
+
+
+async def test_the_credential_of_a_hub_that_is_left_stays_in_its_slot(joined: Stage) -> None:
+    """Also when the release before left it in the owner's secret alone, and the agent leaves that hub at once."""
+    await joined.secrets.delete(SLOT)
+    ownership = Ownership(joined.secrets, joined.clock)
+    before = await ownership.read()
+    await ownership.give(before, OTHER, {"tls.crt": b"new"})
+    assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == before.contents["tls.crt"]
+    assert (await ownership.read()).hub_id == OTHER
 
 
 async def test_a_request_of_the_release_before_is_gone_on_with(stage: Stage) -> None:
