@@ -18,6 +18,7 @@ import yaml
 from hollow.cluster import HollowCluster
 from hollow.fleet import write_kubeconfig
 from hollow.objects import Shape
+from hub.domain.reported import HubState, hubs_of
 from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Resource
 from machinery.kubeconfig import read_kubeconfig
@@ -201,9 +202,18 @@ class Hubs:
             return {each["metadata"]["name"] for each in await client.list(SECRETS.path(namespace=NAMESPACE))}
 
     async def reserve(self, cluster: str, owner: int = 0, count: int = 2, within: float = 30) -> None:
-        """Returns when the cluster is Available on its owner, and its agent stands by at the others of the first `count`."""
+        """Returns when the cluster is Available on its owner, and its agent stands by at the others of the first `count`.
+
+        The owner has heard of it too.
+        """
         for number, hub in enumerate(self.all[:count]):
             await hub.shows(cluster, *([HERE] if number == owner else ELSEWHERE), within=within)
+
+        def heard(one: Mapping[str, Any]) -> bool:
+            ready = [hub for hub in hubs_of(one) if hub.get("state") == HubState.READY]
+            return len(ready) >= count
+
+        await self.all[owner].cluster_when(cluster, heard, what=f"has {count} hubs that are ready", within=within)
 
     async def failed_over(self, cluster: str, to: Hub, since: int, promised: float) -> float:
         """Seconds from `since` (as for `beats`) to the first beat there. Fails after five times of what is promised."""

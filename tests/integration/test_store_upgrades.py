@@ -201,13 +201,13 @@ def test_a_database_that_cannot_be_copied_is_not_migrated(tmp_path: Path, monkey
 
 
 @contextmanager
-def upgrading(url: str) -> Iterator[tuple[Event, list[Exception]]]:
+def upgrading(url: str, bounds: Bounds = SHORT) -> Iterator[tuple[Event, list[Exception]]]:
     """An upgrade on a thread: whether it has ended, and what it raised."""
     ended, raised = Event(), list[Exception]()
 
     def attempt() -> None:
         try:
-            migrate_database(parse_url(url), SHORT, patience=timedelta(seconds=30))
+            migrate_database(parse_url(url), bounds, patience=timedelta(seconds=30))
         except Exception as error:  # noqa: BLE001 - told to the test
             raised.append(error)
         ended.set()
@@ -227,7 +227,7 @@ def test_one_replica_migrates_and_the_others_wait_and_say_so(empty_url: str) -> 
             migrate_to(connection, "0003")
         with other.begin() as connection:
             connection.execute(LOCK)
-            with upgrading(empty_url) as (ended, raised):
+            with upgrading(empty_url, Bounds()) as (ended, raised):
                 assert not ended.wait(1)
                 assert schema_of(connection).version == "0003"
                 connection.rollback()
