@@ -211,7 +211,7 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     process.add_argument(
         "--leader-elect-renew-deadline", metavar="TIME", help="the holder stops when it could not renew for so long (10s)"
     )
-    process.add_argument("--leader-elect-retry-period", metavar="TIME", help="how often it is renewed, and looked at (2s)")
+    process.add_argument("--leader-elect-retry-period", metavar="TIME", help="how often it is renewed, and looked at (5s)")
     process.add_argument("--feature-gates", metavar="NAME=BOOL,...", help="ClusterClaim, ClusterProperty, AddonManagement")
     process.add_argument("--health-listen", metavar="HOST:PORT", help="probes; port 0 takes any free one (127.0.0.1:0)")
     process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")

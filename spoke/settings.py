@@ -151,7 +151,7 @@ class Settings(BaseModel):
     leader_elect_resource_name: str = ""
     leader_elect_lease_duration: Duration = KUBERNETES.lease
     leader_elect_renew_deadline: Duration = KUBERNETES.renew_deadline
-    leader_elect_retry_period: Duration = KUBERNETES.retry
+    leader_elect_retry_period: Duration = timedelta(seconds=5)  # Kubernetes' 2 s would be most of what an idle agent costs
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
 
