@@ -16,6 +16,8 @@ class Purpose(StrEnum):
     ADDON = "addon"
     BOOTSTRAP = "bootstrap"
     OPERATOR = "operator"
+    LOGIN = "login"
+    """An operator's for minutes, given for a token."""
     SERVING = "serving"
 
 
@@ -50,10 +52,11 @@ class Holder:
 
 @dataclass(frozen=True, slots=True)
 class IssuedCertificate:
-    """PEM, leaf first."""
+    """PEM, leaf first. `signed_by` names the issuer and its CA, as records, status and logs tell it."""
 
     serial: SerialNumber
     chain: bytes
+    signed_by: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,6 +80,8 @@ class CertificateRecord:
     request_uid: str | None = None
     revoked_at: datetime | None = None
     revoked_reason: str | None = None
+    signed_by: str | None = None
+    """Which issuer and CA; None: signed before that was recorded, by the hub's first CA."""
 
     def is_open(self, now: datetime) -> bool:
         """Within its validity and not revoked."""

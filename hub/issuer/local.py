@@ -22,6 +22,7 @@ from machinery.tls import Material
 
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 SERVING_CERTIFICATE, SERVING_KEY = "serving.crt", "serving.key"
+OWN, SHORT = "hub", 16
 RENEW_AT = 1 / 3
 """Share of its lifetime that a serving certificate may still have before it is replaced."""
 
@@ -80,7 +81,12 @@ class LocalIssuer(Issuer):
             dns_names=profile.dns_names,
             ip_addresses=profile.ip_addresses,
         )
-        return IssuedCertificate(serial, self._authority.sign(plan))
+        return IssuedCertificate(serial, self._authority.sign(plan), signed_by=self.name)
+
+    @property
+    def name(self) -> str:
+        """`hub/<beginning of the hex SHA-256 of the CA's public key>`."""
+        return f"{OWN}/{self._authority.facts.key_hash[:SHORT]}"
 
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
         """The serving certificate in `folder`; a new one when none fits the names or it has less than a third to live."""

@@ -11,8 +11,9 @@ from machinery.identity import ClusterName, SerialNumber
 
 
 def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> IssuedCertificate:
-    """Records a fresh serial and signs `profile` with it: both exist, or neither."""
+    """Signs `profile` with a fresh serial and records it: the signature leaves with the transaction, or not at all."""
     serial = SerialNumber(randbits(158) | 1 << 158)
+    issued = issuer.issue(profile, serial, tx.now)
     record = CertificateRecord(
         serial=serial,
         purpose=profile.purpose,
@@ -27,9 +28,10 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> I
         addon=holder.addon,
         credential=holder.credential,
         request_uid=holder.request_uid,
+        signed_by=issued.signed_by or None,
     )
     tx.certificates.add(record)
-    return issuer.issue(profile, serial, tx.now)
+    return issued
 
 
 @lru_cache(maxsize=1024)

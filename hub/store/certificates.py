@@ -92,6 +92,7 @@ def _values(record: CertificateRecord) -> dict[str, Any]:
         "request_uid": record.request_uid,
         "revoked_at": optional_micros(record.revoked_at),
         "revoked_reason": record.revoked_reason,
+        "signed_by": record.signed_by,
     }
 
 
@@ -113,4 +114,5 @@ def _record(values: tuple[Any, ...]) -> CertificateRecord:
         request_uid=row["request_uid"],
         revoked_at=optional_instant(row["revoked_at"]),
         revoked_reason=row["revoked_reason"],
+        signed_by=row["signed_by"],
     )

@@ -101,6 +101,7 @@ certificates = Table(
     Column("request_uid", Text),
     Column("revoked_at", Counter),
     Column("revoked_reason", Text),
+    Column("signed_by", Text),
     UniqueConstraint("request_uid", "purpose"),
 )
 

@@ -48,10 +48,15 @@ class GetHubResponse(_message.Message):
     HUB_TIME_FIELD_NUMBER: _builtins.int
     VERSION_FIELD_NUMBER: _builtins.int
     TRUST_BUNDLE_FIELD_NUMBER: _builtins.int
+    ATTESTATION_AUDIENCE_FIELD_NUMBER: _builtins.int
     hub_id: _builtins.str
     version: _builtins.str
     trust_bundle: _builtins.bytes
     """PEM certificates that the agent should trust for this hub."""
+    attestation_audience: _builtins.str
+    """Non-empty: a first registration may, and with some credentials must, carry a token of the managed cluster's own issuer for
+    this audience (see `attestation`).
+    """
     @_builtins.property
     def hub_time(self) -> _timestamp_pb2.Timestamp: ...
     def __init__(
@@ -61,10 +66,11 @@ class GetHubResponse(_message.Message):
         hub_time: _timestamp_pb2.Timestamp | None = ...,
         version: _builtins.str = ...,
         trust_bundle: _builtins.bytes = ...,
+        attestation_audience: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["hub_time", b"hub_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["hub_id", b"hub_id", "hub_time", b"hub_time", "trust_bundle", b"trust_bundle", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["attestation_audience", b"attestation_audience", "hub_id", b"hub_id", "hub_time", b"hub_time", "trust_bundle", b"trust_bundle", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -142,10 +148,13 @@ class EnsureClusterRequest(_message.Message):
     CLIENT_CONFIGS_FIELD_NUMBER: _builtins.int
     ANNOTATIONS_FIELD_NUMBER: _builtins.int
     LABELS_FIELD_NUMBER: _builtins.int
+    ATTESTATION_FIELD_NUMBER: _builtins.int
     cluster_name: _builtins.str
     cluster_uid: _builtins.str
     """UID of the managed cluster's kube-system namespace."""
     agent_id: _builtins.str
+    attestation: _builtins.str
+    """As in SubmitRequestRequest."""
     @_builtins.property
     def client_configs(self) -> _containers.RepeatedCompositeFieldContainer[Global___ClientConfig]: ...
     @_builtins.property
@@ -165,10 +174,11 @@ class EnsureClusterRequest(_message.Message):
         client_configs: _abc.Iterable[Global___ClientConfig] | None = ...,
         annotations: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
         labels: _abc.Mapping[_builtins.str, _builtins.str] | None = ...,
+        attestation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "annotations", b"annotations", "client_configs", b"client_configs", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "labels", b"labels"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "annotations", b"annotations", "attestation", b"attestation", "client_configs", b"client_configs", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "labels", b"labels"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -210,11 +220,16 @@ class SubmitRequestRequest(_message.Message):
     REQUEST_FIELD_NUMBER: _builtins.int
     REQUESTED_DURATION_FIELD_NUMBER: _builtins.int
     ADDON_FIELD_NUMBER: _builtins.int
+    ATTESTATION_FIELD_NUMBER: _builtins.int
     cluster_name: _builtins.str
     agent_id: _builtins.str
     cluster_uid: _builtins.str
     request: _builtins.bytes
     """PEM, one CERTIFICATE REQUEST block."""
+    attestation: _builtins.str
+    """A service account token of the managed cluster, for the audience that the hub has named: proof of which cluster asks.
+    Never logged or stored.
+    """
     @_builtins.property
     def requested_duration(self) -> _duration_pb2.Duration:
         """Absent: the hub's default. The hub may shorten it."""
@@ -232,10 +247,11 @@ class SubmitRequestRequest(_message.Message):
         request: _builtins.bytes = ...,
         requested_duration: _duration_pb2.Duration | None = ...,
         addon: Global___AddOnRequest | None = ...,
+        attestation: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "requested_duration", b"requested_duration"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "agent_id", b"agent_id", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "request", b"request", "requested_duration", b"requested_duration"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "agent_id", b"agent_id", "attestation", b"attestation", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "request", b"request", "requested_duration", b"requested_duration"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -409,6 +425,7 @@ class StandByRequest(_message.Message):
     CLUSTER_UID_FIELD_NUMBER: _builtins.int
     OWNER_HUB_ID_FIELD_NUMBER: _builtins.int
     EPOCH_FIELD_NUMBER: _builtins.int
+    TRUSTED_AUTHORITIES_FIELD_NUMBER: _builtins.int
     cluster_name: _builtins.str
     agent_id: _builtins.str
     cluster_uid: _builtins.str
@@ -417,6 +434,10 @@ class StandByRequest(_message.Message):
     """The hub that the agent holds its session with; empty: with none yet."""
     epoch: _builtins.int
     """The epoch of that session (session.v1.Hello)."""
+    @_builtins.property
+    def trusted_authorities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The CA certificates that the agent trusts for this hub: hex SHA-256 of the DER of each. Empty: it does not say."""
+
     def __init__(
         self,
         *,
@@ -425,10 +446,11 @@ class StandByRequest(_message.Message):
         cluster_uid: _builtins.str = ...,
         owner_hub_id: _builtins.str = ...,
         epoch: _builtins.int = ...,
+        trusted_authorities: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "owner_hub_id", b"owner_hub_id"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_id", b"agent_id", "cluster_name", b"cluster_name", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "owner_hub_id", b"owner_hub_id", "trusted_authorities", b"trusted_authorities"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -443,6 +465,7 @@ class StandByResponse(_message.Message):
     HUB_TIME_FIELD_NUMBER: _builtins.int
     TRUST_BUNDLE_FIELD_NUMBER: _builtins.int
     AGAIN_AFTER_FIELD_NUMBER: _builtins.int
+    RENEW_WITHIN_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
     """Whether the hub would take a session now."""
     epoch: _builtins.int
@@ -455,6 +478,10 @@ class StandByResponse(_message.Message):
     def again_after(self) -> _duration_pb2.Duration:
         """When the hub would like to be told again."""
 
+    @_builtins.property
+    def renew_within(self) -> _duration_pb2.Duration:
+        """Present: the agent's certificate of this hub is to be renewed ahead of its time, at a random moment within this."""
+
     def __init__(
         self,
         *,
@@ -463,10 +490,11 @@ class StandByResponse(_message.Message):
         hub_time: _timestamp_pb2.Timestamp | None = ...,
         trust_bundle: _builtins.bytes = ...,
         again_after: _duration_pb2.Duration | None = ...,
+        renew_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["again_after", b"again_after", "hub_time", b"hub_time"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["again_after", b"again_after", "hub_time", b"hub_time", "renew_within", b"renew_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "again_after", b"again_after", "epoch", b"epoch", "hub_time", b"hub_time", "trust_bundle", b"trust_bundle"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "again_after", b"again_after", "epoch", b"epoch", "hub_time", b"hub_time", "renew_within", b"renew_within", "trust_bundle", b"trust_bundle"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -56,6 +56,7 @@ class AgentMessage(_message.Message):
     HUBS_FIELD_NUMBER: _builtins.int
     FAREWELL_FIELD_NUMBER: _builtins.int
     EVENT_FIELD_NUMBER: _builtins.int
+    TRUST_INSTALLED_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def hello(self) -> Global___Hello: ...
     @_builtins.property
@@ -70,6 +71,8 @@ class AgentMessage(_message.Message):
     def farewell(self) -> Global___Farewell: ...
     @_builtins.property
     def event(self) -> Global___Event: ...
+    @_builtins.property
+    def trust_installed(self) -> Global___TrustInstalled: ...
     def __init__(
         self,
         *,
@@ -80,12 +83,13 @@ class AgentMessage(_message.Message):
         hubs: Global___Hubs | None = ...,
         farewell: Global___Farewell | None = ...,
         event: Global___Event | None = ...,
+        trust_installed: Global___TrustInstalled | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "event", b"event", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "event", b"event", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status", "trust_installed", b"trust_installed"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "event", b"event", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon", b"addon", "beat", b"beat", "event", b"event", "farewell", b"farewell", "hello", b"hello", "hubs", b"hubs", "message", b"message", "status", b"status", "trust_installed", b"trust_installed"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "status", "addon", "hubs", "farewell", "event"]  # noqa: Y015
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["hello", "beat", "status", "addon", "hubs", "farewell", "event", "trust_installed"]  # noqa: Y015
     _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
     def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
 
@@ -145,6 +149,7 @@ class Hello(_message.Message):
     EPOCH_FIELD_NUMBER: _builtins.int
     HUBS_FIELD_NUMBER: _builtins.int
     PATIENCE_SECONDS_FIELD_NUMBER: _builtins.int
+    TRUSTED_AUTHORITIES_FIELD_NUMBER: _builtins.int
     agent_version: _builtins.str
     cluster_uid: _builtins.str
     epoch: _builtins.int
@@ -169,6 +174,10 @@ class Hello(_message.Message):
     def hubs(self) -> Global___Hubs:
         """All hubs that the agent may go to, in the order it prefers them, this one included."""
 
+    @_builtins.property
+    def trusted_authorities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """The CA certificates that the agent trusts for this hub: hex SHA-256 of the DER of each. Empty: it does not say."""
+
     def __init__(
         self,
         *,
@@ -180,14 +189,37 @@ class Hello(_message.Message):
         epoch: _builtins.int = ...,
         hubs: Global___Hubs | None = ...,
         patience_seconds: _builtins.int = ...,
+        trusted_authorities: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "hubs", b"hubs"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "agent_version", b"agent_version", "capabilities", b"capabilities", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "hubs", b"hubs", "patience_seconds", b"patience_seconds", "protocol_versions", b"protocol_versions"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "agent_version", b"agent_version", "capabilities", b"capabilities", "cluster_uid", b"cluster_uid", "epoch", b"epoch", "hubs", b"hubs", "patience_seconds", b"patience_seconds", "protocol_versions", b"protocol_versions", "trusted_authorities", b"trusted_authorities"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___Hello: _TypeAlias = Hello  # noqa: Y015
+
+@_typing.final
+class TrustInstalled(_message.Message):
+    """The agent has kept a bundle that the hub sent: what Hello says, as it is from now on."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TRUSTED_AUTHORITIES_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def trusted_authorities(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+    def __init__(
+        self,
+        *,
+        trusted_authorities: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["trusted_authorities", b"trusted_authorities"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TrustInstalled: _TypeAlias = TrustInstalled  # noqa: Y015
 
 @_typing.final
 class Hubs(_message.Message):
@@ -740,6 +772,7 @@ class Desired(_message.Message):
     REVISION_FIELD_NUMBER: _builtins.int
     DELETING_FIELD_NUMBER: _builtins.int
     MANAGED_NAMESPACES_FIELD_NUMBER: _builtins.int
+    RENEW_WITHIN_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
     revision: _builtins.int
     deleting: _builtins.bool
@@ -753,6 +786,10 @@ class Desired(_message.Message):
     def managed_namespaces(self) -> _containers.RepeatedCompositeFieldContainer[Global___ManagedNamespace]:
         """Name and cluster set alone."""
 
+    @_builtins.property
+    def renew_within(self) -> _duration_pb2.Duration:
+        """Present: the certificate that this session came with is to be renewed ahead of its time, at a random moment within this."""
+
     def __init__(
         self,
         *,
@@ -763,10 +800,11 @@ class Desired(_message.Message):
         revision: _builtins.int = ...,
         deleting: _builtins.bool = ...,
         managed_namespaces: _abc.Iterable[Global___ManagedNamespace] | None = ...,
+        renew_within: _duration_pb2.Duration | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration", "renew_within", b"renew_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "addons", b"addons", "deleting", b"deleting", "lease_duration", b"lease_duration", "managed_namespaces", b"managed_namespaces", "revision", b"revision", "taints", b"taints"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "addons", b"addons", "deleting", b"deleting", "lease_duration", b"lease_duration", "managed_namespaces", b"managed_namespaces", "renew_within", b"renew_within", "revision", b"revision", "taints", b"taints"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
