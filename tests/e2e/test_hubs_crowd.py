@@ -1,4 +1,8 @@
-"""A hundred agents whose hub is killed: all are on the other one in time, and they do not come as a storm."""
+"""A hundred agents whose hub is killed: all are on the other one in time, and none dials more often than it must.
+
+That they do not come at one moment is shown in virtual time (tests/unit/spoke/test_failover_spread.py): here they share an
+event loop with the path, which tells when a busy machine got round to a connection, not when an agent chose to come.
+"""
 
 import asyncio
 import logging
@@ -17,8 +21,6 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 AGENTS = 100
 WITHIN = 60.0
 """Seconds for all of them. A single agent is promised to be there within three; these share a processor or two with the hub."""
-AT_ONCE = 40
-"""Connections that may come within a tenth of a second."""
 
 
 @pytest.fixture(autouse=True)
@@ -29,7 +31,7 @@ def _quiet() -> Iterator[None]:
     structlog.reset_defaults()
 
 
-async def test_a_hundred_agents_are_on_the_other_hub_in_time_and_do_not_come_as_a_storm(tmp_path: Path) -> None:
+async def test_a_hundred_agents_are_on_the_other_hub_in_time_with_few_connections(tmp_path: Path) -> None:
     async with hubs_in(tmp_path) as hubs:
         await hubs.start(2, "--default-lease-duration=10s", "--beat-interval=2s")
         crowd = await crowd_of(hubs[0].admin, AGENTS, hubs[1].admin)
@@ -47,5 +49,4 @@ async def test_a_hundred_agents_are_on_the_other_hub_in_time_and_do_not_come_as_
             await crowd.all_heard(since, within=WITHIN)
             taken = len(other.path.taken) - dialled
             assert other.stands_by() == 0
-            assert other.path.peak(since) <= AT_ONCE
             assert leaving <= taken <= 2 * AGENTS, f"{taken} connections for {leaving} agents"

@@ -5,7 +5,7 @@ Nothing that runs on either side knows of it: a hub advertises this port in plac
 
 import asyncio
 import socket
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 
 CHUNK = 1 << 16
@@ -69,10 +69,6 @@ class HubPath:
             self._server = await asyncio.start_server(self._take, sock=_listening(self.port, backlog=4096))
             self.port = self._server.sockets[0].getsockname()[1]
 
-    def peak(self, since: float, window: float = 0.1) -> int:
-        """The most connections that came within one `window` of seconds, of those after `since`."""
-        return peak([moment for moment in self.taken if moment > since], window)
-
     async def close(self) -> None:
         await self._stop_listening()
         for filler in self._filled:
@@ -129,17 +125,6 @@ class HubPath:
         with suppress(OSError):
             if sink.can_write_eof():
                 sink.write_eof()
-
-
-def peak(moments: Sequence[float], window: float) -> int:
-    """The most of these within any `window`."""
-    ordered = sorted(moments)
-    most = first = 0
-    for last, moment in enumerate(ordered):
-        while moment - ordered[first] > window:
-            first += 1
-        most = max(most, last - first + 1)
-    return most
 
 
 def _listening(port: int, backlog: int) -> socket.socket:
