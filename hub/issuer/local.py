@@ -13,9 +13,9 @@ from typing import Self
 
 from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.issuer import files
-from hub.ports import Issuer
+from hub.ports import Issuer, ListSigner
 from machinery import pki
-from machinery.errors import InvalidError
+from machinery.errors import InvalidError, NotFoundError
 from machinery.identity import SerialNumber, Subject
 from machinery.product import NAME
 from machinery.tls import Material
@@ -35,7 +35,7 @@ class ServingNames:
     ip_addresses: tuple[str, ...] = ()
 
 
-class LocalIssuer(Issuer):
+class LocalIssuer(Issuer, ListSigner):
     """Signs with a key in this process's memory. Safe to call from several threads."""
 
     def __init__(self, authority: pki.Authority, *, created: bool = False) -> None:
@@ -87,6 +87,15 @@ class LocalIssuer(Issuer):
     def name(self) -> str:
         """`hub/<beginning of the hex SHA-256 of the CA's public key>`."""
         return f"{OWN}/{self._authority.facts.key_hash[:SHORT]}"
+
+    @property
+    def authorities(self) -> Sequence[str]:
+        return (self.name,)
+
+    def sign_list(self, authority: str, content: pki.RevocationList) -> bytes:
+        if authority != self.name:
+            raise NotFoundError(f'the hub has no CA "{authority}"')
+        return self._authority.sign_list(content)
 
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
         """The serving certificate in `folder`; a new one when none fits the names or it has less than a third to live."""

@@ -4,7 +4,7 @@ The store is split by subject so that a use case names what it touches. Everythi
 a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port imports it from here.
 """
 
-from hub.ports.identities import Certificates, Credentials, Issuer
+from hub.ports.identities import Certificates, Credentials, Issuer, ListSigner
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.management import Management
 from hub.ports.objects import Changes, Objects, Written
@@ -22,6 +22,7 @@ __all__ = [
     "Issuer",
     "Leaders",
     "Lifeline",
+    "ListSigner",
     "Management",
     "Marks",
     "Objects",

@@ -1,12 +1,13 @@
 """Who may connect: certificates by serial, bootstrap credentials, and who signs."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
 from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
 from hub.domain.credential import CredentialRecord
 from machinery.identity import ClusterName, CredentialId, SerialNumber
+from machinery.pki import RevocationList
 
 
 class Certificates(Protocol):
@@ -29,8 +30,11 @@ class Certificates(Protocol):
 
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
 
-    def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
-        """Serials whose revocation was written at `moment` or later."""
+    def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:
+        """Serials whose revocation was written at `moment` or later, each with its reason."""
+
+    def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
+        """What is revoked and would have been good until after that instant, in the order of serials."""
 
 
 class Credentials(Protocol):
@@ -66,3 +70,14 @@ class Issuer(Protocol):
     @property
     def trust_bundle(self) -> bytes:
         """PEM of what peers should trust."""
+
+
+class ListSigner(Protocol):
+    """Signs the revocation lists of the hub's CAs: of those that are trusted still, whether or not they sign certificates."""
+
+    @property
+    def authorities(self) -> Sequence[str]:
+        """The CAs by the name that records have (`signed_by`), the oldest first: records without a name are its own."""
+
+    def sign_list(self, authority: str, content: RevocationList) -> bytes:
+        """The list of one of `authorities` in DER. Raises NotFoundError for another."""

@@ -1,6 +1,6 @@
 """Certificate records, by serial, cluster, request, key and credential."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -23,7 +23,12 @@ _SELECT = {
 }
 _BY = {name: Statement(statement) for name, statement in _SELECT.items()}
 _BOOTSTRAP = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.BOOTSTRAP.value}'")))
-_REVOKED = Statement(select(_column.serial).where(_column.revoked_at >= bindparam("moment")))
+_REVOKED = Statement(select(_column.serial, _column.revoked_reason).where(_column.revoked_at >= bindparam("moment")))
+_LISTED = Statement(
+    select(schema.certificates)
+    .where(_column.revoked_at.is_not(None), _column.not_after > bindparam("ended_after"))
+    .order_by(_column.serial)
+)
 _NAMES = tuple(column.name for column in schema.certificates.columns)
 
 
@@ -67,8 +72,12 @@ class SqlCertificates(Certificates):
             self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason))
             ring_for_everybody(self._connection, REVOCATIONS)
 
-    def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
-        return [SerialNumber(int(row[0], 16)) for row in _REVOKED.rows(self._connection, {"moment": to_micros(moment)})]
+    def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:
+        found = _REVOKED.rows(self._connection, {"moment": to_micros(moment)})
+        return {SerialNumber(int(serial, 16)): reason or "" for serial, reason in found}
+
+    def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
+        return [_record(row) for row in _LISTED.rows(self._connection, {"ended_after": to_micros(ended_after)})]
 
 
 def _text(serial: SerialNumber) -> str:

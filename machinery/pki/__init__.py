@@ -14,15 +14,20 @@ from machinery.pki.certificates import (
     split_bundle,
 )
 from machinery.pki.keys import generate_key, key_hash, public_key_of
+from machinery.pki.lists import REASONS, RevocationList, RevokedSerial, SignedList, list_to_pem, parse_list
 from machinery.pki.requests import MAX_REQUEST_BYTES, RequestFacts, build_request, check_request, parse_request
 from machinery.pki.tokens import TokenKeys, unverified_claims
 
 __all__ = [
     "MAX_REQUEST_BYTES",
+    "REASONS",
     "Authority",
     "CertificateFacts",
     "Plan",
     "RequestFacts",
+    "RevocationList",
+    "RevokedSerial",
+    "SignedList",
     "TokenKeys",
     "Usage",
     "build_request",
@@ -33,8 +38,10 @@ __all__ = [
     "is_issued_by",
     "key_hash",
     "key_matches",
+    "list_to_pem",
     "parse_certificate",
     "parse_chain",
+    "parse_list",
     "parse_request",
     "public_key_of",
     "random_serial",

@@ -18,6 +18,7 @@ from machinery.errors import InvalidError
 from machinery.identity import SerialNumber, Subject
 from machinery.pki import certificates, keys, names
 from machinery.pki.lint import lint_certificate, lint_plan
+from machinery.pki.lists import RevocationList, sign_list
 
 
 class Usage(StrEnum):
@@ -55,8 +56,8 @@ class Authority:
         if not self._facts.is_ca:
             raise InvalidError("the certificate is not one of a certificate authority")
         self._name = names.raw_subject_of(self._certificate)
-        own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        self._begun = {usage: _begun(self._name, usage, own_id) for usage in Usage}
+        self._id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        self._begun = {usage: _begun(self._name, usage, self._id) for usage in Usage}
 
     @property
     def certificate(self) -> bytes:
@@ -86,6 +87,10 @@ class Authority:
         signed = builder.sign(self._key, hashes.SHA256())
         _refuse(lint_certificate(signed, plan, self._facts, serving=serving))
         return signed.public_bytes(serialization.Encoding.PEM)
+
+    def sign_list(self, content: RevocationList) -> bytes:
+        """The revocation list in DER."""
+        return sign_list(content, self._name, self._id, self._key)
 
 
 def _begun(issuer: x509.Name, usage: Usage, own_id: x509.SubjectKeyIdentifier) -> x509.CertificateBuilder:

@@ -82,6 +82,27 @@ async def test_revocation_keeps_its_first_time_and_reason(store: Store, record: 
     assert not found.is_open(clock.now())
 
 
+def _add(tx: Transaction, record: CertificateRecord) -> None:
+    tx.certificates.add(record)
+
+
+async def test_revoked_certificates_are_told_with_their_reasons_and_listed_until_they_would_have_ended(
+    store: Store, record: CertificateRecord, clock: ManualClock
+) -> None:
+    began, other = clock.now(), replace(record, serial=SerialNumber(3), request_uid=None, not_after=clock.now())
+    for each in (record, other, replace(record, serial=SerialNumber(4), request_uid=None)):
+        await store.run(_add, each)
+    clock.advance(timedelta(minutes=1))
+    await store.run(lambda tx: tx.certificates.revoke([record.serial, other.serial], tx.now, "keyCompromise"))
+    told = await store.read(lambda tx: dict(tx.certificates.revoked_since(clock.now())))
+    assert told == {record.serial: "keyCompromise", other.serial: "keyCompromise"}
+    assert await store.read(lambda tx: dict(tx.certificates.revoked_since(clock.now() + timedelta(seconds=1)))) == {}
+    listed = await store.read(lambda tx: [each.serial for each in tx.certificates.revoked(began - timedelta(seconds=1))])
+    assert sorted(listed) == [other.serial, record.serial]
+    listed = await store.read(lambda tx: [each.serial for each in tx.certificates.revoked(began)])
+    assert listed == [record.serial]
+
+
 async def test_a_transaction_sees_the_certificates_that_it_adds_and_revokes(store: Store, record: CertificateRecord) -> None:
     def add_and_revoke(tx: Transaction) -> list[CertificateRecord | None]:
         seen = [tx.certificates.by_serial(record.serial)]

@@ -95,8 +95,13 @@ class MemoryCertificates(Certificates):
                 self._records[serial] = replace(record, revoked_at=at, revoked_reason=reason)
                 self._state.revocations += 1
 
-    def revoked_since(self, moment: datetime) -> Sequence[SerialNumber]:
-        return [record.serial for record in self._records.values() if record.revoked_at and record.revoked_at >= moment]
+    def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:
+        found = [record for record in self._records.values() if record.revoked_at and record.revoked_at >= moment]
+        return {record.serial: record.revoked_reason or "" for record in found}
+
+    def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
+        found = [record for record in self._records.values() if record.revoked_at and record.not_after > ended_after]
+        return sorted(found, key=lambda record: f"{record.serial:x}")
 
 
 class MemoryCredentials(Credentials):

@@ -1,0 +1,101 @@
+"""Revocation lists (RFC 5280, section 5): what a CA has signed and takes back, for whoever cannot ask the hub."""
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from datetime import datetime
+
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+
+from machinery.errors import InvalidError
+from machinery.identity import SerialNumber
+
+_NO_WORDS = (x509.ReasonFlags.unspecified, x509.ReasonFlags.remove_from_crl)
+REASONS = tuple(flag.value for flag in x509.ReasonFlags if flag not in _NO_WORDS)
+"""The words of RFC 5280 for why: keyCompromise, privilegeWithdrawn, ... An entry without one is of no particular reason."""
+
+
+@dataclass(frozen=True, slots=True, order=True)
+class RevokedSerial:
+    """One entry. `reason`: one of REASONS, or empty."""
+
+    serial: SerialNumber
+    at: datetime
+    reason: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RevocationList:
+    """All that a list says beside who signs it. Instants are exact to the second."""
+
+    number: int
+    """Higher than that of every list before it by the same CA."""
+    this_update: datetime
+    next_update: datetime
+    entries: tuple[RevokedSerial, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class SignedList:
+    """What was read of a list. `issuer`: RFC 4514."""
+
+    issuer: str
+    content: RevocationList
+
+
+def sign_list(
+    content: RevocationList, issuer: x509.Name, own_id: x509.SubjectKeyIdentifier, key: ec.EllipticCurvePrivateKey
+) -> bytes:
+    """The list in DER, signed with the key of the CA `issuer`."""
+    builder = (
+        x509.CertificateRevocationListBuilder()
+        .issuer_name(issuer)
+        .last_update(content.this_update)
+        .next_update(content.next_update)
+        .add_extension(x509.CRLNumber(content.number), critical=False)
+        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False)
+    )
+    for entry in sorted(content.entries):
+        builder = builder.add_revoked_certificate(_entry(entry))
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
+
+
+def parse_list(der: bytes) -> SignedList:
+    """Reads a list, without a look at its signature. Raises InvalidError."""
+    found = _load(der)
+    try:
+        number = found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
+    except x509.ExtensionNotFound:
+        number = 0
+    ends = found.next_update_utc or found.last_update_utc
+    content = RevocationList(number, found.last_update_utc, ends, tuple(_read(found)))
+    return SignedList(found.issuer.rfc4514_string(), content)
+
+
+def list_to_pem(der: bytes) -> bytes:
+    """Raises InvalidError."""
+    return _load(der).public_bytes(serialization.Encoding.PEM)
+
+
+def _load(der: bytes) -> x509.CertificateRevocationList:
+    try:
+        return x509.load_der_x509_crl(der)
+    except ValueError:
+        raise InvalidError("the revocation list cannot be read") from None
+
+
+def _entry(entry: RevokedSerial) -> x509.RevokedCertificate:
+    builder = x509.RevokedCertificateBuilder().serial_number(entry.serial).revocation_date(entry.at)
+    if entry.reason:
+        builder = builder.add_extension(x509.CRLReason(x509.ReasonFlags(entry.reason)), critical=False)
+    return builder.build()
+
+
+def _read(found: x509.CertificateRevocationList) -> Iterable[RevokedSerial]:
+    for each in found:
+        try:
+            reason = each.extensions.get_extension_for_class(x509.CRLReason).value.reason.value
+        except x509.ExtensionNotFound:
+            reason = ""
+        yield RevokedSerial(SerialNumber(each.serial_number), each.revocation_date_utc, reason)
