@@ -150,7 +150,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     clocks = Clocks(store, settings.clock_skew_limit)
     # the door for agents
     agents = Parts(
-        hub=Hub(hub_id, version(), issuer.trust_bundle),
+        hub=Hub(hub_id, version(), issuer),
         store=store,
         clock=clock,
         peers=peers,

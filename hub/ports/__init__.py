@@ -4,6 +4,7 @@ The store is split by subject so that a use case names what it touches. Everythi
 a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port imports it from here.
 """
 
+from hub.ports.authorities import Authorities
 from hub.ports.identities import Certificates, Credentials, Issuer, ListSigner
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.management import Management
@@ -14,6 +15,7 @@ from hub.ports.store import Lifeline, Store, Transaction
 __all__ = [
     "AgentSessions",
     "AuditLog",
+    "Authorities",
     "Certificates",
     "Changes",
     "Credentials",

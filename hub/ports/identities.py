@@ -69,7 +69,7 @@ class Issuer(Protocol):
 
     @property
     def trust_bundle(self) -> bytes:
-        """PEM of what peers should trust."""
+        """PEM of what peers should trust now. It changes when the CA is rotated: ask each time, and keep no copy."""
 
 
 class ListSigner(Protocol):

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from hub.domain.change import Change, Kind
+from hub.ports.authorities import Authorities
 from hub.ports.identities import Certificates, Credentials
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.objects import Changes, Objects
@@ -30,6 +31,9 @@ class Transaction(Protocol):
 
     @property
     def certificates(self) -> Certificates: ...
+
+    @property
+    def authorities(self) -> Authorities: ...
 
     @property
     def credentials(self) -> Credentials: ...
@@ -81,7 +85,7 @@ class Store(Protocol):
         """
 
     def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
-        """Within the block `wake` is called, on the event loop, soon after certificates or credentials were revoked.
+        """Within the block `wake` is called, on the event loop, soon after something was revoked, or a CA of the hub changed.
 
         On whichever replica, and perhaps more often. It is a doorbell: whoever relies on it also looks by himself now and then.
         """

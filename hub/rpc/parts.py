@@ -7,7 +7,7 @@ from hub.access import AccessLimits, Peers
 from hub.audit import Auditor
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import BeatBuffer
-from hub.ports import Store
+from hub.ports import Issuer, Store
 from hub.rpc.acknowledging import Deferred
 from hub.rpc.addon_tokens import AccountToken
 from hub.rpc.aging import Age
@@ -30,7 +30,12 @@ class Hub:
 
     hub_id: HubId
     version: str
-    trust_bundle: bytes
+    issuer: Issuer
+
+    @property
+    def trust_bundle(self) -> bytes:
+        """PEM of what peers should trust now: it changes when the hub's CA is rotated."""
+        return self.issuer.trust_bundle
 
 
 @dataclass(frozen=True, slots=True)

@@ -240,3 +240,29 @@ terms = Table(
     Column("term", Counter, nullable=False),
 )
 """Apart from `leaders`, so that who renews does not wait for transactions that hold the term."""
+
+authorities = Table(
+    "authorities",
+    metadata,
+    Column("id", Text, primary_key=True),
+    Column("certificate", LargeBinary, nullable=False),
+    Column("phase", Text, nullable=False),
+    Column("created_at", Counter, nullable=False),
+    Column("since", Counter, nullable=False),
+    Column("cross_signed", LargeBinary),
+    Column("ends_at", Counter),
+    Column("wish", Text),
+    Column("wished_by", Text),
+    Column("compromised", Boolean, nullable=False),
+    Column("sealed_key", LargeBinary),
+)
+"""`sealed_key`: only where the hub keeps its keys here; nothing in the database opens it."""
+
+authority_followers = Table(
+    "authority_followers",
+    metadata,
+    Column("replica", Text, primary_key=True),
+    Column("authority", Text, primary_key=True),
+    Column("phase", Text, nullable=False),
+    Column("has_key", Boolean, nullable=False),
+)

@@ -8,6 +8,7 @@ from sqlalchemy import Connection
 from hub.domain.change import Change
 from hub.ports import Transaction
 from hub.store.audit import SqlAuditLog
+from hub.store.authorities import SqlAuthorities
 from hub.store.certificates import SqlCertificates
 from hub.store.changes import SqlChanges
 from hub.store.credentials import SqlCredentials
@@ -29,6 +30,7 @@ class SqlTransaction(Transaction):
         self._changes = SqlChanges(connection, form, ringer)
         self._objects = SqlObjects(connection, self._changes, now, form=form, writable=writable)
         self._certificates = SqlCertificates(connection)
+        self._authorities = SqlAuthorities(connection)
         self._credentials = SqlCredentials(connection, writable=writable)
         self._heartbeats = SqlHeartbeats(connection, now, writable=writable)
         self._transitions = SqlTransitions(connection)
@@ -54,6 +56,10 @@ class SqlTransaction(Transaction):
     @property
     def certificates(self) -> SqlCertificates:
         return self._certificates
+
+    @property
+    def authorities(self) -> SqlAuthorities:
+        return self._authorities
 
     @property
     def credentials(self) -> SqlCredentials:

@@ -19,6 +19,7 @@ from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, Un
 from tests.fakes.memory_tables import (
     MemoryAgentSessions,
     MemoryAuditLog,
+    MemoryAuthorities,
     MemoryCertificates,
     MemoryCredentials,
     MemoryFacts,
@@ -59,6 +60,7 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self._writable = writable
         self.writes: list[MemoryWrite] = []
         self._certificates = MemoryCertificates(state)
+        self._authorities = MemoryAuthorities(state)
         self._credentials = MemoryCredentials(state)
         self._heartbeats = MemoryHeartbeats(state, now)
         self._transitions = MemoryTransitions(state)
@@ -84,6 +86,10 @@ class MemoryTransaction(Transaction, Objects, Changes):
     @property
     def certificates(self) -> "MemoryCertificates":
         return self._certificates
+
+    @property
+    def authorities(self) -> "MemoryAuthorities":
+        return self._authorities
 
     @property
     def credentials(self) -> "MemoryCredentials":

@@ -1,10 +1,12 @@
 """What the store in memory holds, and the parts of a transaction that are plain tables."""
 
+from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hub.domain.authority import Authority, AuthorityId, Follower, Held
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.chain import AuditQuery, Head, Link, selects
 from hub.domain.change import Change, Key, Kind, StoredObject
@@ -16,6 +18,7 @@ from hub.domain.transition import Transition
 from hub.ports import (
     AgentSessions,
     AuditLog,
+    Authorities,
     Certificates,
     Credentials,
     Facts,
@@ -41,6 +44,9 @@ class State:
     log: list[Change] = field(default_factory=list)
     revision: int = 0
     compacted: int = 0
+    authorities: dict[AuthorityId, Authority] = field(default_factory=dict)
+    sealed_keys: dict[AuthorityId, bytes] = field(default_factory=dict)
+    followers: dict[str, tuple[Follower, ...]] = field(default_factory=dict)
     certificates: dict[SerialNumber, CertificateRecord] = field(default_factory=dict)
     credentials: dict[CredentialId, CredentialRecord] = field(default_factory=dict)
     admissions: dict[CredentialId, frozenset[ClusterName]] = field(default_factory=dict)
@@ -102,6 +108,55 @@ class MemoryCertificates(Certificates):
     def revoked(self, ended_after: datetime) -> Sequence[CertificateRecord]:
         found = [record for record in self._records.values() if record.revoked_at and record.not_after > ended_after]
         return sorted(found, key=lambda record: f"{record.serial:x}")
+
+
+class MemoryAuthorities(Authorities):
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def all(self) -> Sequence[Authority]:
+        return sorted(self._state.authorities.values(), key=lambda each: (each.created_at, each.id))
+
+    def put(self, authority: Authority) -> None:
+        self._state.authorities[authority.id] = authority
+        self._state.revocations += 1
+
+    def sealed_key(self, authority: AuthorityId) -> bytes | None:
+        return self._state.sealed_keys.get(authority)
+
+    def keep_key(self, authority: AuthorityId, sealed: bytes | None) -> None:
+        self._state.sealed_keys.pop(authority, None)
+        if sealed is not None and authority in self._state.authorities:
+            self._state.sealed_keys[authority] = sealed
+
+    def followers(self) -> Sequence[Follower]:
+        known = [each for followed in self._state.followers.values() for each in followed]
+        return sorted(known, key=lambda each: (each.replica, each.authority))
+
+    def follow(self, replica: str, known: Sequence[Follower]) -> None:
+        self._state.followers[replica] = tuple(known)
+
+    def signed(self, now: datetime) -> Mapping[tuple[str | None, Purpose], int]:
+        return Counter((record.signed_by, record.purpose) for record in self._open(now))
+
+    def held(self, purpose: Purpose, now: datetime) -> Sequence[Held]:
+        held: dict[tuple[ClusterName, AgentId], Held] = {}
+        for record in sorted(self._open(now), key=lambda each: each.issued_at):
+            if record.purpose is purpose and record.cluster is not None and record.agent is not None:
+                one = Held(record.cluster, record.agent, record.signed_by, record.issued_at)
+                held[record.cluster, record.agent] = one
+        return [held[key] for key in sorted(held)]
+
+    def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
+        of_signer = [record for record in self._open(at) if record.signed_by in signed_by]
+        for record in of_signer:
+            self._state.certificates[record.serial] = replace(record, revoked_at=at, revoked_reason=reason)
+            self._state.revocations += 1
+        return len(of_signer)
+
+    def _open(self, now: datetime) -> list[CertificateRecord]:
+        records = self._state.certificates.values()
+        return [record for record in records if record.revoked_at is None and record.not_after >= now]
 
 
 class MemoryCredentials(Credentials):

@@ -196,7 +196,7 @@ def parts_over(
     capacity: Capacity | None = None,
 ) -> Parts:
     return Parts(
-        hub=Hub(HUB, "0.0.1", issuer.trust_bundle),
+        hub=Hub(HUB, "0.0.1", issuer),
         store=store,
         clock=clock,
         peers=Peers(store, clock),
