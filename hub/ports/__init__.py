@@ -11,6 +11,7 @@ from hub.ports.management import Management
 from hub.ports.objects import Changes, Objects, Written
 from hub.ports.records import AuditLog, Facts, Leaders
 from hub.ports.store import Lifeline, Store, Transaction
+from hub.ports.trust import Trusts
 
 __all__ = [
     "AgentSessions",
@@ -32,5 +33,6 @@ __all__ = [
     "Store",
     "Transaction",
     "Transitions",
+    "Trusts",
     "Written",
 ]

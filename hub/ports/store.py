@@ -11,6 +11,7 @@ from hub.ports.identities import Certificates, Credentials
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.objects import Changes, Objects
 from hub.ports.records import AuditLog, Facts, Leaders
+from hub.ports.trust import Trusts
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -52,6 +53,9 @@ class Transaction(Protocol):
 
     @property
     def agent_sessions(self) -> AgentSessions: ...
+
+    @property
+    def trusts(self) -> Trusts: ...
 
     @property
     def facts(self) -> Facts: ...

@@ -70,6 +70,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
         return put(tx, doc.deleting(document, tx.now), old, actor)
     certificates.revoke_cluster(tx, ClusterName(old.key.name), DELETED)
     tx.heartbeats.forget(ClusterName(old.key.name))
+    tx.trusts.forget(ClusterName(old.key.name))
     _note(tx, document, None, actor)
     return tx.objects.delete(MANAGED_CLUSTERS, old, actor)
 
@@ -121,6 +122,7 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
             subject=_subject(joining.name),
         )
     tx.heartbeats.forget(joining.name)
+    tx.trusts.forget(joining.name)
     document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
     document = membership.with_default(tx, document)
     document = doc.stamped(document, None, uid=str(uuid4()), now=tx.now, generations=True)
@@ -149,6 +151,7 @@ def _hand_over(tx: Transaction, new: Document) -> dict[str, Any]:
     name = ClusterName(doc.name(new))
     certificates.revoke_cluster(tx, name, REBUILT)
     tx.heartbeats.forget(name)
+    tx.trusts.forget(name)
     return doc.with_status_condition(duplicate.without_former(new), duplicate.REBUILT, tx.now)
 
 

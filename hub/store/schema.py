@@ -165,6 +165,19 @@ sessions = Table(
     Column("opened_at", Counter, nullable=False, index=True),
 )
 
+trusts = Table(
+    "trusts",
+    metadata,
+    Column("cluster", KeyText, primary_key=True),
+    Column("agent", KeyText, primary_key=True),
+    Column("trusted", Text),
+    Column("serial", Text, nullable=False),
+    Column("issued_at", Counter, nullable=False),
+    Column("not_after", Counter, nullable=False),
+    Column("signed_by", Text),
+    Column("since", Counter, nullable=False),
+)
+
 facts = Table(
     "facts",
     metadata,

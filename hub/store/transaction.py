@@ -20,6 +20,7 @@ from hub.store.objects import SqlObjects
 from hub.store.replicas import SqlAgentSessions, SqlReplicas
 from hub.store.rowform import RowForm
 from hub.store.transitions import SqlTransitions
+from hub.store.trusts import SqlTrusts
 
 
 class SqlTransaction(Transaction):
@@ -37,6 +38,7 @@ class SqlTransaction(Transaction):
         self._marks = SqlMarks(connection)
         self._replicas = SqlReplicas(connection, writable=writable)
         self._agent_sessions = SqlAgentSessions(connection)
+        self._trusts = SqlTrusts(connection)
         self._facts = SqlFacts(connection)
         self._audit = SqlAuditLog(connection)
         self._leaders = SqlLeaders(connection, lambda: now)
@@ -84,6 +86,10 @@ class SqlTransaction(Transaction):
     @property
     def agent_sessions(self) -> SqlAgentSessions:
         return self._agent_sessions
+
+    @property
+    def trusts(self) -> SqlTrusts:
+        return self._trusts
 
     @property
     def facts(self) -> SqlFacts:

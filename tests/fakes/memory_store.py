@@ -28,6 +28,7 @@ from tests.fakes.memory_tables import (
     MemoryMarks,
     MemoryReplicas,
     MemoryTransitions,
+    MemoryTrusts,
     Place,
     State,
 )
@@ -67,6 +68,7 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self._marks = MemoryMarks(state)
         self._replicas = MemoryReplicas(state)
         self._agent_sessions = MemoryAgentSessions(state)
+        self._trusts = MemoryTrusts(state)
         self._facts = MemoryFacts(state)
         self._audit = MemoryAuditLog(state)
         self._leaders = MemoryLeaders(state, now)
@@ -114,6 +116,10 @@ class MemoryTransaction(Transaction, Objects, Changes):
     @property
     def agent_sessions(self) -> "MemoryAgentSessions":
         return self._agent_sessions
+
+    @property
+    def trusts(self) -> "MemoryTrusts":
+        return self._trusts
 
     @property
     def facts(self) -> "MemoryFacts":

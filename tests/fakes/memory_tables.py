@@ -15,6 +15,7 @@ from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.domain.replica import AgentSession, Replica
 from hub.domain.transition import Transition
+from hub.domain.trust import AgentTrust
 from hub.ports import (
     AgentSessions,
     AuditLog,
@@ -27,6 +28,7 @@ from hub.ports import (
     Marks,
     Replicas,
     Transitions,
+    Trusts,
 )
 from machinery.conditions import UNKNOWN
 from machinery.election.lock import Candidate, Record
@@ -55,6 +57,7 @@ class State:
     marks: dict[str, Mark] = field(default_factory=dict)
     replicas: dict[str, Replica] = field(default_factory=dict)
     sessions: dict[tuple[ClusterName, AgentId], AgentSession] = field(default_factory=dict)
+    trusts: dict[tuple[ClusterName, AgentId], AgentTrust] = field(default_factory=dict)
     facts: dict[str, str] = field(default_factory=dict)
     links: dict[tuple[str, int], Link] = field(default_factory=dict)
     anchors: dict[str, Head] = field(default_factory=dict)
@@ -352,6 +355,24 @@ class MemoryAgentSessions(AgentSessions):
         for cluster, last in self._beats.items():
             if last.session in sessions:
                 self._beats[cluster] = replace(last, session=None)
+
+
+class MemoryTrusts(Trusts):
+    def __init__(self, state: State) -> None:
+        self._trusts = state.trusts
+
+    def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None:
+        return self._trusts.get((cluster, agent))
+
+    def all(self) -> Sequence[AgentTrust]:
+        return [trust for _, trust in sorted(self._trusts.items())]
+
+    def put(self, trust: AgentTrust) -> None:
+        self._trusts[trust.cluster, trust.agent] = trust
+
+    def forget(self, cluster: ClusterName) -> None:
+        for place in [place for place in self._trusts if place[0] == cluster]:
+            del self._trusts[place]
 
 
 class MemoryFacts(Facts):

@@ -1,0 +1,21 @@
+"""What each agent trusts, and which certificate it holds."""
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from hub.domain.trust import AgentTrust
+from machinery.identity import AgentId, ClusterName
+
+
+class Trusts(Protocol):
+    """One row per cluster and agent. None of it is news: no change-log row."""
+
+    def get(self, cluster: ClusterName, agent: AgentId) -> AgentTrust | None: ...
+
+    def all(self) -> Sequence[AgentTrust]:
+        """In the order of clusters and agents, by their bytes."""
+
+    def put(self, trust: AgentTrust) -> None:
+        """Replaces what was there of this agent."""
+
+    def forget(self, cluster: ClusterName) -> None: ...

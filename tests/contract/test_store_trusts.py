@@ -1,0 +1,113 @@
+"""What every store promises about what agents trust, and what the use cases over it keep."""
+
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+
+import pytest
+
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.cluster import Joining, joining_document
+from hub.domain.trust import AgentTrust, told
+from hub.ports import Store, Transaction
+from hub.services import clusters, trust
+from hub.services.trust import Told
+from machinery.errors import BadRequestError
+from machinery.identity import AgentId, ClusterName, SerialNumber
+
+EDGE, FAR = ClusterName("edge"), ClusterName("far")
+AGENT, OTHER = AgentId("xk7pq"), AgentId("aaaaa")
+OLD, NEW = "a" * 64, "b" * 64
+AT = datetime(2026, 1, 1, tzinfo=UTC)
+MOMENT = timedelta(microseconds=1)
+FIRST = AgentTrust(EDGE, AGENT, frozenset((OLD, NEW)), SerialNumber(2**158 + 7), AT, AT + MOMENT, "hub/0123456789abcdef", AT)
+
+
+def record_of(serial: int, *, issued: datetime, ends: datetime, cluster: ClusterName = EDGE) -> CertificateRecord:
+    known = CertificateRecord(SerialNumber(serial), Purpose.AGENT, "u", (), issued, ends, "k", issued)
+    return replace(known, cluster=cluster, agent=AGENT, signed_by="hub/1")
+
+
+async def joined_cluster(store: Store, name: ClusterName) -> None:
+    document = joining_document(Joining(name, "uid-1", AGENT), timedelta(seconds=60))
+    await store.run(lambda tx: clusters.put(tx, document, None, "ann", writer="test"))
+
+
+async def test_what_an_agent_trusts_is_kept_as_it_was_put_and_goes_with_its_cluster(store: Store) -> None:
+    silent = replace(FIRST, agent=OTHER, trusted=None, signed_by=None)
+    far = replace(FIRST, cluster=FAR)
+    for each in (FIRST, far, silent):
+        await store.run(lambda tx, each: tx.trusts.put(each), each)
+    assert await store.read(lambda tx: list(tx.trusts.all())) == [silent, FIRST, far]
+    newer = replace(FIRST, trusted=frozenset((NEW,)), serial=SerialNumber(8), since=AT + MOMENT)
+    await store.run(lambda tx: tx.trusts.put(newer))
+    assert await store.read(lambda tx: tx.trusts.get(EDGE, AGENT)) == newer
+    assert await store.read(lambda tx: tx.trusts.get(EDGE, AgentId("none"))) is None
+    await store.run(lambda tx: tx.trusts.forget(EDGE))
+    assert await store.read(lambda tx: list(tx.trusts.all())) == [far]
+    assert await store.read(lambda tx: tx.changes.newest()) == 0, "no news"
+
+
+async def test_what_is_on_record_already_is_not_written_again(store: Store) -> None:
+    await joined_cluster(store, EDGE)
+    now = await store.read(lambda tx: tx.now)
+    record = record_of(1, issued=now, ends=now + timedelta(days=1))
+    words = [Told(record, frozenset((OLD,)))]
+    assert await store.run(trust.note, words) == 1
+    before = await store.read(lambda tx: tx.trusts.get(EDGE, AGENT))
+    assert await store.read(lambda tx: list(trust.news(tx, words))) == []
+    assert await store.run(trust.note, words) == 0
+    assert await store.read(lambda tx: tx.trusts.get(EDGE, AGENT)) == before
+    assert await store.run(trust.note, [Told(record, frozenset((OLD, NEW)))]) == 1
+    assert await store.run(trust.note, [Told(replace(record, serial=SerialNumber(2)), frozenset((OLD, NEW)))]) == 1
+    kept = await store.read(lambda tx: tx.trusts.get(EDGE, AGENT))
+    assert kept is not None
+    assert (kept.serial, kept.trusts(NEW), kept.signed_by) == (2, True, "hub/1")
+
+
+async def test_the_certificate_that_an_agent_came_with_last_counts_and_not_the_newest(store: Store) -> None:
+    """It may have gone back to the one before: a CA is not retired while it is needed."""
+    await joined_cluster(store, EDGE)
+    now = await store.read(lambda tx: tx.now)
+    newer = record_of(2, issued=now + MOMENT, ends=now + timedelta(days=1))
+    older = record_of(1, issued=now, ends=now + timedelta(days=1))
+    for record in (newer, older):
+        await store.run(trust.note, [Told(record, None)])
+    kept = await store.read(lambda tx: tx.trusts.get(EDGE, AGENT))
+    assert kept is not None
+    assert kept.serial == 1
+
+
+async def test_a_cluster_that_is_gone_has_no_row_and_none_that_comes_late(store: Store) -> None:
+    await joined_cluster(store, EDGE)
+    now = await store.read(lambda tx: tx.now)
+    words = [Told(record_of(1, issued=now, ends=now + timedelta(days=1)), None)]
+    await store.run(trust.note, words)
+
+    def delete(tx: Transaction) -> None:
+        clusters.remove(tx, clusters.find(tx, EDGE), "ann")
+
+    await store.run(delete)
+    assert await store.read(lambda tx: list(tx.trusts.all())) == []
+    assert await store.run(trust.note, words) == 0
+    assert await store.read(lambda tx: list(tx.trusts.all())) == []
+
+
+async def test_whose_certificate_has_ended_is_not_waited_for(store: Store) -> None:
+    for name in (EDGE, FAR):
+        await joined_cluster(store, name)
+    now = await store.read(lambda tx: tx.now)
+    ended = record_of(1, issued=now - timedelta(days=2), ends=now - timedelta(days=1))
+    alive = record_of(2, issued=now, ends=now + timedelta(days=1), cluster=FAR)
+    await store.run(trust.note, [Told(ended, None), Told(alive, None)])
+    assert [each.cluster for each in await store.read(trust.standing)] == [FAR]
+
+
+@pytest.mark.parametrize("said", [["short"], ["G" * 64], ["A" * 64], [f"{n:064x}" for n in range(33)]])
+def test_what_is_no_list_of_fingerprints_is_refused(said: list[str]) -> None:
+    with pytest.raises(BadRequestError, match="trusted_authorities"):
+        told(said)
+
+
+def test_an_agent_that_does_not_say_is_not_one_that_trusts_nothing() -> None:
+    assert told([]) is None
+    assert not replace(FIRST, trusted=None).trusts(OLD)
