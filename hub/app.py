@@ -24,7 +24,7 @@ from hub.guests import ways_in
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.inspection import add_checks, add_sections, checks_of, inspected, keep_log
 from hub.installation import Addresses, entry, keep_admin_kubeconfig, lifetimes_of
-from hub.issuer import ServingNames
+from hub.issuer import IssuerChain, ServingNames
 from hub.leading import leadership
 from hub.replica import Presence, is_alone
 from hub.roster import Controllers, OwnControllers
@@ -127,13 +127,15 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     ground = await laid(settings, lifetimes, clock, stack, stop.requested)
     store, issuer, replica, hub_id = ground.store, ground.issuer, ground.replica, ground.hub_id
     files = ground.directory
+    # who signs what: the hub's own CA
+    signing = IssuerChain(issuer)
 
     # what both doors show to who connects
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
     serving = Serving(issuer.serving(files.path, names, lifetimes, clock.now()))
     # the operator's way in
     cluster = entry(hub_id, addresses, issuer.trust_bundle, settings.api_group_suffix)
-    admin = await keep_admin_kubeconfig(files, store, issuer, cluster, lifetimes=lifetimes, now=clock.now())
+    admin = await keep_admin_kubeconfig(files, store, signing, cluster, lifetimes=lifetimes, now=clock.now())
 
     # who connects, by certificate: one memory for both doors
     peers = Peers(store, clock)
@@ -192,7 +194,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
             database_url(settings),
             replica,
             store,
-            lambda fenced: Controllers(fenced, issuer, settings, lifetimes, clock=clock, since=hearing.since, decided=decided),
+            lambda fenced: Controllers(fenced, signing, settings, lifetimes, clock=clock, since=hearing.since, decided=decided),
             clock=clock,
             timetable=timetable,
             on_end=ending.failed,
@@ -214,7 +216,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     draining = Draining()
     operators = build_door(
         store,
-        issuer,
+        signing,
         peers.identify,
         HubAddress(hub_id, cluster.server, str(addresses.grpc)),
         clock=clock,

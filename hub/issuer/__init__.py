@@ -1,6 +1,19 @@
-"""Adapter: the hub's certificate authority, and the keys of its tokens."""
+"""Adapter: who signs certificates, the hub's certificate authority before all, and the keys of its tokens."""
 
+from hub.issuer.chain import IssuerChain
+from hub.issuer.kubernetes import KubernetesIssuer
 from hub.issuer.local import LocalIssuer, ServingNames
+from hub.issuer.provider import AuthorityProvider
 from hub.issuer.tokens import TokenKey, exchange_token_keys, make_token_key, read_token_keys
 
-__all__ = ["LocalIssuer", "ServingNames", "TokenKey", "exchange_token_keys", "make_token_key", "read_token_keys"]
+__all__ = [
+    "AuthorityProvider",
+    "IssuerChain",
+    "KubernetesIssuer",
+    "LocalIssuer",
+    "ServingNames",
+    "TokenKey",
+    "exchange_token_keys",
+    "make_token_key",
+    "read_token_keys",
+]

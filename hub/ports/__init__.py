@@ -5,7 +5,7 @@ a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port 
 """
 
 from hub.ports.authorities import Authorities
-from hub.ports.identities import Certificates, Credentials, Issuer, ListSigner
+from hub.ports.identities import AuthorityKeeper, Certificates, Credentials, Issuer, ListSigner, LoginIssuer
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.management import Management
 from hub.ports.objects import Changes, Objects, Written
@@ -17,6 +17,7 @@ __all__ = [
     "AgentSessions",
     "AuditLog",
     "Authorities",
+    "AuthorityKeeper",
     "Certificates",
     "Changes",
     "Credentials",
@@ -26,6 +27,7 @@ __all__ = [
     "Leaders",
     "Lifeline",
     "ListSigner",
+    "LoginIssuer",
     "Management",
     "Marks",
     "Objects",

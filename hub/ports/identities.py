@@ -81,3 +81,24 @@ class ListSigner(Protocol):
 
     def sign_list(self, authority: str, content: RevocationList) -> bytes:
         """The list of one of `authorities` in DER. Raises NotFoundError for another."""
+
+
+class LoginIssuer(Protocol):
+    """A CA that others trust, who do not hear of revocations: it signs operators' logins, and is no `Issuer`."""
+
+    @property
+    def name(self) -> str:
+        """As errors and counts call it."""
+
+    def issue_login(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
+        """Raises UnavailableError (it has no CA now), InvalidError (it does not sign such a profile)."""
+
+
+class AuthorityKeeper(Protocol):
+    """Where a CA that was found is put, with its key, for those who sign with it."""
+
+    def set(self, certificate: bytes, key: bytes) -> None:
+        """PEM. Raises InvalidError when they are no pair or no CA's; then nothing has changed."""
+
+    def unset(self) -> None:
+        """Has nobody sign with it any more."""

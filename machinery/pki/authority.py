@@ -50,14 +50,13 @@ class Authority:
         """Raises InvalidError when one cannot be read, they are no pair, or the certificate is no CA's."""
         self._certificate = certificates.load_certificate(certificate)
         self._facts = certificates.facts_of(self._certificate)
-        self._key = keys.load_key(key)
+        self._key = keys.load_signing_key(key)
         if keys.encode_public_key(self._key.public_key()) != self._facts.public_key:
             raise InvalidError("the CA certificate and the CA key are no pair")
         if not self._facts.is_ca:
             raise InvalidError("the certificate is not one of a certificate authority")
         self._name = names.raw_subject_of(self._certificate)
-        self._id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
-        self._begun = {usage: _begun(self._name, usage, self._id) for usage in Usage}
+        self._begun = {usage: _begun(self._name, usage, self._facts.subject_key_id) for usage in Usage}
 
     @property
     def certificate(self) -> bytes:
@@ -90,20 +89,26 @@ class Authority:
 
     def sign_list(self, content: RevocationList) -> bytes:
         """The revocation list in DER."""
-        return sign_list(content, self._name, self._id, self._key)
+        own_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
+        if self._facts.subject_key_id is not None:
+            own_id = x509.SubjectKeyIdentifier(self._facts.subject_key_id)
+        return sign_list(content, self._name, own_id, self._key)
 
 
-def _begun(issuer: x509.Name, usage: Usage, own_id: x509.SubjectKeyIdentifier) -> x509.CertificateBuilder:
-    """What all certificates of one usage have in common, built once."""
+def _begun(issuer: x509.Name, usage: Usage, own_id: bytes | None) -> x509.CertificateBuilder:
+    """What all certificates of one usage have in common, built once. An old CA of others may have no key identifier."""
     extended = ExtendedKeyUsageOID.CLIENT_AUTH if usage is Usage.CLIENT else ExtendedKeyUsageOID.SERVER_AUTH
-    return (
+    builder = (
         x509.CertificateBuilder()
         .issuer_name(issuer)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(_key_usage(ca=False), critical=True)
         .add_extension(x509.ExtendedKeyUsage([extended]), critical=False)
-        .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False)
     )
+    if own_id is None:
+        return builder
+    identifier = x509.AuthorityKeyIdentifier(own_id, authority_cert_issuer=None, authority_cert_serial_number=None)
+    return builder.add_extension(identifier, critical=False)
 
 
 def _alternatives(plan: Plan) -> list[x509.GeneralName]:

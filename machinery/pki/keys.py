@@ -36,6 +36,20 @@ def load_key(pem: bytes) -> ec.EllipticCurvePrivateKey:
     return key
 
 
+def load_signing_key(pem: bytes) -> ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey:
+    """The private key of a CA, ours or another's: ECDSA, or RSA as Kubernetes' own tools make it.
+
+    Raises InvalidError, which never holds a part of the key.
+    """
+    try:
+        key = serialization.load_pem_private_key(pem, password=None)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise InvalidError("the private key cannot be read: expected an unencrypted PEM block") from None
+    if isinstance(key, ec.EllipticCurvePrivateKey) or (isinstance(key, rsa.RSAPrivateKey) and key.key_size >= MIN_RSA_BITS):
+        return key
+    raise InvalidError(f"a CA's key must be ECDSA, or RSA with {MIN_RSA_BITS} bits or more")
+
+
 def public_key_of(private_key: bytes) -> bytes:
     """The public key (DER SubjectPublicKeyInfo) of a private key in PEM. Raises InvalidError."""
     return encode_public_key(load_key(private_key).public_key())

@@ -6,7 +6,7 @@ from datetime import datetime
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from machinery.errors import InvalidError
 from machinery.identity import SerialNumber
@@ -45,7 +45,10 @@ class SignedList:
 
 
 def sign_list(
-    content: RevocationList, issuer: x509.Name, own_id: x509.SubjectKeyIdentifier, key: ec.EllipticCurvePrivateKey
+    content: RevocationList,
+    issuer: x509.Name,
+    own_id: x509.SubjectKeyIdentifier,
+    key: ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey,
 ) -> bytes:
     """The list in DER, signed with the key of the CA `issuer`."""
     builder = (

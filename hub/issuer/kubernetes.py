@@ -1,0 +1,56 @@
+"""The CA of the Kubernetes cluster that the hub runs in: it signs operators' logins, which then open that cluster too.
+
+Its API server accepts what it has signed until it ends, and nobody can revoke it there. So it signs what lives for minutes, for
+operators alone, and no name that means something to Kubernetes itself: who is `system:masters` by a token is nobody's
+administrator there by a certificate of ours.
+"""
+
+from datetime import datetime
+
+from hub.domain.certificate import IssuedCertificate, Profile, Purpose
+from hub.issuer.provider import AuthorityProvider
+from hub.ports import LoginIssuer
+from machinery import pki
+from machinery.errors import InvalidError, UnavailableError
+from machinery.identity import SerialNumber
+
+NAME, SHORT = "kubernetes", 16
+RESERVED = "system:"
+
+
+class KubernetesIssuer(LoginIssuer):
+    """Signs with whatever CA `provider` holds at the time of each call."""
+
+    def __init__(self, provider: AuthorityProvider) -> None:
+        self._provider = provider
+
+    @property
+    def name(self) -> str:
+        return NAME
+
+    def issue_login(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
+        """`signed_by` is `kubernetes/<beginning of the hex SHA-256 of the CA's public key>`."""
+        if profile.purpose is not Purpose.LOGIN:
+            raise InvalidError(f"it signs operators' logins and nothing else, and this is for: {profile.purpose}")
+        names = (profile.subject.common_name, *profile.subject.organizations)
+        if any(name.startswith(RESERVED) for name in names):
+            raise InvalidError(f'it signs no name that begins with "{RESERVED}": Kubernetes gives those itself')
+        authority = self._provider.current
+        if authority is None:
+            raise UnavailableError("the cluster's CA is not known here now")
+        facts = authority.facts
+        if not facts.not_before <= now < profile.not_after <= facts.not_after:
+            raise UnavailableError("the cluster's CA ends before this certificate would, or has not begun")
+        plan = pki.Plan(
+            subject=profile.subject,
+            public_key=profile.public_key,
+            serial=serial,
+            not_before=max(profile.not_before, facts.not_before),
+            not_after=profile.not_after,
+        )
+        return IssuedCertificate(serial, authority.sign(plan), signed_by=signer(facts.key_hash))
+
+
+def signer(key_hash: str) -> str:
+    """How records, status and logs name this CA."""
+    return f"{NAME}/{key_hash[:SHORT]}"

@@ -1,0 +1,61 @@
+"""A CA with its key that comes, changes and goes while the hub runs: whoever signs with it asks for it each time."""
+
+from collections.abc import Callable
+from threading import Lock
+
+from hub.ports import AuthorityKeeper
+from machinery import pki
+from machinery.errors import InvalidError
+
+
+class AuthorityProvider(AuthorityKeeper):
+    """Holds a CA, or none. Safe to call from several threads; what is held is one whole pair at every moment."""
+
+    def __init__(self) -> None:
+        self._current: pki.Authority | None = None
+        self._listeners: tuple[Callable[[], None], ...] = ()
+        self._lock = Lock()
+
+    def __repr__(self) -> str:
+        return "AuthorityProvider(...)"
+
+    @property
+    def current(self) -> pki.Authority | None:
+        return self._current
+
+    @property
+    def certificate(self) -> bytes:
+        """PEM; b"": there is none."""
+        current = self._current
+        return b"" if current is None else current.certificate
+
+    def set(self, certificate: bytes, key: bytes) -> None:
+        """Takes exactly one certificate, a CA's, and its key; tells every listener.
+
+        Raises InvalidError; then nothing has changed and nobody is told.
+        """
+        if len(pki.split_bundle(certificate)) != 1:
+            raise InvalidError("there is more than one certificate: expected the CA's alone")
+        self._take(pki.Authority(certificate, key))
+
+    def unset(self) -> None:
+        """Holds none from now on; tells every listener."""
+        self._take(None)
+
+    def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Has `listener` called after each change, in whatever thread makes it. Returns what ends that."""
+        with self._lock:
+            self._listeners = (*self._listeners, listener)
+
+        def end() -> None:
+            with self._lock:
+                self._listeners = tuple(each for each in self._listeners if each is not listener)
+
+        return end
+
+    def _take(self, authority: pki.Authority | None) -> None:
+        with self._lock:
+            self._current = authority
+            listeners = self._listeners
+        for listener in listeners:
+            listener()
