@@ -35,6 +35,7 @@ from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
 from hub.rpc.sessions import Sessions
+from hub.rpc.trusting import Trusting
 from hub.settings import Settings
 from machinery import logs, loop
 from machinery.apiserver.draining import Draining
@@ -171,6 +172,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         group_suffix=settings.api_group_suffix,
         tokens=account_tokens(hub_id, ground.token_keys),
         unattended_recovery=settings.recovery == "automatic",
+        trusting=(trusting := Trusting(store, lambda: issuer.trust_bundle)),
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)
     server.add_door(door)
@@ -257,6 +259,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     tasks.start("hearing", hearing.run())
     tasks.start("clocks", clocks.run())
     tasks.start("streams", agents.feed.run())
+    tasks.start("trust", trusting.run())
     tasks.start("sessions", agents.sessions.run())
     tasks.start("presence", presence.run())
     if not is_alone(settings):

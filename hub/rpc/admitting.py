@@ -1,5 +1,7 @@
 """Which sessions a hub takes: of the cluster that has the name, and of the newest epoch that was heard of."""
 
+from datetime import timedelta
+
 from hub.ports import Transaction
 from hub.rpc.messages import ClusterView, read_view
 from hub.rpc.parts import Parts
@@ -7,6 +9,9 @@ from hub.services import owners
 from machinery.errors import AlreadyExistsError
 from machinery.identity import ClusterName
 from machinery.wire.session.v1 import session_pb2 as wire
+
+PROTOCOL = "v1"
+CAPABILITIES = ("drain",)
 
 
 async def admit(parts: Parts, cluster: ClusterName, hello: wire.Hello) -> ClusterView:
@@ -18,6 +23,20 @@ async def admit(parts: Parts, cluster: ClusterName, hello: wire.Hello) -> Cluste
     if not is_claimed:
         await parts.store.run(owners.claim, cluster, hello.epoch)
     return view
+
+
+def welcome(parts: Parts, session: str, interval: timedelta) -> bytes:
+    """The first message down, encoded."""
+    message = wire.Welcome(
+        hub_id=parts.hub.hub_id,
+        hub_version=parts.hub.version,
+        protocol_version=PROTOCOL,
+        capabilities=CAPABILITIES,
+        session_id=session,
+    )
+    message.hub_time.FromDatetime(parts.clock.now())
+    message.beat_interval.FromTimedelta(interval)
+    return wire.HubMessage(welcome=message).SerializeToString()
 
 
 def _look(tx: Transaction, cluster: ClusterName, hello: wire.Hello) -> tuple[ClusterView, bool]:

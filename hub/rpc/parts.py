@@ -16,6 +16,7 @@ from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.sessions import Sessions
 from hub.rpc.status import Context
+from hub.rpc.trusting import Trusting
 from machinery.clock import Clock
 from machinery.errors import UnauthorizedError
 from machinery.identity import HubId
@@ -67,6 +68,8 @@ class Parts:
     """What an agent may set when it joins (`hub.domain.joinlabels`)."""
     standby_interval: timedelta = timedelta(minutes=10)
     """How often an agent in reserve says that it is."""
+    trusting: Trusting | None = None
+    """Keeps what agents trust, and pushes the bundle; None: nobody does."""
 
     async def identify(self, context: Context) -> CertificateRecord:
         """The record of the peer's certificate. Raises UnauthorizedError, UnavailableError."""

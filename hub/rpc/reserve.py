@@ -3,6 +3,7 @@
 from hub.access import session_holder
 from hub.domain.certificate import CertificateRecord
 from hub.domain.parting import Departure
+from hub.domain.trust import told
 from hub.rpc.parts import Parts
 from hub.rpc.status import Context
 from hub.services import leaving, owners
@@ -13,8 +14,11 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 
 async def stand_by(parts: Parts, request: wire.StandByRequest, record: CertificateRecord) -> wire.StandByResponse:
     cluster = check_own(record, request.cluster_name, request.agent_id)
+    trusted = told(request.trusted_authorities)
     departure = Departure(cluster, HubId(request.owner_hub_id), request.epoch)
     standing = await parts.store.run(owners.stand_by, departure, request.cluster_uid, parts.hub.hub_id, record.user)
+    if parts.trusting is not None:
+        parts.trusting.note(record, trusted)
     answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.hub.trust_bundle)
     answer.hub_time.FromDatetime(parts.clock.now())
     answer.again_after.FromTimedelta(parts.standby_interval)

@@ -22,7 +22,7 @@ from grpc import aio
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import Sink
 from hub.rpc.acknowledging import encoded_ack, spacing
-from hub.rpc.admitting import admit
+from hub.rpc.admitting import admit, welcome
 from hub.rpc.aging import Aging
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call
@@ -32,14 +32,13 @@ from hub.rpc.parts import Parts
 from hub.rpc.remembering import Remembered
 from hub.rpc.reporting import TRANSIENT, Reporting
 from hub.rpc.telling import Telling
+from hub.rpc.trusting import SessionTrust
 from hub.services import owners
 from machinery.backoff import Backoff
 from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.wire.session.v1 import session_pb2 as wire
 
-PROTOCOL = "v1"
-CAPABILITIES = ("drain",)
 MAX_UNSENT = 1_000
 LAST_WORDS = timedelta(seconds=1)
 
@@ -75,6 +74,7 @@ class Session(Sink):
         self._reporting = Reporting(parts, call, record, cluster)
         self._telling = Telling(parts.store, cluster, record.user)
         self._moving = Moving(lambda message: self._send(message.SerializeToString()))
+        self._trust = SessionTrust(parts.trusting, record, lambda message: self._send(message.SerializeToString()))
 
     @property
     def serial(self) -> SerialNumber:
@@ -100,6 +100,7 @@ class Session(Sink):
                 if hello.HasField("hubs"):
                     await self._list(hello.hubs)
                 self._compare_clocks(hello, received)
+                self._trust.said(hello.trusted_authorities)
                 await self._read()
         except asyncio.CancelledError:
             if self._ending is None or self._handler is None:
@@ -110,6 +111,7 @@ class Session(Sink):
             self._handler = None
             expiry.cancel()
             aging.cancel()
+            self._trust.end()
             self._parts.sessions.remove(self)
             await self._last_words()
 
@@ -161,7 +163,7 @@ class Session(Sink):
         if hello is not None:
             self._parts.gate.check()  # a drain that has begun would not know of this session
             self._parts.sessions.add(self)
-            self._send(self._welcome(interval))
+            self._send(welcome(self._parts, self.id, interval))
         elif interval != self._interval:
             ack = wire.BeatAck(sequence=self._told)
             ack.next_interval.FromTimedelta(interval)
@@ -172,18 +174,6 @@ class Session(Sink):
             desired = wire.Desired.FromString(view.desired)
             desired.revision = view.revision
             self._send(wire.HubMessage(desired=desired).SerializeToString())
-
-    def _welcome(self, interval: timedelta) -> bytes:
-        welcome = wire.Welcome(
-            hub_id=self._parts.hub.hub_id,
-            hub_version=self._parts.hub.version,
-            protocol_version=PROTOCOL,
-            capabilities=CAPABILITIES,
-            session_id=self.id,
-        )
-        welcome.hub_time.FromDatetime(self._parts.clock.now())
-        welcome.beat_interval.FromTimedelta(interval)
-        return wire.HubMessage(welcome=welcome).SerializeToString()
 
     async def _read(self) -> None:
         read, end = self._context.read, aio.EOF
@@ -205,13 +195,21 @@ class Session(Sink):
             elif kind == "addon":
                 told = partial(self._remembered.addon, message.addon.addon_name)
                 await self._report(message.addon.sequence, self._reporting.addon(message.addon, self.epoch), told)
-            elif kind == "event":
-                await self._telling.take(message.event)
-            elif kind == "hubs":
-                await self._list(message.hubs)
             elif kind == "farewell":
                 await self._reporting.farewell(message.farewell, self)
                 return
+            else:
+                await self._hear(message)
+
+    async def _hear(self, message: wire.AgentMessage) -> None:
+        """What comes seldom; kinds that this version does not know are nothing to it."""
+        match message.WhichOneof("message"):
+            case "event":
+                await self._telling.take(message.event)
+            case "hubs":
+                await self._list(message.hubs)
+            case "trust_installed":
+                self._trust.said(message.trust_installed.trusted_authorities)
 
     def _beat(self, beat: wire.Beat) -> None:
         if self._remembered.beats:

@@ -27,6 +27,7 @@ from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
 from hub.rpc.sessions import Sessions
+from hub.rpc.trusting import Trusting
 from hub.services import clusters, credentials, requests
 from hub.store import SqlStore
 from machinery import pki
@@ -210,6 +211,7 @@ def parts_over(
         beat_interval=timedelta(seconds=10),
         default_lease_duration=timedelta(seconds=60),
         tokens=account_tokens(HUB, TokenKeys([pki.generate_key()])),
+        trusting=Trusting(store, lambda: issuer.trust_bundle),
     )
 
 
@@ -241,6 +243,8 @@ async def rpc_stage(
             tasks.start("clocks", parts.clocks.run())
         tasks.start("beats", parts.beats.run())
         tasks.start("peers", parts.peers.run())
+        if parts.trusting is not None:
+            tasks.start("trust", parts.trusting.run())
         if trails:
             tasks.start("audit", auditor.run())
             stack.push_async_callback(auditor.finish)
