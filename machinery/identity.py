@@ -19,6 +19,8 @@ CredentialId = NewType("CredentialId", str)
 SerialNumber = NewType("SerialNumber", int)
 
 SUBJECT_PREFIX = "system:open-cluster-management:"
+ADDONS_PREFIX = "system:open-cluster-management:addon:"
+"""Of the groups that OCM gives the agents of one add-on in all clusters."""
 ALL_CLUSTERS_GROUP = "system:open-cluster-management:managed-clusters"
 BOOTSTRAP_USER_PREFIX = "system:bootstrap:"
 RECOVERY_USER_PREFIX = "system:recovery:"

@@ -7,6 +7,9 @@ from enum import StrEnum
 
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber, Subject
 
+BACKDATED = timedelta(minutes=5)
+"""How far a client's certificate begins before it is made, at least: peers' clocks differ."""
+
 
 class Purpose(StrEnum):
     """What a certificate opens. A serial without a record opens nothing (later: only Recover)."""
@@ -57,6 +60,8 @@ class IssuedCertificate:
     serial: SerialNumber
     chain: bytes
     signed_by: str = ""
+    not_after: datetime | None = None
+    """Where it ends when that is not where the profile does: no certificate outlives its CA."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +103,7 @@ class Lifetimes:
     serving: timedelta = timedelta(days=365)
     operator: timedelta = timedelta(days=365)
     ca: timedelta = timedelta(days=3650)
-    backdate: timedelta = timedelta(minutes=5)
+    backdate: timedelta = BACKDATED
     backdate_serving: timedelta = timedelta(hours=48)
 
 

@@ -46,6 +46,8 @@ SERIAL_EXTRA = "hub.open-cluster-management.io/certificate-serial"
 """Key of `spec.extra`: the serial, in hex, of the certificate that the requester came with."""
 
 MIN_DURATION = timedelta(minutes=10)
+MAX_ASKED_SECONDS = 2**31 - 1
+"""What Kubernetes' field holds; a greater number asks for no more."""
 MAX_PENDING = 20
 """Undecided requests of one cluster."""
 
@@ -254,7 +256,9 @@ def bootstrap_credential(request: Document) -> CredentialId | None:
 
 def requested_duration(request: Document) -> timedelta | None:
     seconds = doc.mapping(request, "spec").get("expirationSeconds")
-    return timedelta(seconds=seconds) if isinstance(seconds, int) and seconds > 0 else None
+    if not isinstance(seconds, int) or isinstance(seconds, bool) or seconds <= 0:
+        return None
+    return timedelta(seconds=min(seconds, MAX_ASKED_SECONDS))
 
 
 def with_decision(request: Document, decision: str, reason: str, message: str, now: datetime) -> dict[str, Any]:

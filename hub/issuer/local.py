@@ -68,7 +68,10 @@ class LocalIssuer(Issuer, ListSigner):
         return self._authority.certificate
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
-        """Raises InvalidError for a key that cannot be used, RuntimeError for a profile that breaks the rules."""
+        """Raises InvalidError for a key that cannot be used, RuntimeError for a profile that breaks the rules.
+
+        A certificate that would outlive the CA ends with it.
+        """
         if now > self._authority.facts.not_after:
             raise InvalidError("the hub's CA has expired: nothing can be issued")
         plan = pki.Plan(
@@ -76,12 +79,12 @@ class LocalIssuer(Issuer, ListSigner):
             public_key=profile.public_key,
             serial=serial,
             not_before=max(profile.not_before, self._authority.facts.not_before),
-            not_after=profile.not_after,
+            not_after=min(profile.not_after, self._authority.facts.not_after),
             usage=pki.Usage.SERVER if profile.purpose is Purpose.SERVING else pki.Usage.CLIENT,
             dns_names=profile.dns_names,
             ip_addresses=profile.ip_addresses,
         )
-        return IssuedCertificate(serial, self._authority.sign(plan), signed_by=self.name)
+        return IssuedCertificate(serial, self._authority.sign(plan), signed_by=self.name, not_after=plan.not_after)
 
     @property
     def name(self) -> str:

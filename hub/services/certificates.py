@@ -5,13 +5,19 @@ from hashlib import sha256
 from secrets import randbits
 
 from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Holder, IssuedCertificate, Profile
+from hub.domain.profile import refusals
 from hub.ports import Issuer, Transaction
 from machinery import pki
 from machinery.identity import ClusterName, SerialNumber
 
 
 def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> IssuedCertificate:
-    """Signs `profile` with a fresh serial and records it: the signature leaves with the transaction, or not at all."""
+    """Signs `profile` with a fresh serial and records it: the signature leaves with the transaction, or not at all.
+
+    Raises RuntimeError for a profile that does not fit its purpose, InvalidError for a key that cannot be used.
+    """
+    if found := refusals(profile, holder, tx.now):
+        raise RuntimeError(f"refusing to issue a certificate: {'; '.join(found)}")
     serial = SerialNumber(randbits(158) | 1 << 158)
     issued = issuer.issue(profile, serial, tx.now)
     record = CertificateRecord(
@@ -20,7 +26,7 @@ def sign(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> I
         user=profile.subject.common_name,
         groups=tuple(sorted(profile.subject.organizations)),
         not_before=profile.not_before,
-        not_after=profile.not_after,
+        not_after=issued.not_after or profile.not_after,
         key_hash=key_hash(profile.public_key),
         issued_at=tx.now,
         cluster=holder.cluster,

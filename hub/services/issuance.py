@@ -4,6 +4,7 @@ from dataclasses import dataclass, replace
 from datetime import timedelta
 
 from hub.domain import document as doc
+from hub.domain import profile as profiles
 from hub.domain import request as rules
 from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.domain.change import Document
@@ -73,6 +74,10 @@ def _sign_recovery(tx: Transaction, issuer: Issuer, grant: Grant, lifetimes: Lif
 
 def grant_of(tx: Transaction, request: Document) -> Grant:
     """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
+    if not rules.is_for_a_client(request):
+        raise InvalidError(
+            f"the signer {rules.SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}"
+        )
     requester = requester_of(tx, request)
     facts = certificates.checked_request(rules.pem(request))
     labels = doc.labels(request)
@@ -80,6 +85,11 @@ def grant_of(tx: Transaction, request: Document) -> Grant:
         cluster = cluster_name(labels.get(rules.CLUSTER_LABEL, ""))
         subject, dns_names = submission.registered(tx, cluster, AddOnName(addon), rules.SIGNER)
         rules.check_subject(facts, subject, dns_names)
+        if profiles.claims_anothers(subject, cluster):
+            raise ForbiddenError(
+                f'add-on "{addon}" of cluster "{cluster}" is registered under a name that is not an add-on\'s to have: '
+                "register it under its own"
+            )
         holder = Holder(cluster=cluster, addon=AddOnName(addon))
         granted = Grant(Purpose.ADDON, subject, facts.public_key, facts.dns_names, holder)
     else:

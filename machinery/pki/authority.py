@@ -8,10 +8,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from enum import StrEnum
 from ipaddress import ip_address
+from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from machinery.errors import InvalidError
@@ -68,10 +68,10 @@ class Authority:
         return self._facts
 
     def sign(self, plan: Plan) -> bytes:
-        """The certificate in PEM. Raises InvalidError when the key of the plan cannot be read."""
+        """The certificate in PEM. Raises InvalidError when the key of the plan cannot be read, or be used."""
         serving = plan.usage is Usage.SERVER
         _refuse(lint_plan(plan, self._facts, serving=serving))
-        key = _load_public_key(plan.public_key)
+        key: Any = keys.load_public_key(plan.public_key)
         builder = (
             self._begun[plan.usage]
             .subject_name(names.build(plan.subject))
@@ -148,17 +148,6 @@ def random_serial() -> SerialNumber:
 def _refuse(findings: list[str]) -> None:
     if findings:
         raise RuntimeError(f"refusing to issue a certificate: {'; '.join(findings)}")
-
-
-def _load_public_key(der: bytes) -> ec.EllipticCurvePublicKey:
-    try:
-        key = serialization.load_der_public_key(der)
-    except (ValueError, TypeError):
-        raise InvalidError("the public key cannot be read") from None
-    refusal = keys.refusal_of(key)
-    if refusal is not None:
-        raise InvalidError(refusal)
-    return key  # type: ignore[return-value]
 
 
 def _key_usage(*, ca: bool) -> x509.KeyUsage:

@@ -4,6 +4,7 @@ Accepted are the kinds that gRPC's TLS can use for a client certificate: ECDSA P
 other (Ed25519, P-521, ...) the handshake fails with NO_COMMON_SIGNATURE_ALGORITHMS, so a certificate for one would be useless.
 """
 
+from functools import lru_cache
 from hashlib import sha256
 
 from cryptography.exceptions import UnsupportedAlgorithm
@@ -63,6 +64,15 @@ def key_hash(public_key: bytes) -> str:
 def encode_public_key(key: PublicKeyTypes) -> bytes:
     """DER SubjectPublicKeyInfo."""
     return key.public_bytes(serialization.Encoding.DER, serialization.PublicFormat.SubjectPublicKeyInfo)
+
+
+@lru_cache(maxsize=64)
+def load_public_key(der: bytes) -> PublicKeyTypes:
+    """A public key in DER SubjectPublicKeyInfo, of whatever kind; one is asked for several times. Raises InvalidError."""
+    try:
+        return serialization.load_der_public_key(der)
+    except (ValueError, TypeError, UnsupportedAlgorithm):
+        raise InvalidError("the public key cannot be read") from None
 
 
 def kind_of(key: PublicKeyTypes) -> str:

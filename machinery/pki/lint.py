@@ -1,21 +1,48 @@
 """Our own checks of a certificate, before it is signed and after: a list of findings, empty when it is as it should be.
 
-Rules (RFC 5280, RFC 5480, and what Python's and gRPC's TLS stacks demand): at least the CN is there; a positive serial of at
-most 20 bytes; the end lies after the beginning and both lie within the CA's validity; a key that gRPC can use; a serving
-certificate has alternative names. In a signed one besides: it says what the plan said; critical BasicConstraints and KeyUsage
-that fit; exactly one extended usage; SKI of its own key, AKI of the CA's; the CA's name as issuer.
+Rules (RFC 5280, RFC 5480, and what Python's and gRPC's TLS stacks demand).
+
+Before: the CN is there; the serial is positive, of at most 20 bytes and of more than 64 bits (nobody guesses it, none comes
+twice); the end lies after the beginning, and both within the CA's validity; a key that gRPC can use; a serving certificate has
+alternative names.
+
+After, besides: it says what the plan said and nothing else: version, the subject byte for byte, key, serial, validity, names,
+and the extensions that every certificate of ours has, each once and none besides, whatever a request asked for. Critical
+BasicConstraints (no CA) and KeyUsage (digitalSignature alone); exactly one extended usage; SKI of its own key, AKI of the CA's;
+the CA's name as issuer; signed with SHA-256.
 """
 
 from datetime import datetime, timedelta
-from typing import Protocol
+from typing import Any, Protocol
 
 from cryptography import x509
+from cryptography.hazmat.primitives import hashes
+from cryptography.x509.oid import ExtendedKeyUsageOID, ExtensionOID, ObjectIdentifier
 
+from machinery.errors import InvalidError
 from machinery.identity import SerialNumber, Subject
-from machinery.pki import certificates
-from machinery.pki.certificates import CertificateFacts
+from machinery.pki import certificates, keys, names
+from machinery.pki.certificates import CertificateFacts, Extensions
 
 MAX_SERIAL_BITS = 159
+MIN_SERIAL_BITS = 64
+_SECOND = timedelta(seconds=1)
+_ALWAYS = (
+    ExtensionOID.BASIC_CONSTRAINTS,
+    ExtensionOID.KEY_USAGE,
+    ExtensionOID.EXTENDED_KEY_USAGE,
+    ExtensionOID.SUBJECT_KEY_IDENTIFIER,
+    ExtensionOID.AUTHORITY_KEY_IDENTIFIER,
+)
+_OTHER_USAGES = (
+    "content_commitment",
+    "key_encipherment",
+    "data_encipherment",
+    "key_agreement",
+    "key_cert_sign",
+    "crl_sign",
+)
+Rules = tuple[tuple[bool, str], ...]
 
 
 class Planned(Protocol):
@@ -38,47 +65,96 @@ class Planned(Protocol):
 
 
 def lint_plan(plan: Planned, authority: CertificateFacts, *, serving: bool) -> list[str]:
-    """What is wrong with a certificate to be."""
-    alternatives = bool(plan.dns_names or plan.ip_addresses)
-    rules = (
-        (bool(plan.subject.common_name), "the subject has no CN"),
-        (0 < plan.serial < 1 << MAX_SERIAL_BITS, "the serial is not a positive number of at most 20 bytes"),
-        (plan.not_before < plan.not_after, "it ends before it begins"),
-        (plan.not_after <= authority.not_after, "it outlives the CA"),
-        (plan.not_before >= authority.not_before, "it begins before the CA"),
-        (not serving or alternatives, "a serving certificate needs alternative names"),
+    """What is wrong with a certificate to be. Raises InvalidError: its key is none that a certificate can be used with."""
+    if (refusal := keys.refusal_of(keys.load_public_key(plan.public_key))) is not None:
+        raise InvalidError(refusal)
+    return _broken(
+        (
+            (bool(plan.subject.common_name), "the subject has no CN"),
+            (0 < plan.serial < 1 << MAX_SERIAL_BITS, "the serial is not a positive number of at most 20 bytes"),
+            (
+                plan.serial.bit_length() > MIN_SERIAL_BITS,
+                "the serial is so short that it can be guessed",
+            ),
+            (plan.not_before < plan.not_after, "it ends before it begins"),
+            (plan.not_after <= authority.not_after, "it outlives the CA"),
+            (plan.not_before >= authority.not_before, "it begins before the CA"),
+            (not serving or bool(plan.dns_names or plan.ip_addresses), "a serving certificate needs alternative names"),
+        )
     )
-    return [finding for fine, finding in rules if not fine]
 
 
 def lint_certificate(signed: x509.Certificate, plan: Planned, authority: CertificateFacts, *, serving: bool) -> list[str]:
     """What is wrong with a signed certificate, its signature aside: that the authority's key is the right one is known."""
-    facts = certificates.facts_of(signed)
-    second = timedelta(seconds=1)
-    rules = (
+    facts, extensions = certificates.facts_of(signed), certificates.extensions_of(signed)
+    return [
+        *_broken(_as_planned(signed, facts, plan)),
+        *_broken(_of_the_authority(signed, facts, authority)),
+        *_broken(_usage(extensions, serving=serving)),
+        *_broken(_nothing_else(signed, extensions, plan)),
+    ]
+
+
+def _as_planned(signed: x509.Certificate, facts: CertificateFacts, plan: Planned) -> Rules:
+    return (
         (facts.subject == plan.subject, "the subject is not the planned one"),
+        (names.is_exactly(signed, plan.subject), "the subject is not spelled as planned, or says more"),
         (facts.public_key == plan.public_key, "the key is not the planned one"),
         (facts.serial == plan.serial, "the serial is not the planned one"),
-        (abs(facts.not_before - plan.not_before) < second, "the beginning is not the planned one"),
-        (abs(facts.not_after - plan.not_after) < second, "the end is not the planned one"),
+        (abs(facts.not_before - plan.not_before) < _SECOND, "the beginning is not the planned one"),
+        (abs(facts.not_after - plan.not_after) < _SECOND, "the end is not the planned one"),
         (facts.dns_names == plan.dns_names, "the DNS names are not the planned ones"),
         (facts.ip_addresses == plan.ip_addresses, "the IP addresses are not the planned ones"),
-        (not facts.is_ca, "it is a CA"),
-        ((facts.client_auth, facts.server_auth) == (not serving, serving), "the extended usage does not fit"),
-        (facts.subject_key_id is not None, "it has no subject key identifier"),
+    )
+
+
+def _of_the_authority(signed: x509.Certificate, facts: CertificateFacts, authority: CertificateFacts) -> Rules:
+    own_id = x509.SubjectKeyIdentifier.from_public_key(signed.public_key()).digest
+    return (
+        (signed.version is x509.Version.v3, "it is not of version 3"),
+        (isinstance(signed.signature_hash_algorithm, hashes.SHA256), "it is not signed with SHA-256"),
+        (facts.subject_key_id == own_id, "the subject key identifier is not its own key's"),
         (facts.authority_key_id == authority.subject_key_id, "the authority key identifier is not the CA's"),
         (facts.issuer == authority.subject, "the issuer is not the CA"),
     )
-    return [finding for fine, finding in rules if not fine] + _lint_usage(signed)
 
 
-def _lint_usage(signed: x509.Certificate) -> list[str]:
-    extensions = certificates.extensions_of(signed)
-    usage = extensions.of(x509.KeyUsage)
-    rules = (
+def _usage(extensions: Extensions, *, serving: bool) -> Rules:
+    usage, extended = extensions.of(x509.KeyUsage), extensions.of(x509.ExtendedKeyUsage)
+    constraints = extensions.of(x509.BasicConstraints)
+    wanted = ExtendedKeyUsageOID.SERVER_AUTH if serving else ExtendedKeyUsageOID.CLIENT_AUTH
+    signs = usage is not None and (usage.key_cert_sign or usage.crl_sign)
+    return (
+        (constraints is not None and not constraints.ca, "it is a CA, or does not say that it is none"),
         (extensions.is_critical(x509.BasicConstraints), "BasicConstraints is not critical"),
         (extensions.is_critical(x509.KeyUsage), "KeyUsage is not critical"),
         (usage is not None and usage.digital_signature, "KeyUsage lacks digitalSignature"),
-        (usage is not None and not usage.key_cert_sign, "KeyUsage allows signing certificates"),
+        (not signs, "KeyUsage allows signing certificates"),
+        (usage is None or not any(getattr(usage, other) for other in _OTHER_USAGES), "KeyUsage allows more than signatures"),
+        (extended is not None and list(extended) == [wanted], "the extended usage does not fit"),
     )
+
+
+def _nothing_else(signed: x509.Certificate, extensions: Extensions, plan: Planned) -> Rules:
+    """Nothing of a request is copied but its key: an extension that the plan has no word for comes from nowhere good."""
+    expected: set[ObjectIdentifier] = {*_ALWAYS}
+    if plan.dns_names or plan.ip_addresses:
+        expected.add(ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
+    found = {extension.oid for extension in signed.extensions}
+    alternatives: Any = extensions.of(x509.SubjectAlternativeName) or ()
+    return (
+        (found <= expected, f"it has extensions that none of ours has: {_dotted(found - expected)}"),
+        (expected <= found, f"it lacks extensions: {_dotted(expected - found)}"),
+        (
+            len(list(alternatives)) == len(plan.dns_names) + len(plan.ip_addresses),
+            "it has alternative names that were not planned",
+        ),
+    )
+
+
+def _dotted(identifiers: set[ObjectIdentifier]) -> str:
+    return ", ".join(sorted(identifier.dotted_string for identifier in identifiers))
+
+
+def _broken(rules: Rules) -> list[str]:
     return [finding for fine, finding in rules if not fine]

@@ -66,6 +66,13 @@ def asked_of(request: x509.CertificateSigningRequest) -> tuple[Subject, tuple[st
     return _read(subject), tuple(sorted({part.oid.dotted_string for part in subject if part.oid not in _KNOWN}))
 
 
+def is_exactly(certificate: x509.Certificate, subject: Subject) -> bool:
+    """Whether the subject is `subject` as `build` writes it, to the last byte: no other attribute, order or spelling."""
+    with _long_names():
+        found = certificate.subject
+    return found.public_bytes() == build(subject).public_bytes()
+
+
 def raw_subject_of(certificate: x509.Certificate) -> x509.Name:
     """The subject as it stands in the certificate: what a certificate signed by it must name as its issuer."""
     with _long_names():

@@ -134,8 +134,9 @@ def test_the_serving_certificate_is_kept_until_its_names_or_its_time_are_over(is
     assert stat.S_IMODE(os.stat(tmp_path / "serving.key").st_mode) == 0o600  # noqa: PTH116 - the mode alone
 
 
-def test_every_leaf_ends_before_the_ca(issuer: LocalIssuer) -> None:
+def test_every_leaf_ends_with_the_ca_at_the_latest(issuer: LocalIssuer) -> None:
     key = pki.public_key_of(pki.generate_key())
     profile = Profile(Purpose.AGENT, agent_subject(SHORT_NAME, agent_id("a")), key, NOW, NOW + timedelta(days=4000))
-    with pytest.raises(RuntimeError, match="outlives the CA"):
-        issuer.issue(profile, pki.random_serial(), NOW)
+    issued = issuer.issue(profile, pki.random_serial(), NOW)
+    end = pki.parse_certificate(issuer.trust_bundle).not_after
+    assert pki.parse_certificate(issued.chain).not_after == issued.not_after == end == NOW + timedelta(days=3650)

@@ -304,6 +304,11 @@ def test_addon_that_is_registered_under_anothers_name_waits_for_a_human(newcomer
     request = pki.build_request(Subject(subject["user"], frozenset(subject["groups"])), pki.generate_key())
     assert newcomer.review(newcomer.submit(certificate, addon=asked, request=request), "*") is None
 
+    newcomer.approve(name := newcomer.submit(certificate, addon=asked, request=request))
+    newcomer.issue(name)
+    state = newcomer.store.transact(requests.state, name)
+    assert (state.phase, "not an add-on's to have" in state.message) == (RequestPhase.FAILED, True), "whoever approved it"
+
 
 def test_addon_that_is_being_deleted_gets_no_certificate(newcomer: Newcomer) -> None:
     certificate = newcomer.registered()
@@ -482,6 +487,22 @@ def test_posted_request_for_anybody_else_fails_even_when_approved(newcomer: Newc
 def test_posted_request_is_never_approved_by_a_rule(newcomer: Newcomer) -> None:
     post(newcomer, _posted(newcomer, agent_subject(EDGE, AGENT)))
     assert newcomer.review("gc1", "*") is None
+
+
+@pytest.mark.parametrize("usages", [["server auth"], [*USAGES, "server auth"], ["digital signature"], ["any", "client auth"]])
+def test_posted_request_for_another_use_fails_even_when_approved(newcomer: Newcomer, usages: list[str]) -> None:
+    post(newcomer, _posted(newcomer, agent_subject(EDGE, AGENT), {"usages": usages}))
+    newcomer.approve("gc1")
+    newcomer.issue("gc1")
+    state = newcomer.store.transact(requests.state, "gc1")
+    assert (state.phase, "for client auth alone" in state.message) == (RequestPhase.FAILED, True)
+
+
+def test_a_number_of_seconds_beyond_all_bounds_is_a_long_time_and_no_more(newcomer: Newcomer, clock: ManualClock) -> None:
+    post(newcomer, _posted(newcomer, agent_subject(EDGE, AGENT), {"expirationSeconds": 10**18}))
+    newcomer.approve("gc1")
+    newcomer.issue("gc1")
+    assert records(newcomer, "gc1")[Purpose.AGENT].not_after == clock.now() + timedelta(days=30)
 
 
 def test_label_of_another_cluster_makes_the_request_fail(newcomer: Newcomer) -> None:
