@@ -91,7 +91,7 @@ def lint_certificate(signed: x509.Certificate, plan: Planned, authority: Certifi
         *_broken(_as_planned(signed, facts, plan)),
         *_broken(_of_the_authority(signed, facts, authority)),
         *_broken(_usage(extensions, serving=serving)),
-        *_broken(_nothing_else(signed, extensions, plan)),
+        *_broken(_nothing_else(signed, extensions, plan, authority)),
     ]
 
 
@@ -135,9 +135,11 @@ def _usage(extensions: Extensions, *, serving: bool) -> Rules:
     )
 
 
-def _nothing_else(signed: x509.Certificate, extensions: Extensions, plan: Planned) -> Rules:
+def _nothing_else(signed: x509.Certificate, extensions: Extensions, plan: Planned, authority: CertificateFacts) -> Rules:
     """Nothing of a request is copied but its key: an extension that the plan has no word for comes from nowhere good."""
     expected: set[ObjectIdentifier] = {*_ALWAYS}
+    if authority.subject_key_id is None:
+        expected.discard(ExtensionOID.AUTHORITY_KEY_IDENTIFIER)  # an old CA of somebody else's has none to name
     if plan.dns_names or plan.ip_addresses:
         expected.add(ExtensionOID.SUBJECT_ALTERNATIVE_NAME)
     found = {extension.oid for extension in signed.extensions}

@@ -16,7 +16,7 @@ from tests.fakes.foreign_ca import BEGUN, TEN_YEARS, Key, pem_of, rsa_key, self_
 from tests.fakes.issuer import WordIssuer
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
-SERIAL = SerialNumber(0x1234567890ABCDEF)
+SERIAL = SerialNumber(0x1234567890ABCDEF1234567890ABCDEF)
 OTHERS = [purpose for purpose in Purpose if purpose is not Purpose.LOGIN]
 
 
