@@ -75,9 +75,7 @@ def _sign_recovery(tx: Transaction, issuer: Issuer, grant: Grant, lifetimes: Lif
 def grant_of(tx: Transaction, request: Document) -> Grant:
     """What the request entitles to, from the hub's records. Raises InvalidError, ForbiddenError."""
     if not rules.is_for_a_client(request):
-        raise InvalidError(
-            f"the signer {rules.SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}"
-        )
+        raise InvalidError(f"the signer {rules.SIGNER} signs for client auth alone: ask for {', '.join(rules.USAGES)}")
     requester = requester_of(tx, request)
     facts = certificates.checked_request(rules.pem(request))
     labels = doc.labels(request)
