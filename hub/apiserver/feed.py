@@ -18,6 +18,7 @@ import structlog
 from hub.domain import document as doc
 from hub.domain.change import Change, ChangeType, Kind
 from hub.domain.selection import fields_of
+from hub.domain.where import Known, Where
 from hub.ports import Store, Transaction
 from machinery.apiserver.storage import Event, EventType, Key, Selection, Stored
 from machinery.backoff import Backoff
@@ -67,10 +68,13 @@ class Sight:
         if not selection.labels.matches(labels):
             return False
         key = self.change.key
-        return selection.fields.matches({**fields, "metadata.name": key.name, "metadata.namespace": key.namespace})
+        if not selection.fields.matches({**fields, "metadata.name": key.name, "metadata.namespace": key.namespace}):
+            return False
+        where = where_in(selection)
+        return where is None or where.holds(Known(key.name, labels, fields))
 
     def _values(self, selection: Selection) -> tuple[Mapping[str, str], Mapping[str, str]]:
-        if not selection.labels.requirements and not selection.fields.requirements:
+        if not selection.labels.requirements and not selection.fields.requirements and selection.where is None:
             return {}, {}
         if self._after is None:
             document = msgspec.json.decode(self.change.encoded)
@@ -253,6 +257,11 @@ class ChangeFeed:
                 # The queue is empty, so everything up to the feed's place has been told.
                 told = max(told, self._position)
                 yield told
+
+
+def where_in(selection: Selection) -> Where | None:
+    """The condition of a selection."""
+    return selection.where if isinstance(selection.where, Where) else None
 
 
 def _newest(tx: Transaction) -> int:

@@ -11,7 +11,7 @@ from typing import Any, NoReturn
 
 import msgspec
 
-from hub.apiserver.feed import ChangeFeed
+from hub.apiserver.feed import ChangeFeed, where_in
 from hub.apiserver.writepaths import WritePath, write_paths
 from hub.domain import document as doc
 from hub.domain.change import Key as StoreKey
@@ -129,6 +129,7 @@ def as_query(selection: Selection, *, limit: int | None, after: Key | None, at: 
         limit=limit,
         after=None if after is None else StoreKey(after.namespace, after.name),
         at=at,
+        where=where_in(selection),
     )
 
 

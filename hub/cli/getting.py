@@ -22,6 +22,9 @@ FORMATS = ("table", "wide", "json", "yaml", "name")
 @click.option("-w", "--watch", is_flag=True, help="Then show every change until interrupted; survives restarts of the hub.")
 @click.option("-o", "--output", type=click.Choice(FORMATS), help="Another form than the table; clusters are wide anyway.")
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Labels, as in 'env in (prod,dev),!edge'.")
+@click.option(
+    "--where", default="", metavar="CONDITION", help="Of clusters: as in 'version < 1.30 && available != \"True\"' (see below)."
+)
 @click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons and leases: those of one cluster.")
 @connected
 def get(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
@@ -30,11 +33,18 @@ def get(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
     Clusters are shown with the age of the last heartbeat and the agent behind it. AGENT reads "(no session)" as soon as the
     agent's connection is gone; AVAILABLE turns Unknown when its lease ends.
 
+    A condition compares name, version, cpu, memory, nodes, age, set, accepted, available, joined, clockSynced and the entries
+    of labels, claims, taints, conditions, capacity and allocatable, as in labels["env"] == "prod", with ==, !=, <, <=, >, >=,
+    in, && and ||, !, has(), startsWith(), endsWith(), contains() and matches(). What a cluster lacks is unknown, and unknown
+    chooses nothing.
+
     \b
     Examples:
       hubctl get clusters
       hubctl get clusters -w
       hubctl get clusters -l region=eu
+      hubctl get clusters --where 'version < 1.30 && memory >= 64Gi'
+      hubctl get clusters --where 'available != "True" && age > 1h && !("maintenance" in taints)'
       hubctl get cluster edge1 -o yaml
       hubctl get csr
       hubctl get fleet
@@ -53,6 +63,7 @@ class Wish:
     watch: bool = False
     output: str | None = None
     selector: str = ""
+    where: str = ""
     namespace: str = ""
 
     @property
@@ -62,7 +73,7 @@ class Wish:
     @property
     def query(self) -> dict[str, str]:
         by_name = {"fieldSelector": f"metadata.name={self.name}"} if self.name and self.watch else {}
-        return {"labelSelector": self.selector, **by_name}
+        return {"labelSelector": self.selector, "where": self.where, **by_name}
 
     @property
     def path(self) -> str:
@@ -73,8 +84,8 @@ class Wish:
 
 def show(client: HubClient, wish: Wish) -> None:
     """Prints objects once, and with `watch` every change of them. Raises CommandError."""
-    if wish.name and wish.selector:
-        raise CommandError("give a name or a selector, not both", code=2)
+    if wish.name and (wish.selector or wish.where):
+        raise CommandError("give a name, or --selector and --where, not both", code=2)
     if wish.name and wish.resource.namespaced and not wish.namespace:
         raise CommandError(f"an {wish.resource.noun} is found by its cluster too: give -n CLUSTER", code=2)
     if wish.watch and not wish.resource.watchable:

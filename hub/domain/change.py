@@ -8,6 +8,7 @@ from typing import Any, NewType
 
 import msgspec
 
+from hub.domain.where import Where
 from machinery.selectors import Requirement
 
 Document = Mapping[str, Any]
@@ -78,6 +79,7 @@ class Query:
     limit: int | None = None
     after: Key | None = None
     at: int | None = None
+    where: Where | None = None
 
 
 @dataclass(frozen=True, slots=True)

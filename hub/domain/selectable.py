@@ -11,6 +11,8 @@ from hub.domain.change import Document
 from machinery import conditions
 
 CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
+CAPACITY, ALLOCATABLE, TAINTS = "status.capacity.", "status.allocatable.", "spec.taints."
+"""Conditions and `where` find these too; a field selector does not name them."""
 HUB_ACCEPTS, VERSION = "spec.hubAcceptsClient", "status.version.kubernetes"
 CLUSTER_FIELDS = (HUB_ACCEPTS, VERSION, f"{CONDITIONS}*", f"{CLAIMS}*")
 """Names that may stand in a selector; `*` is the type of a condition, or the name of a claim."""
@@ -29,11 +31,15 @@ def of_cluster(cluster: Document) -> dict[str, str]:
     """The selectable fields of a ManagedCluster."""
     accepts = doc.mapping(cluster, "spec").get("hubAcceptsClient")
     claims = (claim for claim in doc.sequence(cluster, "status", "clusterClaims") if isinstance(claim, Mapping))
+    taints = (taint for taint in doc.sequence(cluster, "spec", "taints") if isinstance(taint, Mapping))
     return {
         HUB_ACCEPTS: "true" if accepts else "false",
         VERSION: str(doc.mapping(cluster, "status", "version").get("kubernetes") or ""),
         **of_conditions(cluster),
         **{f"{CLAIMS}{claim.get('name')}": str(claim.get("value") or "") for claim in claims},
+        **{f"{CAPACITY}{name}": str(value) for name, value in doc.mapping(cluster, "status", "capacity").items()},
+        **{f"{ALLOCATABLE}{name}": str(value) for name, value in doc.mapping(cluster, "status", "allocatable").items()},
+        **{f"{TAINTS}{taint.get('key')}": str(taint.get("effect") or "") for taint in taints},
     }
 
 

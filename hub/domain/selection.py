@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 from hub.domain import document as doc
+from hub.domain.asking import created_at
 from hub.domain.change import (
     ADDONS,
     EVENTS,
@@ -19,6 +20,7 @@ from hub.domain.change import (
 from hub.domain.event import selectable as selectable_of_event
 from hub.domain.request import selectable as selectable_of_request
 from hub.domain.selectable import of_cluster, of_conditions
+from hub.domain.where import Known
 from machinery.selectors import Operator
 
 SELECTABLE[ADDONS] = of_conditions
@@ -46,5 +48,8 @@ def matches(query: Query, key: Key, labels: Mapping[str, str], fields: Mapping[s
 
 
 def selects(kind: Kind, query: Query, document: Document) -> bool:
-    """As `matches`, for a whole document."""
-    return matches(query, doc.key(document), doc.labels(document), fields_of(kind, document))
+    """As `matches`, for a whole document, and with the condition of the query."""
+    key, labels, fields = doc.key(document), doc.labels(document), fields_of(kind, document)
+    if not matches(query, key, labels, fields):
+        return False
+    return query.where is None or query.where.holds(Known(key.name, labels, fields, created_at(document)))

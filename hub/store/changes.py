@@ -167,7 +167,7 @@ def _number(row: tuple[Any, ...] | None) -> int:
 
 
 def _is_plain(query: Query) -> bool:
-    return not query.labels and not query.fields
+    return not query.labels and not query.fields and query.where is None
 
 
 def _uid(change: Change) -> str:

@@ -16,7 +16,7 @@ from hub.domain import document as doc
 from hub.domain.change import Change, ChangeType, Document, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.selection import fields_of, selects
 from hub.ports import Objects, Written
-from hub.store import queries, rows, schema
+from hub.store import queries, rows
 from hub.store.changes import SqlChanges
 from hub.store.encoding import encode
 from hub.store.instants import to_micros
@@ -84,7 +84,7 @@ class SqlObjects(Objects):
 
     def _remaining(self, kind: Kind, query: Query, last: Key) -> int | None:
         """As of now: for a list of the past it is an estimate, which is what Kubernetes promises."""
-        if query.labels or query.fields:
+        if query.labels or query.fields or query.where:
             return None
         return int(self._connection.execute(*queries.count_after(kind, query.namespace, last)).scalar_one())
 
@@ -119,7 +119,7 @@ class SqlObjects(Objects):
     def count(self, kind: Kind, query: Query) -> int:
         if any(kind == changed for changed, _ in self._latest):
             return len(self.find(kind, replace(query, limit=None, at=None)).items)
-        return int(self._connection.execute(*queries.count(kind, query)).scalar_one())
+        return int(self._connection.execute(*queries.count(kind, query, self._connection.dialect.name)).scalar_one())
 
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
         found = self._connection.execute(queries.TALLY, {"kind": kind, "field": field})
@@ -175,8 +175,8 @@ class SqlObjects(Objects):
         before: Document = write.before.document if write.before else {}
         labels_before, fields_before = doc.labels(before), fields_of(write.kind, before) if before else {}
         if write.type is not ChangeType.DELETED:
-            rows.index(self._connection, schema.labels, stored.uid, doc.labels(write.document), labels_before)
-            rows.index(self._connection, schema.fields, stored.uid, fields_of(write.kind, write.document), fields_before)
+            rows.label(self._connection, stored.uid, doc.labels(write.document), labels_before)
+            rows.field(self._connection, stored, fields_of(write.kind, write.document), fields_before)
         write.result = stored
         return Change(
             revision=revision,

@@ -3,7 +3,8 @@
 Building a statement costs more than running it, so statements are kept by the shape of their query: everything but the values.
 """
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
 
@@ -23,7 +24,8 @@ from sqlalchemy import (
 )
 
 from hub.domain.change import Key, Kind, Query
-from hub.store import schema
+from hub.domain.where import Where
+from hub.store import asking, schema
 from hub.store.statement import Rows, Statement
 from machinery.selectors import Operator, Requirement
 
@@ -85,29 +87,43 @@ class _Shape:
     fields: tuple[_Term, ...]
 
 
-def many(kind: Kind, query: Query, limit: int | None) -> tuple[Select[Any], dict[str, Any]]:
+def many(kind: Kind, query: Query, limit: int | None, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
     """The objects of a query in the order of their keys: the statement and its values."""
-    statement, values = _many(_shape(query)), _values(kind, query)
+    if query.where is not None:
+        statement, values = _asked(_many, kind, query, query.where, dialect)
+    else:
+        statement, values = _many(_shape(query)), _values(kind, query)
     return (statement, values) if limit is None else (statement.limit(limit), values)
 
 
-def count(kind: Kind, query: Query) -> tuple[Select[Any], dict[str, Any]]:
+def count(kind: Kind, query: Query, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
     """How many objects a query chooses."""
+    if query.where is not None:
+        return _asked(_number, kind, query, query.where, dialect)
     return _number(_shape(query)), _values(kind, query)
 
 
 def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -> Rows:
     """What `many` selects; where it can, by the driver itself."""
-    prepared = _prepared(_shape(query), limited=limit is not None)
+    prepared = None if query.where else _prepared(_shape(query), limited=limit is not None)
     if prepared is not None:
         return prepared.rows(connection, {**_values(kind, query), "limit": limit})
-    return [tuple(row) for row in connection.execute(*many(kind, query, limit))]
+    return [tuple(row) for row in connection.execute(*many(kind, query, limit, connection.dialect.name))]
 
 
 def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[Any], dict[str, Any]]:
     """How many objects follow `last`, within `namespace` or (None) over all."""
     values = {"kind": kind, "of": last.namespace, "name": last.name}
     return (_FOLLOWING if namespace is None else _FOLLOWING_HERE), values
+
+
+def _asked(
+    form: Callable[[_Shape], Select[Any]], kind: Kind, query: Query, where: Where, dialect: str
+) -> tuple[Select[Any], dict[str, Any]]:
+    """A condition is compiled for each question: its shape is its own."""
+    labels, fields = asking.hoisted(where)
+    narrowed = replace(query, labels=(*query.labels, *labels), fields=(*query.fields, *fields))
+    return form(_shape(narrowed)).where(asking.condition(where, dialect)), _values(kind, narrowed)
 
 
 @lru_cache(maxsize=256)

@@ -6,6 +6,7 @@ that opened the database before was another one.
 
 from sqlalchemy import Connection, Engine, delete, insert, select
 
+from hub.domain.asking import order_of
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Kind
 from hub.domain.selection import fields_of
 from hub.store import schema
@@ -14,7 +15,7 @@ from hub.store.facts import SqlFacts
 from machinery.product import version
 
 FACT = "indexed-fields"
-RULES = 1
+RULES = 2
 """Raised when a kind of `KINDS` gets other selectable fields."""
 KINDS = (MANAGED_CLUSTERS, ADDONS, REQUESTS)
 BATCH = 500
@@ -49,7 +50,7 @@ def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
         return None
     connection.execute(delete(schema.fields).where(schema.fields.c.uid.in_(found)))
     entries = [
-        {"uid": uid, "name": name, "value": value}
+        {"uid": uid, "name": name, "value": value, "sort": order_of(kind, name, value)}
         for uid, document in found.items()
         for name, value in fields_of(kind, decode(document)).items()
     ]

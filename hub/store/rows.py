@@ -6,6 +6,7 @@ from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, delete, insert, update
 
+from hub.domain.asking import order_of
 from hub.domain.change import ChangeType, Key, Kind, StoredObject
 from hub.store import schema
 from hub.store.engine import INSERTS
@@ -20,7 +21,8 @@ class RaceError(Exception):
 
 def _upsert(table: Table, dialect: str) -> Any:
     new = INSERTS[dialect](table).values({column.name: bindparam(column.name) for column in table.columns})
-    return new.on_conflict_do_update(index_elements=[table.c.uid, table.c.name], set_={"value": new.excluded.value})
+    changed = {column.name: new.excluded[column.name] for column in table.columns if not column.primary_key}
+    return new.on_conflict_do_update(index_elements=[table.c.uid, table.c.name], set_=changed)
 
 
 _column = schema.objects.c
@@ -79,10 +81,32 @@ def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
     }
 
 
-def index(connection: Connection, table: Table, uid: str, new: Mapping[str, str], old: Mapping[str, str]) -> None:
-    """Brings the side table in line; touches only the entries that differ."""
-    if new == old:
-        return
-    _UNINDEX[table].run_many(connection, [{"of_uid": uid, "of_name": name} for name in old if name not in new])
-    changed = [{"uid": uid, "name": name, "value": value} for name, value in new.items() if old.get(name) != value]
+def label(connection: Connection, uid: str, new: Mapping[str, str], old: Mapping[str, str]) -> None:
+    """Brings the labels in line; touches only the entries that differ."""
+    if new != old:
+        _index(connection, schema.labels, [{"uid": uid, **entry} for entry in _changed(new, old)], _gone(uid, new, old))
+
+
+def field(connection: Connection, stored: StoredObject, new: Mapping[str, str], old: Mapping[str, str]) -> None:
+    """The same for selectable fields, with what they are compared by."""
+    if new != old:
+        changed = [
+            {"uid": stored.uid, **entry, "sort": order_of(stored.kind, entry["name"], entry["value"])}
+            for entry in _changed(new, old)
+        ]
+        _index(connection, schema.fields, changed, _gone(stored.uid, new, old))
+
+
+def _changed(new: Mapping[str, str], old: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"name": name, "value": value} for name, value in new.items() if old.get(name) != value]
+
+
+def _gone(uid: str, new: Mapping[str, str], old: Mapping[str, str]) -> list[dict[str, str]]:
+    return [{"of_uid": uid, "of_name": name} for name in old if name not in new]
+
+
+def _index(
+    connection: Connection, table: Table, changed: Sequence[Mapping[str, Any]], gone: Sequence[Mapping[str, Any]]
+) -> None:
+    _UNINDEX[table].run_many(connection, gone)
     _INDEX[table].run_many(connection, changed)

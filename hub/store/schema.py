@@ -56,8 +56,10 @@ fields = Table(
     Column("uid", Text, ForeignKey("objects.uid", ondelete="CASCADE"), primary_key=True),
     Column("name", Text, primary_key=True),
     Column("value", Text, nullable=False),
+    Column("sort", KeyText),
     Index(None, "name", "value", "uid"),
 )
+"""`sort`: what versions and quantities are compared by; null: they are texts."""
 
 revision = Table(
     "revision",

@@ -157,7 +157,7 @@ class Mutations:
         """Deletes what the selectors choose, one object at a time, and answers with what was there."""
         asked = await self._delete_options(call)
         options = _delete_write_options(call, asked)
-        page = await list_page(call, list_options(call.resource, call.namespace, call.request.query))
+        page = await list_page(call, list_options(call.resource, call.namespace, call.request.query, call.clock.now()))
         gone = []
         for item in page.items:
             write = _write(call, actor, options)

@@ -3,9 +3,9 @@
 import base64
 import json
 import re
-from collections.abc import Mapping
+from collections.abc import Hashable, Mapping
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Any
 
 from machinery.apiserver.paths import is_true
@@ -114,6 +114,15 @@ def selection(resource: Resource, namespace: str, query: Query, name: str = "") 
     return Selection(namespace or None, parse_label_selector(query.get("labelSelector", "")), fields)
 
 
+def _asked(resource: Resource, query: Query, now: datetime, *, watched: bool = False) -> Hashable | None:
+    text = query.get("where", "").strip()
+    if not text:
+        return None
+    if resource.where is None:
+        raise BadRequestError(f"{resource.name} have no words for where: use labelSelector or fieldSelector")
+    return resource.where(text, now, watched)
+
+
 def _known_field(resource: Resource, requirement: Requirement) -> Requirement:
     if requirement.name in METADATA_FIELDS:
         return requirement
@@ -148,9 +157,9 @@ def _check_match(query: Query, *, initial: str | None = None) -> None:
         raise invalid_options("ListOptions", forbidden(field, why))
 
 
-def list_options(resource: Resource, namespace: str, query: Query) -> ListOptions:
+def list_options(resource: Resource, namespace: str, query: Query, now: datetime) -> ListOptions:
     """The options of a list. Raises BadRequestError and InvalidError."""
-    chosen = selection(resource, namespace, query)
+    chosen = replace(selection(resource, namespace, query), where=_asked(resource, query, now))
     limit = _number(query["limit"]) if query.get("limit") else 0
     if is_true(query.get("sendInitialEvents", "")):
         why = "sendInitialEvents is forbidden for list"
@@ -168,9 +177,9 @@ def list_options(resource: Resource, namespace: str, query: Query) -> ListOption
     return ListOptions(chosen, limited, at=known if exact and known else None, revision=known)
 
 
-def watch_options(resource: Resource, namespace: str, name: str, query: Query) -> WatchOptions:
+def watch_options(resource: Resource, namespace: str, name: str, query: Query, now: datetime) -> WatchOptions:
     """The options of a watch. Raises BadRequestError and InvalidError."""
-    chosen = selection(resource, namespace, query, name)
+    chosen = replace(selection(resource, namespace, query, name), where=_asked(resource, query, now, watched=True))
     asked = query.get("sendInitialEvents", "")
     _check_match(query, initial=asked)
     known = revision(query.get("resourceVersion", ""))

@@ -94,7 +94,7 @@ async def get(call: Call) -> web.Response:
 
 async def list_(call: Call) -> web.StreamResponse:
     """A page of a collection, spliced from stored bytes."""
-    options = list_options(call.resource, call.namespace, call.request.query)
+    options = list_options(call.resource, call.namespace, call.request.query, call.clock.now())
     page = await list_page(call, options)
     metadata = _list_metadata(page, options)
     if call.form.shape is Shape.TABLE:
@@ -126,6 +126,11 @@ def _list_metadata(page: Page, options: ListOptions) -> dict[str, Any]:
     if page.after is not None:
         metadata["continue"] = write_continue(page.after, page.revision)
         chosen = options.selection
-        if page.remaining is not None and not chosen.labels.requirements and not chosen.fields.requirements:
+        if (
+            page.remaining is not None
+            and not chosen.labels.requirements
+            and not chosen.fields.requirements
+            and not chosen.where
+        ):
             metadata["remainingItemCount"] = page.remaining
     return metadata

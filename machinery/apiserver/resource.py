@@ -6,7 +6,7 @@ returns another.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -152,6 +152,8 @@ class Resource:
     """Names that a field selector may hold; one that ends in `.*` stands for all that begin so."""
     field_aliases: Mapping[str, str] = field(default_factory=dict)
     """Short names of selectable fields, and what they stand for."""
+    where: Callable[[str, datetime, bool], Hashable] | None = None
+    """What the query parameter `where` asks: its text, now, and whether it is asked of a watch. Raises BadRequestError."""
     extras: Extras | None = None
     counts_generations: bool = False
     """Whether metadata.generation counts the changes outside metadata and status."""

@@ -65,6 +65,8 @@ class Selection:
     namespace: str | None = None
     labels: LabelSelector = field(default_factory=LabelSelector)
     fields: FieldSelector = field(default_factory=FieldSelector)
+    where: Hashable | None = None
+    """A condition of the resource's own (`Resource.where`), which its storage knows how to ask."""
 
 
 @dataclass(frozen=True, slots=True)

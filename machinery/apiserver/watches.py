@@ -86,7 +86,7 @@ class Watches:
             raise NotAcceptableError(f"only the following media types are accepted for a watch: {JSON}")
         if self._stopped:
             raise UnavailableError("the server is shutting down", retry_after=RETRY)
-        options = watch_options(call.resource, call.namespace, call.attributes.name, call.request.query)
+        options = watch_options(call.resource, call.namespace, call.attributes.name, call.request.query, call.clock.now())
         response = web.StreamResponse(headers={"Content-Type": JSON, **headers})
         lines = _Lines(call, options, self._bookmark)
         seconds = options.timeout.total_seconds() if options.timeout else self._longest * (1 + secrets.randbelow(1000) / 1000)

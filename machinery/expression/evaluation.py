@@ -31,6 +31,10 @@ class Expression:
     text: str
     tree: tree.Condition
 
+    def names(self) -> frozenset[str]:
+        """The fields that it depends on."""
+        return frozenset(tree.names(self.tree))
+
     def evaluate(self, values: Values) -> bool | None:
         """True, False, or None: what it depends on is missing."""
         return _condition(self.tree, values)

@@ -3,6 +3,7 @@
 Each node has one meaning in Python (`machinery.expression.evaluation`) and one in SQL, with missing values as NULL.
 """
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -112,3 +113,28 @@ class Any:
 
 
 Condition = Has | Truth | Compare | OneOf | In | Match | Not | All | Any
+
+
+def names(node: Condition) -> Iterator[str]:
+    """The fields that a condition depends on; some more than once."""
+    match node:
+        case All(operands) | Any(operands):
+            for operand in operands:
+                yield from names(operand)
+        case Not(operand):
+            yield from names(operand)
+        case Has(what):
+            yield what.name
+        case In(operand, whole):
+            yield whole.name
+            yield from _named(operand)
+        case Compare(_, left, right):
+            yield from _named(left)
+            yield from _named(right)
+        case Truth(operand) | OneOf(operand, _) | Match(_, operand, _):
+            yield from _named(operand)
+
+
+def _named(operand: Operand) -> Iterator[str]:
+    if not isinstance(operand, Value):
+        yield operand.name

@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.domain import admission, reported
+from hub.domain.asking import where_of
 from hub.domain.cluster import NODES
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.reported import HubState
@@ -251,4 +252,5 @@ def managed_cluster(group_suffix: str = GROUP_SUFFIX, extras: Extras | None = No
         selectable=of_cluster,
         selectable_names=CLUSTER_FIELDS,
         field_aliases=CLUSTER_ALIASES,
+        where=where_of,
     )

@@ -49,12 +49,13 @@ _ALL: Mapping[str, dict[str, Any]] = {
         ),
         _query("timeout", "How long the request may take at most, such as 30s."),
         _number("timeoutSeconds", "How long a watch stays open."),
+        _query("where", "Chooses objects by a condition, where the kind has words for it, such as version < 1.30."),
         _flag("watch", "Whether to answer with changes, one JSON line each, in place of a list."),
     )
 }
 _LIST = (
     *("allowWatchBookmarks", "continue", "fieldSelector", "includeObject", "labelSelector", "limit", "resourceVersion"),
-    *("resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch"),
+    *("resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch", "where"),
 )
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 _DELETE = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")

@@ -67,6 +67,26 @@ async def test_objects_come_as_json_yaml_and_names(hub: HubUnderTest) -> None:
     assert names.out == "managedcluster.cluster.open-cluster-management.io/edge2\n"
 
 
+async def test_conditions_choose_clusters_and_wrong_ones_are_refused_with_their_place(hub: HubUnderTest) -> None:
+    await hub.join("edge1", region="eu")
+    await hub.join("edge2", region="us")
+    shown = await hub.hubctl(
+        "get", "clusters", "-o", "name", "--where", 'labels.region.startsWith("u") && !accepted && age < 1h'
+    )
+    assert (shown.out, shown.code) == ("managedcluster.cluster.open-cluster-management.io/edge2\n", 0)
+    wrong = await hub.hubctl("get", "clusters", "--where", "versoin < 1.30")
+    assert wrong.code != 0
+    assert 'where: column 1: there is no field "versoin": did you mean "version"?' in wrong.err
+    other = await hub.hubctl("get", "csr", "--where", "age > 1h")
+    assert "certificatesigningrequests have no words for where" in other.err
+    watched = await hub.hubctl("get", "clusters", "-w", "--where", "age > 1h")
+    assert "age changes by itself" in watched.err
+    raw = await hub.kubectl(
+        "get", "--raw", "/apis/cluster.open-cluster-management.io/v1/managedclusters?where=name+%3D%3D+%22edge1%22"
+    )
+    assert [item["metadata"]["name"] for item in json.loads(raw.out)["items"]] == ["edge1"]
+
+
 async def test_nothing_to_show_is_said_and_no_failure(hub: HubUnderTest) -> None:
     shown = await hub.hubctl("get", "csr")
     assert (shown.code, shown.out, shown.err) == (0, "", "there is no certificate request to show\n")

@@ -3,11 +3,13 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 
 from hub.apiserver.storage import ServiceStorage
+from hub.domain.asking import where_of
 from hub.domain.change import MANAGED_CLUSTERS
 from hub.domain.change import Key as StoreKey
 from hub.store import SqlStore
@@ -131,6 +133,25 @@ async def test_entering_and_leaving_a_selection_is_added_and_deleted(storage: Se
         await storage.update(CLUSTERS, Key("", "b"), lambda _: None, ADMIN)
         told = await take(events, 5)
     assert told == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("DELETED", "b")]
+
+
+async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: ServiceStorage) -> None:
+    """What an object was before is known by its labels and fields alone."""
+    revision = await create(storage, "a")
+    where = where_of('labels.tier == "gold" && !accepted && available != "True"', datetime.now(UTC), watched=True)
+    unheard = where_of('!has(available) && labels.tier in ["gold"]', datetime.now(UTC), watched=True)
+    async with (
+        storage.watch(CLUSTERS, Selection(where=where), after=revision) as never,
+        storage.watch(CLUSTERS, Selection(where=unheard), after=revision) as events,
+    ):
+        for tier in ("gold", "gold", "iron", "iron"):
+            await storage.update(CLUSTERS, Key("", "a"), lambda old, tier=tier: labelled(old, tier=tier, n=str(id(old))), ADMIN)  # type: ignore[misc]
+        await create(storage, "b", tier="gold")
+        await storage.update(CLUSTERS, Key("", "b"), lambda _: None, ADMIN)
+        assert await take(events, 5) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("DELETED", "b")]
+        told = await anext(never)
+        while not isinstance(told, int):
+            pytest.fail(f"what is unknown was told: {told}")
 
 
 async def test_a_watch_by_name_sees_only_that_object(storage: ServiceStorage) -> None:

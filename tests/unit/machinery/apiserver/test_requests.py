@@ -1,6 +1,6 @@
 """What a request asks: its path, its query, the form of its answer."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
@@ -11,6 +11,8 @@ from machinery.apiserver.negotiation import JSON, YAML, Shape, negotiate
 from machinery.apiserver.paths import attributes
 from machinery.apiserver.storage import Key
 from machinery.errors import BadRequestError, InvalidError, NotAcceptableError
+
+NOW = datetime(2026, 11, 1, tzinfo=UTC)
 
 LEASES = "/apis/coordination.k8s.io/v1"
 
@@ -109,12 +111,12 @@ def test_a_foreign_token_is_refused(token: str) -> None:
 )
 def test_list_options_that_contradict_themselves_are_invalid(query: dict[str, str]) -> None:
     with pytest.raises(InvalidError):
-        options.list_options(CONFIG_MAP, "", query)
+        options.list_options(CONFIG_MAP, "", query, NOW)
 
 
 def test_a_watch_starts_with_the_objects_when_no_revision_is_given() -> None:
     def initial(**query: str) -> tuple[bool, bool]:
-        asked = options.watch_options(CONFIG_MAP, "", "", query)
+        asked = options.watch_options(CONFIG_MAP, "", "", query, NOW)
         return asked.initial, asked.mark_initial
 
     assert initial() == (True, False)

@@ -1,0 +1,219 @@
+"""Every store answers a condition with exactly the objects of which it is true, as the expression itself says."""
+
+from datetime import UTC, datetime, timedelta
+from random import Random
+from typing import Any
+
+import pytest
+
+from hub.domain.asking import where_of
+from hub.domain.change import MANAGED_CLUSTERS, Key, ObjectPage, Query
+from hub.domain.selection import selects
+from hub.ports import Store, Transaction
+from machinery.clock import ManualClock
+from machinery.errors import BadRequestError
+from machinery.timestamps import format_time
+from tests.trials import soaked, trials
+
+EXPRESSIONS = trials(test=250, soak=20_000)
+VERSIONS = ["v1.29.3", "v1.30.0", "v1.30.0-rc.1", "v1.9.9", "v1.31.2-gke.100", "latest", ""]
+QUANTITIES = ["64Gi", "65536Mi", "8", "500m", "1e3", "0", "much", "128Gi"]
+TEXTS = ["edge-1", "edge-22", "Edge-1", "a*b", "50%", "a_b", "[x]", "back\\slash", "é", ""]
+ATOMS = (
+    "name {same} {text}",
+    "labels.tier {same} {text}",
+    "labels.tier in [{text}, {text}]",
+    "labels.tier in []",
+    "has(labels.tier)",
+    "has(labels)",
+    "set {same} {text}",
+    '"tier" in labels',
+    "labels.tier in claims",
+    "accepted",
+    "accepted == false",
+    "has(accepted)",
+    'available {same} "{status}"',
+    'conditions["Extra"] {same} "{status}"',
+    "claims.region {same} {text}",
+    "claims.region.startsWith({text})",
+    "claims.region.endsWith({text})",
+    "claims.region.contains({text})",
+    "claims.region.matches({pattern})",
+    "name.matches({pattern})",
+    'taints["gpu"] {same} "NoSelect"',
+    '"gpu" in taints',
+    "version {order} {version}",
+    "has(version)",
+    "version in [{version}, {version}]",
+    "memory {order} {quantity}",
+    "cpu {order} allocatable.cpu",
+    'capacity["nvidia.com/gpu"] {order} {quantity}',
+    "has(capacity)",
+    "nodes {order} {number}",
+    "age {order} {age}",
+    "true",
+    "false",
+)
+
+
+def quoted(text: str) -> str:
+    return '"' + text.replace("\\", "\\\\").replace('"', '\\"') + '"'
+
+
+def atom(random: Random) -> str:
+    form = random.choice(ATOMS)
+    while "{" in form:
+        start, end = form.index("{"), form.index("}")
+        form = form[:start] + draw(random, form[start + 1 : end]) + form[end + 1 :]
+    return form
+
+
+def draw(random: Random, what: str) -> str:
+    patterns = ["*", "edge-*", "*1", "edge-?", "edge-?*", "a\\*b", "50%", "a_b", "[x]", "?", "", "*-*", "é", "*\\\\*"]
+    return {
+        "same": lambda: random.choice(["==", "!="]),
+        "order": lambda: random.choice(["==", "!=", "<", "<=", ">", ">="]),
+        "text": lambda: quoted(random.choice(TEXTS)),
+        "status": lambda: random.choice(["True", "False", "Unknown"]),
+        "pattern": lambda: quoted(random.choice(patterns)),
+        "version": lambda: random.choice(["1.30", "v1.29.3", "1.30.0-rc.1", "1.9", "1.31.2"]),
+        "quantity": lambda: random.choice(["64Gi", "8", "0.5", "1000", "0", "1Ti"]),
+        "number": lambda: random.choice(["0", "3", "10"]),
+        "age": lambda: random.choice(["1h", "90m", "720h"]),
+    }[what]()
+
+
+def expression(random: Random, depth: int = 3) -> str:
+    if depth == 0 or random.random() < 0.4:
+        return atom(random)
+    if random.random() < 0.25:
+        return f"!({expression(random, depth - 1)})"
+    sign = random.choice([" && ", " || "])
+    return f"({expression(random, depth - 1)}{sign}{expression(random, depth - 1)})"
+
+
+def cluster(random: Random, number: int, created: datetime) -> dict[str, Any]:
+    def perhaps(chance: float, value: dict[str, Any]) -> dict[str, Any]:
+        return value if random.random() < chance else {}
+
+    status = {
+        **perhaps(0.8, {"version": {"kubernetes": random.choice(VERSIONS)}}),
+        **perhaps(
+            0.8,
+            {
+                "capacity": {
+                    **perhaps(0.8, {"cpu": random.choice(QUANTITIES), "memory": random.choice(QUANTITIES)}),
+                    **perhaps(0.5, {"nodes": random.choice(["0", "3", "10"])}),
+                    **perhaps(0.3, {"nvidia.com/gpu": random.choice(QUANTITIES)}),
+                }
+            },
+        ),
+        **perhaps(0.6, {"allocatable": {"cpu": random.choice(QUANTITIES)}}),
+        "conditions": [
+            {"type": kind, "status": random.choice(["True", "False", "Unknown"])}
+            for kind in ("ManagedClusterConditionAvailable", "Extra")
+            if random.random() < 0.7
+        ],
+        **perhaps(0.7, {"clusterClaims": [{"name": "region", "value": random.choice(TEXTS)}]}),
+    }
+    labels = {
+        **perhaps(0.6, {"tier": random.choice(["edge-1", "region", "é"])}),
+        **perhaps(0.5, {"cluster.open-cluster-management.io/clusterset": random.choice(["edge-1", "blue"])}),
+    }
+    taints = [{"key": "gpu", "effect": random.choice(["NoSelect", "PreferNoSelect"])}] if random.random() < 0.4 else []
+    metadata = {
+        "name": random.choice(["edge-1", "edge-22", "west"]),
+        "uid": f"uid-{number}",
+        "labels": labels,
+        "creationTimestamp": format_time(created),
+    }
+    return {
+        "apiVersion": "v1",
+        "kind": "ManagedCluster",
+        "metadata": {**metadata, "name": f"{metadata['name']}-{number}"},
+        "spec": {"hubAcceptsClient": random.random() < 0.5, "taints": taints},
+        "status": status,
+    }
+
+
+def put(tx: Transaction, document: dict[str, Any]) -> None:
+    tx.objects.put(MANAGED_CLUSTERS, document, None, "tester")
+
+
+def find(tx: Transaction, query: Query) -> tuple[ObjectPage, int]:
+    return tx.objects.find(MANAGED_CLUSTERS, query), tx.objects.count(MANAGED_CLUSTERS, query)
+
+
+@soaked(EXPRESSIONS)
+async def test_the_store_and_the_expression_agree(store: Store, clock: ManualClock) -> None:
+    random, documents = Random(20261122), []
+    for number in range(60):
+        clock.advance(timedelta(minutes=random.randrange(1, 3000), milliseconds=random.randrange(1000)))
+        document = cluster(random, number, await store.read(lambda tx: tx.now))
+        documents.append(document)
+        await store.run(put, document)
+    now = (await store.read(lambda tx: tx.now)).replace(microsecond=0) + timedelta(minutes=5)
+    chosen = 0
+    for _ in range(EXPRESSIONS):
+        text = expression(random)
+        query = Query(where=where_of(text, now))
+        page, count = await store.read(find, query)
+        expected = sorted(str(each["metadata"]["name"]) for each in documents if selects(MANAGED_CLUSTERS, query, each))
+        assert [item.key.name for item in page.items] == expected, text
+        assert count == len(expected), text
+        chosen += 0 < len(expected) < len(documents)
+    assert chosen > EXPRESSIONS / 3, "most expressions choose some and leave some"
+
+
+async def test_pages_of_a_condition_hold_what_it_chooses_and_no_more(store: Store) -> None:
+    for number in range(10):
+        labels = {"tier": "gold" if number % 2 else "tin"}
+        metadata = {"name": f"c{number}", "uid": f"uid-{number}", "labels": labels}
+        await store.run(put, {"metadata": metadata, "spec": {}, "status": {"version": {"kubernetes": f"v1.{20 + number}.0"}}})
+    where, names, after = where_of('version >= 1.23 && labels.tier == "gold"', datetime.now(UTC)), [], None
+    while True:
+        page, _ = await store.read(find, Query(where=where, limit=2, after=after))
+        names += [item.key.name for item in page.items]
+        if not page.more:
+            break
+        after = page.items[-1].key
+    assert names == ["c3", "c5", "c7", "c9"]
+
+
+async def test_a_condition_sees_what_its_own_transaction_wrote_and_the_past_as_it_was(store: Store) -> None:
+    where = where_of("version < 1.30", datetime.now(UTC))
+
+    def versioned(version: str) -> dict[str, Any]:
+        return {"metadata": {"name": "a", "uid": "uid-a"}, "spec": {}, "status": {"version": {"kubernetes": version}}}
+
+    await store.run(put, versioned("v1.29.0"))
+
+    def upgrade(tx: Transaction) -> list[int]:
+        old = tx.objects.get(MANAGED_CLUSTERS, Key("", "a"))
+        before = len(find(tx, Query(where=where))[0].items)
+        tx.objects.put(MANAGED_CLUSTERS, versioned("v1.30.0"), old, "tester")
+        return [before, len(find(tx, Query(where=where))[0].items)]
+
+    assert await store.run(upgrade) == [1, 0]
+    assert [len((await store.read(find, Query(where=where, at=at)))[0].items) for at in (1, 2)] == [1, 0]
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("versoin < 1.30", 'column 1: there is no field "versoin": did you mean "version"'),
+        ("version < banana", "banana"),
+        ("memory > 64 Gib", "column"),
+        ("labels", "map"),
+    ],
+)
+def test_a_wrong_condition_is_refused_with_its_place(text: str, why: str) -> None:
+    with pytest.raises(BadRequestError, match=r"^where: column \d+: ") as refused:
+        where_of(text, datetime.now(UTC))
+    assert why in str(refused.value)
+
+
+def test_no_watch_asks_for_ages() -> None:
+    with pytest.raises(BadRequestError, match="age changes by itself"):
+        where_of("accepted && !(age > 1h)", datetime.now(UTC), watched=True)
+    assert where_of("accepted", datetime.now(UTC), watched=True)
