@@ -5,7 +5,7 @@ a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port 
 """
 
 from hub.ports.authorities import Authorities
-from hub.ports.identities import AuthorityKeeper, Certificates, Credentials, Issuer, ListSigner, LoginIssuer
+from hub.ports.identities import AuthorityKeeper, Bindings, Certificates, Credentials, Issuer, ListSigner, LoginIssuer
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.management import Management
 from hub.ports.objects import Changes, Objects, Written
@@ -18,6 +18,7 @@ __all__ = [
     "AuditLog",
     "Authorities",
     "AuthorityKeeper",
+    "Bindings",
     "Certificates",
     "Changes",
     "Credentials",

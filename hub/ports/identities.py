@@ -4,9 +4,10 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Protocol
 
+from hub.domain.attestation import Binding
 from hub.domain.certificate import CertificateRecord, IssuedCertificate, Profile
-from hub.domain.credential import CredentialRecord
-from machinery.identity import ClusterName, CredentialId, SerialNumber
+from hub.domain.credential import CredentialRecord, CredentialUse, Tally
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.pki import RevocationList
 
 
@@ -38,7 +39,7 @@ class Certificates(Protocol):
 
 
 class Credentials(Protocol):
-    """Bootstrap credentials and the cluster names that each has admitted."""
+    """Bootstrap credentials, the cluster names that each has admitted, and its uses."""
 
     def add(self, record: CredentialRecord) -> None: ...
 
@@ -53,12 +54,46 @@ class Credentials(Protocol):
 
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None: ...
 
-    def revoke(self, credential: CredentialId, at: datetime) -> None: ...
+    def forget_name(self, cluster: ClusterName, credential: CredentialId | None = None) -> None:
+        """From now on this credential (None: none at all) has not admitted this name. Uses that are spent stay so."""
+
+    def uses(self, credential: CredentialId) -> Sequence[CredentialUse]:
+        """Held and spent ones, oldest first."""
+
+    def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None: ...
+
+    def keep_use(self, use: CredentialUse) -> None:
+        """Adds the use of this agent, or puts it in the place of the one there is."""
+
+    def drop_use(self, use: CredentialUse) -> None: ...
+
+    def tally(self, credential: CredentialId) -> Tally:
+        """`names`: those that it has admitted and that no use is recorded for."""
+
+    def tallies(self) -> Mapping[CredentialId, Tally]:
+        """Of every credential that has any."""
+
+    def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
+        """What is revoked already keeps its time, who and why."""
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         """Credentials whose revocation was written at `moment` or later."""
 
     def all(self) -> Sequence[CredentialRecord]: ...
+
+    def forget_ended(self, before: datetime) -> int:
+        """Removes credentials that expired or were revoked before, with their uses; returns how many."""
+
+
+class Bindings(Protocol):
+    """Which issuer each cluster's name is bound to."""
+
+    def of(self, cluster: ClusterName) -> Binding | None: ...
+
+    def bind(self, binding: Binding) -> None:
+        """For a name that is bound to none."""
+
+    def release(self, cluster: ClusterName) -> None: ...
 
 
 class Issuer(Protocol):

@@ -7,7 +7,7 @@ from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from hub.domain.change import Change, Kind
 from hub.ports.authorities import Authorities
-from hub.ports.identities import Certificates, Credentials
+from hub.ports.identities import Bindings, Certificates, Credentials
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
 from hub.ports.objects import Changes, Objects
 from hub.ports.records import AuditLog, Facts, Leaders
@@ -38,6 +38,9 @@ class Transaction(Protocol):
 
     @property
     def credentials(self) -> Credentials: ...
+
+    @property
+    def bindings(self) -> Bindings: ...
 
     @property
     def heartbeats(self) -> Heartbeats: ...

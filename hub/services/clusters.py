@@ -1,5 +1,7 @@
 """Use cases about ManagedClusters: the one write path of the kind."""
 
+from collections.abc import Mapping
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -15,11 +17,11 @@ from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
 from hub.domain.transition import Subject as Judged
 from hub.domain.transition import transition
 from hub.ports import Transaction, Written
-from hub.services import certificates, content, credentials, membership, namespaces
+from hub.services import certificates, content, credential_uses, membership, namespaces
 from hub.services.writing import store
 from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
-from machinery.identity import ClusterName, cluster_name, parse_bootstrap_user
+from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bootstrap_user
 
 DELETED, REBUILT = "ClusterDeleted", "ClusterRebuilt"
 """Why its certificates are revoked."""
@@ -33,7 +35,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     """
     before = old.document if old else None
     if old is None and (credential := parse_bootstrap_user(actor)) is not None:
-        credentials.admit(tx, credential, cluster_name(doc.name(new)))
+        new = _admitted(tx, credential, new)
     document = membership.with_default(tx, admission.admitted(new, before, tx.now))
     if duplicate.is_rebuilt(document, before):
         document = _hand_over(tx, document)
@@ -44,6 +46,13 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
     _note(tx, before, document, actor)
     return store(tx, MANAGED_CLUSTERS, document, old, actor, writer=writer)
+
+
+def _admitted(tx: Transaction, credential: CredentialId, new: dict[str, Any]) -> dict[str, Any]:
+    """The ManagedCluster that a bootstrap credential makes by itself, with the labels that it bestows."""
+    record, _ = credential_uses.admit(tx, credential, cluster_name(doc.name(new)))
+    labels = credential_uses.bestowed(record)
+    return doc.with_metadata(new, labels={**doc.labels(new), **labels}) if labels else new
 
 
 def _note(tx: Transaction, before: Document | None, after: Document | None, actor: str) -> None:
@@ -69,6 +78,8 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     if doc.finalizers(document) and not doc.is_deleting(document):
         return put(tx, doc.deleting(document, tx.now), old, actor)
     certificates.revoke_cluster(tx, ClusterName(old.key.name), DELETED)
+    tx.credentials.forget_name(ClusterName(old.key.name))
+    tx.bindings.release(ClusterName(old.key.name))
     tx.heartbeats.forget(ClusterName(old.key.name))
     tx.trusts.forget(ClusterName(old.key.name))
     _note(tx, document, None, actor)
@@ -107,11 +118,13 @@ def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: tim
             f"cluster rebuilt, have an operator say so: hubctl accept {joining.name} --rebuilt",
             subject=_subject(joining.name),
         )
+    labels: Mapping[str, str] = {}
     if joining.credential is not None:
-        credentials.admit(tx, joining.credential, joining.name)
+        record, is_new = credential_uses.admit(tx, joining.credential, joining.name, joining.agent)
+        labels = credential_uses.bestowed(record) if is_new else {}
     if stored is None:
-        return _join(tx, joining, actor, lease_duration)
-    _adopt(tx, stored, joining, actor)
+        return _join(tx, replace(joining, labels={**joining.labels, **labels}), actor, lease_duration)
+    _adopt(tx, stored, joining, actor, labels)
     return Joined(created=False, accepted=rules.is_accepted(stored.document), uid=stored.uid)
 
 
@@ -130,9 +143,14 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
     return Joined(created=True, accepted=False, uid=str(document["metadata"]["uid"]))
 
 
-def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str) -> None:
-    """Notes the uid of a cluster that an operator entered before it came, and what else the agent may set."""
+def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str, bestowed: Mapping[str, str]) -> None:
+    """Notes the uid of a cluster that an operator entered before it came, and what else the agent may set.
+
+    `bestowed`: labels that its bootstrap credential gives it, once.
+    """
     new = rules.adopted(stored.document, joining)
+    if bestowed:
+        new = doc.with_metadata(new, labels={**doc.labels(new), **bestowed})
     if joining.client_configs:
         new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
     _write_changed(tx, new, stored, actor, AGENT_WRITER)
@@ -150,6 +168,7 @@ def _hand_over(tx: Transaction, new: Document) -> dict[str, Any]:
     """The rebuilt cluster takes the name: nothing of the one before opens anything, and nothing is known of its life."""
     name = ClusterName(doc.name(new))
     certificates.revoke_cluster(tx, name, REBUILT)
+    tx.bindings.release(name)
     tx.heartbeats.forget(name)
     tx.trusts.forget(name)
     return doc.with_status_condition(duplicate.without_former(new), duplicate.REBUILT, tx.now)

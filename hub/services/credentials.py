@@ -1,4 +1,4 @@
-"""Use cases about bootstrap credentials: made once, spent once per cluster name."""
+"""Use cases about bootstrap credentials: made, revoked, forgotten. Their uses are `credential_uses`."""
 
 import secrets
 from dataclasses import dataclass, replace
@@ -6,12 +6,32 @@ from datetime import timedelta
 from uuid import uuid4
 
 from hub.domain import credential as rules
-from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
-from hub.domain.credential import CredentialRecord
+from hub.domain import document as doc
+from hub.domain import request as requests
+from hub.domain.certificate import AGENTS_PURPOSES, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.domain.change import REQUESTS, Key
+from hub.domain.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse
+from hub.domain.request import RequestPhase
 from hub.ports import Issuer, Transaction
-from hub.services import certificates
-from machinery.errors import ForbiddenError, InvalidError, NotFoundError
-from machinery.identity import ClusterName, CredentialId, bootstrap_subject
+from hub.services import certificates, request_objects
+from hub.services.credential_uses import admit, check
+from machinery.errors import InvalidError, NotFoundError
+from machinery.identity import ClusterName, CredentialId, SerialNumber, bootstrap_subject
+
+__all__ = ["Terms", "admit", "check", "create", "create_token", "forget_ended", "revoke"]
+
+REVOKED = "CredentialRevoked"
+HUB = "system:hub"
+
+
+@dataclass(frozen=True, slots=True)
+class Terms:
+    """What a credential is good for; see `CredentialRecord`."""
+
+    cluster: ClusterName | None
+    uses: int | None
+    lifetime: timedelta
+    bounds: Bounds = UNBOUND
 
 
 def create(
@@ -24,12 +44,13 @@ def create(
     issuer: Issuer,
     lifetimes: Lifetimes,
     actor: str,
+    bounds: Bounds = UNBOUND,
 ) -> tuple[CredentialRecord, IssuedCertificate]:
     """Records a credential and signs its client certificate over `public_key` (DER SubjectPublicKeyInfo).
 
     Raises InvalidError when uses or lifetime are not positive, or the key is known already.
     """
-    record = _new(tx, Terms(cluster, uses, lifetime if lifetime is not None else lifetimes.bootstrap), actor)
+    record = _new(tx, Terms(cluster, uses, lifetime if lifetime is not None else lifetimes.bootstrap, bounds), actor)
     if tx.certificates.of_key(certificates.key_hash(public_key)):
         raise InvalidError("the key of the certificate request is already in use: make a new key for this credential")
     tx.credentials.add(record)
@@ -37,15 +58,6 @@ def create(
         Purpose.BOOTSTRAP, bootstrap_subject(record.id), public_key, tx.now - lifetimes.backdate, record.expires_at
     )
     return record, certificates.sign(tx, issuer, profile, Holder(cluster=cluster, credential=record.id))
-
-
-@dataclass(frozen=True, slots=True)
-class Terms:
-    """What a credential is good for; see `CredentialRecord`."""
-
-    cluster: ClusterName | None
-    uses: int | None
-    lifetime: timedelta
 
 
 def create_token(tx: Transaction, terms: Terms, actor: str) -> tuple[CredentialRecord, str]:
@@ -68,36 +80,53 @@ def _new(tx: Transaction, terms: Terms, actor: str) -> CredentialRecord:
         created_at=tx.now,
         expires_at=tx.now + terms.lifetime,
         created_by=actor,
+        bounds=terms.bounds,
     )
 
 
-def check(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> CredentialRecord:
-    """The credential, when it may act for `cluster`. Raises ForbiddenError with what is wrong: expired, used up, another's."""
-    return _checked(tx, credential, cluster)[0]
+def revoke(
+    tx: Transaction, credential: CredentialId, actor: str = HUB, reason: str = "", *, agents: bool = False
+) -> CredentialRecord:
+    """Ends a credential, and what has been opened with it: its streams and watches, and its requests that nobody has decided.
 
-
-def admit(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> None:
-    """Spends a use for `cluster`, once per name. Raises ForbiddenError."""
-    _, known = _checked(tx, credential, cluster)
-    if not known:
-        tx.credentials.admit(credential, cluster, tx.now)
-
-
-def _checked(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> tuple[CredentialRecord, bool]:
-    """The credential, and whether it has admitted this name before."""
+    `agents`: also the certificates of the agents that joined with it. What is revoked already stays as it is. Raises
+    NotFoundError.
+    """
     record = tx.credentials.by_id(credential)
     if record is None:
-        raise ForbiddenError("this bootstrap credential is not known here: have a new bootstrap kubeconfig made")
-    known = tx.credentials.has_admitted(credential, cluster)
-    used_up = not known and record.uses is not None and tx.credentials.spent(credential) >= record.uses
-    rules.check(record, cluster, tx.now, used_up=used_up)
-    return record, known
-
-
-def revoke(tx: Transaction, credential: CredentialId) -> None:
-    """Ends a credential and its certificate. Raises NotFoundError."""
-    if tx.credentials.by_id(credential) is None:
         raise NotFoundError(f'bootstrap credential "{credential}" not found')
-    tx.credentials.revoke(credential, tx.now)
-    serials = [record.serial for record in tx.certificates.of_credential(credential) if record.revoked_at is None]
-    tx.certificates.revoke(serials, tx.now, "CredentialRevoked")
+    tx.credentials.revoke(credential, tx.now, by=actor, reason=reason)
+    serials = [one.serial for one in tx.certificates.of_credential(credential) if one.revoked_at is None]
+    uses = tx.credentials.uses(credential)
+    for use in uses:
+        _deny(tx, use, actor)
+    if agents:
+        serials += [serial for use in uses if use.issued_at is not None for serial in _opened(tx, use)]
+    if serials:
+        tx.certificates.revoke(serials, tx.now, REVOKED)
+    return tx.credentials.by_id(credential) or record
+
+
+def _deny(tx: Transaction, use: CredentialUse, actor: str) -> None:
+    """A request that waits is denied: nobody has to wonder why it is never approved."""
+    stored = tx.objects.get(REQUESTS, Key("", use.request)) if use.issued_at is None else None
+    if stored is not None and requests.phase(stored.document) is RequestPhase.PENDING:
+        message = f"The bootstrap credential {use.credential} that this request came with was revoked."
+        request_objects.decide(tx, doc.name(stored.document), approve=False, reason=REVOKED, message=message, actor=actor)
+
+
+def _opened(tx: Transaction, use: CredentialUse) -> list[SerialNumber]:
+    """The certificates that the agent has got since it joined with the credential."""
+    return [
+        record.serial
+        for record in tx.certificates.of_cluster(use.cluster)
+        if record.agent == use.agent and record.purpose in AGENTS_PURPOSES and record.revoked_at is None
+    ]
+
+
+def forget_ended(tx: Transaction, older_than: timedelta) -> int:
+    """Removes credentials that expired or were revoked longer ago, with the record of their uses; returns how many.
+
+    The records of certificates stay.
+    """
+    return tx.credentials.forget_ended(tx.now - older_than)

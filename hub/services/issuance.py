@@ -8,9 +8,10 @@ from hub.domain import profile as profiles
 from hub.domain import request as rules
 from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.domain.change import Document
+from hub.domain.credential import CredentialUse, check_name
 from hub.domain.request import FAILED, RequestPhase
 from hub.ports import Issuer, Transaction, Written
-from hub.services import certificates, request_objects, submission
+from hub.services import certificates, credential_uses, request_objects, submission
 from machinery.errors import ForbiddenError, InvalidError, MusterError
 from machinery.identity import AddOnName, ClusterName, CredentialId, Subject, agent_subject, cluster_name, recovery_subject
 
@@ -36,6 +37,7 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
         return None
     try:
         grant = grant_of(tx, stored.document)
+        spent = _use(tx, stored.document, grant)
     except MusterError as error:
         failed = rules.with_decision(stored.document, FAILED, rules.REFUSED_REASON, error.message, tx.now)
         return request_objects.write(tx, failed, stored, actor)
@@ -43,6 +45,8 @@ def issue(tx: Transaction, name: str, issuer: Issuer, lifetimes: Lifetimes, acto
     lifetime = min(rules.requested_duration(stored.document) or lifetimes.agent, lifetimes.agent)
     issued = _sign(tx, issuer, grant, lifetime, lifetimes)
     recovery = _sign_recovery(tx, issuer, grant, lifetimes)
+    if spent is not None:
+        credential_uses.spend(tx, replace(spent, request=name, issued_at=tx.now, serial=issued.serial))
     return request_objects.write(tx, rules.with_certificate(stored.document, issued.chain, recovery), stored, actor)
 
 
@@ -94,7 +98,7 @@ def grant_of(tx: Transaction, request: Document) -> Grant:
         cluster, agent = rules.claimed_agent(facts)
         if labels.get(rules.CLUSTER_LABEL, cluster) != cluster:
             raise InvalidError(f'the label {rules.CLUSTER_LABEL} and the subject name different clusters ("{cluster}")')
-        credential = requester.credential if requester else _credential(tx, request, cluster)
+        credential = _credential(tx, request, requester, cluster)
         holder = Holder(cluster=cluster, agent=agent, credential=credential)
         granted = Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
     rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
@@ -115,17 +119,29 @@ def requester_of(tx: Transaction, request: Document) -> CertificateRecord | None
     return record
 
 
-def _credential(tx: Transaction, request: Document, cluster: ClusterName) -> CredentialId | None:
-    """The bootstrap token that the requester came with; None: it came with none.
+def _credential(
+    tx: Transaction, request: Document, requester: CertificateRecord | None, cluster: ClusterName
+) -> CredentialId | None:
+    """The bootstrap credential behind the request: the requester's own, or the one that it joined with; None: there is none.
 
-    Raises ForbiddenError when it is for another cluster, or was revoked since.
+    Raises ForbiddenError when it is the requester's own, and is for another cluster, or was revoked since.
     """
-    credential = rules.bootstrap_credential(request)
+    if requester is not None and requester.purpose is not Purpose.BOOTSTRAP:
+        return requester.credential
+    credential = requester.credential if requester is not None else rules.bootstrap_credential(request)
     if credential is None:
         return None
     record = tx.credentials.by_id(credential)
     if record is None or record.revoked_at is not None:
         raise ForbiddenError("the bootstrap credential that this request came with was revoked")
-    if record.cluster not in (None, cluster):
-        raise ForbiddenError(f'the bootstrap credential of this request is for cluster "{record.cluster}", not for "{cluster}"')
+    check_name(record, cluster)
     return credential
+
+
+def _use(tx: Transaction, request: Document, grant: Grant) -> CredentialUse | None:
+    """The use that a first certificate spends; None: it spends none. Raises ForbiddenError when no use is left."""
+    holder, requester = grant.holder, requester_of(tx, request)
+    first = requester is None or requester.purpose is Purpose.BOOTSTRAP
+    if not first or holder.credential is None or holder.cluster is None or holder.agent is None:
+        return None
+    return credential_uses.use_for(tx, holder.credential, holder.cluster, holder.agent)

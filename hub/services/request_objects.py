@@ -11,7 +11,7 @@ from hub.domain.change import REQUESTS, Key, Query, StoredObject
 from hub.domain.ownership import HUB_WRITER
 from hub.domain.request import APPROVED, DENIED, Requester, RequestPhase, RequestState
 from hub.ports import Transaction, Written
-from hub.services import credentials
+from hub.services import credential_uses
 from hub.services.writing import store
 from machinery import pki
 from machinery.errors import ConflictError, NotFoundError, Subject, TooManyRequestsError
@@ -30,7 +30,9 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, requeste
         document = admission.created(new, requester)
         facts = pki.parse_request(rules.pem(document))
         if (credential := rules.bootstrap_credential(document)) is not None:
-            credentials.admit(tx, credential, rules.claimed_agent(facts)[0])
+            cluster, agent = rules.claimed_agent(facts)
+            credential_uses.admit(tx, credential, cluster, agent)
+            credential_uses.hold(tx, credential, cluster, agent, doc.name(document))
         if credential is not None or rules.requester_serial(document) is not None:
             _check_room(tx, document)
     else:

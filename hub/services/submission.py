@@ -13,7 +13,7 @@ from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.domain.ownership import AGENT_WRITER
 from hub.domain.request import RequestPhase, Submission
 from hub.ports import Transaction
-from hub.services import certificates, credentials, request_objects
+from hub.services import certificates, credential_uses, request_objects
 from machinery.errors import AlreadyExistsError, ForbiddenError, TooManyRequestsError
 from machinery.identity import AGENT_ID_ALPHABET, AddOnName, ClusterName, Subject, agent_id, agent_subject, cluster_name
 from machinery.selectors import Operator, Requirement
@@ -30,7 +30,10 @@ def submit(tx: Transaction, submission: Submission) -> str:
     agent_id(submission.agent)
     certificates.checked_request(submission.request)
     _check_standing(tx, submission)
-    return enter(tx, submission)
+    name = enter(tx, submission)
+    if submission.requester.purpose is Purpose.BOOTSTRAP and submission.requester.credential is not None:
+        credential_uses.hold(tx, submission.requester.credential, submission.cluster, submission.agent, name)
+    return name
 
 
 def enter(tx: Transaction, submission: Submission) -> str:
@@ -52,7 +55,7 @@ def _check_standing(tx: Transaction, submission: Submission) -> None:
     if not requester.is_open(tx.now):
         raise ForbiddenError("the certificate that this request came with is revoked or not valid now")
     if requester.purpose is Purpose.BOOTSTRAP and requester.credential is not None and submission.addon is None:
-        credentials.admit(tx, requester.credential, submission.cluster)
+        credential_uses.admit(tx, requester.credential, submission.cluster, submission.agent)
         _check_uid(tx, submission)
     elif requester.purpose is not Purpose.AGENT:
         raise ForbiddenError(f"a certificate of purpose {requester.purpose} cannot request this certificate")

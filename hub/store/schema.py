@@ -118,6 +118,31 @@ credentials = Table(
     Column("created_by", Text, nullable=False),
     Column("revoked_at", Counter),
     Column("token_hash", Text),
+    Column("bounds", Text),
+    Column("revoked_by", Text),
+    Column("revoked_reason", Text),
+)
+
+credential_uses = Table(
+    "credential_uses",
+    metadata,
+    Column("credential", Text, ForeignKey("credentials.id", ondelete="CASCADE"), primary_key=True),
+    Column("cluster", Text, primary_key=True),
+    Column("agent", Text, primary_key=True),
+    Column("request", Text, nullable=False),
+    Column("held_at", Counter, nullable=False),
+    Column("issued_at", Counter),
+    Column("serial", Text),
+)
+
+attestations = Table(
+    "attestations",
+    metadata,
+    Column("cluster", Text, primary_key=True),
+    Column("issuer", Text, nullable=False),
+    Column("subject", Text, nullable=False),
+    Column("key", Text, nullable=False),
+    Column("bound_at", Counter, nullable=False),
 )
 
 admissions = Table(

@@ -9,6 +9,7 @@ from hub.domain.change import Change
 from hub.ports import Transaction
 from hub.store.audit import SqlAuditLog
 from hub.store.authorities import SqlAuthorities
+from hub.store.bindings import SqlBindings
 from hub.store.certificates import SqlCertificates
 from hub.store.changes import SqlChanges
 from hub.store.credentials import SqlCredentials
@@ -33,6 +34,7 @@ class SqlTransaction(Transaction):
         self._certificates = SqlCertificates(connection)
         self._authorities = SqlAuthorities(connection)
         self._credentials = SqlCredentials(connection, writable=writable)
+        self._bindings = SqlBindings(connection)
         self._heartbeats = SqlHeartbeats(connection, now, writable=writable)
         self._transitions = SqlTransitions(connection)
         self._marks = SqlMarks(connection)
@@ -66,6 +68,10 @@ class SqlTransaction(Transaction):
     @property
     def credentials(self) -> SqlCredentials:
         return self._credentials
+
+    @property
+    def bindings(self) -> SqlBindings:
+        return self._bindings
 
     @property
     def heartbeats(self) -> SqlHeartbeats:

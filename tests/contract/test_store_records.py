@@ -6,9 +6,10 @@ from datetime import timedelta
 
 import pytest
 
+from hub.domain.attestation import Binding, Demand
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import REQUESTS, Key
-from hub.domain.credential import CredentialRecord, token_hash
+from hub.domain.credential import Bounds, CredentialRecord, CredentialUse, Tally, token_hash
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.ports import Store, Transaction
 from hub.services import credentials, requests
@@ -164,8 +165,8 @@ async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: 
     outcomes = await asyncio.gather(
         *(store.run(credentials.admit, credential.id, name) for name in names), return_exceptions=True
     )
-    assert sum(outcome is None for outcome in outcomes) == 3
-    assert all(outcome is None or isinstance(outcome, ForbiddenError) for outcome in outcomes)
+    assert sum(isinstance(outcome, tuple) for outcome in outcomes) == 3
+    assert all(isinstance(outcome, tuple | ForbiddenError) for outcome in outcomes)
     assert len(await store.read(lambda tx: tx.credentials.admitted(credential.id))) == 3
 
 
@@ -174,6 +175,56 @@ async def test_name_that_comes_again_costs_no_use(store: Store, credential: Cred
     for _ in range(3):
         await store.run(credentials.admit, credential.id, EDGE)
     assert await store.read(lambda tx: tx.credentials.spent(credential.id)) == 1
+
+
+async def test_bounds_of_a_credential_and_its_end_are_kept(
+    store: Store, credential: CredentialRecord, clock: ManualClock
+) -> None:
+    demand = Demand("https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b")
+    bounds = Bounds(("edge-*", "lab"), "edge", {"env": "prod"}, demand)
+    bound = replace(credential, cluster=None, bounds=bounds)
+    await store.run(lambda tx: tx.credentials.add(bound))
+    assert await store.read(lambda tx: tx.credentials.by_id(credential.id)) == bound
+    await store.run(lambda tx: tx.credentials.revoke(credential.id, clock.now(), by="ann", reason="leaked"))
+    await store.run(lambda tx: tx.credentials.revoke(credential.id, clock.now(), by="bob", reason="again"))
+    ended = await store.read(lambda tx: tx.credentials.by_id(credential.id))
+    assert ended == replace(bound, revoked_at=clock.now(), revoked_by="ann", revoked_reason="leaked")
+
+
+async def test_uses_are_recorded_counted_and_forgotten(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
+    held = CredentialUse(credential.id, EDGE, AgentId("a1"), "edge-1", clock.now())
+    spent = replace(held, cluster=FAR, issued_at=clock.now(), serial=SerialNumber(7))
+
+    def fill(tx: Transaction) -> None:
+        tx.credentials.add(credential)
+        for use in (held, spent):
+            tx.credentials.admit(credential.id, use.cluster, clock.now())
+            tx.credentials.keep_use(use)
+        tx.credentials.admit(credential.id, ClusterName("third"), clock.now())
+
+    await store.run(fill)
+    assert await store.read(lambda tx: list(tx.credentials.uses(credential.id))) == [held, spent]
+    assert await store.read(lambda tx: tx.credentials.use_of(credential.id, FAR, AgentId("a1"))) == spent
+    assert await store.read(lambda tx: tx.credentials.use_of(credential.id, FAR, AgentId("a2"))) is None
+    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == Tally(1, 1, 1)
+    assert await store.read(lambda tx: tx.credentials.tallies()) == {credential.id: Tally(1, 1, 1)}
+    await store.run(lambda tx: tx.credentials.drop_use(held))
+    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == Tally(1, 0, 2)
+    await store.run(lambda tx: tx.credentials.forget_name(EDGE, CredentialId("another")))
+    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == Tally(1, 0, 2)
+    await store.run(lambda tx: tx.credentials.forget_name(EDGE, credential.id))
+    assert await store.read(lambda tx: tx.credentials.tally(credential.id)) == Tally(1, 0, 1)
+    assert await store.run(lambda tx: tx.credentials.forget_ended(credential.expires_at)) == 0
+    assert await store.run(lambda tx: tx.credentials.forget_ended(credential.expires_at + timedelta(seconds=1))) == 1
+    assert await store.read(lambda tx: (list(tx.credentials.all()), list(tx.credentials.uses(credential.id)))) == ([], [])
+
+
+async def test_a_name_is_bound_to_one_issuer_until_it_is_released(store: Store, clock: ManualClock) -> None:
+    binding = Binding(EDGE, "https://issuer", "system:serviceaccount:a:b", "thumb", clock.now())
+    await store.run(lambda tx: tx.bindings.bind(binding))
+    assert await store.read(lambda tx: (tx.bindings.of(EDGE), tx.bindings.of(FAR))) == (binding, None)
+    await store.run(lambda tx: tx.bindings.release(EDGE))
+    assert await store.read(lambda tx: tx.bindings.of(EDGE)) is None
 
 
 async def test_beats_are_stored_as_database_time_minus_age(store: Store, clock: ManualClock) -> None:

@@ -20,6 +20,7 @@ from tests.fakes.memory_tables import (
     MemoryAgentSessions,
     MemoryAuditLog,
     MemoryAuthorities,
+    MemoryBindings,
     MemoryCertificates,
     MemoryCredentials,
     MemoryFacts,
@@ -63,6 +64,7 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self._certificates = MemoryCertificates(state)
         self._authorities = MemoryAuthorities(state)
         self._credentials = MemoryCredentials(state)
+        self._bindings = MemoryBindings(state)
         self._heartbeats = MemoryHeartbeats(state, now)
         self._transitions = MemoryTransitions(state)
         self._marks = MemoryMarks(state)
@@ -96,6 +98,10 @@ class MemoryTransaction(Transaction, Objects, Changes):
     @property
     def credentials(self) -> "MemoryCredentials":
         return self._credentials
+
+    @property
+    def bindings(self) -> "MemoryBindings":
+        return self._bindings
 
     @property
     def heartbeats(self) -> "MemoryHeartbeats":

@@ -6,11 +6,12 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hub.domain.attestation import Binding
 from hub.domain.authority import Authority, AuthorityId, Follower, Held
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.chain import AuditQuery, Head, Link, selects
 from hub.domain.change import Change, Key, Kind, StoredObject
-from hub.domain.credential import CredentialRecord
+from hub.domain.credential import CredentialRecord, CredentialUse, Tally
 from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.domain.replica import AgentSession, Replica
@@ -20,6 +21,7 @@ from hub.ports import (
     AgentSessions,
     AuditLog,
     Authorities,
+    Bindings,
     Certificates,
     Credentials,
     Facts,
@@ -52,6 +54,8 @@ class State:
     certificates: dict[SerialNumber, CertificateRecord] = field(default_factory=dict)
     credentials: dict[CredentialId, CredentialRecord] = field(default_factory=dict)
     admissions: dict[CredentialId, frozenset[ClusterName]] = field(default_factory=dict)
+    uses: dict[tuple[CredentialId, ClusterName, AgentId], CredentialUse] = field(default_factory=dict)
+    bindings: dict[ClusterName, Binding] = field(default_factory=dict)
     beats: dict[ClusterName, LastBeat] = field(default_factory=dict)
     transitions: list[Transition] = field(default_factory=list)
     marks: dict[str, Mark] = field(default_factory=dict)
@@ -184,9 +188,38 @@ class MemoryCredentials(Credentials):
     def admit(self, credential: CredentialId, cluster: ClusterName, at: datetime) -> None:  # noqa: ARG002 - never asked for
         self._state.admissions[credential] = self.admitted(credential) | {cluster}
 
-    def revoke(self, credential: CredentialId, at: datetime) -> None:
+    def forget_name(self, cluster: ClusterName, credential: CredentialId | None = None) -> None:
+        for one in self._state.admissions if credential is None else (credential,):
+            self._state.admissions[one] = self.admitted(one) - {cluster}
+
+    def uses(self, credential: CredentialId) -> Sequence[CredentialUse]:
+        found = [use for use in self._state.uses.values() if use.credential == credential]
+        return sorted(found, key=lambda use: (use.held_at, use.cluster, use.agent))
+
+    def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None:
+        return self._state.uses.get((credential, cluster, agent))
+
+    def keep_use(self, use: CredentialUse) -> None:
+        self._state.uses[use.credential, use.cluster, use.agent] = use
+
+    def drop_use(self, use: CredentialUse) -> None:
+        self._state.uses.pop((use.credential, use.cluster, use.agent), None)
+
+    def tally(self, credential: CredentialId) -> Tally:
+        uses = self.uses(credential)
+        issued = sum(use.issued_at is not None for use in uses)
+        names = self.admitted(credential) - {use.cluster for use in uses}
+        return Tally(issued, len(uses) - issued, len(names))
+
+    def tallies(self) -> Mapping[CredentialId, Tally]:
+        found = {credential: self.tally(credential) for credential in self._state.credentials}
+        return {credential: tally for credential, tally in found.items() if tally.taken}
+
+    def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
         record = self._state.credentials[credential]
-        self._state.credentials[credential] = replace(record, revoked_at=record.revoked_at or at)
+        if record.revoked_at is None:
+            ended = replace(record, revoked_at=at, revoked_by=by or None, revoked_reason=reason or None)
+            self._state.credentials[credential] = ended
         self._state.revocations += 1
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
@@ -195,6 +228,30 @@ class MemoryCredentials(Credentials):
 
     def all(self) -> Sequence[CredentialRecord]:
         return list(self._state.credentials.values())
+
+    def forget_ended(self, before: datetime) -> int:
+        records = list(self._state.credentials.values())
+        ended = [one.id for one in records if min(one.expires_at, one.revoked_at or one.expires_at) < before]
+        for credential in ended:
+            del self._state.credentials[credential]
+            self._state.admissions.pop(credential, None)
+            for use in self.uses(credential):
+                self.drop_use(use)
+        return len(ended)
+
+
+class MemoryBindings(Bindings):
+    def __init__(self, state: State) -> None:
+        self._state = state
+
+    def of(self, cluster: ClusterName) -> Binding | None:
+        return self._state.bindings.get(cluster)
+
+    def bind(self, binding: Binding) -> None:
+        self._state.bindings[binding.cluster] = binding
+
+    def release(self, cluster: ClusterName) -> None:
+        self._state.bindings.pop(cluster, None)
 
 
 class MemoryHeartbeats(Heartbeats):

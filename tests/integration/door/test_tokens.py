@@ -204,7 +204,7 @@ async def test_an_unbound_token_admits_as_many_names_as_it_has_uses(hub: HubUnde
         status, _ = await nobody(hub).ask("POST", CLUSTERS, cluster(name), authorization=f"Bearer {token}")
         assert status == expected
     status, answer = await nobody(hub).ask("POST", REQUESTS, request_for("edge3"), authorization=f"Bearer {token}")
-    assert (status, "used up" in answer["message"]) == (403, True), answer
+    assert (status, "of 2, 0 spent and 2 held for others" in answer["message"]) == (403, True), answer
 
 
 @pytest.mark.kubectl

@@ -106,7 +106,7 @@ def test_used_up_credential_admits_no_further_name(newcomer: Newcomer, store: Me
     credential = newcomer.bootstrap(uses=2).credential
     for name in ("a", "b", "a"):
         ensure(newcomer, name=ClusterName(name), credential=credential)
-    with pytest.raises(ForbiddenError, match="used up"):
+    with pytest.raises(ForbiddenError, match="of 2, 0 spent and 2 held for others that wait"):
         ensure(newcomer, name=ClusterName("c"), credential=credential)
     with pytest.raises(NotFoundError):
         document_of(store, "c")

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hub.domain.credential import CredentialRecord, check
+from hub.domain.credential import Bounds, CredentialPhase, CredentialRecord, Tally, check, phase, taken
 from machinery.errors import ForbiddenError
 from machinery.identity import ClusterName, CredentialId
 
@@ -17,7 +17,7 @@ ANY = CredentialRecord(CredentialId("c1"), None, None, NOW, NOW + timedelta(hour
 
 @pytest.mark.parametrize("changed", [{}, {"cluster": EDGE}, {"uses": 1}])
 def test_credential_may_act(changed: dict[str, Any]) -> None:
-    check(replace(ANY, **changed), EDGE, NOW, used_up=False)
+    check(replace(ANY, **changed), EDGE, NOW)
 
 
 @pytest.mark.parametrize(
@@ -31,9 +31,43 @@ def test_credential_may_act(changed: dict[str, Any]) -> None:
 )
 def test_credential_may_not_act_and_says_why(changed: dict[str, Any], words: str) -> None:
     with pytest.raises(ForbiddenError, match=words):
-        check(replace(ANY, **changed), EDGE, NOW, used_up=False)
+        check(replace(ANY, **changed), EDGE, NOW)
 
 
-def test_used_up_credential_says_so() -> None:
-    with pytest.raises(ForbiddenError, match="its 2 uses were spent on other clusters"):
-        check(replace(ANY, uses=2), EDGE, NOW, used_up=True)
+@pytest.mark.parametrize(
+    ("uses", "tally", "words"),
+    [
+        (2, Tally(2), "is used up: its 2 uses were spent on other agents"),
+        (1, Tally(1), "is used up: its only use was spent"),
+        (1, Tally(0, 1), "of 1, 0 spent and 1 held for others that wait for a decision"),
+        (3, Tally(1, 1, 1), "of 3, 1 spent and 2 held"),
+    ],
+)
+def test_credential_without_a_use_left_says_why(uses: int, tally: Tally, words: str) -> None:
+    assert words in taken(replace(ANY, uses=uses), tally).message
+
+
+@pytest.mark.parametrize(
+    ("changed", "issued", "expected"),
+    [
+        ({}, 7, CredentialPhase.ACTIVE),
+        ({"uses": 2}, 1, CredentialPhase.ACTIVE),
+        ({"uses": 2}, 2, CredentialPhase.USED_UP),
+        ({"uses": 2, "revoked_at": NOW}, 2, CredentialPhase.REVOKED),
+        ({"expires_at": NOW}, 0, CredentialPhase.EXPIRED),
+        ({"expires_at": NOW, "uses": 1}, 1, CredentialPhase.USED_UP),
+    ],
+)
+def test_where_a_credential_stands(changed: dict[str, Any], issued: int, expected: CredentialPhase) -> None:
+    assert phase(replace(ANY, **changed), issued, NOW) is expected
+
+
+@pytest.mark.parametrize(
+    ("name", "fits"), [("edge-1", True), ("edge-", True), ("xedge-1", False), ("edge", False), ("lab", True)]
+)
+def test_a_pattern_is_for_whole_names(name: str, fits: bool) -> None:  # noqa: FBT001 - a table
+    record = replace(ANY, bounds=Bounds(patterns=("edge-*", "lab")))
+    assert record.admits(ClusterName(name)) is fits
+    if not fits:
+        with pytest.raises(ForbiddenError, match=r"whose name fits edge-\*, lab, and"):
+            check(record, ClusterName(name), NOW)

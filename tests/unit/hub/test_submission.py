@@ -166,7 +166,7 @@ def test_other_keys_that_grpc_can_use_are_fine(newcomer: Newcomer, key: Any) -> 
     ("asked", "words"),
     [
         ({"cluster": ClusterName("other")}, "is for cluster"),
-        ({"uses": 1, "spent": True}, "used up"),
+        ({"uses": 1, "spent": True}, "of 1, 0 spent and 1 held for others"),
         ({"late": True}, "not valid now"),
     ],
 )
