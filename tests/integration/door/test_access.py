@@ -13,11 +13,11 @@ import pytest
 from hub.domain.certificate import Holder, Profile, Purpose
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
-from hub.services import certificates
 from machinery import kubeconfig, pki
 from machinery.clock import SystemClock
 from machinery.identity import AddOnName, ClusterName, Subject
 from machinery.tls import client_context
+from tests.fakes.issuing import sign_anything
 from tests.integration.door.conftest import LIFETIMES, HubUnderTest
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
@@ -154,7 +154,7 @@ async def test_an_add_on_whose_registration_names_the_operators_is_no_operator(h
     def sign(tx: Transaction, issuer: LocalIssuer) -> Any:
         subject = Subject("metrics", frozenset(("system:masters",)))
         profile = Profile(Purpose.ADDON, subject, pki.public_key_of(key), tx.now - LIFETIMES.backdate, tx.now + LIFETIMES.agent)
-        return certificates.sign(tx, issuer, profile, Holder(cluster=ClusterName("edge1"), addon=AddOnName("metrics")))
+        return sign_anything(tx, issuer, profile, Holder(cluster=ClusterName("edge1"), addon=AddOnName("metrics")))
 
     issued = await hub.store.run(sign, hub.issuer)
     assert (await holder(hub, hub.kubeconfig("metrics", issued, key)).get(CLUSTERS))[0] == 403

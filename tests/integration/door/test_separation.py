@@ -15,9 +15,10 @@ from hub.domain.certificate import Holder, Profile, Purpose
 from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, RequestPhase
 from hub.issuer import LocalIssuer
 from hub.ports import Transaction
-from hub.services import certificates, clusters, requests
+from hub.services import clusters, requests
 from machinery import pki
 from machinery.identity import AddOnName, AgentId, ClusterName, agent_subject
+from tests.fakes.issuing import sign_anything
 from tests.integration.door.conftest import LIFETIMES, HubUnderTest
 from tests.integration.door.test_access import CLUSTERS, Visitor, holder
 
@@ -110,7 +111,7 @@ async def signed(hub: HubUnderTest, agent: str, cluster: str = "edge1", purpose:
         until = tx.now + LIFETIMES.agent
         profile = Profile(purpose, subject, pki.public_key_of(key), tx.now - LIFETIMES.backdate, until)
         whose = Holder(cluster=ClusterName(cluster), agent=AgentId(agent), addon=AddOnName("metrics"))
-        return certificates.sign(tx, issuer, profile, whose)
+        return sign_anything(tx, issuer, profile, whose)
 
     issued = await hub.store.run(sign, hub.issuer)
     return holder(hub, hub.kubeconfig(f"{cluster}-{agent}-{purpose}", issued, key))

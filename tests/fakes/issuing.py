@@ -1,0 +1,31 @@
+"""Certificates that the hub itself would not sign, recorded as if it had, to try the rules behind its last look."""
+
+from hub.domain.certificate import CertificateRecord, Holder, IssuedCertificate, Profile
+from hub.ports import Issuer, Transaction
+from hub.services.certificates import key_hash
+from machinery import pki
+from machinery.identity import SerialNumber
+
+
+def sign_anything(tx: Transaction, issuer: Issuer, profile: Profile, holder: Holder) -> IssuedCertificate:
+    """As `hub.services.certificates.sign`, without its look at the profile."""
+    serial = SerialNumber(pki.random_serial())
+    issued = issuer.issue(profile, serial, tx.now)
+    tx.certificates.add(
+        CertificateRecord(
+            serial=serial,
+            purpose=profile.purpose,
+            user=profile.subject.common_name,
+            groups=tuple(sorted(profile.subject.organizations)),
+            not_before=profile.not_before,
+            not_after=profile.not_after,
+            key_hash=key_hash(profile.public_key),
+            issued_at=tx.now,
+            cluster=holder.cluster,
+            agent=holder.agent,
+            addon=holder.addon,
+            credential=holder.credential,
+            signed_by=issued.signed_by or None,
+        )
+    )
+    return issued
