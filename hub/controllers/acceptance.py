@@ -4,7 +4,7 @@ Source: OCM's ManagedCluster controller. A cluster that was never accepted has n
 a denial by hand stands.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from hub.controllers import ACTOR
@@ -12,7 +12,7 @@ from hub.controllers.batch import Batched, Committed
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.approval_rule import Rule
-from hub.domain.change import Document
+from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, Document, Key
 from hub.ports import Store, Transaction
 from hub.services import approving, clusters
 from hub.services.approving import Outcome
@@ -45,6 +45,11 @@ class Acceptance(Batched):
     @property
     def _has_rules(self) -> bool:
         return bool(self._globs) or self._are_there_rules()
+
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+        keys = [Key("", name) for name in names]
+        tx.objects.read_ahead(MANAGED_CLUSTERS, keys)
+        tx.objects.read_ahead(NAMESPACES, keys)  # an accepted cluster gets one
 
     def prepared(self, tx: Transaction) -> Callable[[str], object]:
         known = approving.rules_in(tx, self._globs) if self._has_rules else ()

@@ -3,7 +3,7 @@
 It never denies: what it does not approve waits for an operator. The rules are in `hub.services.approving`.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
@@ -39,6 +39,9 @@ class Approval(Batched):
         super().__init__(store, committed)
         self._globs = globs
         self._are_there_rules = are_there_rules
+
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+        approving.read_ahead(tx, names)
 
     def prepared(self, tx: Transaction) -> Callable[[str], object]:
         has_rules = bool(self._globs) or self._are_there_rules()

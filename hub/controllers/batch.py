@@ -35,6 +35,9 @@ class Batched(Reconciler[str]):
         """The step for all names of one transaction, with what they share."""
         return partial(self.step, tx)
 
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+        """Reads together what the steps of these names will ask for, where that is known."""
+
     def wants(self, name: str) -> None:
         """Puts `name` among those of the next step; the caller enqueues TOGETHER."""
         self._waiting[name] = None
@@ -68,6 +71,7 @@ class Batched(Reconciler[str]):
                 self._committed(result)
 
     def _steps(self, tx: Transaction, names: Sequence[str]) -> list[object]:
+        self.read_ahead(tx, names)
         step, results = self.prepared(tx), []
         for name in names:
             try:

@@ -1,5 +1,7 @@
 """Owns `status.certificate`: an approved request is signed at once, and once."""
 
+from collections.abc import Sequence
+
 from hub.controllers import ACTOR
 from hub.controllers.batch import Batched
 from hub.domain import request as rules
@@ -24,6 +26,9 @@ class Issuance(Batched):
         super().__init__(store)
         self._issuer = issuer
         self._lifetimes = lifetimes
+
+    def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
+        requests.read_ahead(tx, names)
 
     def step(self, tx: Transaction, name: str) -> None:
         requests.issue(tx, name, self._issuer, self._lifetimes, f"{ACTOR}:{NAME}")

@@ -21,6 +21,9 @@ class Objects(Protocol):
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         """The object, this transaction's own writes included."""
 
+    def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
+        """Has `get` answer for these without a question of its own each: for steps that take many objects together."""
+
     def find(self, kind: Kind, query: Query) -> ObjectPage: ...
 
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:

@@ -74,6 +74,14 @@ def _stored_rules(tx: Transaction) -> Iterator[Rule]:
             continue
 
 
+def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
+    """For reviews of many requests in one transaction: they, and the clusters that they are for, are read together."""
+    request_objects.read_ahead(tx, names)
+    found = [tx.objects.get(REQUESTS, Key("", name)) for name in names]
+    clusters_asked = {doc.labels(stored.document).get(rules.CLUSTER_LABEL, "") for stored in found if stored}
+    tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in clusters_asked])
+
+
 def review(tx: Transaction, name: str, known: Sequence[Rule], actor: str) -> Outcome | None:
     """Approves a request that needs no human; None: nothing was written. Raises NotFoundError."""
     stored = request_objects.find(tx, name)
@@ -126,8 +134,9 @@ def accept(tx: Transaction, name: ClusterName, known: Sequence[Rule]) -> Outcome
         cluster_objects.put(tx, marked, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
         return Outcome()
     accepted = clusters.automatically_accepted(stored.document, deciding.name, tx.now)
-    cluster_objects.put(tx, accepted, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
-    return Outcome((_decision(deciding, Verdict.ACCEPT, name, stored),))
+    shown = doc.with_status_condition(accepted, clusters.accepted(accepted), tx.now)
+    cluster_objects.put(tx, shown, stored, RULE_ACTOR + deciding.name, writer=HUB_WRITER)
+    return Outcome((_decision(deciding, Verdict.ACCEPT, name, stored),), accepted=name)
 
 
 def asking(tx: Transaction, request: str, known: Sequence[Rule]) -> str:

@@ -39,7 +39,7 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     document = membership.with_default(tx, admission.admitted(new, before, tx.now))
     if duplicate.is_rebuilt(document, before):
         document = _hand_over(tx, document)
-    document = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=True)
+    document = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         return remove(tx, old, actor)
     if rules.is_accepted(document) and not (before and rules.is_accepted(before)):

@@ -1,5 +1,6 @@
 """Writing, deciding and removing CertificateSigningRequests: the one write path of the kind."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 from uuid import uuid4
@@ -61,12 +62,17 @@ def write(
 ) -> Written:
     """For the services of this kind: stores what they have decided; `writer`: see `writing.store`."""
     before = old.document if old else None
-    stamped = doc.stamped(document, before, uid=str(uuid4()), now=tx.now, generations=False)
+    stamped = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=False)
     return store(tx, REQUESTS, stamped, old, actor, writer=writer)
 
 
 def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     return tx.objects.delete(REQUESTS, old, actor)
+
+
+def read_ahead(tx: Transaction, names: Sequence[str]) -> None:
+    """Many requests with one question, for `find`."""
+    tx.objects.read_ahead(REQUESTS, [Key("", name) for name in names])
 
 
 def find(tx: Transaction, name: str) -> StoredObject:

@@ -3,7 +3,19 @@
 from hub.services.approving import review
 from hub.services.issuance import issue
 from hub.services.recovery import recover
-from hub.services.request_objects import decide, expire_finished, find, put, remove, state
+from hub.services.request_objects import decide, expire_finished, find, put, read_ahead, remove, state
 from hub.services.submission import submit
 
-__all__ = ["decide", "expire_finished", "find", "issue", "put", "recover", "remove", "review", "state", "submit"]
+__all__ = [
+    "decide",
+    "expire_finished",
+    "find",
+    "issue",
+    "put",
+    "read_ahead",
+    "recover",
+    "remove",
+    "review",
+    "state",
+    "submit",
+]

@@ -5,7 +5,7 @@ their numbers into the documents and stores all rows. So the counter's lock is h
 visible in order.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -68,6 +68,13 @@ class SqlObjects(Objects):
         stored = None if row is None else rows.stored(kind, row, self._form)
         self._read[kind, key] = stored
         return stored
+
+    def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
+        wanted = [key for key in keys if (kind, key) not in self._read]
+        found = {row[:2]: row for row in queries.each(self._connection, kind, wanted)}
+        for key in wanted:
+            row = found.get((key.namespace, key.name))
+            self._read[kind, key] = None if row is None else rows.stored(kind, row, self._form)
 
     def find(self, kind: Kind, query: Query) -> ObjectPage:
         revision = self._changes.newest()
@@ -159,26 +166,36 @@ class SqlObjects(Objects):
             return ()
         first = self._changes.advance(len(self._pending)) - len(self._pending) + 1
         guards: dict[tuple[Kind, Key], int] = {}
-        logged = []
+        logged: list[Change] = []
+        together: list[rows.Row] = []
         for revision, write in enumerate(self._pending, first):
             where = (write.kind, write.seen.key)
-            logged.append(self._store(write, revision, guards.get(where)))
+            if where in guards:  # deleted and made again: one after the other
+                rows.store(self._connection, together, self._now)
+                together = []
+            row, change = self._written(write, revision, guards.get(where))
+            together.append(row)
+            logged.append(change)
             guards[where] = revision
+        rows.store(self._connection, together, self._now)
         self._changes.log(logged)
         return logged
 
-    def _store(self, write: PendingWrite, revision: int, guard: int | None) -> Change:
+    def _written(self, write: PendingWrite, revision: int, guard: int | None) -> tuple[rows.Row, Change]:
         encoded = encode(write.document, revision)
-        stored = StoredObject(write.kind, write.seen.key, write.seen.uid, revision, encoded)
-        held = replace(stored, encoded=self._form.row(stored.kind, stored.key, encoded))
-        rows.store(self._connection, write.type, held, guard or (write.before.revision if write.before else 0), self._now)
+        write.result = stored = StoredObject(write.kind, write.seen.key, write.seen.uid, revision, encoded)
+        is_there = write.type is not ChangeType.DELETED
         before: Document = write.before.document if write.before else {}
-        labels_before, fields_before = doc.labels(before), fields_of(write.kind, before) if before else {}
-        if write.type is not ChangeType.DELETED:
-            rows.label(self._connection, stored.uid, doc.labels(write.document), labels_before)
-            rows.field(self._connection, stored, fields_of(write.kind, write.document), fields_before)
-        write.result = stored
-        return Change(
+        row = rows.Row(
+            change=write.type,
+            new=replace(stored, encoded=self._form.row(stored.kind, stored.key, encoded)),
+            guard=guard or (write.before.revision if write.before else 0),
+            labels=doc.labels(write.document) if is_there else {},
+            labels_before=doc.labels(before),
+            fields=fields_of(write.kind, write.document) if is_there else {},
+            fields_before=fields_of(write.kind, before) if before else {},
+        )
+        change = Change(
             revision=revision,
             at=self._now,
             actor=write.actor,
@@ -186,6 +203,7 @@ class SqlObjects(Objects):
             key=stored.key,
             type=write.type,
             encoded=encoded,
-            labels_before=labels_before,
-            fields_before=fields_before,
+            labels_before=row.labels_before,
+            fields_before=row.fields_before,
         )
+        return row, change

@@ -3,7 +3,7 @@
 Building a statement costs more than running it, so statements are kept by the shape of their query: everything but the values.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -39,6 +39,11 @@ ONE = Statement(
     select(*ROW).where(_OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name == bindparam("name"))
 )
 """With kind, namespace and name."""
+
+_OF_NAMES = select(*ROW).where(
+    _OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name.in_(bindparam("names", expanding=True))
+)
+"""With kind, namespace and names."""
 
 _VALUE = func.coalesce(schema.fields.c.value, "")
 _NAMED = and_(schema.fields.c.uid == objects.c.uid, schema.fields.c.name == bindparam("field"))
@@ -109,6 +114,16 @@ def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -
     if prepared is not None:
         return prepared.rows(connection, {**_values(kind, query), "limit": limit})
     return [tuple(row) for row in connection.execute(*many(kind, query, limit, connection.dialect.name))]
+
+
+def each(connection: Connection, kind: Kind, keys: Sequence[Key]) -> Rows:
+    """The objects with these keys, in no order: one question for each namespace."""
+    rows: list[tuple[Any, ...]] = []
+    for namespace in {key.namespace for key in keys}:
+        names = [key.name for key in keys if key.namespace == namespace]
+        values = {"kind": kind, "namespace": namespace, "names": names}
+        rows += [tuple(row) for row in connection.execute(_OF_NAMES, values)]
+    return rows
 
 
 def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[Any], dict[str, Any]]:

@@ -1,6 +1,7 @@
-"""The statements that keep the rows of one object: the document, its labels and its selectable fields."""
+"""The statements that keep the rows of objects: the documents, their labels and their selectable fields."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
@@ -50,23 +51,45 @@ def stored(kind: Kind, row: Sequence[Any], form: RowForm) -> StoredObject:
     return StoredObject(kind, key, row[2], row[3], form.document(kind, key, row[4]))
 
 
-def store(connection: Connection, change: ChangeType, new: StoredObject, guard: int, now: datetime) -> None:
-    """Writes the row; an existing one only when it still has the revision `guard`. Raises RaceError."""
-    if change is ChangeType.ADDED:
-        _INSERT.run(connection, _values(new, now))
-        return
-    where: dict[str, Any] = {
+@dataclass(frozen=True, slots=True)
+class Row:
+    """One object as it is to be, beside what its side tables say now."""
+
+    change: ChangeType
+    new: StoredObject
+    guard: int
+    """The revision that an existing row must still have."""
+    labels: Mapping[str, str]
+    labels_before: Mapping[str, str]
+    fields: Mapping[str, str]
+    fields_before: Mapping[str, str]
+
+
+def store(connection: Connection, written: Sequence[Row], now: datetime) -> None:
+    """Writes the rows of objects with different keys, one statement for all that want the same. Raises RaceError."""
+    of = {change: [row for row in written if row.change is change] for change in ChangeType}
+    guarded = (
+        _DELETE.run_many(connection, [_as_read(row) for row in of[ChangeType.DELETED]]),
+        _UPDATE.run_many(connection, [_renewed(row) for row in of[ChangeType.MODIFIED]]),
+    )
+    if guarded != (len(of[ChangeType.DELETED]), len(of[ChangeType.MODIFIED])):
+        raise RaceError
+    _INSERT.run_many(connection, [_values(row.new, now) for row in of[ChangeType.ADDED]])
+    _index(connection, [row for row in written if row.change is not ChangeType.DELETED])
+
+
+def _as_read(row: Row) -> dict[str, Any]:
+    new = row.new
+    return {
         "of_kind": new.kind,
         "of_namespace": new.key.namespace,
         "of_name": new.key.name,
-        "of_revision": guard,
+        "of_revision": row.guard,
     }
-    if change is ChangeType.MODIFIED:
-        touched = _UPDATE.run(connection, {**where, "revision": new.revision, "document": new.encoded})
-    else:
-        touched = _DELETE.run(connection, where)
-    if touched != 1:
-        raise RaceError
+
+
+def _renewed(row: Row) -> dict[str, Any]:
+    return {**_as_read(row), "revision": row.new.revision, "document": row.new.encoded}
 
 
 def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
@@ -81,32 +104,28 @@ def _values(new: StoredObject, now: datetime) -> dict[str, Any]:
     }
 
 
-def label(connection: Connection, uid: str, new: Mapping[str, str], old: Mapping[str, str]) -> None:
-    """Brings the labels in line; touches only the entries that differ."""
-    if new != old:
-        _index(connection, schema.labels, [{"uid": uid, **entry} for entry in _changed(new, old)], _gone(uid, new, old))
+def _index(connection: Connection, written: Sequence[Row]) -> None:
+    """Brings the side tables in line; touches only the entries that differ. Fields have what they are compared by, too."""
+    labels = [(row.new, row.labels, row.labels_before) for row in written if row.labels != row.labels_before]
+    fields = [(row.new, row.fields, row.fields_before) for row in written if row.fields != row.fields_before]
+    for table, entries in ((schema.labels, labels), (schema.fields, fields)):
+        lost = [{"of_uid": of.uid, "of_name": name} for of, new, old in entries for name in old if name not in new]
+        _UNINDEX[table].run_many(connection, lost)
+    _INDEX[schema.labels].run_many(connection, [{"uid": of.uid, **entry} for of, entry in _changed(labels)])
+    sorted_fields = [
+        {"uid": of.uid, **entry, "sort": order_of(of.kind, entry["name"], entry["value"])} for of, entry in _changed(fields)
+    ]
+    _INDEX[schema.fields].run_many(connection, sorted_fields)
 
 
-def field(connection: Connection, stored: StoredObject, new: Mapping[str, str], old: Mapping[str, str]) -> None:
-    """The same for selectable fields, with what they are compared by."""
-    if new != old:
-        changed = [
-            {"uid": stored.uid, **entry, "sort": order_of(stored.kind, entry["name"], entry["value"])}
-            for entry in _changed(new, old)
-        ]
-        _index(connection, schema.fields, changed, _gone(stored.uid, new, old))
+_Entries = Sequence[tuple[StoredObject, Mapping[str, str], Mapping[str, str]]]
+"""Of each object, what its entries are to be, and what they were."""
 
 
-def _changed(new: Mapping[str, str], old: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"name": name, "value": value} for name, value in new.items() if old.get(name) != value]
-
-
-def _gone(uid: str, new: Mapping[str, str], old: Mapping[str, str]) -> list[dict[str, str]]:
-    return [{"of_uid": uid, "of_name": name} for name in old if name not in new]
-
-
-def _index(
-    connection: Connection, table: Table, changed: Sequence[Mapping[str, Any]], gone: Sequence[Mapping[str, Any]]
-) -> None:
-    _UNINDEX[table].run_many(connection, gone)
-    _INDEX[table].run_many(connection, changed)
+def _changed(entries: _Entries) -> list[tuple[StoredObject, dict[str, str]]]:
+    return [
+        (of, {"name": name, "value": value})
+        for of, new, old in entries
+        for name, value in new.items()
+        if old.get(name) != value
+    ]

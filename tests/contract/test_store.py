@@ -219,6 +219,21 @@ async def test_objects_may_come_and_go_within_one_transaction(store: Store) -> N
     assert names(await store.read(find, labels=(third,))) == ["old"]
 
 
+async def test_what_is_read_ahead_is_what_would_be_read_one_by_one(store: Store) -> None:
+    await store.run(put, cluster("old", step=1))
+    await store.run(put, cluster("changed", step=1))
+
+    def ahead(tx: Transaction) -> list[Any]:
+        put(tx, cluster("changed", step=2))
+        tx.objects.read_ahead(MANAGED_CLUSTERS, [Key("", name) for name in ("old", "changed", "absent")])
+        tx.objects.read_ahead(ADDONS, [])
+        found = [get(tx, name) for name in ("old", "changed", "absent")]
+        put(tx, cluster("old", step=3))
+        return [each and each.document["spec"] for each in [*found, get(tx, "old")]]
+
+    assert await store.run(ahead) == [{"step": 1}, {"step": 2}, None, {"step": 3}]
+
+
 async def test_labels_and_fields_go_with_their_object(store: Store) -> None:
     def request(labels: dict[str, str], signer: str) -> dict[str, Any]:
         return {"metadata": {"name": "a", "uid": "same", "labels": labels}, "spec": {"signerName": signer}}
