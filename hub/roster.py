@@ -21,7 +21,7 @@ from hub.controllers.replicas import LostReplicas
 from hub.controllers.serving import ServingCertificate
 from hub.deciding import Decided, Deciding
 from hub.domain.certificate import Lifetimes
-from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, Document, Key, Kind
+from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
 from hub.domain.event import Told
 from hub.domain.replica import LOST_AFTER
 from hub.fleet import Fleet, Gates
@@ -102,6 +102,8 @@ class Controllers:
                 Route(MANAGED_CLUSTERS, self._house, housing.wanted_of),
                 Route(MANAGED_CLUSTERS, lambda key: self._removal.enqueue(key.name), removal.wanted),
                 *self._deciding.routes,
+                # told of, and nothing more to be done
+                Route(REVOCATIONS, lambda _key: None),
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
                 *self._silence.routes,
             ),

@@ -26,6 +26,7 @@ there. A message is written for the person who reads it: what is wrong, and what
 from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import timedelta
+from enum import StrEnum
 from typing import ClassVar
 
 
@@ -36,6 +37,25 @@ class Cause:
     reason: str
     message: str
     field: str
+
+
+class Verdict(StrEnum):
+    """Why somebody who is known may not, or no longer: finer than an error's reason, for machines, as its first cause."""
+
+    CLUSTER_DENIED = "ClusterDenied"
+    CLUSTER_REVOKED = "ClusterRevoked"
+    """A bootstrap credential that was made before its cluster was revoked does not bring it back."""
+    CLUSTER_DELETED = "ClusterDeleted"
+    CLUSTER_REBUILT = "ClusterRebuilt"
+    """Another cluster has taken the name over, by an operator's word."""
+    CLUSTER_MOVED = "ClusterMoved"
+    CERTIFICATE_REVOKED = "CertificateRevoked"
+    CERTIFICATE_EXPIRED = "CertificateExpired"
+    CREDENTIAL_REVOKED = "CredentialRevoked"
+
+    def because(self, message: str) -> tuple[Cause]:
+        """As the causes of an error."""
+        return (Cause(self.value, message, ""),)
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,6 +86,12 @@ class MusterError(Exception):
         self.subject = subject
         self.causes = tuple(causes)
         self.retry_after = retry_after
+
+    @property
+    def verdict(self) -> Verdict | None:
+        """What the first cause says of who asked; None: nothing."""
+        said = self.causes[0].reason if self.causes else ""
+        return _VERDICTS.get(said)
 
 
 class BadRequestError(MusterError):
@@ -98,7 +124,7 @@ class StaleEpochError(MusterError):
     reason = "StaleEpoch"
 
     def __init__(self, message: str, *, epoch: int = 0) -> None:
-        super().__init__(message)
+        super().__init__(message, causes=Verdict.CLUSTER_MOVED.because(message))
         self.epoch = epoch
 
 
@@ -141,6 +167,8 @@ class NotAcceptableError(MusterError):
 class UnsupportedMediaTypeError(MusterError):
     reason = "UnsupportedMediaType"
 
+
+_VERDICTS = {verdict.value: verdict for verdict in Verdict}
 
 BY_REASON: dict[str, type[MusterError]] = {
     error.reason: error

@@ -5,7 +5,7 @@ serial. Records are kept in memory by the certificate's bytes, since every call 
 revoked; while it has not succeeded for a moment, every question goes to the database again.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
@@ -13,11 +13,12 @@ import structlog
 
 from hub.access.looking import OVERLAP, POLL, keep_looking
 from hub.domain.certificate import CertificateRecord
+from hub.domain.revocation import verdict_on
 from hub.ports import Store, Transaction
 from hub.services import certificates
 from machinery import pki
 from machinery.clock import Clock
-from machinery.errors import InvalidError, MusterError, UnauthorizedError
+from machinery.errors import InvalidError, MusterError, UnauthorizedError, Verdict
 from machinery.identity import SerialNumber
 
 FRESH = timedelta(seconds=2)
@@ -49,7 +50,7 @@ class Peers:
         self._known: dict[bytes, _Known] = {}
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
-        self._seen: set[SerialNumber] = set()
+        self._seen: Mapping[SerialNumber, str] = {}
         self._since: datetime | None = None
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
@@ -76,6 +77,10 @@ class Peers:
     async def former(self, certificate: bytes) -> CertificateRecord:
         """The same, also where it is revoked or not valid now. Raises UnauthorizedError (there is none), UnavailableError."""
         return await self._read(certificate)
+
+    def refusal(self, serial: SerialNumber) -> UnauthorizedError:
+        """What the holder of a serial is told that listeners were called with."""
+        return refusal_of(self._seen.get(serial))
 
     def listen(self, listener: Callable[[SerialNumber | None], None]) -> Callable[[], None]:
         """Calls `listener` with each serial found revoked; None: revocations cannot be read any more, so nobody is known.
@@ -105,7 +110,7 @@ class Peers:
         now, revoked = await self._store.read(_revoked_since, self._since)
         self._since = now - OVERLAP
         new = [serial for serial in revoked if serial not in self._seen]
-        self._seen = set(revoked)
+        self._seen = revoked
         self._polled_at = began
         if new:
             gone = frozenset(new)
@@ -132,17 +137,24 @@ class Peers:
 
     def _check(self, record: CertificateRecord) -> None:
         if record.revoked_at is not None:
-            raise UnauthorizedError("this certificate is revoked: register again with a bootstrap kubeconfig")
+            raise refusal_of(record.revoked_reason)
         if not record.is_open(self._clock.now()):
-            raise UnauthorizedError(
+            message = (
                 f"this certificate is valid from {record.not_before:%Y-%m-%dT%H:%M:%SZ} "
                 f"to {record.not_after:%Y-%m-%dT%H:%M:%SZ}, and not now"
             )
+            raise UnauthorizedError(message, causes=Verdict.CERTIFICATE_EXPIRED.because(message))
 
     def _tell(self, serial: SerialNumber | None) -> None:
         for listener in tuple(self._listeners):
             listener(serial)
 
 
-def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, tuple[SerialNumber, ...]]:
-    return tx.now, () if since is None else tuple(tx.certificates.revoked_since(since))
+def refusal_of(reason: str | None) -> UnauthorizedError:
+    """What the holder of a certificate is told that was revoked for this reason."""
+    verdict, message = verdict_on(reason)
+    return UnauthorizedError(message, causes=verdict.because(message))
+
+
+def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, Mapping[SerialNumber, str]]:
+    return tx.now, {} if since is None else tx.certificates.revoked_since(since)

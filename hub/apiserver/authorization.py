@@ -19,10 +19,12 @@ from hub.domain.change import Key as StoreKey
 from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import Groups
 from hub.ports import Store, Transaction
+from hub.services.owners import denied
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
 from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.role_index import Held
 from machinery.apiserver.storage import Actor
+from machinery.errors import Verdict
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, SERVICE_ACCOUNT_PREFIX, ClusterName
 
 ALLOWED = Decision(allowed=True)
@@ -48,7 +50,14 @@ class HubAuthorizer(Authorizer):
             return ALLOWED
         if rights.asks_for_request(attributes) and await self._is_own(rights, attributes.name):
             return ALLOWED
-        return self._rbac.decide(counted, attributes)
+        decision = self._rbac.decide(counted, attributes)
+        return decision if decision.allowed else await self._refusal(decision, standing)
+
+    async def _refusal(self, decision: Decision, standing: Standing) -> Decision:
+        """An agent or add-on of a denied cluster is told that."""
+        if standing.cluster is None or not await self._is_denied(standing.cluster):
+            return decision
+        return replace(decision, reason=str(denied(standing.cluster)), verdict=Verdict.CLUSTER_DENIED)
 
     async def rules(self, actor: Actor, namespace: str) -> Held:
         """All that the actor holds in a namespace."""
@@ -64,7 +73,8 @@ class HubAuthorizer(Authorizer):
         """By roles alone, but for ServiceAccounts of a denied cluster."""
         if (cluster := _home(actor)) is not None:
             if await self._is_denied(cluster):
-                return Decision(allowed=False, reason=f'cluster "{cluster}" is denied, and with it its ServiceAccounts')
+                reason = f'cluster "{cluster}" is denied, and with it its ServiceAccounts'
+                return Decision(allowed=False, reason=reason, verdict=Verdict.CLUSTER_DENIED)
             self._standings.granted(cluster, f"serviceaccount/{actor.uid}")
         return self._rbac.decide(actor, attributes)
 

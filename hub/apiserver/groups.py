@@ -19,6 +19,7 @@ from hub.apiserver.kinds.clustertransition import cluster_transition
 from hub.apiserver.kinds.hubleader import hub_leader
 from hub.apiserver.kinds.hubreplica import hub_replica
 from hub.apiserver.kinds.managedcluster import leased, managed_cluster
+from hub.apiserver.kinds.revocation import revocation
 from hub.apiserver.kinds.service import service
 from hub.apiserver.leaders import LeaderStorage
 from hub.apiserver.moves import cluster_move
@@ -57,6 +58,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             cluster_profile(),
             approval_rule(group_suffix),
             bootstrap_credential(group_suffix, credentials),
+            revocation(group_suffix),
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_replica(group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_leader(group_suffix, LeaderStorage(store, f"hub.{group_suffix}/v1alpha1")),

@@ -14,6 +14,7 @@ COMMANDS = {
     "describe": ("hub.cli.describing:describe", "Show all that is known of one cluster."),
     "accept": ("hub.cli.deciding:accept", "Accept clusters into the fleet."),
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),
+    "revoke": ("hub.cli.revoking:revoke", "Revoke a cluster, an agent, a serial or a bootstrap credential, at once."),
     "move": ("hub.cli.moving:move", "Move clusters to other hubs of theirs."),
     "certificate": ("hub.cli.certificates:certificate", "Approve or deny certificate requests."),
     "create": ("hub.cli.creating:create", "Make a bootstrap kubeconfig for a cluster that is to join."),

@@ -104,6 +104,14 @@ RULES = Resource(
     "approval rule",
     wide=True,
 )
+REVOCATIONS = Resource(
+    ("revocations", "revocation"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "revocations",
+    "Revocation",
+    "revocation",
+    wide=True,
+)
 LEADER = Resource(
     ("leader", "leaders", "hubleader", "hubleaders"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
@@ -121,7 +129,7 @@ TRANSITIONS = Resource(
     namespaced=True,
     watchable=False,
 )
-ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET, RULES, LEADER, TRANSITIONS)
+ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET, RULES, REVOCATIONS, LEADER, TRANSITIONS)
 
 
 def resource_named(word: str) -> Resource:

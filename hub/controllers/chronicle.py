@@ -14,7 +14,8 @@ from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
 from hub.domain import reported
 from hub.domain import request as request_rules
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind
+from hub.domain import revocation as revocation_rules
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, ChangeType, Document, Key, Kind
 from hub.domain.clusterset import LABEL
 from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.parting import has_parted
@@ -63,6 +64,8 @@ class Chronicle:
             self._cluster(key, document, by=actor)
         elif kind == REQUESTS:
             self._request(key, document, by=actor)
+        elif kind == REVOCATIONS and change is ChangeType.ADDED:
+            self._revocation(key, document)
 
     def _gone(self, kind: Kind, key: Key, document: Document, actor: str) -> None:
         if kind == REQUESTS:
@@ -113,6 +116,16 @@ class Chronicle:
         if duplicated and duplicated != before.duplicated:
             tell.warning("cluster is there twice", detail=duplicated)
             self._tell(Told(key.name, document, "Duplicated", duplicated, WARNING))
+
+    def _revocation(self, key: Key, document: Document) -> None:
+        """Told of the cluster that it is about, where there is one."""
+        status, message = doc.mapping(document, "status"), revocation_rules.told(document)
+        cluster = str(status.get("cluster") or "")
+        log.warning("revoked", revocation=key.name, detail=message, by=status.get("revokedBy"))
+        about: Document = document
+        if cluster and (uid := status.get("clusterUID")):
+            about = doc.typed({"metadata": {"name": cluster, "uid": uid}}, cluster_rules.API_VERSION, "ManagedCluster")
+        self._tell(Told(cluster, about, "Revoked", message, WARNING))
 
     def _request(self, key: Key, document: Document, *, by: str = "", told: bool = False) -> None:
         phase = request_rules.phase(document)

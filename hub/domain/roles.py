@@ -152,6 +152,7 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
         rule((groups.clusters,), (*_FLEET, *(f"{each}/status" for each in _FLEET)), READ),
         rule(("multicluster.x-k8s.io",), ("clusterprofiles", "clusterprofiles/status"), READ),
         rule((groups.own,), ("approvalrules", "clustersummaries", "clustertransitions", "hubleaders", "hubreplicas"), READ),
+        rule((groups.own,), ("revocations",), READ),
     )
 
 
@@ -171,6 +172,7 @@ def _admin(groups: Groups) -> tuple[Rule, ...]:
         rule((groups.clusters,), _FLEET, WRITE),
         rule((groups.clusters,), ("managedclustersets/bind", "managedclustersets/join"), ("create",)),
         rule((groups.clusters,), ("managedclusters/move",), ("create",)),
+        rule((groups.own,), ("revocations",), ("create",)),
         rule((groups.register,), ("managedclusters/accept",), ("update",)),
     )
 

@@ -10,6 +10,7 @@ from hub.domain.change import (
     MANAGED_CLUSTERS,
     NAMESPACES,
     REQUESTS,
+    REVOCATIONS,
     SECRETS,
     SELECTABLE,
     Document,
@@ -19,6 +20,7 @@ from hub.domain.change import (
 )
 from hub.domain.event import selectable as selectable_of_event
 from hub.domain.request import selectable as selectable_of_request
+from hub.domain.revocation import selectable as selectable_of_revocation
 from hub.domain.selectable import of_cluster, of_conditions
 from hub.domain.where import Known
 from machinery.selectors import Operator
@@ -27,6 +29,7 @@ SELECTABLE[ADDONS] = of_conditions
 SELECTABLE[MANAGED_CLUSTERS] = of_cluster
 SELECTABLE[REQUESTS] = selectable_of_request
 SELECTABLE[EVENTS] = selectable_of_event
+SELECTABLE[REVOCATIONS] = selectable_of_revocation
 SELECTABLE[NAMESPACES] = lambda document: {"status.phase": str(doc.mapping(document, "status").get("phase") or "")}
 SELECTABLE[SECRETS] = lambda document: {"type": str(document.get("type") or "")}
 

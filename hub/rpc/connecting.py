@@ -14,7 +14,7 @@ from hub.rpc.calls import stream
 from hub.rpc.parts import Parts
 from hub.rpc.session import Session
 from hub.rpc.status import Context, abort
-from machinery.errors import BadRequestError, DeadlineError, UnauthorizedError
+from machinery.errors import BadRequestError, DeadlineError, UnavailableError
 from machinery.identity import SerialNumber
 from machinery.wire.session.v1 import session_pb2 as wire
 
@@ -83,9 +83,14 @@ class Connecting:
     def _revoked(self, serial: SerialNumber | None) -> None:
         for session in self._parts.sessions.all():
             if serial is None:
-                session.end(UnauthorizedError("the hub cannot tell any more which certificates are revoked"))
+                session.end(blind())
             elif session.serial == serial:
-                session.end(UnauthorizedError("this certificate is revoked: register again with a bootstrap kubeconfig"))
+                session.end(self._parts.peers.refusal(serial))
+
+
+def blind() -> UnavailableError:
+    """What everybody is told by a replica that cannot read revocations: no word against their certificates."""
+    return UnavailableError("the hub cannot tell any more which certificates are revoked: try again, or elsewhere")
 
 
 async def _hear_out(context: Context) -> None:

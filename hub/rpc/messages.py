@@ -17,7 +17,7 @@ from hub.domain.request import SIGNER
 from hub.ports import Transaction
 from machinery import conditions
 from machinery.conditions import Condition
-from machinery.errors import NotFoundError
+from machinery.errors import NotFoundError, Verdict
 from machinery.identity import AddOnName, ClusterName, addon_subject
 from machinery.product import GROUP_SUFFIX
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -60,7 +60,8 @@ def read_view(tx: Transaction, cluster: ClusterName) -> ClusterView:
     """Raises NotFoundError when the cluster is gone."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is None:
-        raise NotFoundError(f'ManagedCluster "{cluster}" does not exist: it was deleted; register again')
+        message = f'ManagedCluster "{cluster}" does not exist: it was deleted; register again'
+        raise NotFoundError(message, causes=Verdict.CLUSTER_DELETED.because(message))
     addons = tx.objects.find(ADDONS, Query(namespace=cluster)).items
     last = tx.heartbeats.of(cluster)
     available = clusters.availability(stored.document)

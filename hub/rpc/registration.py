@@ -32,7 +32,9 @@ from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
 
 RECHECK = timedelta(seconds=30)
-"""A stream that waits asks this often whether its certificate is still good."""
+"""A stream that waits asks at least this often whether its certificate is still good."""
+SOON = timedelta(milliseconds=1)
+"""After the end of its certificate a stream looks, so that it is over by then."""
 T = TypeVar("T")
 
 _STATES = {
@@ -57,10 +59,16 @@ class Registration(RegistrationServicer):
         self._parts = parts
         self._asking = Asking(parts.group_suffix)
         self._following: set[Followed] = set()
+        parts.peers.listen(lambda _serial: self._look_again())
 
     def following(self) -> Sequence[Callable[[], None]]:
         """What ends each stream that waits, with UNAVAILABLE, once the gate is closed."""
         return [followed.wake for followed in self._following]
+
+    def _look_again(self) -> None:
+        """Somebody's certificate is revoked, or nobody can be known: who waits asks whether his is still good."""
+        for followed in tuple(self._following):
+            followed.wake()
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
         return await self._answered(context, self._asking.hub(), self._get_hub, request, flow=context.peer())
@@ -239,7 +247,7 @@ class Registration(RegistrationServicer):
                     told = state
                     if state.is_final:
                         return
-                    await followed.wait(RECHECK)
+                    await followed.wait(min(RECHECK, max(record.not_after - self._parts.clock.now(), timedelta()) + SOON))
             finally:
                 self._following.discard(followed)
 

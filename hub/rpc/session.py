@@ -35,12 +35,18 @@ from hub.rpc.telling import Telling
 from hub.rpc.trusting import SessionTrust
 from hub.services import owners
 from machinery.backoff import Backoff
-from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError
+from machinery.errors import BadRequestError, MusterError, StaleEpochError, TooManyRequestsError, UnauthorizedError, Verdict
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.wire.session.v1 import session_pb2 as wire
 
 MAX_UNSENT = 1_000
 LAST_WORDS = timedelta(seconds=1)
+
+
+def expired() -> UnauthorizedError:
+    """What ends a stream whose certificate has ended."""
+    message = "the certificate of this stream has expired"
+    return UnauthorizedError(message, causes=Verdict.CERTIFICATE_EXPIRED.because(message))
 
 
 class Session(Sink):
@@ -87,9 +93,7 @@ class Session(Sink):
         self._patience = timedelta(seconds=hello.patience_seconds)
         received = self._parts.clock.now()
         left = self._record.not_after - self._parts.clock.now()
-        expiry = self._loop.call_later(
-            left.total_seconds(), self.end, UnauthorizedError("the certificate of this session has expired")
-        )
+        expiry = self._loop.call_later(left.total_seconds(), self.end, expired())
         aging = Aging(self._parts.age, self)
         try:
             with self._parts.feed.told_of_cluster(self.cluster, self._changed):

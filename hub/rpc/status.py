@@ -10,6 +10,8 @@ from machinery.errors import MusterError, StaleEpochError
 
 REASON = "reason"
 EPOCH = "epoch"
+CAUSE = "cause"
+"""A `machinery.errors.Verdict`: finer than the reason."""
 PUSHBACK = "grpc-retry-pushback-ms"
 INTERNAL_REASON = "InternalError"
 Context = aio.ServicerContext[Any, Any]
@@ -43,6 +45,8 @@ async def abort(context: Context, error: Exception) -> NoReturn:
         await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON),))
     code = CODES.get(error.reason, grpc.StatusCode.INTERNAL)
     trailing: tuple[tuple[str, str], ...] = ((REASON, error.reason),)
+    if error.verdict is not None:
+        trailing = (*trailing, (CAUSE, error.verdict.value))
     if isinstance(error, StaleEpochError):
         trailing = (*trailing, (EPOCH, str(error.epoch)))
     if error.retry_after is not None:

@@ -14,6 +14,7 @@ from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.clusterset import with_namespace_conditions
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
+from hub.domain.revocation import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.domain.transition import Subject as Judged
 from hub.domain.transition import transition
 from hub.ports import Transaction, Written
@@ -23,8 +24,6 @@ from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError, Subject
 from machinery.identity import ClusterName, CredentialId, cluster_name, parse_bootstrap_user
 
-DELETED, REBUILT = "ClusterDeleted", "ClusterRebuilt"
-"""Why its certificates are revoked."""
 GROUP = rules.RESOURCE.partition(".")[2]
 
 
@@ -77,7 +76,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
         return put(tx, doc.deleting(held, tx.now), old, actor)
     if doc.finalizers(document) and not doc.is_deleting(document):
         return put(tx, doc.deleting(document, tx.now), old, actor)
-    certificates.revoke_cluster(tx, ClusterName(old.key.name), DELETED)
+    certificates.revoke_cluster(tx, ClusterName(old.key.name), CLUSTER_DELETED)
     tx.credentials.forget_name(ClusterName(old.key.name))
     tx.bindings.release(ClusterName(old.key.name))
     tx.heartbeats.forget(ClusterName(old.key.name))
@@ -167,7 +166,7 @@ def note_duplicate(tx: Transaction, joining: Joining, actor: str) -> None:
 def _hand_over(tx: Transaction, new: Document) -> dict[str, Any]:
     """The rebuilt cluster takes the name: nothing of the one before opens anything, and nothing is known of its life."""
     name = ClusterName(doc.name(new))
-    certificates.revoke_cluster(tx, name, REBUILT)
+    certificates.revoke_cluster(tx, name, CLUSTER_REBUILT)
     tx.bindings.release(name)
     tx.heartbeats.forget(name)
     tx.trusts.forget(name)

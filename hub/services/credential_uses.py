@@ -14,6 +14,7 @@ from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.domain.credential import CredentialRecord, CredentialUse
 from hub.domain.request import RequestPhase
 from hub.ports import Transaction
+from hub.services import revoked
 from machinery.errors import ForbiddenError
 from machinery.identity import AgentId, ClusterName, CredentialId
 
@@ -30,6 +31,7 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
     if record is None:
         raise ForbiddenError(UNKNOWN)
     rules.check(record, cluster, tx.now)
+    revoked.check(tx, cluster, record.created_at)
     _check_set(tx, record, cluster)
     _check_place(tx, record, cluster, agent)
     return record

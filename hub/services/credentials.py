@@ -12,6 +12,7 @@ from hub.domain.certificate import AGENTS_PURPOSES, Holder, IssuedCertificate, L
 from hub.domain.change import REQUESTS, Key
 from hub.domain.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse
 from hub.domain.request import RequestPhase
+from hub.domain.revocation import CREDENTIAL_REVOKED as REVOKED
 from hub.ports import Issuer, Transaction
 from hub.services import certificates, request_objects
 from hub.services.credential_uses import admit, check
@@ -20,7 +21,6 @@ from machinery.identity import ClusterName, CredentialId, SerialNumber, bootstra
 
 __all__ = ["Terms", "admit", "check", "create", "create_token", "forget_ended", "revoke"]
 
-REVOKED = "CredentialRevoked"
 HUB = "system:hub"
 
 

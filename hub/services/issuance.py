@@ -11,7 +11,7 @@ from hub.domain.change import Document
 from hub.domain.credential import CredentialUse, check_name
 from hub.domain.request import FAILED, RequestPhase
 from hub.ports import Issuer, Transaction, Written
-from hub.services import certificates, credential_uses, request_objects, submission
+from hub.services import certificates, credential_uses, request_objects, revoked, submission
 from machinery.errors import ForbiddenError, InvalidError, MusterError
 from machinery.identity import AddOnName, ClusterName, CredentialId, Subject, agent_subject, cluster_name, recovery_subject
 
@@ -135,6 +135,7 @@ def _credential(
     if record is None or record.revoked_at is not None:
         raise ForbiddenError("the bootstrap credential that this request came with was revoked")
     check_name(record, cluster)
+    revoked.check(tx, cluster, record.created_at)
     return credential
 
 

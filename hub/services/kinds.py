@@ -23,6 +23,7 @@ from hub.domain.change import (
     MANAGED_CLUSTERS,
     NAMESPACES,
     REQUESTS,
+    REVOCATIONS,
     ROLE_BINDINGS,
     ROLES,
     SECRETS,
@@ -32,7 +33,7 @@ from hub.domain.change import (
 )
 from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import addons, approval_rules, clusters, leases, namespaces, objects, requests, roles
+from hub.services import addons, approval_rules, clusters, leases, namespaces, objects, requests, revocation, roles
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 """Creates (no old object) or updates, on behalf of whoever asks. Raises InvalidError, AlreadyExistsError, ConflictError, ..."""
@@ -89,6 +90,12 @@ _ALL = (
         APPROVAL_RULES,
         lambda tx, new, old, who: approval_rules.put(tx, new, old, who.user),
         lambda tx, old, who: approval_rules.remove(tx, old, who.user),
+        namespaced=False,
+    ),
+    WritePath(
+        REVOCATIONS,
+        lambda tx, new, old, who: revocation.put(tx, new, old, who.user),
+        lambda tx, old, who: revocation.remove(tx, old, who.user),
         namespaced=False,
     ),
     plain(ADDON_DEFINITIONS, namespaced=False, generations=True),

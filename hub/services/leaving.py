@@ -3,12 +3,12 @@
 from hub.domain import document as doc
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.domain.revocation import CLUSTER_DELETED, CLUSTER_LEFT
 from hub.ports import Transaction
 from hub.services import certificates, clusters, owners
 from machinery.identity import ClusterName
 
-LEFT = "ClusterLeft"
-ENDED = (LEFT, clusters.DELETED)
+ENDED = (CLUSTER_LEFT, CLUSTER_DELETED)
 """Why the certificates of a cluster that has left are revoked, whoever said that it should."""
 
 
@@ -20,7 +20,7 @@ def leave(tx: Transaction, cluster: ClusterName, cluster_uid: str, actor: str) -
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster))
     if stored is not None:
         owners.check_same(stored, cluster_uid)
-    certificates.revoke_cluster(tx, cluster, LEFT)
+    certificates.revoke_cluster(tx, cluster, CLUSTER_LEFT)
     if stored is None or doc.is_deleting(stored.document):
         return False
     clusters.remove(tx, stored, actor)

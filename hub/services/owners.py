@@ -16,7 +16,7 @@ from hub.domain.ownership import HUB_WRITER
 from hub.domain.parting import Departure, parted
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
-from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError
+from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, Verdict
 from machinery.identity import ClusterName, HubId
 
 HIGHEST = 2**63 - 1
@@ -90,7 +90,8 @@ def check_not_denied(stored: StoredObject) -> None:
 
 def denied(name: str) -> ForbiddenError:
     """What an agent is told whose cluster was accepted once."""
-    return ForbiddenError(f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`')
+    message = f'cluster "{name}" is denied: an operator accepts it again with `hubctl accept {name}`'
+    return ForbiddenError(message, causes=Verdict.CLUSTER_DENIED.because(message))
 
 
 def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: str) -> None:

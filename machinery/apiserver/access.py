@@ -6,6 +6,7 @@ from typing import Protocol
 from aiohttp import web
 
 from machinery.apiserver.storage import Actor
+from machinery.errors import Verdict
 
 ANONYMOUS = Actor("system:anonymous", ("system:unauthenticated",))
 OPEN_PATHS = frozenset(("/healthz", "/livez", "/readyz", "/version"))
@@ -35,6 +36,8 @@ class Decision:
 
     allowed: bool
     reason: str = ""
+    verdict: Verdict | None = None
+    """The same for machines, where it is about the asker."""
 
 
 class Authenticator(Protocol):

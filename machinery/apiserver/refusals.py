@@ -21,6 +21,7 @@ from machinery.errors import (
     MusterError,
     NotFoundError,
     Subject,
+    Verdict,
 )
 
 CODES = {
@@ -100,12 +101,13 @@ def duplicate(field: str, value: Any) -> Cause:
     return Cause("FieldValueDuplicate", f"Duplicate value: {_shown(value)}", field)
 
 
-def forbidden_request(actor: Actor, asked: Attributes, reason: str) -> ForbiddenError:
+def forbidden_request(actor: Actor, asked: Attributes, reason: str, verdict: Verdict | None = None) -> ForbiddenError:
     """What the asker of a request that authorization refused is told."""
     why = f": {reason}" if reason else ""
+    causes = verdict.because(reason) if verdict is not None else ()
     if not asked.resource:
         text = f'forbidden: User "{actor.user}" cannot {asked.verb} path "{asked.path}"{why}'
-        return ForbiddenError(text, subject=Subject())
+        return ForbiddenError(text, subject=Subject(), causes=causes)
     qualified = f"{asked.resource}.{asked.group}" if asked.group else asked.resource
     named = f' "{asked.name}"' if asked.name else ""
     resource = f"{asked.resource}/{asked.subresource}" if asked.subresource else asked.resource
@@ -114,6 +116,7 @@ def forbidden_request(actor: Actor, asked: Attributes, reason: str) -> Forbidden
         f'{qualified}{named} is forbidden: User "{actor.user}" cannot {asked.verb} resource "{resource}" '
         f'in API group "{asked.group}" {scope}{why}',
         subject=Subject(name=asked.name, group=asked.group, kind=asked.resource),
+        causes=causes,
     )
 
 

@@ -161,7 +161,7 @@ class ApiServer:
         decision = await self._authorizer.authorize(incoming.actor, incoming.attributes)
         incoming.decision = decision
         if not decision.allowed:
-            raise forbidden_request(incoming.actor, incoming.attributes, decision.reason)
+            raise forbidden_request(incoming.actor, incoming.attributes, decision.reason, decision.verdict)
         return await inner(incoming)
 
     async def _answered(self, incoming: Incoming) -> web.StreamResponse:

@@ -1,0 +1,29 @@
+"""What a revocation keeps out: a cluster that was revoked comes back by a bootstrap credential that was made since."""
+
+from datetime import datetime
+
+from hub.domain import revocation as rules
+from hub.domain.change import REVOCATIONS, Query
+from hub.ports import Transaction
+from machinery.errors import ForbiddenError, Verdict
+from machinery.identity import ClusterName
+from machinery.selectors import Operator, Requirement
+from machinery.timestamps import format_time
+
+
+def check(tx: Transaction, cluster: ClusterName, since: datetime) -> None:
+    """Raises ForbiddenError when the cluster was revoked after its bootstrap credential was made, which was at `since`."""
+    moment = revoked_at(tx, cluster)
+    if moment is None or moment < since:
+        return
+    message = (
+        f'cluster "{cluster}" was revoked at {format_time(moment)}, and this bootstrap credential is older: have a new one '
+        f"made with `hubctl create bootstrap-kubeconfig --cluster {cluster}`"
+    )
+    raise ForbiddenError(message, causes=Verdict.CLUSTER_REVOKED.because(message))
+
+
+def revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None:
+    """When the whole cluster was revoked last; None: never."""
+    named = Requirement("spec.cluster", Operator.EQUALS, (cluster,))
+    return rules.last_of_cluster(stored.document for stored in tx.objects.find(REVOCATIONS, Query(fields=(named,))).items)
