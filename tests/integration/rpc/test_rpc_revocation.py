@@ -96,7 +96,8 @@ async def test_a_stream_that_waits_with_a_revoked_bootstrap_credential_is_cut_at
         await stage.join(RegistrationStub(channel), "edge1")
     async with waiting(stage, bootstrap) as following:
         serial = pki.parse_certificate(bootstrap.chain).serial
-        await stage.store.run(revocation.revoke, Target(serial=serial), "Superseded", ADMIN)
+        # the certificate alone, as above
+        await stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "CredentialRevoked"))
         assert await following.ended() == (grpc.StatusCode.UNAUTHENTICATED, "CredentialRevoked")
 
 
