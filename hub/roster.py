@@ -76,7 +76,7 @@ class Controllers:
         # what belongs to a deleted cluster goes before it
         self._removal = Controller(removal.NAME, Removal(store, settings.deletion_deadline, self.tell), workers=HOUSES)
         # what is over goes
-        self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests))
+        self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests, settings.ended_credentials))
         keeping = Compaction(
             store,
             window=settings.watch_window,

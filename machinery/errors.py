@@ -6,6 +6,7 @@ there. A message is written for the person who reads it: what is wrong, and what
     MusterError
     ├── BadRequestError          the request cannot be understood                 BadRequest
     ├── UnauthorizedError        who you are could not be established             Unauthorized
+    │   └── EndedCredentialError a credential that was good, and is no more       Unauthorized
     ├── ForbiddenError           you are known and may not                        Forbidden
     ├── NotFoundError            no such object                                   NotFound
     ├── AlreadyExistsError       the name is taken                                AlreadyExists
@@ -100,6 +101,10 @@ class BadRequestError(MusterError):
 
 class UnauthorizedError(MusterError):
     reason = "Unauthorized"
+
+
+class EndedCredentialError(UnauthorizedError):
+    """The whole credential was shown, so that its holder may hear what became of it."""
 
 
 class ForbiddenError(MusterError):

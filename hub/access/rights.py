@@ -23,6 +23,7 @@ from machinery.errors import BadRequestError
 from machinery.identity import (
     AgentId,
     ClusterName,
+    CredentialId,
     bootstrap_user,
     cluster_group,
     parse_agent_user,
@@ -40,6 +41,8 @@ class Standing:
     cluster: ClusterName | None = None
     agent: AgentId | None = None
     user: str = ""
+    credential: CredentialId | None = None
+    """Of a bootstrap credential that is bound to no single name: its other bounds are looked up."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,9 +131,12 @@ def standing_of(holder: object) -> Standing | None:
     if isinstance(holder, Standing):
         return holder
     if isinstance(holder, CredentialRecord):
-        return Standing(Purpose.BOOTSTRAP, holder.cluster, user=bootstrap_user(holder.id))
+        credential = holder.id if holder.cluster is None else None
+        return Standing(Purpose.BOOTSTRAP, holder.cluster, user=bootstrap_user(holder.id), credential=credential)
     if isinstance(holder, CertificateRecord) and holder.purpose is not Purpose.OPERATOR:
-        return Standing(holder.purpose, holder.cluster, holder.agent, holder.user)
+        unbound = holder.purpose is Purpose.BOOTSTRAP and holder.cluster is None
+        credential = holder.credential if unbound else None
+        return Standing(holder.purpose, holder.cluster, holder.agent, holder.user, credential)
     return None
 
 

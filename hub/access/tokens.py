@@ -14,7 +14,7 @@ from hub.access.looking import OVERLAP, POLL, keep_looking
 from hub.domain import credential as rules
 from hub.domain.credential import CredentialRecord
 from hub.ports import Store, Transaction
-from machinery.errors import MusterError, UnauthorizedError
+from machinery.errors import EndedCredentialError, MusterError, UnauthorizedError
 from machinery.identity import CredentialId
 from machinery.timestamps import format_time
 
@@ -43,9 +43,11 @@ class BootstrapTokens:
         if record is None or not fits:
             raise UnauthorizedError(WRONG)
         if record.revoked_at is not None:
-            raise UnauthorizedError(f"the bootstrap credential {record.id} is revoked")
+            raise EndedCredentialError(f"the bootstrap credential {record.id} is revoked: {rules.AGAIN}")
         if now >= record.expires_at:
-            raise UnauthorizedError(f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}")
+            raise EndedCredentialError(
+                f"the bootstrap credential {record.id} expired at {format_time(record.expires_at)}: {rules.AGAIN}"
+            )
         return record
 
     def listen(self, listener: Callable[[CredentialId], None]) -> Callable[[], None]:

@@ -8,6 +8,8 @@ a ManagedClusterSetBinding made                                 create managedcl
 a request approved or denied                                    approve signers, by the signer's name or its domain
 an ApprovalRule that accepts made or changed                    update managedclusters/accept of the register group
 an ApprovalRule that approves made or changed                   approve signers, by the name of the agents' signer or its domain
+a BootstrapCredential made that is bound to a set               create managedclustersets/join, for that set
+a BootstrapCredential made that bestows labels                  update managedclusters, of any name
 a request's certificate or failure set                          sign signers, by the signer's name or its domain
 a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
 credential that is bound to one
@@ -44,6 +46,7 @@ class HubAdmission:
             (groups.clusters, "managedclustersetbindings"): self._binding,
             (CSRS, "certificatesigningrequests"): self._request,
             (groups.own, "approvalrules"): self._rule,
+            (groups.own, "bootstrapcredentials"): self._credential,
         }
 
     def __call__(self, write: Admission) -> None:
@@ -96,6 +99,15 @@ class HubAdmission:
             _refuse(write, f'user "{write.actor.user}" may not accept every cluster, and so have no rule do it')
         if "Approve" in decides:
             self._check_signer(write, "approve", SIGNER)
+
+    def _credential(self, write: Admission) -> None:
+        """Nobody has a credential do to clusters what he may not do himself."""
+        joins, clusters = (self._groups.clusters, "managedclustersets", "join"), (self._groups.clusters, "managedclusters", "")
+        cluster_set = str(doc.mapping(write.new, "spec").get("clusterSet") or "")
+        if cluster_set and not self._may(write, "create", joins, cluster_set):
+            _refuse(write, f'user "{write.actor.user}" cannot add a ManagedCluster to ManagedClusterSet "{cluster_set}"')
+        if doc.mapping(write.new, "spec", "labels") and not self._may(write, "update", clusters, "*"):
+            _refuse(write, f'user "{write.actor.user}" may not label every cluster, and so have no credential do it')
 
     def _check_signer(self, write: Admission, verb: str, signer: str = "") -> None:
         signer = signer or str(doc.mapping(write.new, "spec").get("signerName", ""))

@@ -19,15 +19,17 @@ from hub.domain.change import Key as StoreKey
 from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import Groups
 from hub.ports import Store, Transaction
+from hub.services.credential_uses import is_of_set
 from hub.services.owners import denied
 from machinery.apiserver.access import OPEN_PATHS, Attributes, Authorizer, Decision
 from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.role_index import Held
 from machinery.apiserver.storage import Actor
 from machinery.errors import Verdict
-from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, SERVICE_ACCOUNT_PREFIX, ClusterName
+from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP, SERVICE_ACCOUNT_PREFIX, ClusterName, CredentialId
 
 ALLOWED = Decision(allowed=True)
+CLUSTERS = "managedclusters"
 
 
 class HubAuthorizer(Authorizer):
@@ -46,7 +48,7 @@ class HubAuthorizer(Authorizer):
         if standing is None:
             return await self._of_others(actor, attributes)
         rights, counted = await self._of(actor, standing)
-        if rights.allow(attributes):
+        if rights.allow(attributes) and await self._is_within(standing, attributes):
             return ALLOWED
         if rights.asks_for_request(attributes) and await self._is_own(rights, attributes.name):
             return ALLOWED
@@ -93,6 +95,13 @@ class HubAuthorizer(Authorizer):
             self._standings.granted(standing.cluster, mark_of_serial(actor.holder.serial))
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
+    async def _is_within(self, standing: Standing, asked: Attributes) -> bool:
+        """Whether the cluster that is asked for by its name lies within the bounds of a credential that is for several."""
+        name = asked.name or asked.selected_name
+        if standing.credential is None or not name or (asked.group, asked.resource) != (self._groups.clusters, CLUSTERS):
+            return True
+        return await self._store.read(_may_see, standing.credential, ClusterName(name))
+
     async def _is_own(self, rights: Rights, name: str) -> bool:
         found = await self._store.read(_request, name)
         return found is not None and rights.own_request(requester=found[0], cluster=found[1])
@@ -111,6 +120,11 @@ def _home(actor: Actor) -> ClusterName | None:
 def named_actor(user: str, groups: tuple[str, ...], uid: str, extra: Mapping[str, tuple[str, ...]]) -> Actor:
     """Somebody by name, for a review: the names of an agent are taken for the agent."""
     return Actor(user, groups, uid, extra, holder=named_standing(user, groups))
+
+
+def _may_see(tx: Transaction, credential: CredentialId, cluster: ClusterName) -> bool:
+    record = tx.credentials.by_id(credential)
+    return record is not None and record.admits(cluster) and is_of_set(tx, record, cluster)
 
 
 def _request(tx: Transaction, name: str) -> tuple[str, str] | None:

@@ -108,10 +108,11 @@ def build_door(
     entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, ways_in)
     standings.end_with(entrance.presence.end_under)
     leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
-    groups = groups_of(store, group_suffix, credentials, leases, events)
+    admission = HubAdmission(rbac.decide, own)
+    groups = groups_of(store, group_suffix, AdmittedStorage(credentials, admission), leases, events)
     server = ApiServer(
         with_others(with_lease(groups, default_lease_duration), *entrance.resources, *permissions),
-        AdmittedStorage(objects, HubAdmission(rbac.decide, own)),
+        AdmittedStorage(objects, admission),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,
         clock=clock,

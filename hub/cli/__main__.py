@@ -11,7 +11,7 @@ from machinery.product import version
 
 COMMANDS = {
     "get": ("hub.cli.getting:get", "Show clusters, csr, rules, bootstrap-credentials, addons, leases or the fleet."),
-    "describe": ("hub.cli.describing:describe", "Show all that is known of one cluster."),
+    "describe": ("hub.cli.describing:describe", "Show all that is known of a cluster or a bootstrap credential."),
     "accept": ("hub.cli.deciding:accept", "Accept clusters into the fleet."),
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),
     "revoke": ("hub.cli.revoking:revoke", "Revoke a cluster, an agent, a serial or a bootstrap credential, at once."),

@@ -1,12 +1,11 @@
 """hubctl create bootstrap-kubeconfig: the key is made here and stays here, the hub signs it; or the hub makes a token."""
 
-import os
-import tempfile
+from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Self
+from typing import Any
 from urllib.parse import urlsplit
 
 import click
@@ -15,6 +14,7 @@ from hub.cli.addresses import split_host, unreachable
 from hub.cli.client import HubClient
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
+from hub.cli.privatefile import PrivateFile
 from hub.cli.resources import CREDENTIALS
 
 
@@ -28,28 +28,47 @@ class Endpoints:
 
 @click.group()
 def create() -> None:
-    """Make a bootstrap kubeconfig for a cluster that is to join.
+    """Make a bootstrap kubeconfig for clusters that are to join.
 
     \b
     Examples:
       hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
-      hubctl create bootstrap-kubeconfig --cluster edge1 --expires 15m -o edge1.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster-pattern 'shop-*' --uses 20 --expires 8h -o shops.kubeconfig
       hubctl create bootstrap-kubeconfig --cluster edge1 --token -o edge1.kubeconfig
     """
 
 
 @create.command("bootstrap-kubeconfig")
-@click.option("--cluster", required=True, metavar="NAME", help="The only cluster name that may join with it.")
+@click.option("--cluster", default="", metavar="NAME", help="The only cluster name that may join with it.")
+@click.option(
+    "--cluster-pattern",
+    "patterns",
+    multiple=True,
+    metavar="GLOB",
+    help="Names that may join: the whole name fits, * and ? are wild. May be given again.",
+)
+@click.option("--cluster-set", default="", metavar="SET", help="The ManagedClusterSet that a cluster is put into.")
 @click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The file to write.")
 @click.option("--server", metavar="URL", help="The hub's HTTPS address as the cluster reaches it, if not the advertised one.")
 @click.option("--grpc-server", metavar="HOST:PORT", help="The hub's gRPC address as the cluster reaches it, likewise.")
 @click.option("--expires", default="1h", show_default=True, metavar="DURATION", help="How long it can be used.")
-@click.option("--uses", default=1, show_default=True, type=click.IntRange(1), help="How many cluster names it may admit.")
+@click.option(
+    "--uses",
+    default="1",
+    show_default=True,
+    metavar="N|unlimited",
+    help="How many agents may get a certificate with it. A retry of the same agent costs nothing.",
+)
+@click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label that a cluster gets. May be given again.")
 @click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate: for the agent of OCM.")
 @click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
 @connected
 def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen: Any) -> None:
-    """Make a kubeconfig with which a cluster can join: give it to `spoke run --bootstrap-kubeconfig`.
+    """Make a kubeconfig with which clusters can join: give it to `spoke run --bootstrap-kubeconfig`.
+
+    Give it a --cluster, a --cluster-pattern or a --cluster-set; a set goes with either. What it gives a cluster, set and
+    labels, wins over what the agent says. `hubctl get bootstrap-credentials` and `hubctl describe bootstrap-credential ID` say
+    what became of it, `hubctl revoke bootstrap-credential ID` ends it.
 
     The private key is made here and stays in the file, whose mode is 0600; the hub sees a certificate request.
 
@@ -61,13 +80,20 @@ def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen:
       hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig
       hubctl create bootstrap-kubeconfig --cluster edge1 -o edge1.kubeconfig \\
           --server https://hub.example.org:6443 --grpc-server hub.example.org:8443
+      hubctl create bootstrap-kubeconfig --cluster-pattern 'shop-*' --cluster-set shops --label region=eu \\
+          --uses 20 --expires 8h -o shops.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster-set lab --uses unlimited --token -o lab.kubeconfig
     """
     wish = Wish(_cluster(cluster), Endpoints(_https(chosen["server"]), _host_port(chosen["grpc_server"])), **_terms(chosen))
+    if not (wish.cluster or wish.patterns or wish.cluster_set):
+        raise CommandError("say who may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET", code=2)
+    if wish.cluster and wish.patterns:
+        raise CommandError("give --cluster or --cluster-pattern, not both", code=2)
     wish.check(wish.endpoints)
     with PrivateFile(Path(output)) as file:
         content, until = create_kubeconfig(client, wish)
         file.write(content)
-    click.echo(f'{output} lets cluster "{cluster}" join until {until}')
+    click.echo(f"{output} lets {wish.whom} join until {until}")
     if wish.token:
         click.echo("on the cluster: make it the key kubeconfig of the agent's secret bootstrap-hub-kubeconfig")
     else:
@@ -81,9 +107,26 @@ class Wish:
     cluster: str
     endpoints: Endpoints
     lifetime: timedelta
-    uses: int
+    uses: int | None
     allow_loopback: bool
     token: bool = False
+    patterns: tuple[str, ...] = ()
+    cluster_set: str = ""
+    labels: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def whom(self) -> str:
+        """Who may join, in words."""
+        if self.cluster:
+            return f'cluster "{self.cluster}"'
+        count = "any number of agents" if self.uses is None else f"{self.uses} agent{'s' if self.uses > 1 else ''}"
+        names = f" of clusters {', '.join(self.patterns)}" if self.patterns else ""
+        return f"{count}{names}" + (f' of the set "{self.cluster_set}"' if self.cluster_set else "")
+
+    @property
+    def title(self) -> str:
+        """What the user in the file is called after."""
+        return self.cluster or self.cluster_set or "clusters"
 
     def check(self, endpoints: Endpoints) -> None:
         """Raises CommandError unless another machine reaches them, or that does not matter."""
@@ -97,7 +140,7 @@ def create_kubeconfig(client: HubClient, wish: Wish) -> tuple[bytes, str]:
     from machinery.identity import Subject  # noqa: PLC0415 - the same
 
     key = b"" if wish.token else pki.generate_key()
-    subject = Subject(common_name=f"bootstrap:{wish.cluster}")
+    subject = Subject(common_name=f"bootstrap:{wish.title}")
     asked = {"token": True} if wish.token else {"request": pki.build_request(subject, key).decode("ascii")}
     made = client.request("POST", CREDENTIALS.path, _document(wish, asked))
     status = made["status"]
@@ -109,7 +152,7 @@ def create_kubeconfig(client: HubClient, wish: Wish) -> tuple[bytes, str]:
             client.request("DELETE", CREDENTIALS.of(made["metadata"]["name"]))
         raise
     told = {**status, "groupSuffix": client.group_suffix}
-    return _kubeconfig(told, endpoints, key, wish.cluster), status["expirationTimestamp"]
+    return _kubeconfig(told, endpoints, key, wish), status["expirationTimestamp"]
 
 
 def check_endpoints(endpoints: Endpoints) -> None:
@@ -136,21 +179,24 @@ def _document(wish: Wish, asked: dict[str, Any]) -> dict[str, Any]:
         "metadata": {"generateName": "bootstrap-"},
         "spec": {
             **asked,
-            "clusterName": wish.cluster,
-            "uses": wish.uses,
+            **({"clusterName": wish.cluster} if wish.cluster else {}),
+            **({"clusterNames": list(wish.patterns)} if wish.patterns else {}),
+            **({"clusterSet": wish.cluster_set} if wish.cluster_set else {}),
+            **({"labels": dict(wish.labels)} if wish.labels else {}),
+            **({"uses": wish.uses} if wish.uses is not None else {}),
             "expirationSeconds": round(wish.lifetime.total_seconds()),
         },
     }
 
 
-def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, cluster: str) -> bytes:
+def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: Wish) -> bytes:
     from machinery import kubeconfig  # noqa: PLC0415 - beside the imports that it goes with
     from machinery.identity import HubId  # noqa: PLC0415 - the same
     from machinery.product import NAME  # noqa: PLC0415 - the same
 
-    user, token = f"bootstrap-{cluster}", status.get("token")
+    user, token = f"bootstrap-{wish.title}", status.get("token")
     endpoint = kubeconfig.HubEndpoint(
-        endpoints.grpc_server, HubId(status["hubID"]), cluster_name=cluster, group_suffix=status["groupSuffix"]
+        endpoints.grpc_server, HubId(status["hubID"]), cluster_name=wish.cluster or None, group_suffix=status["groupSuffix"]
     )
     entry = kubeconfig.ClusterEntry(
         name=NAME,
@@ -164,47 +210,39 @@ def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, cluste
     return kubeconfig.write_kubeconfig(entry, credential, user=user)
 
 
-class PrivateFile:
-    """A file that only its owner reads, in place once the block ends well; nothing stays of one that does not."""
-
-    def __init__(self, path: Path) -> None:
-        self._path = path
-
-    def __enter__(self) -> Self:
-        try:
-            descriptor, name = tempfile.mkstemp(dir=self._path.parent, prefix=f".{self._path.name}.")
-        except OSError as error:
-            raise CommandError(f"{self._path} cannot be written: {error.strerror}") from None
-        self._descriptor, self._name = descriptor, name
-        return self
-
-    def write(self, content: bytes) -> None:
-        with os.fdopen(os.dup(self._descriptor), "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-
-    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, trace: object) -> None:
-        os.close(self._descriptor)
-        if kind is not None:
-            Path(self._name).unlink(missing_ok=True)
-            return
-        Path(self._name).replace(self._path)
-
-
 def _cluster(name: str) -> str:
     from machinery.errors import InvalidError  # noqa: PLC0415 - beside the import that raises it
     from machinery.identity import cluster_name  # noqa: PLC0415 - only needed here
 
     try:
-        return cluster_name(name)
+        return cluster_name(name) if name else ""
     except InvalidError as error:
         raise CommandError(error.message, code=2) from None
 
 
 def _terms(chosen: dict[str, Any]) -> dict[str, Any]:
-    lifetime = _lifetime(chosen["expires"])
-    return {"lifetime": lifetime, "uses": chosen["uses"], "allow_loopback": chosen["allow_loopback"], "token": chosen["token"]}
+    taken = {name: chosen[name] for name in ("allow_loopback", "token", "patterns", "cluster_set")}
+    return {
+        **taken,
+        "lifetime": _lifetime(chosen["expires"]),
+        "uses": _uses(chosen["uses"]),
+        "labels": dict(map(_label, chosen["labels"])),
+    }
+
+
+def _uses(text: str) -> int | None:
+    if text == "unlimited":
+        return None
+    if not text.isdecimal() or not 0 < int(text) < 2**31:
+        raise CommandError(f'--uses "{text}" is not a number: give 1 or more, or unlimited', code=2)
+    return int(text)
+
+
+def _label(text: str) -> tuple[str, str]:
+    key, equals, value = text.partition("=")
+    if not key or not equals:
+        raise CommandError(f'--label "{text}" is no label: write KEY=VALUE', code=2)
+    return key, value
 
 
 def _https(server: str | None) -> str:

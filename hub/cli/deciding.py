@@ -70,7 +70,8 @@ def delete(client: HubClient, kind: str, names: tuple[str, ...], namespace: str,
     """Delete objects from the hub. KIND is one of those of `hubctl get`.
 
     A deleted cluster's add-ons go before it, in the order of their priorities; `hubctl describe cluster` says what remains. Its
-    certificates are revoked; the cluster itself stays as it is. A deleted bootstrap credential is revoked.
+    certificates are revoked; the cluster itself stays as it is. A deleted bootstrap credential is revoked, and
+    listed no more; `hubctl revoke` leaves it in the list.
 
     \b
     Examples:

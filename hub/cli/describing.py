@@ -8,7 +8,7 @@ import click
 
 from hub.cli.client import TABLE, HubClient
 from hub.cli.connection import connected
-from hub.cli.resources import CLUSTER_LABEL, CLUSTERS, REQUESTS, TRANSITIONS
+from hub.cli.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUESTS, TRANSITIONS
 from hub.cli.tables import printable, shown, table, wants_color
 
 NO_SESSION = "(no session)"
@@ -22,11 +22,12 @@ LAST = 10
 
 @click.group()
 def describe() -> None:
-    """Show all that is known of one cluster.
+    """Show all that is known of one cluster, or of one bootstrap credential.
 
     \b
     Examples:
       hubctl describe cluster edge1
+      hubctl describe bootstrap-credential 0123456789abcdef
     """
 
 
@@ -41,6 +42,17 @@ def cluster(client: HubClient, name: str) -> None:
     for line in lines(document, row, requests, color=wants_color()):
         click.echo(line)
     for line in history(document, client.get(TRANSITIONS.within(name), limit=str(LAST))):
+        click.echo(line)
+
+
+@describe.command("bootstrap-credential")
+@click.argument("name", metavar="ID")
+@connected
+def bootstrap_credential(client: HubClient, name: str) -> None:
+    """Show one bootstrap credential: what binds it, what it gives, where it stands, and who came in with it."""
+    from hub.cli.credentials import lines as credential_lines  # noqa: PLC0415 - start-up time
+
+    for line in credential_lines(client.get(CREDENTIALS.of(name))):
         click.echo(line)
 
 

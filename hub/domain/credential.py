@@ -23,6 +23,9 @@ from machinery.timestamps import format_time
 
 AGAIN = "have a new bootstrap kubeconfig made with `hubctl create bootstrap-kubeconfig`"
 
+DELETED = "Deleted"
+"""Why a credential is revoked that somebody deletes."""
+
 
 @dataclass(frozen=True, slots=True)
 class Bounds:
@@ -61,6 +64,11 @@ class CredentialRecord:
     bounds: Bounds = UNBOUND
     revoked_by: str | None = None
     revoked_reason: str | None = None
+
+    @property
+    def is_hidden(self) -> bool:
+        """It was deleted: revoked, and shown to nobody any more."""
+        return self.revoked_reason == DELETED
 
     def admits(self, cluster: ClusterName) -> bool:
         """Whether it is for a cluster of this name."""

@@ -76,6 +76,9 @@ class Credentials(Protocol):
     def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
         """What is revoked already keeps its time, who and why."""
 
+    def hide(self, credential: CredentialId) -> None:
+        """Of one that is revoked: it was deleted, whatever it was revoked for."""
+
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         """Credentials whose revocation was written at `moment` or later."""
 

@@ -113,17 +113,24 @@ def _waits(tx: Transaction, use: CredentialUse) -> bool:
     return stored is not None and requests.phase(stored.document) not in GONE
 
 
-def _check_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> None:
-    """One that is bound to a set acts for clusters of that set, for new ones, and for those entered by hand into no set."""
+def is_of_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> bool:
+    """Whether the set that the credential is bound to, if any, lets it act for this cluster.
+
+    It does for those of that set, for new ones, and for those entered by hand that have not joined and are in no set.
+    """
     wanted = record.bounds.cluster_set
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", cluster)) if wanted is not None else None
     if stored is None or doc.labels(stored.document).get(sets.LABEL) == wanted:
-        return
-    present = doc.labels(stored.document).get(sets.LABEL, "")
-    if present not in ("", sets.DEFAULT) or clusters.CLUSTER_UID in doc.annotations(stored.document):
+        return True
+    is_unset = doc.labels(stored.document).get(sets.LABEL, "") in ("", sets.DEFAULT)
+    return is_unset and clusters.CLUSTER_UID not in doc.annotations(stored.document)
+
+
+def _check_set(tx: Transaction, record: CredentialRecord, cluster: ClusterName) -> None:
+    if not is_of_set(tx, record, cluster):
         raise ForbiddenError(
-            f'the bootstrap credential {record.id} is for clusters of the set "{wanted}", and cluster "{cluster}" is '
-            + (f'in the set "{present}"' if present else "in no set")
+            f'the bootstrap credential {record.id} is for clusters of the set "{record.bounds.cluster_set}", and cluster '
+            f'"{cluster}" is known already and is not in it'
         )
 
 

@@ -96,6 +96,8 @@ def revoke(
     if record is None:
         raise NotFoundError(f'bootstrap credential "{credential}" not found')
     tx.credentials.revoke(credential, tx.now, by=actor, reason=reason)
+    if reason == rules.DELETED:
+        tx.credentials.hide(credential)
     serials = [one.serial for one in tx.certificates.of_credential(credential) if one.revoked_at is None]
     uses = tx.credentials.uses(credential)
     for use in uses:

@@ -25,6 +25,10 @@ class Lifetimes(Group):
     watch_window: Duration = Field(timedelta(hours=1), description="A watch can resume from changes as old as this.")
     event_lifetime: Duration = Field(timedelta(hours=1), description="Events are kept this long after they were last seen.")
     finished_requests: Duration = Field(timedelta(hours=1), description="Decided certificate requests are kept this long.")
+    ended_credentials: Duration = Field(
+        timedelta(days=30),
+        description="Bootstrap credentials that expired or were revoked, and the record of their uses, are kept this long.",
+    )
     deletion_deadline: Duration = Field(
         timedelta(hours=1),
         description="What belongs to a deleted cluster goes in the order of its priorities; after this long all of it at once, "

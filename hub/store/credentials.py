@@ -9,7 +9,7 @@ import msgspec
 from sqlalchemy import Connection, and_, bindparam, delete, exists, func, insert, or_, select, update
 
 from hub.domain.attestation import Demand
-from hub.domain.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
+from hub.domain.credential import DELETED, UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
 from hub.ports import Credentials
 from hub.store import schema
 from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
@@ -144,6 +144,10 @@ class SqlCredentials(Credentials):
         values = {"revoked_at": to_micros(at), "revoked_by": by or None, "revoked_reason": reason or None}
         self._connection.execute(update(schema.credentials).where(*chosen).values(**values))
         ring_for_everybody(self._connection, REVOCATIONS)
+
+    def hide(self, credential: CredentialId) -> None:
+        chosen = (_column.id == credential, _column.revoked_at.is_not(None))
+        self._connection.execute(update(schema.credentials).where(*chosen).values(revoked_reason=DELETED))
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         return [CredentialId(row[0]) for row in _REVOKED.rows(self._connection, {"moment": to_micros(moment)})]

@@ -11,7 +11,7 @@ from hub.domain.authority import Authority, AuthorityId, Follower, Held
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.chain import AuditQuery, Head, Link, selects
 from hub.domain.change import Change, Key, Kind, StoredObject
-from hub.domain.credential import CredentialRecord, CredentialUse, Tally
+from hub.domain.credential import DELETED, CredentialRecord, CredentialUse, Tally
 from hub.domain.hearing import Mark
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.domain.replica import AgentSession, Replica
@@ -221,6 +221,11 @@ class MemoryCredentials(Credentials):
             ended = replace(record, revoked_at=at, revoked_by=by or None, revoked_reason=reason or None)
             self._state.credentials[credential] = ended
         self._state.revocations += 1
+
+    def hide(self, credential: CredentialId) -> None:
+        record = self._state.credentials[credential]
+        if record.revoked_at is not None:
+            self._state.credentials[credential] = replace(record, revoked_reason=DELETED)
 
     def revoked_since(self, moment: datetime) -> Sequence[CredentialId]:
         records = self._state.credentials.values()

@@ -11,6 +11,18 @@ TEXT: dict[str, Any] = {"type": "string"}
 MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
 POSITIVE: dict[str, Any] = {"type": "integer", "format": "int32", "minimum": 1}
 A_YEAR = 365 * 24 * 3600
+COUNT: dict[str, Any] = {"type": "integer", "format": "int32"}
+USE: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "clusterName": TEXT,
+        "agent": TEXT,
+        "requestName": {**TEXT, "description": "The CertificateSigningRequest."},
+        "heldSince": MOMENT,
+        "issuedAt": {**MOMENT, "description": "Absent while the request waits."},
+        "serialNumber": {**TEXT, "description": "Of the certificate, in hex."},
+    },
+}
 SCHEMA: dict[str, Any] = {
     "type": "object",
     "description": "BootstrapCredential lets a cluster join. The private key never leaves its creator: "
@@ -27,8 +39,27 @@ SCHEMA: dict[str, Any] = {
                     "Needed at creation unless a token is asked for, not kept.",
                 },
                 "token": {"type": "boolean", "description": "Whether the credential is a bearer token for the HTTPS door."},
-                "clusterName": {**TEXT, "description": "The only cluster name that may be admitted; absent: any name."},
-                "uses": {**POSITIVE, "description": "How many cluster names may be admitted; absent: as many as come."},
+                "clusterName": {**TEXT, "description": "The only cluster name that may join with it."},
+                "clusterNames": {
+                    "type": "array",
+                    "items": TEXT,
+                    "description": "Patterns, of which the whole name of a cluster must fit one; * and ? are wild. Absent, and "
+                    "without clusterName: any name.",
+                },
+                "clusterSet": {
+                    **TEXT,
+                    "description": "The set that a cluster is put into which joins with it. It is good for new clusters, for "
+                    "those of that set, and for those entered by hand that have not joined and are in no set.",
+                },
+                "labels": {
+                    "type": "object",
+                    "additionalProperties": TEXT,
+                    "description": "Labels that a cluster gets which joins with it, over what its agent says.",
+                },
+                "uses": {
+                    **POSITIVE,
+                    "description": "How many agents may get a certificate with it; absent: as many as come.",
+                },
                 "expirationSeconds": {
                     **POSITIVE,
                     "maximum": A_YEAR,
@@ -39,10 +70,20 @@ SCHEMA: dict[str, Any] = {
         "status": {
             "type": "object",
             "properties": {
-                "phase": {**TEXT, "description": "Active, UsedUp or Expired."},
+                "phase": {**TEXT, "description": "Active, UsedUp, Expired or Revoked."},
                 "createdBy": TEXT,
                 "expirationTimestamp": MOMENT,
-                "admittedClusters": {"type": "array", "items": TEXT},
+                "revokedBy": TEXT,
+                "revocationTimestamp": MOMENT,
+                "revocationReason": TEXT,
+                "admittedClusters": {
+                    "type": "array",
+                    "items": TEXT,
+                    "description": "Clusters that were let in with it and have not been deleted.",
+                },
+                "usesSpent": {**COUNT, "description": "How many agents have got a certificate with it."},
+                "usesHeld": {**COUNT, "description": "How many uses are held for those that wait for a decision."},
+                "uses": {"type": "array", "items": USE, "description": "The last of them, oldest first."},
                 "certificate": {**TEXT, "description": "The certificate in PEM, only in the answer to the creation."},
                 "token": {**TEXT, "description": "The bearer token, only in the answer to the creation."},
                 "certificateAuthority": {**TEXT, "description": "The hub's CA in PEM."},
@@ -55,21 +96,36 @@ SCHEMA: dict[str, Any] = {
 }
 
 
-def _spec(field: str, absent: str) -> Any:
-    return lambda row: doc.mapping(row.document, "spec").get(field, absent)
+def _clusters(row: Row) -> str:
+    spec = doc.mapping(row.document, "spec")
+    return str(spec.get("clusterName") or ",".join(map(str, spec.get("clusterNames") or ())) or "<any>")
 
 
 def _uses(row: Row) -> str:
-    admitted = len(doc.sequence(row.document, "status", "admittedClusters"))
-    return f"{admitted}/{doc.mapping(row.document, 'spec').get('uses', '-')}"
+    status = doc.mapping(row.document, "status")
+    return f"{status.get('usesSpent', 0)}/{doc.mapping(row.document, 'spec').get('uses', '-')}"
+
+
+def _of(part: str, field: str, absent: Any = None) -> Any:
+    return lambda row: doc.mapping(row.document, part).get(field, absent)
+
+
+def _labels(row: Row) -> str:
+    labels = doc.mapping(row.document, "spec", "labels")
+    return ",".join(f"{key}={value}" for key, value in sorted(labels.items())) or "<none>"
 
 
 COLUMNS = (
-    Column("Cluster", _spec("clusterName", "<any>"), description="The cluster name that may be admitted."),
-    Column("Uses", _uses, description="Cluster names admitted, of how many."),
-    Column("Phase", lambda row: doc.mapping(row.document, "status").get("phase"), description="Whether it still admits."),
-    Column("Expires", lambda row: doc.mapping(row.document, "status").get("expirationTimestamp"), description="Until when."),
+    Column("Cluster", _clusters, description="The name, or the patterns of names, that may join."),
+    Column("Uses", _uses, description="Agents that got a certificate with it, of how many."),
+    Column("Phase", _of("status", "phase"), description="Whether it still admits."),
+    Column("Expires", _of("status", "expirationTimestamp"), description="Until when."),
     AGE,
+    Column("Held", _of("status", "usesHeld", 0), description="Uses held for those that wait.", priority=1),
+    Column("Set", _of("spec", "clusterSet", "<none>"), description="The set that clusters are put into.", priority=1),
+    Column("Labels", _labels, description="What clusters get.", priority=1),
+    Column("Created By", _of("status", "createdBy"), description="Who made it.", priority=1),
+    Column("Revoked By", _of("status", "revokedBy", "<none>"), description="Who ended it.", priority=1),
 )
 
 

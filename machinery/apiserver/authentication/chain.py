@@ -14,7 +14,7 @@ from aiohttp import web
 from machinery.apiserver.access import ANONYMOUS, Authenticator
 from machinery.apiserver.authentication.identity import IDENTITY, Identity, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.storage import Actor
-from machinery.errors import UnauthorizedError
+from machinery.errors import EndedCredentialError, UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP
 
 BEARER = "bearer"
@@ -54,7 +54,10 @@ def authenticated(actor: Actor) -> Actor:
 
 
 class BearerTokens(RequestAuthenticator):
-    """`Authorization: Bearer`. Why a token is not good is for the log and for who reviews it, never for who shows it."""
+    """`Authorization: Bearer`. Why a token is not good is for the log and for who reviews it, never for who shows it.
+
+    But who shows a token that was good hears what became of it.
+    """
 
     def __init__(self, tokens: TokenAuthenticator) -> None:
         self._tokens = tokens
@@ -68,6 +71,8 @@ class BearerTokens(RequestAuthenticator):
             found = await self._tokens.identify(token.strip(), ()) if scheme.lower() == BEARER else None
         except UnauthorizedError as error:
             log.info("bearer token refused", why=error.message, peer=request.remote)
+            if isinstance(error, EndedCredentialError):
+                raise
             raise UnauthorizedError(REFUSED) from None
         if found is None:
             raise UnauthorizedError(REFUSED)
@@ -85,6 +90,8 @@ class TokenUnion(TokenAuthenticator):
         for each in self._authenticators:
             try:
                 found = await each.identify(token, audiences)
+            except EndedCredentialError:
+                raise
             except UnauthorizedError as error:
                 refusals.append(error.message)
                 continue

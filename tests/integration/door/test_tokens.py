@@ -80,7 +80,10 @@ async def test_a_token_ends_with_its_credential(hub: HubUnderTest, tmp_path: Pat
     admin = holder(hub, await hub.admin())
     assert (await admin.ask("DELETE", f"{CREDENTIALS}/{token_id(token)}"))[0] == 200
     status, answer = await get(nobody(hub), "/version", token)
-    assert (status, answer["message"], answer["reason"], answer["code"]) == (401, "Unauthorized", "Unauthorized", 401)
+    assert (status, answer["reason"], answer["code"]) == (401, "Unauthorized", 401)
+    assert re.search(r"^the bootstrap credential [0-9a-f]{16} is revoked: have a new bootstrap kubeconfig", answer["message"])
+    wrong = token[:-1] + ("a" if token[-1] != "a" else "b")
+    assert (await get(nobody(hub), "/version", wrong))[1]["message"] == "Unauthorized", "who guesses learns nothing"
 
 
 @pytest.mark.parametrize(
@@ -195,7 +198,12 @@ async def test_an_agent_joins_by_its_token_and_no_other_cluster_does(hub: HubUnd
     asked = (await admin.get(REQUESTS))[1]["items"]
     assert [item["spec"]["username"] for item in asked] == [f"system:bootstrap:{token_id(token)}"]
     (listed,) = (await admin.get(CREDENTIALS))[1]["items"]
-    assert (listed["status"]["phase"], listed["status"]["admittedClusters"]) == ("UsedUp", ["edge1"])
+    status = listed["status"]
+    assert (status["phase"], status["usesSpent"], status["usesHeld"]) == ("Active", 0, 1)
+    assert (status["admittedClusters"], [use["requestName"] for use in status["uses"]]) == (
+        ["edge1"],
+        [asked[0]["metadata"]["name"]],
+    )
 
 
 async def test_an_unbound_token_admits_as_many_names_as_it_has_uses(hub: HubUnderTest) -> None:

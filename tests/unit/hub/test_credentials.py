@@ -202,18 +202,18 @@ def test_a_cluster_entered_by_hand_gets_the_set_and_the_labels(newcomer: Newcome
 
 
 @pytest.mark.parametrize(
-    ("changed", "words"),
+    "changed",
     [
-        ({"labels": {LABEL: "banks"}}, 'of the set "shops", and cluster "edge" is in the set "banks"'),
-        ({"annotations": {clusters_rules.CLUSTER_UID: "uid-1"}}, 'and cluster "edge" is in no set'),
-        ({"labels": {LABEL: "default"}, "annotations": {clusters_rules.CLUSTER_UID: "uid-1"}}, 'is in the set "default"'),
+        {"labels": {LABEL: "banks"}},
+        {"annotations": {clusters_rules.CLUSTER_UID: "uid-1"}},
+        {"labels": {LABEL: "default"}, "annotations": {clusters_rules.CLUSTER_UID: "uid-1"}},
     ],
 )
-def test_a_set_reaches_no_cluster_of_another(newcomer: Newcomer, changed: dict[str, Any], words: str) -> None:
+def test_a_set_reaches_no_cluster_of_another(newcomer: Newcomer, changed: dict[str, Any]) -> None:
     entered(newcomer, **changed)
     requester = newcomer.bootstrap(bounds=Bounds(cluster_set="shops"))
     for act in (newcomer.join, newcomer.submit):
-        with pytest.raises(ForbiddenError, match=words):
+        with pytest.raises(ForbiddenError, match='of the set "shops", and cluster "edge" '):
             act(requester)
 
 

@@ -133,7 +133,7 @@ async def test_finished_requests_go_after_an_hour_and_their_records_stay(hub: Hu
     done, pending = hub.submit("c1"), hub.submit("c2")
     hub.approve(done)
     await step(issuing(hub), done)
-    subject = RequestCleanup(hub.store, HOUR)
+    subject = RequestCleanup(hub.store, HOUR, 24 * HOUR)
     hub.clock.advance(HOUR - timedelta(seconds=1))
     await subject.reconcile("all")
     assert hub.count() == 2
