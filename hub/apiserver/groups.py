@@ -16,6 +16,7 @@ from hub.apiserver.kinds.clusterprofile import cluster_profile
 from hub.apiserver.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
 from hub.apiserver.kinds.clustersummary import cluster_summary
 from hub.apiserver.kinds.clustertransition import cluster_transition
+from hub.apiserver.kinds.credentialissuer import credential_issuer
 from hub.apiserver.kinds.hubleader import hub_leader
 from hub.apiserver.kinds.hubreplica import hub_replica
 from hub.apiserver.kinds.managedcluster import leased, managed_cluster
@@ -59,6 +60,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             approval_rule(group_suffix),
             bootstrap_credential(group_suffix, credentials),
             revocation(group_suffix),
+            credential_issuer(group_suffix),
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_replica(group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_leader(group_suffix, LeaderStorage(store, f"hub.{group_suffix}/v1alpha1")),

@@ -7,7 +7,7 @@ UnavailableError (not reached) or DeadlineError (no answer in time). Retrying is
 import json
 import os
 import ssl
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import timedelta
@@ -212,6 +212,23 @@ class KubeClient:
             if response.status not in _OK:
                 raise from_answer(response.status, await response.read(), retry_after=response.headers.get("Retry-After"))
             yield self._events(response)
+
+    @asynccontextmanager
+    async def websocket(
+        self, path: str, query: Sequence[tuple[str, str]], protocols: Sequence[str]
+    ) -> AsyncIterator[AsyncIterator[bytes]]:
+        """The binary messages of a WebSocket, until the server closes it; its length is the caller's to bound.
+
+        Raises the errors of aiohttp: entering a WSServerHandshakeError where the server refuses.
+        """
+        _, url, headers, _, _ = await self._api.param_serialize(
+            "GET", path, query_params=list(query), auth_settings=["BearerToken"]
+        )
+        rest = cast("Any", self._api).rest_client
+        rest.pool_manager = rest.pool_manager or rest._create_pool_manager()  # noqa: SLF001 - as its own requests do
+        proxy = {"proxy": rest.proxy, "proxy_headers": rest.proxy_headers}
+        async with rest.pool_manager.ws_connect(url, headers=headers, protocols=protocols, **proxy) as socket:
+            yield (message.data async for message in socket if message.type is aiohttp.WSMsgType.BINARY)
 
     async def turn_to(self, other: Self) -> None:
         """Goes on as `other`, which is used up by it: another credential, or another way to the same server.

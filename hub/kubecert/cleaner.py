@@ -1,0 +1,38 @@
+"""Removes pods of an older form of the cert agent, which nothing else looks after when their Deployment was made anew."""
+
+from collections.abc import Callable
+from datetime import timedelta
+
+import structlog
+
+from hub.kubecert.deployment import Shape
+from hub.kubecert.surroundings import Surroundings, is_outdated
+from machinery.controller import Reconciler
+from machinery.errors import NotFoundError
+
+NAME = "kube-cert-agent-cleaner"
+
+log = structlog.get_logger(__name__)
+
+
+class OutdatedPods(Reconciler[str]):
+    """Keys are names of pods. Only the leader removes any."""
+
+    def __init__(self, cluster: Surroundings, shape: Shape, leads: Callable[[], bool]) -> None:
+        self._cluster = cluster
+        self._shape = shape
+        self._leads = leads
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        """Looks at the pod as it is now, and removes that one and no other. Raises MusterError."""
+        if not self._leads():
+            return None
+        pod = await self._cluster.pod(key)
+        if pod is None or not is_outdated(pod, self._shape):
+            return None
+        try:
+            await self._cluster.remove_pod(pod)
+        except NotFoundError:
+            return None
+        log.info("pod of an older cert agent removed", pod=key)
+        return None

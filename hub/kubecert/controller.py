@@ -1,0 +1,213 @@
+"""Keeps the cert agent's Deployment, fetches the cluster's CA through its pod, and says how that went. On every replica.
+
+Only the leader writes: the Deployment, and the strategy on the CredentialIssuer. The others fetch the key too, from the pod
+that the leader has made: that the Deployment could not be written is remembered, and told when all the rest is done, because
+the pod of an older one may serve as well. A key that was fetched stays, whatever fails later.
+"""
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from typing import Protocol
+
+import structlog
+
+from hub.domain import document as doc
+from hub.domain.change import Document
+from hub.domain.credentialissuer import ERROR, KUBE_CLUSTER_SIGNING, SUCCESS, Strategy
+from hub.kubecert import choosing
+from hub.kubecert import deployment as rules
+from hub.kubecert.clusterinfo import ClusterInfo, cluster_info
+from hub.kubecert.deployment import Shape
+from hub.kubecert.failure import COULD_NOT_FETCH_KEY, COULD_NOT_GET_CLUSTER_INFO, FETCHED_KEY, StepError, said
+from hub.kubecert.printed import parse_printed
+from hub.kubecert.surroundings import Surroundings
+from hub.ports import AuthorityKeeper
+from machinery.clock import Clock
+from machinery.controller import Reconciler
+from machinery.errors import MusterError, NotFoundError, NotLeaderError, UnavailableError
+
+NAME, KEY = "kube-cert-agent", "agent"
+KEPT = timedelta(minutes=15)
+"""So long a key is not fetched again from the same pod."""
+RESYNC = timedelta(minutes=3)
+LOOK_AGAIN = timedelta(seconds=5)
+"""A follower that waits for the leader's Deployment."""
+FETCHED = "key was fetched successfully"
+MANAGED = "; on a cluster whose control plane is somebody else's to run, none is to be seen, and that is to be expected"
+
+log = structlog.get_logger(__name__)
+
+
+class Book(Protocol):
+    """Where strategies are told. Everything raises MusterError."""
+
+    def leads(self) -> bool:
+        """Whether this replica may write now."""
+
+    async def look(self) -> None:
+        """Nothing, when the CredentialIssuer can be read."""
+
+    async def tell(self, strategy: Strategy) -> None:
+        """Raises NotLeaderError too."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Loaded:
+    """From which pod a key came, of which controller-manager, and until when that is enough."""
+
+    agent: str
+    manager: str
+    until: float
+
+
+class KubeCertAgent(Reconciler[str]):
+    """One key for all. `server` takes the place of the one in cluster-info; `signer` names the CA that is held now."""
+
+    def __init__(
+        self,
+        cluster: Surroundings,
+        shape: Shape,
+        keeper: AuthorityKeeper,
+        book: Book,
+        *,
+        clock: Clock,
+        signer: Callable[[], str] = str,
+        server: str = "",
+    ) -> None:
+        self._cluster = cluster
+        self._shape = shape
+        self._keeper = keeper
+        self._book = book
+        self._clock = clock
+        self._signer = signer
+        self._server = server
+        self._loaded: _Loaded | None = None
+        self._last = ""
+        self.fetched = 0
+        """How often a key was read from a pod since the start."""
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        """Raises what kept it from being done, so that it is tried again: of a look at the cluster, and of telling it."""
+        del key
+        await self._book.look()
+        strategy = Strategy(KUBE_CLUSTER_SIGNING, SUCCESS, FETCHED_KEY, FETCHED)
+        failure: MusterError | None = None
+        try:
+            info = await self._look()
+            strategy = replace(strategy, server=info.server, authority=info.authority, signer=self._signer())
+        except StepError as step:
+            failure = step.cause
+            strategy = replace(strategy, status=ERROR, reason=step.reason, message=failure.message)
+        self._last = strategy.reason
+        if not self._book.leads():
+            return self._followed(failure)
+        return await self._tell(strategy, failure)
+
+    def snapshot(self) -> Mapping[str, object]:
+        """What a metric would show. No secret is in it."""
+        return {"reason": self._last, "signer": self._signer(), "keys fetched": self.fetched}
+
+    def _followed(self, failure: MusterError | None) -> timedelta:
+        if failure is not None and not isinstance(failure, NotLeaderError):
+            raise failure
+        return RESYNC if failure is None else LOOK_AGAIN
+
+    async def _tell(self, strategy: Strategy, failure: MusterError | None) -> timedelta:
+        try:
+            await self._book.tell(strategy)
+        except MusterError as error:
+            untold = said("could not tell it on the CredentialIssuer", error)
+            raise untold if failure is None else UnavailableError(f"[{failure.message}, {untold.message}]") from error
+        if failure is not None:
+            raise failure
+        return RESYNC
+
+    async def _look(self) -> ClusterInfo:
+        """Raises StepError."""
+        manager = await self._manager()
+        unwritten = await self._keep_deployment(manager)
+        try:
+            agent = await self._agent()
+            info = await self._cluster_info()
+            await self._load(agent, manager)
+        except StepError as step:
+            raise step if unwritten is None else StepError(step.reason, unwritten) from step
+        if unwritten is not None:
+            raise StepError(COULD_NOT_FETCH_KEY, unwritten)
+        return info
+
+    async def _manager(self) -> Document:
+        try:
+            pods = await self._cluster.managers()
+            running = choosing.running(pods)
+            # who has no choice needs to know nothing of nodes
+            nodes = await self._cluster.nodes() if len(running) > 1 else ()
+        except MusterError as error:
+            raise StepError(COULD_NOT_FETCH_KEY, said("could not look for a controller-manager pod", error)) from error
+        found = choosing.preferred(running, nodes)
+        if found is None:
+            hint = "" if pods else MANAGED
+            message = f"could not find a healthy kube-controller-manager pod ({choosing.candidates(pods)}){hint}"
+            raise StepError(COULD_NOT_FETCH_KEY, NotFoundError(message))
+        return found
+
+    async def _keep_deployment(self, manager: Document) -> MusterError | None:
+        """Why it is not as it should be; None: it is."""
+        wanted = rules.deployment(self._shape, manager)
+        try:
+            existing = await self._cluster.deployment()
+            if existing is not None and rules.is_as_wanted(existing, wanted):
+                return None
+            if not self._book.leads():
+                return NotLeaderError("the agent's Deployment is the leader's to write")
+            await self._write(existing, wanted)
+        except MusterError as error:
+            return said("could not ensure the agent's Deployment", error)
+        return None
+
+    async def _write(self, existing: Document | None, wanted: dict[str, object]) -> None:
+        name = f"{self._shape.namespace}/{self._shape.name}"
+        if existing is None:
+            await self._cluster.create(wanted)
+            log.info("cert agent's Deployment made", deployment=name)
+        elif rules.has_other_selector(existing, wanted):
+            await self._cluster.remove(existing)
+            await self._cluster.create(wanted)
+            log.info("cert agent's Deployment made anew: it was of an older form", deployment=name)
+        else:
+            await self._cluster.replace(rules.updated(existing, wanted))
+            log.info("cert agent's Deployment updated", deployment=name)
+
+    async def _agent(self) -> Document:
+        try:
+            pods = await self._cluster.agents()
+        except MusterError as error:
+            raise StepError(COULD_NOT_FETCH_KEY, said("could not look for an agent pod", error)) from error
+        running = choosing.running(pods)
+        if not running:
+            message = f"could not find a healthy agent pod ({choosing.candidates(pods)})"
+            raise StepError(COULD_NOT_FETCH_KEY, NotFoundError(message))
+        return running[0]
+
+    async def _cluster_info(self) -> ClusterInfo:
+        try:
+            return cluster_info(await self._cluster.cluster_info(), self._server)
+        except MusterError as error:
+            raise StepError(COULD_NOT_GET_CLUSTER_INFO, said("could not get the cluster's address", error)) from error
+
+    async def _load(self, agent: Document, manager: Document) -> None:
+        uid, name = str(doc.mapping(agent, "metadata").get("uid") or ""), doc.name(agent)
+        instance, now = choosing.instance(manager), self._clock.monotonic()
+        held = self._loaded
+        if held is not None and (held.agent, held.manager) == (uid, instance) and now < held.until:
+            return
+        try:
+            printed = parse_printed(await self._cluster.printed(name), name)
+            self._keeper.set(printed.certificate, printed.key)
+        except MusterError as error:
+            failed = said(f"could not load the key from agent pod {self._shape.namespace}/{name}", error)
+            raise StepError(COULD_NOT_FETCH_KEY, failed) from error
+        self._loaded = _Loaded(uid, instance, now + KEPT.total_seconds())
+        self.fetched += 1
+        log.info("CA of the Kubernetes cluster loaded", pod=name, signer=self._signer())

@@ -1,0 +1,148 @@
+"""The cert agent's Deployment: what it is to be, whether the one there is so, and what becomes of that.
+
+The value of the one label by which it selects its pods is the version of their form: it changes whenever a pod of the old form
+would not do, because a selector can be changed by nobody, so that the Deployment is made anew. Not to change it says that an
+old Deployment is good enough for ever.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from hub.domain import document as doc
+from hub.domain.change import Document
+from hub.kubecert.__main__ import CERT_PATH, KEY_PATH
+from hub.kubecert.flags import paths_of
+
+SELECTOR_PREFIX = "kube-cert-agent.muster/"
+SCHEMA = "v1"
+CONTAINER = "sleeper"
+PROGRAM = ("python", "-m", "hub.kubecert")
+FOREIGN_SELECTORS = ("app", "app.kubernetes.io/name")
+"""Labels that Services and older Deployments select by: on an agent's pod they would make it theirs."""
+TOKEN_SOURCE = "serviceAccountToken"  # noqa: S105 - the name of a field
+
+
+@dataclass(frozen=True, slots=True)
+class Shape:
+    """What an operator says of the Deployment. `labels` are on it and, but for a few, on its pods."""
+
+    namespace: str
+    name: str
+    image: str
+    service_account: str
+    labels: Mapping[str, str]
+    pull_secrets: tuple[str, ...] = ()
+    priority_class: str = ""
+
+    @property
+    def selector(self) -> dict[str, str]:
+        """The only label by which pods are found; unlike that of every other Deployment."""
+        return {f"{SELECTOR_PREFIX}{self.name}": SCHEMA}
+
+    @property
+    def pod_labels(self) -> dict[str, str]:
+        return {key: value for key, value in self.labels.items() if key not in FOREIGN_SELECTORS} | self.selector
+
+
+def deployment(shape: Shape, manager: Document) -> dict[str, Any]:
+    """For a controller-manager's pod."""
+    metadata = {"name": shape.name, "namespace": shape.namespace, "labels": dict(shape.labels)}
+    spec = {
+        "replicas": 1,
+        "selector": {"matchLabels": shape.selector},
+        "template": {"metadata": {"labels": shape.pod_labels}, "spec": _pod_spec(shape, manager)},
+        "minReadySeconds": 10,
+    }
+    return {"apiVersion": "apps/v1", "kind": "Deployment", "metadata": metadata, "spec": spec}
+
+
+def _pod_spec(shape: Shape, manager: Document) -> dict[str, Any]:
+    spec = doc.mapping(manager, "spec")
+    volumes = [volume for volume in spec.get("volumes") or () if not _is_token(volume)]
+    return {
+        "containers": [_container(shape, manager, {str(volume.get("name")) for volume in volumes})],
+        "volumes": volumes,
+        "nodeSelector": dict(spec.get("nodeSelector") or {}),
+        "nodeName": spec.get("nodeName") or "",
+        "tolerations": list(spec.get("tolerations") or ()),
+        "hostNetwork": bool(spec.get("hostNetwork")),
+        "priorityClassName": shape.priority_class,
+        "imagePullSecrets": [{"name": name} for name in shape.pull_secrets],
+        "serviceAccountName": shape.service_account,
+        "automountServiceAccountToken": False,
+        "terminationGracePeriodSeconds": 0,
+        # the files are root's
+        "securityContext": {"runAsUser": 0, "runAsGroup": 0},
+    }
+
+
+def _container(shape: Shape, manager: Document, volumes: set[str]) -> dict[str, Any]:
+    paths = paths_of(manager)
+    first: Mapping[str, Any] = next(iter(doc.sequence(manager, "spec", "containers")), {})
+    mounts = [{**mount, "readOnly": True} for mount in first.get("volumeMounts") or () if mount.get("name") in volumes]
+    return {
+        "name": CONTAINER,
+        "image": shape.image,
+        "imagePullPolicy": "IfNotPresent",
+        "command": [*PROGRAM, "sleep"],
+        "env": [{"name": CERT_PATH, "value": paths.certificate}, {"name": KEY_PATH, "value": paths.key}],
+        "volumeMounts": mounts,
+        # a request of 0, because a LimitRange's default would take its place if there were none
+        "resources": {"limits": {"cpu": "20m", "memory": "32Mi"}, "requests": {"cpu": "0", "memory": "32Mi"}},
+        # it reads, whoever owns the files, and does nothing else
+        "securityContext": {
+            "allowPrivilegeEscalation": False,
+            "readOnlyRootFilesystem": True,
+            "capabilities": {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]},
+        },
+    }
+
+
+def _is_token(volume: Mapping[str, Any]) -> bool:
+    """The controller-manager's own credential is none of the agent's business."""
+    sources = (volume.get("projected") or {}).get("sources") or ()
+    return any(TOKEN_SOURCE in source for source in sources)
+
+
+def has_other_selector(existing: Document, wanted: Document) -> bool:
+    """Whether it was made for pods of another form."""
+    return doc.mapping(existing, "spec", "selector") != doc.mapping(wanted, "spec", "selector")
+
+
+def is_as_wanted(existing: Document, wanted: Document) -> bool:
+    """Whether nothing is to be written. A subset cannot tell what is too much, so labels and priority are held exactly."""
+    exactly = (("spec", "selector"), ("spec", "template", "metadata", "labels"))
+    if any(doc.mapping(existing, *path) != doc.mapping(wanted, *path) for path in exactly):
+        return False
+    priorities = [doc.mapping(each, "spec", "template", "spec").get("priorityClassName") or "" for each in (existing, wanted)]
+    if priorities[0] != priorities[1]:
+        return False
+    labels = is_within(wanted["metadata"]["labels"], doc.labels(existing))
+    return labels and is_within(wanted["spec"], existing.get("spec"))
+
+
+def is_within(wanted: Any, there: Any) -> bool:
+    """Whether `there` says all that `wanted` says; what a server adds to mappings is let be. Empty is the same as absent."""
+    if not wanted:
+        return not there
+    if isinstance(wanted, Mapping):
+        return isinstance(there, Mapping) and all(is_within(value, there.get(key)) for key, value in wanted.items())
+    if isinstance(wanted, Sequence) and not isinstance(wanted, str):
+        same_length = isinstance(there, Sequence) and not isinstance(there, str) and len(there) == len(wanted)
+        return same_length and all(map(is_within, wanted, there))
+    return bool(wanted == there)
+
+
+def updated(existing: Document, wanted: Document) -> dict[str, Any]:
+    """The existing one with the wanted spec; labels and annotations of others stay."""
+    metadata = {**existing["metadata"]}
+    for part in ("labels", "annotations"):
+        if merged := merge(metadata.get(part), wanted["metadata"].get(part)):
+            metadata[part] = merged
+    return {**existing, "metadata": metadata, "spec": wanted["spec"]}
+
+
+def merge(existing: Mapping[str, str] | None, wanted: Mapping[str, str] | None) -> dict[str, str]:
+    """Both, and the wanted where they differ."""
+    return {**(existing or {}), **(wanted or {})}
