@@ -152,7 +152,7 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
         rule((groups.clusters,), (*_FLEET, *(f"{each}/status" for each in _FLEET)), READ),
         rule(("multicluster.x-k8s.io",), ("clusterprofiles", "clusterprofiles/status"), READ),
         rule((groups.own,), ("approvalrules", "clustersummaries", "clustertransitions", "hubleaders", "hubreplicas"), READ),
-        rule((groups.own,), ("revocations",), READ),
+        rule((groups.own,), ("credentialissuers", "credentialissuers/status", "revocations"), READ),
     )
 
 
