@@ -87,6 +87,29 @@ class Authority:
         _refuse(lint_certificate(signed, plan, self._facts, serving=serving))
         return signed.public_bytes(serialization.Encoding.PEM)
 
+    def cross_sign(self, other: bytes, serial: SerialNumber) -> bytes:
+        """Another CA's subject and key, signed by this one (PEM): who trusts only this one believes what the other signs.
+
+        Valid while both are. Raises InvalidError when `other` (PEM) is no CA, is this one, or one has ended before the other began.
+        """
+        certificate = certificates.load_certificate(other)
+        facts = certificates.facts_of(certificate)
+        begins, ends = max(facts.not_before, self._facts.not_before), min(facts.not_after, self._facts.not_after)
+        if not facts.is_ca or facts.key_hash == self._facts.key_hash or begins >= ends:
+            raise InvalidError("only another CA can be cross-signed, and while both are valid")
+        key = _load_public_key(facts.public_key)
+        own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
+        crossed = (
+            _for_authority(names.raw_subject_of(certificate), key)
+            .issuer_name(self._name)
+            .serial_number(serial)
+            .not_valid_before(begins)
+            .not_valid_after(ends)
+            .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False)
+            .sign(self._key, hashes.SHA256())
+        )
+        return crossed.public_bytes(serialization.Encoding.PEM)
+
     def sign_list(self, content: RevocationList) -> bytes:
         """The revocation list in DER."""
         own_id = x509.SubjectKeyIdentifier.from_public_key(self._key.public_key())
@@ -124,20 +147,27 @@ def create_authority(
     name = names.build(subject)
     own_id = x509.SubjectKeyIdentifier.from_public_key(private.public_key())
     certificate = (
-        x509.CertificateBuilder()
-        .subject_name(name)
+        _for_authority(name, private.public_key())
         .issuer_name(name)
-        .public_key(private.public_key())
         .serial_number(serial)
         .not_valid_before(not_before)
         .not_valid_after(not_after)
-        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
-        .add_extension(_key_usage(ca=True), critical=True)
-        .add_extension(own_id, critical=False)
         .add_extension(x509.AuthorityKeyIdentifier.from_issuer_subject_key_identifier(own_id), critical=False)
         .sign(private, hashes.SHA256())
     )
     return Authority(certificate.public_bytes(serialization.Encoding.PEM), key)
+
+
+def _for_authority(subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+    """What every certificate over a CA's key says, whoever signs it."""
+    return (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .public_key(key)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(_key_usage(ca=True), critical=True)
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
 
 
 def random_serial() -> SerialNumber:
