@@ -11,7 +11,7 @@ An operator only writes down what he wants (`Wish`); the leader makes the steps,
 """
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from enum import StrEnum
 from typing import NewType
@@ -78,6 +78,16 @@ class Authority:
         """How records name it."""
         return OWN + self.id
 
+    @property
+    def is_given_up(self) -> bool:
+        """Somebody else may have its key."""
+        return self.compromised or self.wish is Wish.COMPROMISED
+
+    def moved(self, phase: Phase, now: datetime, ends_at: datetime | None = None) -> "Authority":
+        """In its next phase, with nothing wished of it any more but that it goes, where it is compromised."""
+        wish = self.wish if self.wish is Wish.COMPROMISED and phase is not Phase.RETIRED else None
+        return replace(self, phase=phase, since=now, ends_at=ends_at, wish=wish, wished_by=self.wished_by if wish else None)
+
 
 @dataclass(frozen=True, slots=True)
 class Follower:
@@ -112,6 +122,11 @@ def issuing(authorities: Iterable[Authority]) -> Authority | None:
 
 
 def bundled(authorities: Iterable[Authority]) -> tuple[Authority, ...]:
-    """Those that peers should trust, the one that signs first."""
-    chosen = [each for each in authorities if each.phase in BUNDLED]
+    """Those that peers should trust, the one that signs first. One that is compromised leaves as soon as another signs."""
+    chosen = [each for each in authorities if each.phase in BUNDLED and not (each.phase is Phase.OUTGOING and each.is_given_up)]
     return tuple(sorted(chosen, key=lambda each: (each.phase is not Phase.ISSUING, each.created_at)))
+
+
+def admitted(authorities: Iterable[Authority]) -> tuple[Authority, ...]:
+    """Those whose certificates the doors' TLS lets in."""
+    return tuple(each for each in authorities if each.phase in ADMITTED)

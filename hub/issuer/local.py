@@ -11,6 +11,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Self
 
+import structlog
+
 from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.issuer import files
 from hub.ports import Issuer, ListSigner
@@ -23,6 +25,9 @@ from machinery.tls import Material
 CA_CERTIFICATE, CA_KEY = "ca.crt", "ca.key"
 SERVING_CERTIFICATE, SERVING_KEY = "serving.crt", "serving.key"
 OWN, SHORT = "hub", 16
+
+log = structlog.get_logger(__name__)
+
 RENEW_AT = 1 / 3
 """Share of its lifetime that a serving certificate may still have before it is replaced."""
 
@@ -74,22 +79,34 @@ class LocalIssuer(Issuer, ListSigner):
         """
         if now > self._authority.facts.not_after:
             raise InvalidError("the hub's CA has expired: nothing can be issued")
+        ends = min(profile.not_after, self._authority.facts.not_after)
         plan = pki.Plan(
             subject=profile.subject,
             public_key=profile.public_key,
             serial=serial,
             not_before=max(profile.not_before, self._authority.facts.not_before),
-            not_after=min(profile.not_after, self._authority.facts.not_after),
+            not_after=ends,
             usage=pki.Usage.SERVER if profile.purpose is Purpose.SERVING else pki.Usage.CLIENT,
             dns_names=profile.dns_names,
             ip_addresses=profile.ip_addresses,
         )
-        return IssuedCertificate(serial, self._authority.sign(plan), signed_by=self.name, not_after=plan.not_after)
+        if ends < profile.not_after:
+            log.warning("certificate cut short: the hub's CA ends before it would", ca=self.name, ends=ends.isoformat())
+        return IssuedCertificate(serial, self._authority.sign(plan), self.name, ends)
 
     @property
     def name(self) -> str:
         """`hub/<beginning of the hex SHA-256 of the CA's public key>`."""
         return f"{OWN}/{self._authority.facts.key_hash[:SHORT]}"
+
+    @property
+    def facts(self) -> pki.CertificateFacts:
+        """Of the CA's certificate."""
+        return self._authority.facts
+
+    def cross_sign(self, other: bytes) -> bytes:
+        """Another CA (PEM), signed by this one, for those who trust only this one. Raises InvalidError."""
+        return self._authority.cross_sign(other, pki.random_serial())
 
     @property
     def authorities(self) -> Sequence[str]:
@@ -123,13 +140,18 @@ class LocalIssuer(Issuer, ListSigner):
 
 
 def _create(folder: Path, lifetimes: Lifetimes, now: datetime) -> pki.Authority:
-    key = pki.generate_key()
-    # Two hubs' CAs never share a name: a peer that trusts both would look for one's signature with the other's key.
-    subject = Subject(common_name=f"{NAME}-ca-{secrets.token_hex(4)}")
-    authority = pki.create_authority(subject, key, pki.random_serial(), now - lifetimes.backdate_serving, now + lifetimes.ca)
+    authority, key = make_authority(lifetimes, now)
     files.write_new(folder / CA_KEY, key)
     files.write_new(folder / CA_CERTIFICATE, authority.certificate)
     return authority
+
+
+def make_authority(lifetimes: Lifetimes, now: datetime) -> tuple[pki.Authority, bytes]:
+    """A new CA of a hub, and its key (PEM)."""
+    key = pki.generate_key()
+    # Two hubs' CAs never share a name: a peer that trusts both would look for one's signature with the other's key.
+    subject = Subject(common_name=f"{NAME}-ca-{secrets.token_hex(4)}")
+    return pki.create_authority(subject, key, pki.random_serial(), now - lifetimes.backdate_serving, now + lifetimes.ca), key
 
 
 def _serving_profile(names: ServingNames, key: bytes, lifetimes: Lifetimes, now: datetime) -> Profile:

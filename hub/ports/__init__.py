@@ -6,8 +6,9 @@ a pool thread; `Store` is the asynchronous edge around it. Whoever needs a port 
 
 from hub.ports.authorities import Authorities
 from hub.ports.identities import AuthorityKeeper, Bindings, Certificates, Credentials, Issuer, ListSigner, LoginIssuer
+from hub.ports.keyplace import KeyPair, KeyPlace
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
-from hub.ports.management import Management
+from hub.ports.management import KeySecret, Management
 from hub.ports.objects import Changes, Objects, Written
 from hub.ports.records import AuditLog, Facts, Leaders
 from hub.ports.store import Lifeline, Store, Transaction
@@ -25,6 +26,9 @@ __all__ = [
     "Facts",
     "Heartbeats",
     "Issuer",
+    "KeyPair",
+    "KeyPlace",
+    "KeySecret",
     "Leaders",
     "Lifeline",
     "ListSigner",

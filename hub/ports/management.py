@@ -15,3 +15,13 @@ class Management(Protocol):
 
     async def keep_bundle(self, bundle: bytes) -> None:
         """Writes the CAs by which the cluster knows this hub (PEM) where they differ."""
+
+
+class KeySecret(Protocol):
+    """A Secret of the cluster that the hub runs in. Everything raises MusterError."""
+
+    async def read(self) -> Mapping[str, bytes]:
+        """What is in it; nothing when there is no such Secret."""
+
+    async def write(self, changes: Mapping[str, bytes | None]) -> None:
+        """Sets these entries and removes those that are None, and leaves all others; makes the Secret where there is none."""

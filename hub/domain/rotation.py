@@ -1,0 +1,160 @@
+"""When the next step of a change of CA is due, and what it waits for: decided from one look at everything.
+
+    nobody distributing, and the issuing one is to go     make another
+    distributing, every replica has its key, every        let it issue; the one before is outgoing
+      agent that can be told trusts it
+    outgoing, every agent holds a certificate of          retire it: what it signed opens Recover alone
+      another, and nothing short-lived of it is left
+    retiring, and its time is over                        retired
+
+Agents that are away hold a step up for the patience that an operator set, counted from the beginning of the phase; then they come
+back by `Recover`. The operator's word to proceed passes over agents, and never over a replica that lacks the key. A compromised
+CA waits until `ends_at` at most, and for those alone that are connected and can still be moved.
+"""
+
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from enum import StrEnum
+
+from hub.domain.authority import Authority, AuthorityId, Follower, Phase, Wish, issuing
+from hub.domain.certificate import Purpose
+from machinery.identity import AgentId, ClusterName
+
+SHORT_LIVED = (Purpose.BOOTSTRAP, Purpose.LOGIN)
+"""Nobody renews these ahead of time: what a CA signed of them is waited for, while there is patience."""
+
+
+class Act(StrEnum):
+    """What the leader does."""
+
+    MAKE = "make"
+    ISSUE = "issue"
+    RETIRE = "retire"
+    END = "end"
+
+
+@dataclass(frozen=True, slots=True)
+class Step:
+    """The act, and the CA that it is done to; of MAKE the one that another is to follow."""
+
+    act: Act
+    authority: AuthorityId
+
+
+@dataclass(frozen=True, slots=True)
+class Member:
+    """The agent of one accepted cluster. `signer`: of the certificate that it holds; None: not one of the hub's CAs."""
+
+    cluster: ClusterName
+    agent: AgentId
+    signer: AuthorityId | None
+    connected: bool = False
+    """It has a session: it is told at once, and can answer."""
+    away: bool = False
+    """Nothing is known of its cluster now."""
+    trusted: frozenset[str] | None = None
+    """The fingerprints of the CAs that it says it trusts; None: it says nothing of it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Survey:
+    """One look. `fingerprints`: hex SHA-256 of each CA's certificate."""
+
+    now: datetime
+    authorities: tuple[Authority, ...]
+    fingerprints: Mapping[AuthorityId, str]
+    members: tuple[Member, ...] = ()
+    signed: Mapping[AuthorityId, Mapping[Purpose, int]] = field(default_factory=dict)
+    """How many certificates of each CA have not ended."""
+    followers: tuple[Follower, ...] = ()
+    living: frozenset[str] = frozenset()
+    """The replicas that serve."""
+
+    def of(self, phase: Phase) -> tuple[Authority, ...]:
+        return tuple(each for each in self.authorities if each.phase is phase)
+
+    def lagging(self, authority: Authority) -> tuple[str, ...]:
+        """The replicas that do not act upon its phase yet, or lack its key where it is to sign."""
+        needs_key = authority.phase in (Phase.DISTRIBUTING, Phase.ISSUING)
+        current = {
+            each.replica
+            for each in self.followers
+            if each.authority == authority.id and each.phase is authority.phase and (each.has_key or not needs_key)
+        }
+        return tuple(sorted(self.living - current))
+
+    def untold(self, authority: Authority) -> tuple[Member, ...]:
+        """The agents that say whom they trust, and not this one."""
+        mark = self.fingerprints[authority.id]
+        return tuple(each for each in self.members if each.trusted is not None and mark not in each.trusted)
+
+    def holding(self, authority: Authority) -> tuple[Member, ...]:
+        """The agents whose certificate is of this one."""
+        return tuple(each for each in self.members if each.signer == authority.id)
+
+    def short_lived(self, authority: Authority) -> int:
+        """How many certificates of it will be over soon by themselves."""
+        return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in SHORT_LIVED)
+
+    def stranded(self, authority: Authority) -> tuple[Member, ...]:
+        """Who needs a new bootstrap credential when this CA goes at once: it holds a certificate of it, and cannot be moved."""
+        return tuple(each for each in self.holding(authority) if not (each.connected and each.trusted is not None))
+
+
+def next_step(seen: Survey, patience: timedelta) -> Step | None:
+    """The one that is due now; None: nothing is, or something is waited for."""
+    old, coming = issuing(seen.authorities), seen.of(Phase.DISTRIBUTING)
+    if old is not None and not coming and old.wish in (Wish.ROTATE, Wish.COMPROMISED):
+        return Step(Act.MAKE, old.id)
+    for new in coming:
+        if new.is_given_up:
+            return Step(Act.END, new.id)
+        if _may_issue(seen, new, old, patience):
+            return Step(Act.ISSUE, new.id)
+    for each in seen.of(Phase.OUTGOING):
+        if each.is_given_up and _may_go_at_once(seen, each):
+            return Step(Act.END, each.id)
+        if not each.is_given_up and _may_retire(seen, each, patience):
+            return Step(Act.RETIRE, each.id)
+    for each in seen.of(Phase.RETIRING):
+        if _is_over(seen, each):
+            return Step(Act.END, each.id)
+    return None
+
+
+def _may_issue(seen: Survey, new: Authority, old: Authority | None, patience: timedelta) -> bool:
+    if seen.lagging(new):
+        return False
+    if old is not None and old.is_given_up:
+        return _is_late(seen, old) or not any(each.connected for each in seen.untold(new))
+    return new.wish is Wish.PROCEED or _is_enough(seen.untold(new), seen.now - new.since > patience)
+
+
+def _may_go_at_once(seen: Survey, old: Authority) -> bool:
+    return _is_late(seen, old) or not any(each.connected for each in seen.holding(old))
+
+
+def _may_retire(seen: Survey, old: Authority, patience: timedelta) -> bool:
+    if any(seen.lagging(each) for each in (old, *seen.of(Phase.ISSUING))):
+        return False
+    if old.wish is Wish.PROCEED:
+        return True
+    patient = seen.now - old.since > patience
+    return _is_enough(seen.holding(old), patient) and (patient or not seen.short_lived(old))
+
+
+def _is_over(seen: Survey, old: Authority) -> bool:
+    if old.is_given_up or old.wish is Wish.PROCEED:
+        return True
+    nothing_left = not seen.signed.get(old.id, {}).get(Purpose.RECOVERY, 0)
+    return nothing_left or (old.ends_at is not None and seen.now >= old.ends_at)
+
+
+def _is_late(seen: Survey, old: Authority) -> bool:
+    return old.ends_at is None or seen.now >= old.ends_at
+
+
+def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT001 - a private rule
+    """Whether a step can be made without these: there are none, or they have been away and the patience is over."""
+    return not missing or (patient and all(each.away for each in missing))
