@@ -18,12 +18,13 @@ from hub.apiserver.entrance import account_tokens
 from hub.apiserver.listener import HttpsDoor
 from hub.audit import auditing, remember_decision
 from hub.auditing import database_url
+from hub.authorities import rotation_of
 from hub.ending import Ending, stop_times_of
 from hub.foundation import laid
 from hub.guests import ways_in
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.inspection import add_checks, add_sections, checks_of, inspected, keep_log
-from hub.installation import Addresses, entry, keep_admin_kubeconfig, lifetimes_of
+from hub.installation import Addresses, AdminKubeconfig, entry, lifetimes_of
 from hub.issuer import IssuerChain, ServingNames
 from hub.leading import leadership
 from hub.replica import Presence, is_alone
@@ -36,6 +37,7 @@ from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
 from hub.rpc.sessions import Sessions
 from hub.rpc.trusting import Trusting
+from hub.serving import doors_certificate
 from hub.settings import Settings
 from machinery import logs, loop
 from machinery.apiserver.draining import Draining
@@ -46,13 +48,13 @@ from machinery.apiserver.loopback import Loopback, LoopbackClient
 from machinery.apiserver.notyet import not_yet
 from machinery.clock import Clock, SystemClock
 from machinery.errors import MusterError
+from machinery.lifecycle.health import READINESS
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.process import LastResort, StopSignals
 from machinery.lifecycle.server import Server, StartError
 from machinery.product import version
 from machinery.scheduler import Scheduler
 from machinery.tasks import GuardedTasks, TaskEndedError
-from machinery.tls import Serving
 
 log = structlog.get_logger(__name__)
 
@@ -133,10 +135,13 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
 
     # what both doors show to who connects
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
-    serving = Serving(issuer.serving(files.path, names, lifetimes, clock.now()))
+    shown = doors_certificate(settings, files.path, names, issuer, lifetimes=lifetimes, clock=clock)
+    serving = shown.serving
     # the operator's way in
     cluster = entry(hub_id, addresses, issuer.trust_bundle, settings.api_group_suffix)
-    admin = await keep_admin_kubeconfig(files, store, signing, cluster, lifetimes=lifetimes, now=clock.now())
+    way_in = AdminKubeconfig(files, store, signing, cluster, lifetimes=lifetimes, clock=clock)
+    issuer.listen(way_in.look)
+    admin = await way_in.keep()
 
     # who connects, by certificate: one memory for both doors
     peers = Peers(store, clock)
@@ -178,10 +183,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     server.add_door(door)
 
     # what the hub does by itself, in a group of its own that ends before the doors do
-    def renew() -> None:
-        serving.replace(issuer.serving(files.path, names, lifetimes, clock.now()))
-
-    own = OwnControllers(renew)
+    own = OwnControllers(shown.renew)
     working = await stack.enter_async_context(GuardedTasks("own controllers", on_end=ending.failed))
     own.start(working)
     # wakes what is done periodically
@@ -189,6 +191,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     own.wake(timetable)
     # what rules decide is remembered
     decided = partial(remember_decision, auditor)
+    # another CA takes the place of the one that issues, when an operator wants it
+    rotation = rotation_of(issuer, ground.ring, settings, lifetimes, clock)
     # what one replica does for all of them, while it leads; the lock is released before the doors close
     leading = await stack.enter_async_context(
         leadership(
@@ -196,7 +200,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
             database_url(settings),
             replica,
             store,
-            lambda fenced: Controllers(fenced, signing, settings, lifetimes, clock=clock, since=hearing.since, decided=decided),
+            lambda fenced: Controllers(
+                fenced, signing, settings, lifetimes, clock=clock, since=hearing.since, decided=decided, rotation=rotation
+            ),
             clock=clock,
             timetable=timetable,
             on_end=ending.failed,
@@ -214,6 +220,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
 
     # the door for operators and tools; last, because it answers for the health of all the others
     log_progress = add_checks(server.health, store, loopback, clock)
+    server.health.add("serving-certificate", shown.check, endpoints=READINESS)
     installed = server.paths.expect("api groups")
     draining = Draining()
     operators = build_door(
@@ -255,6 +262,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     # what runs beside the doors for as long as they serve; one that falls ends the hub, in order
     tasks = await stack.enter_async_context(GuardedTasks("hub", on_end=ending.failed))
     tasks.start("revocations", peers.run())
+    tasks.start("certificate authorities", ground.follower.run())
+    tasks.start("serving certificate", shown.run())
+    tasks.start("admin kubeconfig", way_in.run())
     tasks.start("heartbeats", beats.run())
     tasks.start("hearing", hearing.run())
     tasks.start("clocks", clocks.run())

@@ -1,29 +1,40 @@
 """The hub's CAs on one replica: found at its start, followed while it runs, and their keys wherever they lie.
 
-What stands in the database is acted upon: who issues, whom peers are told to trust, whom the doors let in. Each replica says there
-what it acts upon and whose keys it has, and no step of a change of CA is made before all of them have followed the one before.
+What stands in the database is acted upon: who issues, whom peers are told to trust, whom the doors let in. Each replica says
+there what it acts upon and whose keys it has, and no step of a change of CA is made before all of them have followed the one
+before.
 """
 
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
+from pathlib import Path
 
 import structlog
 
 from hub.access.looking import keep_looking
+from hub.controllers.rotation import Rotation
 from hub.domain.authority import Authority, AuthorityId, Follower, Phase, issuing
 from hub.domain.certificate import Lifetimes
-from hub.issuer.keyvaults import SealedKeys
+from hub.domain.event import Told
+from hub.domain.rotation import Survey
+from hub.issuer.keyfiles import KeyFiles
+from hub.issuer.keyvaults import SealedKeys, SecretKeys
 from hub.issuer.local import CA_CERTIFICATE, LocalIssuer, make_authority
 from hub.issuer.rotating import RotatingIssuer, Standing
 from hub.keys import KeyFolder, keep_authority
 from hub.ports import KeyPair, KeyPlace, Store
 from hub.services import authorities
 from hub.services.authorities import Made, authority_id
+from hub.settings import Settings
 from machinery import pki
 from machinery.clock import Clock
 from machinery.errors import ConflictError, InvalidError, MusterError
+from machinery.sealing import Seal
 
 LOOK_EVERY = timedelta(seconds=1)
+IN_CLUSTER = "in-cluster"
 
 log = structlog.get_logger(__name__)
 
@@ -62,6 +73,12 @@ class KeyRing(KeyPlace):
         """In all places."""
         for place in (self._chosen, *self._others):
             await place.forget(authority)
+
+    async def cannot(self, known: Collection[AuthorityId]) -> str | None:
+        """Why there can be no next CA now, and what an operator does about it; None: there can."""
+        if self.refusal is None or await self._chosen.offered(known) is not None:
+            return None
+        return self.refusal
 
     async def made(self, known: Collection[AuthorityId], old: LocalIssuer | None, lifetimes: Lifetimes, now: datetime) -> Made:
         """The next CA, its key kept: the one that is offered, else a new one. `old` signs it across, where it may.
@@ -128,7 +145,7 @@ class AuthorityFollower:
             self._said = known
 
     async def _keys(self, everyone: Sequence[Authority]) -> Mapping[AuthorityId, LocalIssuer]:
-        """Of all that are not retired: with an old one's, revocation lists are signed. One that is missing is looked for again."""
+        """Of all that are not retired: an old one signs revocation lists still. One that is missing is looked for again."""
         here = self._issuer.standing.keys
         wanted = [each.id for each in everyone if each.phase is not Phase.RETIRED]
         found = {one: here[one] if one in here else await self._found(one) for one in wanted}
@@ -146,6 +163,45 @@ class AuthorityFollower:
                 )
 
 
+def rotation_of(
+    issuer: RotatingIssuer, ring: KeyRing, settings: Settings, lifetimes: Lifetimes, clock: Clock
+) -> Callable[[Store, Callable[[Told], None]], Rotation]:
+    """What changes the CA while this replica leads: for each term anew."""
+
+    async def make(seen: Survey, old: Authority) -> Made:
+        signs = None if old.is_given_up else issuer.standing.keys.get(old.id)
+        return await ring.made([each.id for each in seen.authorities], signs, lifetimes, clock.now())
+
+    return lambda store, tell: Rotation(
+        store,
+        make,
+        ring,
+        patience=settings.ca_rotation_patience,
+        recovery=lifetimes.recovery,
+        api_version=f"hub.{settings.api_group_suffix}/v1alpha1",
+        tell=tell,
+    )
+
+
+async def ring_of(settings: Settings, keys: KeyFolder, store: Store, seal: Seal, stack: AsyncExitStack) -> KeyRing:
+    """The place that the settings choose, and where keys may lie from before. What is opened for it closes with `stack`."""
+    in_files = KeyFiles(keys.path, read_only=keys.given or not keys.alone)
+    sealed = SealedKeys(store, seal)
+    if settings.ca_key_place == "file":
+        return KeyRing(in_files, (sealed,))
+    if settings.ca_key_place == "database":
+        return KeyRing(sealed, (in_files,))
+    from hub.management import ClusterKeySecret  # noqa: PLC0415 - 60 MB that only such a hub needs
+    from machinery.kube.client import KubeClient  # noqa: PLC0415 - the same
+
+    namespace, _, name = (settings.ca_key_secret or "").partition("/")
+    elsewhere = settings.management_cluster not in (None, IN_CLUSTER)
+    client = await KubeClient.from_file(Path(settings.management_cluster or "")) if elsewhere else KubeClient.in_cluster()
+    pod = None if elsewhere else os.environ.get("POD_NAME")
+    secret = await stack.enter_async_context(ClusterKeySecret(client, namespace, name, pod=pod))
+    return KeyRing(SecretKeys(secret), (in_files, sealed))
+
+
 async def open_authorities(
     keys: KeyFolder, store: Store, ring: KeyRing, *, in_files: bool, lifetimes: Lifetimes, clock: Clock, replica: str
 ) -> tuple[RotatingIssuer, AuthorityFollower]:
@@ -160,6 +216,8 @@ async def open_authorities(
     await follower.look()
     one = issuing(issuer.standing.authorities)
     if one is not None and one.id not in issuer.standing.keys:
+        if in_files:
+            await keep_authority(keys, store, lifetimes, clock.now())  # which tells what is wrong with the files
         raise InvalidError(
             f"the key of the CA that issues, {one.id}, is not in {keys} nor where the hub keeps keys: {keys.remedy}"
         )

@@ -9,11 +9,12 @@ from functools import partial
 from typing import Protocol, TypeVar
 
 from hub.auditing import database_url
+from hub.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
 from hub.domain.certificate import Lifetimes
 from hub.domain.replica import Replica
 from hub.installation import settle
-from hub.issuer import LocalIssuer
-from hub.keys import KeyFolder, find_seal, keep_authority, keep_seal, keep_token_keys
+from hub.issuer import RotatingIssuer
+from hub.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
 from hub.replica import is_alone, replica_name, take_place, this_replica
 from hub.services import namespaces
 from hub.settings import Settings
@@ -37,7 +38,9 @@ class Foundation:
     replica: str
     store: SqlStore
     hub_id: HubId
-    issuer: LocalIssuer
+    issuer: RotatingIssuer
+    ring: KeyRing
+    follower: AuthorityFollower
     token_keys: TokenKeys
     me: Replica
 
@@ -67,15 +70,22 @@ async def laid(
     # who this hub is
     hub_id = await step("finding out which hub this is", partial(made.run, settle, settings.api_group_suffix))
     # what it signs with
-    issuer = await step("finding its CA", partial(keep_authority, keys, made, lifetimes, clock.now()))
-    await step("comparing the key of Secrets", partial(keep_seal, keys, made, seal, is_new=is_new))
+    ring = await ring_of(settings, keys, made, seal, stack)
+    in_files = settings.ca_key_place == "file"
+    found = partial(open_authorities, keys, made, ring, in_files=in_files, lifetimes=lifetimes, clock=clock, replica=replica)
+    same_seal = partial(keep_seal, keys, made, seal, is_new=is_new)
+    if not in_files:  # what a CA's key may be sealed with has to be the right one by then
+        await step("comparing the key of Secrets", same_seal)
+    issuer, follower = await step("finding its CA", found)
+    if in_files:
+        await step("comparing the key of Secrets", same_seal)
     token_keys = await step("comparing the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
     # where objects that belong to no cluster lie
     await step("making the standing namespaces", partial(made.run, namespaces.ensure_standing))
     # nobody is connected yet
     me = this_replica(replica, settings, directory)
     await step("taking its place among the replicas", partial(take_place, made, me, alone=is_alone(settings)))
-    return Foundation(directory, replica, made, hub_id, issuer, token_keys, me)
+    return Foundation(directory, replica, made, hub_id, issuer, ring, follower, token_keys, me)
 
 
 class Steps(Protocol):

@@ -5,8 +5,10 @@ The hub's id and the suffix of its API groups are facts in the database, the sam
 again only when an address, the CA or the hub's id in it is no longer right, or when its certificate nears its end.
 """
 
-from dataclasses import dataclass
-from datetime import datetime
+import asyncio
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime, timedelta
 from ipaddress import ip_address
 from pathlib import Path
 from uuid import uuid4
@@ -20,8 +22,9 @@ from hub.services import operators
 from hub.services.moves import HUB_ID
 from hub.settings import Settings
 from machinery import kubeconfig, pki
+from machinery.clock import Clock
 from machinery.directory import DataDirectory
-from machinery.errors import InvalidError
+from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, Credential, HubEndpoint
 from machinery.product import GROUP_SUFFIX, NAME
@@ -31,6 +34,8 @@ ADMIN_FILE = "admin.kubeconfig"
 ADMIN = "admin"
 RENEW_AT = 1 / 3
 """Share of its lifetime that the admin certificate may still have before a start replaces it."""
+
+LOOK_EVERY, AGAIN = timedelta(hours=12), timedelta(seconds=5)
 
 log = structlog.get_logger(__name__)
 
@@ -121,6 +126,54 @@ async def keep_admin_kubeconfig(
     directory.write(ADMIN_FILE, kubeconfig.write_kubeconfig(cluster, credential, user=ADMIN))
     log.info("admin kubeconfig written", path=str(path), server=cluster.server)
     return path
+
+
+class AdminKubeconfig:
+    """Keeps the file right while the hub runs: its CAs change, and its certificate ends."""
+
+    def __init__(
+        self,
+        directory: DataDirectory,
+        store: Store,
+        issuer: Issuer,
+        cluster: ClusterEntry,
+        *,
+        lifetimes: Lifetimes,
+        clock: Clock,
+    ) -> None:
+        self._directory = directory
+        self._store = store
+        self._issuer = issuer
+        self._cluster = cluster
+        self._lifetimes = lifetimes
+        self._clock = clock
+        self._changed = asyncio.Event()
+
+    def look(self) -> None:
+        """Has the file looked at soon."""
+        self._changed.set()
+
+    async def keep(self) -> Path:
+        """The file's path; it is right when this returns. Raises UnavailableError."""
+        cluster = replace(self._cluster, certificate_authority=self._issuer.trust_bundle)
+        now = self._clock.now()
+        return await keep_admin_kubeconfig(
+            self._directory, self._store, self._issuer, cluster, lifetimes=self._lifetimes, now=now
+        )
+
+    async def run(self) -> None:
+        """Looks for ever: when told, and now and then."""
+        while True:
+            with suppress(TimeoutError):
+                async with asyncio.timeout(LOOK_EVERY.total_seconds()):
+                    await self._changed.wait()
+            self._changed.clear()
+            try:
+                await self.keep()
+            except MusterError as error:
+                log.warning("admin kubeconfig cannot be kept right now", error=error.message)
+                await asyncio.sleep(AGAIN.total_seconds())
+                self._changed.set()
 
 
 def _kept(directory: DataDirectory, cluster: ClusterEntry, now: datetime) -> tuple[Credential | None, ClusterEntry | None]:

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from hub.controllers import cleanup, compaction, issuance, namespaces, recorder, removal, replicas
+from hub.controllers import rotation as rotations
 from hub.controllers import serving as serving_certificate
 from hub.controllers.availability import Since
 from hub.controllers.batch import TOGETHER, Batched
@@ -18,6 +19,7 @@ from hub.controllers.namespaces import Namespaces
 from hub.controllers.recorder import Recorder
 from hub.controllers.removal import Removal
 from hub.controllers.replicas import LostReplicas
+from hub.controllers.rotation import Rotation
 from hub.controllers.serving import ServingCertificate
 from hub.deciding import Decided, Deciding
 from hub.domain.certificate import Lifetimes
@@ -48,7 +50,7 @@ class Controllers:
     `store` is fenced (`hub.election.fence`): it reads everywhere, and writes only while this replica leads in that term. A
     controller needs to know no more of it: it uses the store as any other, and is stopped when the term ends. Each term has new
     controllers, which begin with a look at every object. `since`: from when beats could be stored. `decided`: remembers what
-    rules decide.
+    rules decide. `rotation`: changes the hub's CA; None: nobody does.
     """
 
     def __init__(
@@ -61,6 +63,7 @@ class Controllers:
         clock: Clock,
         since: Since,
         decided: Decided = lambda _decision: None,
+        rotation: Callable[[Store, Callable[[Told], None]], Rotation] | None = None,
     ) -> None:
         # what the hub tells becomes Events
         self._recording = Recorder(store)
@@ -90,6 +93,8 @@ class Controllers:
         # what lies around clusters: sets, bindings, add-ons, profiles
         gates = Gates(default_cluster_set=settings.default_cluster_set, cluster_profiles=settings.cluster_profiles)
         self._fleet = Fleet(store, gates, self.tell)
+        # another CA, when an operator wants one
+        self._rotation = [] if rotation is None else [Controller(rotations.NAME, rotation(store, self.tell))]
         # silence, and what follows from it
         self._silence = Silence(store, settings, clock, since, self.tell)
         # where keys come from
@@ -120,11 +125,13 @@ class Controllers:
         for controller in (self._cleanup, self._compaction):
             timetable.every(PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, jitter=0.25, at_once=True)
         timetable.every(LOST_AFTER / 2, partial(self._replicas.enqueue, PERIODIC), name=self._replicas.name)
+        for controller in self._rotation:
+            timetable.every(rotations.PERIOD, partial(controller.enqueue, PERIODIC), name=controller.name, at_once=True)
         self._silence.wake(timetable)
 
     def rest(self, timetable: Timetable) -> None:
         """Takes all of it from the timetable."""
-        for controller in (self._cleanup, self._compaction, self._replicas):
+        for controller in (self._cleanup, self._compaction, self._replicas, *self._rotation):
             timetable.drop(controller.name)
         self._silence.rest(timetable)
 
@@ -157,6 +164,7 @@ class Controllers:
             self._compaction,
             self._replicas,
             self._events,
+            *self._rotation,
             *self._fleet.controllers,
             *self._silence.controllers,
         )

@@ -31,7 +31,6 @@ class ClientAuthorityFile(WayIn):
         """`groups`: those that count in such certificates. Raises InvalidError that names the file."""
         self._path = path
         self._serving = serving
-        self._own = serving.material.trust
         self._trouble = ""
         self.authorities = Authorities()
         self.authenticator = ForeignCertificates(self.authorities, groups, clock)
@@ -70,7 +69,10 @@ class ClientAuthorityFile(WayIn):
             log.info("CAs of clients exchanged", file=str(self._path))
 
     def _check(self, content: bytes) -> None:
-        new, own = [{pki.parse_certificate(each).fingerprint for each in pki.split_bundle(pem)} for pem in (content, self._own)]
+        new, own = [
+            {pki.parse_certificate(each).fingerprint for each in pki.split_bundle(pem)}
+            for pem in (content, self._serving.material.trust)
+        ]
         if new & own:
             raise InvalidError("it holds the hub's own CA, whose certificates are known by the hub's records alone")
 

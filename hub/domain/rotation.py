@@ -7,9 +7,9 @@
       another, and nothing short-lived of it is left
     retiring, and its time is over                        retired
 
-Agents that are away hold a step up for the patience that an operator set, counted from the beginning of the phase; then they come
-back by `Recover`. The operator's word to proceed passes over agents, and never over a replica that lacks the key. A compromised
-CA waits until `ends_at` at most, and for those alone that are connected and can still be moved.
+Agents that are away hold a step up for the patience that an operator set, counted from the beginning of the phase; then they
+come back by `Recover`. The operator's word to proceed passes over agents, and never over a replica that lacks the key. A
+compromised CA waits until `ends_at` at most, and for those alone that are connected and can still be moved.
 """
 
 from collections.abc import Collection, Mapping
@@ -107,20 +107,24 @@ def next_step(seen: Survey, patience: timedelta) -> Step | None:
     old, coming = issuing(seen.authorities), seen.of(Phase.DISTRIBUTING)
     if old is not None and not coming and old.wish in (Wish.ROTATE, Wish.COMPROMISED):
         return Step(Act.MAKE, old.id)
-    for new in coming:
-        if new.is_given_up:
-            return Step(Act.END, new.id)
-        if _may_issue(seen, new, old, patience):
-            return Step(Act.ISSUE, new.id)
-    for each in seen.of(Phase.OUTGOING):
-        if each.is_given_up and _may_go_at_once(seen, each):
-            return Step(Act.END, each.id)
-        if not each.is_given_up and _may_retire(seen, each, patience):
-            return Step(Act.RETIRE, each.id)
-    for each in seen.of(Phase.RETIRING):
-        if _is_over(seen, each):
-            return Step(Act.END, each.id)
-    return None
+    due = (Step(act, each.id) for each in seen.authorities if (act := _due(seen, each, old, patience)) is not None)
+    return next(due, None)
+
+
+def _due(seen: Survey, one: Authority, old: Authority | None, patience: timedelta) -> Act | None:
+    match one.phase:
+        case Phase.DISTRIBUTING if one.is_given_up:
+            return Act.END
+        case Phase.DISTRIBUTING if _may_issue(seen, one, old, patience):
+            return Act.ISSUE
+        case Phase.OUTGOING if one.is_given_up:
+            return Act.END if _may_go_at_once(seen, one) else None
+        case Phase.OUTGOING if _may_retire(seen, one, patience):
+            return Act.RETIRE
+        case Phase.RETIRING if _is_over(seen, one):
+            return Act.END
+        case _:
+            return None
 
 
 def _may_issue(seen: Survey, new: Authority, old: Authority | None, patience: timedelta) -> bool:

@@ -4,6 +4,7 @@ from hub.issuer.chain import IssuerChain
 from hub.issuer.kubernetes import KubernetesIssuer
 from hub.issuer.local import LocalIssuer, ServingNames
 from hub.issuer.provider import AuthorityProvider
+from hub.issuer.rotating import RotatingIssuer
 from hub.issuer.tokens import TokenKey, exchange_token_keys, make_token_key, read_token_keys
 
 __all__ = [
@@ -11,6 +12,7 @@ __all__ = [
     "IssuerChain",
     "KubernetesIssuer",
     "LocalIssuer",
+    "RotatingIssuer",
     "ServingNames",
     "TokenKey",
     "exchange_token_keys",

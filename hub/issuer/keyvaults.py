@@ -1,4 +1,4 @@
-"""Keys of CAs that all replicas share without a common folder: sealed in the database, or in a Secret of a Kubernetes cluster."""
+"""Keys of CAs that all replicas share without a common folder: sealed in the database, or in a Secret of Kubernetes."""
 
 from collections.abc import Collection, Mapping
 
@@ -34,7 +34,7 @@ class SealedKeys(KeyPlace):
             await self._store.run(_keep, authority, self.sealed(authority, key))
         return KeyPair(one.certificate, key)
 
-    async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:
+    async def offered(self, known: Collection[AuthorityId]) -> KeyPair | None:  # noqa: ARG002 - nothing ever is
         """None: nobody but a hub puts anything there, and it does so in one transaction with all else."""
         return None
 

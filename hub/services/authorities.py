@@ -1,7 +1,7 @@
 """Use cases about the hub's CAs: what operators want of them, what the leader does, and one look at how far that is.
 
-No revision, no change-log row. Each step is one transaction that looks again whether it is still to be made, so that a leader that
-was killed anywhere, or two that believe they lead, leave nothing half done.
+No revision, no change-log row. Each step is one transaction that looks again whether it is still to be made, so that a leader
+that was killed anywhere, or two that believe they lead, leave nothing half done.
 """
 
 from collections import defaultdict

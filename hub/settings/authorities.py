@@ -18,8 +18,8 @@ class Authorities(Group):
 
     ca_key_place: Literal["file", "database", "secret"] = Field(
         "file",
-        description="Where the keys of the hub's CAs are kept. file: beside the other keys, for this user alone; database: there, "
-        "sealed with the key for Secrets, which is never in it; secret: in --ca-key-secret. One that lies in files moves over.",
+        description="Where the keys of the hub's CAs are kept. file: beside the other keys, for this user alone; database: "
+        "there, sealed with the key for Secrets, which is never in it; secret: in --ca-key-secret. One in files moves over.",
     )
     ca_key_secret: str | None = Field(
         None,
@@ -27,8 +27,8 @@ class Authorities(Group):
     )
     ca_rotation_patience: NoDuration = Field(
         timedelta(hours=24),
-        description="A change of CA waits this long in each phase for agents that are away, and for bootstrap credentials of the "
-        "old CA. Later an agent comes back with its recovery certificate.",
+        description="A change of CA waits this long in each phase for agents that are away, and for bootstrap credentials of "
+        "the old CA. Later an agent comes back with its recovery certificate.",
     )
     serving_cert_file: Path | None = Field(
         None,

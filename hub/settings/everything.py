@@ -1,5 +1,6 @@
 """All settings of a hub, in one flat list of names."""
 
+from hub.settings.authorities import Authorities
 from hub.settings.capacity import Capacity
 from hub.settings.clusters import Clusters
 from hub.settings.election import Election
@@ -10,5 +11,5 @@ from hub.settings.process import Process
 from hub.settings.silence import Silence
 
 
-class Settings(Process, Election, Silence, Capacity, Lifetimes, Clusters, Entrances, Places):
+class Settings(Process, Election, Silence, Capacity, Lifetimes, Clusters, Entrances, Authorities, Places):
     """All settings of a hub. The help lists the last group first."""

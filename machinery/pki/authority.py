@@ -12,6 +12,7 @@ from typing import Any
 
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric.types import CertificatePublicKeyTypes
 from cryptography.x509.oid import ExtendedKeyUsageOID
 
 from machinery.errors import InvalidError
@@ -90,14 +91,15 @@ class Authority:
     def cross_sign(self, other: bytes, serial: SerialNumber) -> bytes:
         """Another CA's subject and key, signed by this one (PEM): who trusts only this one believes what the other signs.
 
-        Valid while both are. Raises InvalidError when `other` (PEM) is no CA, is this one, or one has ended before the other began.
+        Valid while both are. Raises InvalidError when `other` (PEM) is no CA, is this one, or one has ended before the other
+        began.
         """
         certificate = certificates.load_certificate(other)
         facts = certificates.facts_of(certificate)
         begins, ends = max(facts.not_before, self._facts.not_before), min(facts.not_after, self._facts.not_after)
         if not facts.is_ca or facts.key_hash == self._facts.key_hash or begins >= ends:
             raise InvalidError("only another CA can be cross-signed, and while both are valid")
-        key = _load_public_key(facts.public_key)
+        key = certificate.public_key()
         own_id = self._certificate.extensions.get_extension_for_class(x509.SubjectKeyIdentifier).value
         crossed = (
             _for_authority(names.raw_subject_of(certificate), key)
@@ -158,7 +160,7 @@ def create_authority(
     return Authority(certificate.public_bytes(serialization.Encoding.PEM), key)
 
 
-def _for_authority(subject: x509.Name, key: ec.EllipticCurvePublicKey) -> x509.CertificateBuilder:
+def _for_authority(subject: x509.Name, key: CertificatePublicKeyTypes) -> x509.CertificateBuilder:
     """What every certificate over a CA's key says, whoever signs it."""
     return (
         x509.CertificateBuilder()

@@ -1,0 +1,94 @@
+"""A Secret of the cluster that the hub runs in, for the keys of its CAs.
+
+What the hub needs there: get, create and update of this one Secret. It belongs to what runs the hub, so that both go together.
+"""
+
+import binascii
+from base64 import b64decode, b64encode
+from collections.abc import Mapping
+from typing import Any, Self
+
+from hub.ports import KeySecret
+from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
+from machinery.kube.client import KubeClient, Resource
+
+SECRETS = Resource("", "v1", "secrets")
+PODS = Resource("", "v1", "pods")
+TRIES = 5
+
+
+class ClusterKeySecret(KeySecret):
+    """`async with`. `pod`: the one that we run in, whose owner the Secret gets; None: nobody owns it."""
+
+    def __init__(self, client: KubeClient, namespace: str, name: str, *, pod: str | None = None) -> None:
+        self._client = client
+        self._namespace = namespace
+        self._name = name
+        self._pod = pod
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        await self._client.close()
+
+    @property
+    def _path(self) -> str:
+        return SECRETS.path(self._name, namespace=self._namespace)
+
+    async def read(self) -> Mapping[str, bytes]:
+        try:
+            return _decoded(await self._client.get(self._path))
+        except NotFoundError:
+            return {}
+
+    async def write(self, changes: Mapping[str, bytes | None]) -> None:
+        """Guarded by the resourceVersion that was read; who loses a race looks again. Raises ConflictError after some tries."""
+        for attempt in range(TRIES):
+            try:
+                await self._write(changes)
+            except (ConflictError, AlreadyExistsError, NotFoundError):
+                if attempt == TRIES - 1:
+                    raise
+            else:
+                return
+
+    async def _write(self, changes: Mapping[str, bytes | None]) -> None:
+        kept = {name: b64encode(content).decode("ascii") for name, content in changes.items() if content is not None}
+        try:
+            current = await self._client.get(self._path)
+        except NotFoundError:
+            await self._client.create(SECRETS.path(namespace=self._namespace), await self._made(kept))
+            return
+        data = {name: value for name, value in (current.get("data") or {}).items() if name not in changes}
+        if (current.get("data") or {}) != data | kept:
+            await self._client.update(self._path, {**current, "data": data | kept})
+
+    async def _made(self, data: Mapping[str, str]) -> dict[str, Any]:
+        metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
+        owners = await self._owners()
+        if owners:
+            metadata["ownerReferences"] = owners
+        return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": dict(data)}
+
+    async def _owners(self) -> list[dict[str, Any]]:
+        """What owns our pod: the StatefulSet or, one above its ReplicaSet, the Deployment."""
+        if self._pod is None:
+            return []
+        owner = _controller(await self._client.get(PODS.path(self._pod, namespace=self._namespace)))
+        if owner is not None and owner["kind"] == "ReplicaSet":
+            sets = Resource("apps", "v1", "replicasets")
+            owner = _controller(await self._client.get(sets.path(owner["name"], namespace=self._namespace)))
+        return [] if owner is None else [{name: owner[name] for name in ("apiVersion", "kind", "name", "uid")}]
+
+
+def _controller(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    owners = (document.get("metadata") or {}).get("ownerReferences") or []
+    return next((owner for owner in owners if owner.get("controller")), None)
+
+
+def _decoded(secret: Mapping[str, Any]) -> Mapping[str, bytes]:
+    try:
+        return {name: b64decode(value, validate=True) for name, value in (secret.get("data") or {}).items()}
+    except (binascii.Error, ValueError):
+        raise InvalidError("the Secret with the keys of the hub's CAs is not base64") from None

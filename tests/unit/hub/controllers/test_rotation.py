@@ -1,0 +1,273 @@
+"""A change of CA from the wish to the end, made by a controller that may be killed between any two steps."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from hub.authorities import AuthorityFollower, KeyRing
+from hub.controllers.rotation import Rotation
+from hub.domain.authority import AuthorityId, Phase, Wish, issuing
+from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.domain.event import Told
+from hub.domain.replica import Replica
+from hub.domain.rotation import Survey
+from hub.issuer import RotatingIssuer
+from hub.issuer.keyfiles import KeyFiles
+from hub.issuer.keyvaults import SealedKeys
+from hub.issuer.local import LocalIssuer, make_authority
+from hub.ports import KeyPair, KeyPlace, Transaction
+from hub.services import authorities
+from hub.services.authorities import Made, authority_id
+from machinery import pki
+from machinery.clock import ManualClock
+from machinery.errors import ConflictError, UnavailableError
+from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.sealing import Seal
+from tests.fakes.memory_store import MemoryStore
+
+LIFETIMES = Lifetimes()
+PATIENCE = timedelta(hours=24)
+SEAL = Seal([b"tests seal Secrets with this key"])
+
+
+@dataclass
+class World:
+    """One replica of a hub whose first CA issues."""
+
+    folder: Path
+    place: Callable[["World"], KeyPlace]
+    clock: ManualClock = field(default_factory=ManualClock)
+    told: list[Told] = field(default_factory=list)
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(self.clock)
+        self.issuer = RotatingIssuer()
+        self.chosen = self.place(self)
+        self.ring = KeyRing(self.chosen, (KeyFiles(self.folder, read_only=True),))
+        self.follower = AuthorityFollower(self.store, self.issuer, self.ring, "one")
+        first = LocalIssuer.open(self.folder, LIFETIMES, self.clock.now())
+        self.first = authority_id(first.trust_bundle)
+        self.store.transact(authorities.adopt, Made(first.trust_bundle, None))
+
+    def controller(self) -> Rotation:
+        async def make(seen: Survey, old: object) -> Made:
+            del old
+            known = [each.id for each in seen.authorities]
+            return await self.ring.made(known, self.issuer.standing.keys.get(self.first), LIFETIMES, self.clock.now())
+
+        return Rotation(
+            self.store,
+            make,
+            self.ring,
+            patience=PATIENCE,
+            recovery=LIFETIMES.recovery,
+            api_version="hub/v1alpha1",
+            tell=self.told.append,
+        )
+
+    def alive(self) -> None:
+        now = self.clock.now()
+        one = Replica("one", "", "", "", "", "", now, now, ready=True)
+        self.store.transact(lambda tx: tx.replicas.put(one))
+
+    async def go_on(self, *, follows: bool = True) -> None:
+        """As a leader does, until nothing is due; a fresh controller for each step, as after a kill."""
+        for _ in range(20):
+            self.alive()
+            if follows:
+                await self.follower.look()
+            if await self.controller().reconcile("all") is None and await self.controller().reconcile("all") is None:
+                return
+        raise AssertionError("the change of CA never rests")
+
+    @property
+    def phases(self) -> dict[AuthorityId, Phase]:
+        return {each.id: each.phase for each in self.store.transact(authorities.all_of)}
+
+    @property
+    def second(self) -> AuthorityId:
+        return next(one for one in self.phases if one != self.first)
+
+    def rotate(self, cannot: str | None = None) -> None:
+        self.store.transact(authorities.rotate, "admin", cannot=cannot)
+
+    def holds(self, cluster: str, purpose: Purpose, serial: int, signer: AuthorityId | None) -> None:
+        now = self.clock.now()
+        record = CertificateRecord(
+            serial=SerialNumber(serial),
+            purpose=purpose,
+            user="u",
+            groups=(),
+            not_before=now,
+            not_after=now + timedelta(days=90),
+            key_hash="k",
+            issued_at=now,
+            cluster=ClusterName(cluster),
+            agent=AgentId("a"),
+            signed_by=None if signer is None else f"hub/{signer}",
+        )
+        self.store.transact(lambda tx: tx.certificates.add(record))
+
+
+def in_files(world: World) -> KeyPlace:
+    return KeyFiles(world.folder, read_only=False)
+
+
+def sealed(world: World) -> KeyPlace:
+    return SealedKeys(world.store, SEAL)
+
+
+@pytest.fixture(params=[in_files, sealed], ids=["files", "database"])
+def world(tmp_path: Path, request: pytest.FixtureRequest) -> World:
+    return World(tmp_path, request.param)
+
+
+async def test_a_hub_without_agents_changes_its_ca_at_once_and_the_old_one_is_retired(world: World) -> None:
+    await world.go_on()
+    assert world.phases == {world.first: Phase.ISSUING}
+    world.rotate()
+    await world.go_on()
+    assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
+    assert world.issuer.trust_bundle == world.issuer.client_trust
+    assert [told.reason for told in world.told] == ["Distributing", "Issuing", "Outgoing", "Retiring", "Retired"]
+    assert await world.ring.find(world.first) is None or world.chosen.refusal is None
+    assert world.issuer.authorities == (f"hub/{world.second}",)
+
+
+async def test_no_key_is_in_the_database_in_clear(tmp_path: Path) -> None:
+    world = World(tmp_path, sealed)
+    await world.follower.look()
+    world.rotate()
+    await world.go_on()
+    pair = await world.chosen.find(world.second)
+    assert pair is not None
+    kept = world.store.state.sealed_keys[world.second]
+    lines = [line for line in pair.key.splitlines() if line and not line.startswith(b"-----")]
+    assert not any(line in kept for line in lines)
+    assert kept.startswith(SEAL.header)
+    other = SealedKeys(world.store, Seal.generate())
+    with pytest.raises(UnavailableError, match="does not have"):
+        await other.find(world.second)
+
+
+async def test_a_sealed_key_opens_for_its_own_ca_alone_and_is_sealed_anew_when_the_key_is_exchanged(tmp_path: Path) -> None:
+    world = World(tmp_path, sealed)
+    await world.follower.look()
+    first = await world.chosen.find(world.first)
+    assert first is not None, "it lay in files, and moved over"
+    state = world.store.state
+    moved = AuthorityId("f" * 16)
+    state.authorities[moved] = replace(state.authorities[world.first], id=moved)
+    state.sealed_keys[moved] = state.sealed_keys[world.first]
+    with pytest.raises(UnavailableError, match="changed in the database, or moved"):
+        await world.chosen.find(moved)
+    newer = Seal([b"another key of thirty-two bytes!", b"tests seal Secrets with this key"])
+    assert (await SealedKeys(world.store, newer).find(world.first)) == first
+    assert world.store.state.sealed_keys[world.first].startswith(newer.header)
+
+
+async def test_a_replica_without_the_key_holds_up_what_it_would_have_to_sign(world: World) -> None:
+    await world.go_on()
+    world.rotate()
+    await world.go_on(follows=False)
+    assert world.phases[world.second] is Phase.DISTRIBUTING
+    assert world.phases[world.first] is Phase.ISSUING
+    assert world.issuer.current.facts.key_hash.startswith(world.first)
+    await world.go_on()
+    assert world.issuer.current.facts.key_hash.startswith(world.second)
+
+
+async def test_a_key_that_was_kept_before_the_leader_was_killed_is_used_for_the_next_ca(tmp_path: Path) -> None:
+    world = World(tmp_path, in_files)
+    await world.go_on()
+    authority, key = make_authority(LIFETIMES, world.clock.now())
+    orphan = authority_id(authority.certificate)
+    await world.chosen.keep(orphan, KeyPair(authority.certificate, key))
+    world.rotate()
+    await world.go_on()
+    assert world.phases == {world.first: Phase.RETIRED, orphan: Phase.ISSUING}
+    assert (tmp_path / f"ca-{orphan}.key").stat().st_mode & 0o777 == 0o600
+    assert not (tmp_path / "ca.key").exists(), "a retired CA's key is nobody's"
+
+
+async def test_where_no_key_can_be_kept_a_change_is_refused_early_unless_an_operator_brought_one(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda world: KeyFiles(world.folder, read_only=True))
+    await world.go_on()
+    assert world.ring.refusal is not None
+    with pytest.raises(ConflictError, match="hub keys next"):
+        world.rotate(await authorities_refusal(world))
+    authority, key = make_authority(LIFETIMES, world.clock.now())
+    (tmp_path / "ca-next.crt").write_bytes(authority.certificate)
+    assert await authorities_refusal(world) is not None, "half a pair is on its way"
+    (tmp_path / "ca-next.key").write_bytes(key)
+    world.rotate(await authorities_refusal(world))
+    await world.go_on()
+    assert world.phases[authority_id(authority.certificate)] is Phase.ISSUING
+    assert (tmp_path / "ca.key").exists(), "what was given is not ours to remove"
+
+
+async def authorities_refusal(world: World) -> str | None:
+    return await world.ring.cannot([each.id for each in world.issuer.standing.authorities])
+
+
+async def test_what_a_retiring_ca_signed_is_counted_until_its_recovery_certificates_have_ended(world: World) -> None:
+    await world.go_on()
+    world.holds("edge", Purpose.RECOVERY, 1, None)
+    world.rotate()
+    await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRING
+    assert world.issuer.trust_bundle == world.store.state.authorities[world.second].certificate
+    assert world.store.state.authorities[world.first].certificate in world.issuer.client_trust
+    assert f"hub/{world.first}" in world.issuer.authorities, "its revocation list is signed still"
+    world.clock.advance(timedelta(days=91))
+    await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRED
+    record = world.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(1)))
+    assert record is not None
+    assert record.revoked_at is None
+
+
+async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_next_by_it(world: World) -> None:
+    await world.go_on()
+    for serial, signer in ((1, None), (2, world.first)):
+        world.holds("edge", Purpose.AGENT, serial, signer)
+    within = timedelta(seconds=30)
+    world.store.transact(authorities.give_up, world.first, "admin", within, cannot=None)
+    await world.go_on()
+    assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
+    gone = world.store.transact(lambda tx: tx.certificates.revoked_since(world.clock.now()))
+    assert set(gone) == {1, 2}
+    old = world.store.state.authorities[world.first]
+    assert old.compromised
+    assert old.certificate not in world.issuer.client_trust
+    assert world.issuer.standing.chain_above(world.second) == b""
+
+
+def test_wishes_that_make_no_sense_are_refused(tmp_path: Path) -> None:
+    world = World(tmp_path, in_files)
+    with pytest.raises(ConflictError, match="nothing of it is waited for"):
+        world.store.transact(authorities.proceed, world.first, "admin")
+    world.rotate()
+    assert world.store.state.authorities[world.first].wish is Wish.ROTATE
+    world.rotate()
+
+    def distributing(tx: Transaction) -> None:
+        made, _key = make_authority(LIFETIMES, world.clock.now())
+        authorities.propose(tx, Made(made.certificate, None))
+
+    world.store.transact(distributing)
+    world.store.transact(distributing)
+    assert len(world.phases) == 2, "proposed twice, there is one"
+    with pytest.raises(ConflictError, match="is Distributing still"):
+        world.rotate()
+
+
+def test_a_release_that_knows_one_ca_alone_is_told_which_it_is(tmp_path: Path) -> None:
+    world = World(tmp_path, in_files)
+    one = issuing(world.store.state.authorities.values())
+    assert one is not None
+    fact = world.store.transact(lambda tx: tx.facts.get("ca-sha256"))
+    assert fact == pki.parse_certificate(one.certificate).key_hash
