@@ -76,6 +76,7 @@ class World:
     async def go_on(self, *, follows: bool = True) -> None:
         """As a leader does, until nothing is due; a fresh controller for each step, as after a kill."""
         for _ in range(20):
+            self.clock.advance(timedelta(milliseconds=1))
             self.alive()
             if follows:
                 await self.follower.look()
@@ -238,7 +239,7 @@ async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_ne
     world.store.transact(authorities.give_up, world.first, "admin", within, cannot=None)
     await world.go_on()
     assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
-    gone = world.store.transact(lambda tx: tx.certificates.revoked_since(world.clock.now()))
+    gone = world.store.transact(lambda tx: tx.certificates.revoked_since(world.clock.now() - within))
     assert set(gone) == {1, 2}
     old = world.store.state.authorities[world.first]
     assert old.compromised
@@ -258,6 +259,7 @@ def test_wishes_that_make_no_sense_are_refused(tmp_path: Path) -> None:
         made, _key = make_authority(LIFETIMES, world.clock.now())
         authorities.propose(tx, Made(made.certificate, None))
 
+    world.clock.advance(timedelta(milliseconds=1))
     world.store.transact(distributing)
     world.store.transact(distributing)
     assert len(world.phases) == 2, "proposed twice, there is one"
