@@ -16,6 +16,7 @@ from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
 from hub.apiserver.entrance import account_tokens
 from hub.apiserver.listener import HttpsDoor
+from hub.apiserver.lists import RevocationLists
 from hub.audit import auditing, remember_decision
 from hub.auditing import database_url
 from hub.authorities import rotation_of
@@ -238,7 +239,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         filters=Filters(
             paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),
             gate=(draining.gate,),
-            in_flight=(draining.counted,),
+            in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # the lists are public
             audit=(Auditing(auditor),),
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT),),
         ),

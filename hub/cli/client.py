@@ -94,6 +94,15 @@ class HubClient:
             raise self._refusal(response.status, answer)
         return _document(answer)
 
+    def raw(self, path: str) -> bytes:
+        """What lies at a path that is no object's. Raises CommandError."""
+        with closing(self._connection()) as connection:
+            response = self._exchange(connection, "GET", path, {"Accept": "*/*"})
+            answer = self._guarded(response.read)
+        if response.status >= http.client.BAD_REQUEST:
+            raise self._refusal(response.status, answer)
+        return answer
+
     def stream(self, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[dict[str, Any]]:
         """The events of a watch until the hub ends it. Raises ConnectionLostError when it breaks."""
         with closing(self._connection()) as connection:

@@ -10,6 +10,7 @@ import click
 from hub.cli.client import JSON, TABLE, HubClient
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
+from hub.cli.lists import FORMS, WORDS, show_lists
 from hub.cli.resources import Resource, resource_named
 from hub.cli.tables import Layout, shown, wants_color
 
@@ -20,7 +21,7 @@ FORMATS = ("table", "wide", "json", "yaml", "name")
 @click.argument("kind")
 @click.argument("name", required=False)
 @click.option("-w", "--watch", is_flag=True, help="Then show every change until interrupted; survives restarts of the hub.")
-@click.option("-o", "--output", type=click.Choice(FORMATS), help="Another form than the table; clusters are wide anyway.")
+@click.option("-o", "--output", type=click.Choice((*FORMATS, *FORMS)), help="Another form; clusters are wide anyway.")
 @click.option("-l", "--selector", default="", metavar="SELECTOR", help="Labels, as in 'env in (prod,dev),!edge'.")
 @click.option(
     "--where", default="", metavar="CONDITION", help="Of clusters: as in 'version < 1.30 && available != \"True\"' (see below)."
@@ -50,7 +51,13 @@ def get(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
       hubctl get fleet
       hubctl get addons -n edge1
       hubctl get leader
+      hubctl get crl -o pem
     """
+    if kind.lower() in WORDS:
+        show_lists(client, name, chosen["output"])
+        return
+    if chosen["output"] in FORMS:
+        raise CommandError(f"-o {chosen['output']} is for revocation lists: hubctl get crl", code=2)
     show(client, Wish(resource_named(kind), name, **chosen))
 
 

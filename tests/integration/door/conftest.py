@@ -20,6 +20,7 @@ from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import Door, build_door
 from hub.apiserver.entrance import WayIn
 from hub.apiserver.feed import ChangeFeed
+from hub.apiserver.lists import RevocationLists
 from hub.apiserver.storage import ServiceStorage
 from hub.audit import Auditor, Policy, default_policy
 from hub.audit.storesink import StoreSink
@@ -142,6 +143,7 @@ class HubUnderTest:
                 group_suffix=self.group_suffix,
                 default_lease_duration=self.lease,
                 filters=Filters(
+                    in_flight=(RevocationLists(self.store, self.issuer, clock),),
                     audit=(Auditing(self.auditor),),
                     limits=(Limiting(self.limits.place, self.limits.rates, clock, REQUEST_LIMIT),),
                 ),

@@ -1,0 +1,94 @@
+"""The hub's revocation lists, for whoever asks: `/crl` names them, `/crl/<id>.crl` is one in DER, `/crl/<id>.pem` in PEM.
+
+They are public: nobody has to say who he is, and nothing of it is remembered. Whatever comes in, the database is asked once a
+second at most.
+"""
+
+import asyncio
+from dataclasses import dataclass
+from http import HTTPStatus
+
+import msgspec
+from aiohttp import web
+
+from hub.ports import ListSigner, Store
+from hub.services import revocation_lists
+from hub.services.revocation_lists import Published
+from machinery import pki
+from machinery.apiserver.filters import Incoming, Inner
+from machinery.clock import Clock
+from machinery.errors import MethodNotAllowedError, NotFoundError, Subject
+from machinery.timestamps import format_time
+
+ROOT = "/crl"
+FRESH = 1.0
+"""Seconds: how old an answer may be."""
+_MEDIA = {"crl": "application/pkix-crl", "pem": "application/x-pem-file"}
+
+
+@dataclass(frozen=True, slots=True)
+class _Known:
+    published: Published
+    read_at: float
+
+
+class RevocationLists:
+    """A filter before authentication; it answers its own paths and lets all others pass."""
+
+    def __init__(self, store: Store, signer: ListSigner, clock: Clock) -> None:
+        self._store = store
+        self._signer = signer
+        self._clock = clock
+        self._known: dict[str, _Known] = {}
+        self._asking = asyncio.Lock()
+
+    async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        path = incoming.request.path.rstrip("/")
+        if path != ROOT and not path.startswith(f"{ROOT}/"):
+            return await inner(incoming)
+        if incoming.request.method not in ("GET", "HEAD"):
+            raise MethodNotAllowedError("revocation lists are only read")
+        return await (self._index() if path == ROOT else self._one(incoming.request, path.removeprefix(f"{ROOT}/")))
+
+    async def _index(self) -> web.Response:
+        found = [await self._published(authority) for authority in self._signer.authorities]
+        lists = [
+            {
+                "authority": each.authority,
+                "number": each.number,
+                "signed": format_time(each.signed_at),
+                "der": f"{ROOT}/{_id(each.authority)}.crl",
+                "pem": f"{ROOT}/{_id(each.authority)}.pem",
+            }
+            for each in found
+        ]
+        return web.Response(body=msgspec.json.encode({"lists": lists}), content_type="application/json")
+
+    async def _one(self, request: web.Request, name: str) -> web.Response:
+        short, _, form = name.partition(".")
+        authority = next((each for each in self._signer.authorities if _id(each) == short), None)
+        if authority is None or form not in _MEDIA:
+            raise NotFoundError(f"there is no revocation list {name}: {ROOT} names them", subject=Subject(name=name))
+        published = await self._published(authority)
+        tag = f'"{published.number}"'
+        if request.headers.get("If-None-Match") == tag:
+            return web.Response(status=HTTPStatus.NOT_MODIFIED, headers={"ETag": tag})
+        body = published.der if form == "crl" else pki.list_to_pem(published.der)
+        return web.Response(body=body, content_type=_MEDIA[form], headers={"ETag": tag, "Cache-Control": "no-cache"})
+
+    async def _published(self, authority: str) -> Published:
+        async with self._asking:
+            known = self._known.get(authority)
+            if known is None or self._clock.monotonic() - known.read_at >= FRESH:
+                began = self._clock.monotonic()
+                known = self._known[authority] = _Known(await self._read(authority), began)
+            return known.published
+
+    async def _read(self, authority: str) -> Published:
+        found = await self._store.read(revocation_lists.standing, self._signer, authority)
+        return await self._store.run(revocation_lists.sign, self._signer, authority) if found is None else found
+
+
+def _id(authority: str) -> str:
+    """`hub/0123456789abcdef` in a path."""
+    return authority.rpartition("/")[2]
