@@ -53,6 +53,9 @@ class FencedStore(Store):
     def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
         return self._store.told_of_revocations(wake)
 
+    def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
+        return self._store.told_of_sessions(wake)
+
     async def check(self) -> None:
         await self._store.check()
 

@@ -97,6 +97,13 @@ class Store(Protocol):
         On whichever replica, and perhaps more often. It is a doorbell: whoever relies on it also looks by himself now and then.
         """
 
+    def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
+        """Within the block `wake` is called, on the event loop, soon after another replica has written down new sessions.
+
+        The block is given what says whether it can count on that now; where it cannot, it looks by itself, and `wake` is
+        called whenever that begins.
+        """
+
     async def check(self) -> None:
         """Raises UnavailableError unless the database answers."""
 

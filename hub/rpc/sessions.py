@@ -1,11 +1,12 @@
 """Which sessions are open, and word of it to the database: in memory at once, in the database as soon as it can be written.
 
 An agent has one session. A newer one ends the one before: at once where this process has both, and within half a second where
-another replica has the newer one, which it wrote down.
+another replica has the newer one, which it wrote down and rang for. Where that bell cannot be heard we look twice a second.
 """
 
 import asyncio
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -23,6 +24,8 @@ from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.pacing import until_tick
 
 POLL = timedelta(milliseconds=500)
+RARELY = timedelta(seconds=5)
+"""Where word comes by itself."""
 OVERLAP = timedelta(seconds=15)
 """Transactions that began before the last look may commit after it, once they were let write; this much is read again."""
 
@@ -142,10 +145,17 @@ class Sessions:
             self._spoken.set()
 
     async def follow_others(self) -> None:
-        """Ends what newer sessions on other replicas supersede, for ever."""
-        while True:
-            await self.look()
-            await asyncio.sleep(until_tick(POLL))
+        """Ends what newer sessions on other replicas supersede, for ever: at a tick, where something opened or may have."""
+        word = asyncio.Event()
+        with self._store.told_of_sessions(word.set) as is_told:
+            while True:
+                word.clear()
+                await self.look()
+                if is_told() and not self._failing:
+                    with suppress(TimeoutError):
+                        async with asyncio.timeout(RARELY.total_seconds()):
+                            await word.wait()
+                await asyncio.sleep(until_tick(POLL))
 
     async def look(self) -> None:
         """One look at what other replicas have opened since the look before."""

@@ -11,6 +11,7 @@ from hub.ports import AgentSessions, Replicas
 from hub.store import schema
 from hub.store.engine import INSERTS
 from hub.store.instants import from_micros, to_micros
+from hub.store.ringing import SESSIONS, ring_for_others
 from hub.store.statement import Statement
 from machinery.identity import AgentId, ClusterName
 
@@ -96,8 +97,11 @@ class SqlReplicas(Replicas):
 
 
 class SqlAgentSessions(AgentSessions):
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, ringer: str) -> None:
+        """`ringer`: whose sessions they are; others are told, once for all that open in this transaction."""
         self._connection = connection
+        self._ringer = ringer
+        self._rung = False
 
     def open(self, session: AgentSession) -> bool:
         values = {
@@ -107,6 +111,9 @@ class SqlAgentSessions(AgentSessions):
             "replica": session.replica,
             "opened_at": to_micros(session.at),
         }
+        if not self._rung:
+            self._rung = True
+            ring_for_others(self._connection, SESSIONS, self._ringer)
         return _OPEN.run(self._connection, values) > 0
 
     def agents(self, cluster: ClusterName) -> Sequence[AgentId]:

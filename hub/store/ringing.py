@@ -11,6 +11,8 @@ CHANGES = Topic("changes")
 """The change log has grown."""
 REVOCATIONS = Topic("revocations")
 """Certificates or credentials were revoked."""
+SESSIONS = Topic("sessions")
+"""Sessions have opened."""
 EVERYBODY = ""
 """As a ringer: whoever listens hears it, the replica whose commit it is too."""
 
@@ -25,5 +27,10 @@ def ring(topic: Topic) -> ColumnElement[str]:
 
 def ring_for_everybody(connection: Connection, topic: Topic) -> None:
     """Rings when the transaction commits. On SQLite there is nobody else, and no bell."""
+    ring_for_others(connection, topic, EVERYBODY)
+
+
+def ring_for_others(connection: Connection, topic: Topic, ringer: str) -> None:
+    """The same, but not for whoever is the `ringer`."""
     if connection.dialect.name == "postgresql":
-        connection.execute(select(ring(topic)), {"ringer": EVERYBODY})
+        connection.execute(select(ring(topic)), {"ringer": ringer})

@@ -1,9 +1,9 @@
 """The store as the event loop sees it: use cases go to threads, changes come back in order."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from secrets import token_hex
@@ -19,7 +19,7 @@ from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writ
 from hub.store.failures import translated
 from hub.store.migrating import migrate_database
 from hub.store.reindex import reindex
-from hub.store.ringing import CHANGES, REVOCATIONS
+from hub.store.ringing import CHANGES, REVOCATIONS, SESSIONS
 from hub.store.rowform import RowForm
 from hub.store.tail import Tail
 from hub.store.transaction import SqlTransaction
@@ -81,7 +81,7 @@ class SqlStore(Store):
         self._writer: Writer | None = None
         self._tail: Tail | None = None
         self._following: asyncio.Task[None] | None = None
-        self._revocations = Wakes()
+        self._revocations, self._sessions = Wakes(), Wakes()
         self._closed = False
 
     async def open(self) -> None:
@@ -106,7 +106,9 @@ class SqlStore(Store):
 
         bell = Doorbell(self._url, self._bounds.session, self._ringer)
         self._hears = lambda: bell.proven
-        with bell.woken(CHANGES, tail.ring), bell.woken(REVOCATIONS, self._revocations.wake):
+        with ExitStack() as woken:
+            for topic, wake in ((CHANGES, tail.ring), (REVOCATIONS, self._revocations.wake), (SESSIONS, self._sessions.wake)):
+                woken.enter_context(bell.woken(topic, wake))
             async with asyncio.TaskGroup() as tasks:
                 tasks.create_task(bell.run(), name="store-doorbell")
                 tasks.create_task(tail.run(), name="store-tail")
@@ -198,6 +200,11 @@ class SqlStore(Store):
 
     def told_of_revocations(self, wake: Wake) -> AbstractContextManager[None]:
         return self._revocations.woken(wake)
+
+    @contextmanager
+    def told_of_sessions(self, wake: Wake) -> Iterator[Callable[[], bool]]:
+        with self._sessions.woken(wake):
+            yield self._is_told
 
     @property
     def _followed(self) -> Tail:

@@ -39,7 +39,7 @@ class SqlTransaction(Transaction):
         self._transitions = SqlTransitions(connection)
         self._marks = SqlMarks(connection)
         self._replicas = SqlReplicas(connection, writable=writable)
-        self._agent_sessions = SqlAgentSessions(connection)
+        self._agent_sessions = SqlAgentSessions(connection, ringer)
         self._trusts = SqlTrusts(connection)
         self._facts = SqlFacts(connection)
         self._audit = SqlAuditLog(connection)

@@ -2,8 +2,8 @@
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Collection, Mapping, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from typing import Any, Concatenate, ParamSpec, TypeVar
@@ -141,6 +141,10 @@ class MemoryTransaction(Transaction, Objects, Changes):
 
     def get(self, kind: Kind, key: Key) -> StoredObject | None:
         return self.state.objects.get((kind, key))
+
+    def read_ahead(self, kind: Kind, keys: Collection[Key]) -> None:
+        """Everything is in memory already."""
+        del kind, keys
 
     def find(self, kind: Kind, query: Query) -> ObjectPage:
         past = query.at is not None and query.at != self.state.revision
@@ -338,6 +342,12 @@ class MemoryStore(Store):
 
     def told_of_revocations(self, wake: Wake) -> AbstractContextManager[None]:
         return self._revocations.woken(wake)
+
+    @contextmanager
+    def told_of_sessions(self, wake: Wake) -> Iterator[Callable[[], bool]]:
+        """There are no other replicas, and nobody rings."""
+        del wake
+        yield lambda: False
 
     async def check(self) -> None:
         self._check_open()

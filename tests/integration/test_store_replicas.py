@@ -19,12 +19,13 @@ from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.services import credentials
 from hub.services.credentials import Terms
+from hub.services.replicas import Opened, open_session
 from hub.store import SqlStore
 from hub.store.commit import UnknownOutcomeError
 from hub.store.engine import parse_url, writing_engine
 from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ExpiredError, UnavailableError
-from machinery.identity import ClusterName, SerialNumber
+from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.databases import SqlDatabase
 from tests.fakes.postgres_path import postgres_path
 from tests.trials import soaked, trials
@@ -155,6 +156,29 @@ async def test_a_revoked_credential_rings_as_a_certificate_does(clean: str) -> N
         with two.told_of_revocations(word.set):
             await one.run(credentials.revoke, record.id)
             await word.wait()
+
+
+async def test_sessions_that_open_ring_for_the_other_replicas(clean: str) -> None:
+    def opens(tx: Transaction) -> None:
+        for name in ("c1", "c2"):
+            open_session(tx, Opened(ClusterName(name), AgentId("agent"), f"session-of-{name}", "1", "one"))
+
+    async with replicas(clean, 2, poll=NEVER) as (one, two), asyncio.timeout(60):
+        await heard(one, two)
+        await heard(two, one)
+        word, own = asyncio.Event(), asyncio.Event()
+        with two.told_of_sessions(word.set) as is_told, one.told_of_sessions(own.set):
+            await one.run(opens)
+            await word.wait()
+            assert is_told()
+            await heard(two, one)  # whatever was rung before has come by now
+            assert not own.is_set()
+
+
+async def test_who_cannot_hear_the_doorbell_is_told_to_look_by_himself(clean: str) -> None:
+    async with replicas(clean, 1, poll=NEVER, doorbell=False) as (one,):
+        with one.told_of_sessions(lambda: None) as is_told:
+            assert not is_told()
 
 
 async def test_without_the_doorbell_the_poll_finds_it(clean: str) -> None:

@@ -1,17 +1,22 @@
 """Sessions on several replicas: an agent has one, the newest, wherever it is."""
 
+import asyncio
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from hub.rpc.sessions import OVERLAP, Sessions
+from hub.rpc.sessions import OVERLAP, POLL, Sessions
 from hub.services import replicas
 from hub.services.replicas import Opened
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.virtual_time import in_virtual_time
 
 EDGE, AGENT = ClusterName("edge"), AgentId("xk7pq")
 SERIAL = SerialNumber(10)
@@ -140,3 +145,57 @@ async def test_sessions_that_were_forgotten_are_written_down_again_as_old_as_the
     await both.look()
     assert {each.session for each in both.store.state.sessions.values()} == {"a", "c"}
     assert (len(stays.ended), len(moved.ended), len(elsewhere.ended)) == (0, 1, 0)
+
+
+class Belled(MemoryStore):
+    """A store that other replicas ring, while `hung` is true; it counts how often it is read."""
+
+    def __init__(self) -> None:
+        super().__init__(ManualClock())
+        self.hung = True
+        self.reads = 0
+        self.ring: Callable[[], None] = lambda: None
+
+    async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        self.reads += 1
+        return await super().read(query, *args, **kwargs)
+
+    @contextmanager
+    def told_of_sessions(self, wake: Callable[[], None]) -> Iterator[Callable[[], bool]]:
+        self.ring = wake
+        yield lambda: self.hung
+
+
+async def _reads(store: Belled, seconds: float) -> int:
+    before = store.reads
+    await asyncio.sleep(seconds)
+    return store.reads - before
+
+
+def test_others_sessions_are_looked_at_when_the_bell_rings_and_seldom_else() -> None:
+    async def play() -> None:
+        store = Belled()
+        following = asyncio.create_task(Sessions(store, "one").follow_others())
+        await asyncio.sleep(2)
+        assert await _reads(store, 60) <= 12
+        store.ring()
+        assert await _reads(store, POLL.total_seconds() + 0.2) >= 1
+        store.hung = False
+        store.ring()  # as a bell that breaks does
+        assert await _reads(store, 60) >= 100
+        following.cancel()
+
+    in_virtual_time(play())
+
+
+def test_a_storm_of_sessions_is_looked_at_no_more_than_twice_a_second() -> None:
+    async def play() -> None:
+        store = Belled()
+        following = asyncio.create_task(Sessions(store, "one").follow_others())
+        for _ in range(600):
+            store.ring()
+            await asyncio.sleep(0.1)
+        assert 100 <= store.reads <= 130
+        following.cancel()
+
+    in_virtual_time(play())
