@@ -160,6 +160,33 @@ def by_token_file(kubeconfig: bytes) -> bytes:
     return yaml.safe_dump(document, sort_keys=False).encode()
 
 
+def with_authority(kubeconfig: bytes, authority: bytes) -> bytes:
+    """The same kubeconfig, its hub's gRPC door known by these CAs (PEM), and the HTTPS door too where both had the same.
+
+    Raises InvalidError.
+    """
+    source = "that is to know its hub by another CA"
+    entry = parse_kubeconfig(kubeconfig, source=source, folder={}).cluster
+    document = yaml.safe_load(kubeconfig)
+    (cluster,) = (each["cluster"] for each in document["clusters"] if each["name"] == entry.name)
+    if entry.endpoint is not None and entry.endpoint.certificate_authority is not None:
+        for each in cluster["extensions"]:
+            if each["name"] == KUBECONFIG_EXTENSION:
+                each["extension"]["certificateAuthorityData"] = _encode(authority)
+    else:
+        cluster.pop("certificate-authority", None)
+        cluster["certificate-authority-data"] = _encode(authority)
+    return yaml.safe_dump(document, sort_keys=False).encode()
+
+
+def is_same_but_for_trust(one: bytes, other: bytes) -> bool:
+    """Whether two kubeconfigs differ in nothing but the CAs of `with_authority`; False: one of them cannot be read."""
+    try:
+        return with_authority(one, b"") == with_authority(other, b"")
+    except InvalidError:
+        return False
+
+
 def _write(cluster: ClusterEntry, *, user: str, auth: dict[str, str], context: str, namespace: str | None) -> bytes:
     entry: dict[str, Any] = {
         "server": cluster.server,

@@ -6,14 +6,14 @@ Each is kept in one secret, which is replaced as a whole: the old credential sta
 import asyncio
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from typing import Protocol
 
 from machinery.clock import Clock
 from machinery.conditions import CERTIFICATE_ROTATED, FALSE, TRUE, Condition
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
-from machinery.kubeconfig import by_token_file
+from machinery.kubeconfig import by_token_file, is_same_but_for_trust
 from machinery.pki import CertificateFacts, parse_chain, public_key_of, unverified_claims
 from machinery.timestamps import format_time
 from spoke.domain import addontoken
@@ -21,6 +21,7 @@ from spoke.domain.addon import TOKEN, AddOn, AddOnRegistration
 from spoke.domain.bootstrap import State
 from spoke.domain.credential import CERTIFICATE, CLUSTER_NAME, HUB_ID, KEY, KUBECONFIG, RECOVERY, TOKEN_FILE, validity
 from spoke.domain.names import Names
+from spoke.domain.renewal import Renewal
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import Enrolment, Wanted
 from spoke.ports import AddOnToken, HubClient, Secrets
@@ -60,6 +61,14 @@ class Registered:
 
 
 @dataclass(frozen=True, slots=True)
+class Asked:
+    """What the hub asks to be renewed, and when it was heard to, in hub time."""
+
+    renewal: Renewal
+    heard_at: datetime
+
+
+@dataclass(frozen=True, slots=True)
 class Looked:
     """What came of one look: when to look again, and what is to be told of the add-on."""
 
@@ -85,8 +94,14 @@ class AddOnCredential(Protocol):
     target: Slot
     """Where it lies."""
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock) -> Looked:
-        """Obtains it where that is needed. Raises RefusedError. `clock` tells the hub's time."""
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: "Asked | None" = None) -> Looked:
+        """Obtains it where that is needed. Raises RefusedError. `clock` tells the hub's time.
+
+        `asked`: the hub asks for certificates of its own to be renewed ahead of their time.
+        """
+
+    async def know_hub_by(self, kubeconfig: bytes) -> None:
+        """Where it holds a kubeconfig of the hub, that is this one from now on; nothing else of it changes."""
 
     async def forget(self) -> None:
         """Deletes what is kept for a credential that is yet to come."""
@@ -109,7 +124,7 @@ class CertificateCredential(AddOnCredential):
     ) -> None:
         self.target = target
         self._entry = entry
-        self._extra = extra
+        self._extra = dict(extra)
         self._pending = shared.pending(target.name)
         self._wanted = Wanted(
             shared.names, shared.cluster_uid, entry.subject, shared.duration, addon=(addon.name, entry.signer_name)
@@ -120,10 +135,11 @@ class CertificateCredential(AddOnCredential):
     def _afresh(self) -> Enrolment:
         return Enrolment(self._wanted, pending=self._pending, target=self.target, extra=self._extra)
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock) -> Looked:
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: Asked | None = None) -> Looked:
         del addon
+        asked = asked if self._entry.for_hub else None
         if self._enrolment.state is State.UNPREPARED:
-            nap = self._good_for(await self.target.read(), clock)
+            nap = self._good_for(await self._known(), clock, asked)
             if nap > timedelta():
                 return Looked(nap)
         if not self._resumed:
@@ -138,12 +154,25 @@ class CertificateCredential(AddOnCredential):
             raise RefusedError(error, _not_rotated(error.message)) from error
         leaf = self._enrolment.certificate
         self._enrolment = self._afresh()
-        return Looked(_until_due(leaf, clock), _rotated(leaf))
+        return Looked(_until_due(leaf, clock, asked), _rotated(leaf))
+
+    async def know_hub_by(self, kubeconfig: bytes) -> None:
+        if KUBECONFIG in self._extra:
+            self._extra[KUBECONFIG] = kubeconfig  # an enrolment that is under way stores this one
+            await self._known()
 
     async def forget(self) -> None:
         await self._pending.delete()
 
-    def _good_for(self, contents: Contents, clock: Clock) -> timedelta:
+    async def _known(self) -> Contents:
+        """What is stored; a kubeconfig that knows the hub by other CAs is replaced, and the certificate stays."""
+        contents = await self.target.read()
+        ours, theirs = self._extra.get(KUBECONFIG, b""), contents.get(KUBECONFIG, b"")
+        if ours == theirs or not is_same_but_for_trust(ours, theirs):
+            return contents
+        return await self.target.change(lambda present: {**present, KUBECONFIG: ours})
+
+    def _good_for(self, contents: Contents, clock: Clock, asked: Asked | None) -> timedelta:
         """How long the stored certificate needs no replacement; nothing: it is due now."""
         if TOKEN_FILE in contents or any(contents.get(key) != value for key, value in self._extra.items() if key != HUB_ID):
             return timedelta()
@@ -156,7 +185,7 @@ class CertificateCredential(AddOnCredential):
             return timedelta()
         if chain[0].subject != self._entry.subject or chain[0].public_key != key or validity(chain, clock.now()):
             return timedelta()
-        return _until_due(chain[0], clock)
+        return _until_due(chain[0], clock, asked)
 
 
 class TokenCredential(AddOnCredential):
@@ -165,12 +194,13 @@ class TokenCredential(AddOnCredential):
     def __init__(self, addon: AddOn, target: Slot, extra: Mapping[str, bytes], shared: Registered) -> None:
         self.target = target
         self._addon = addon.name
-        self._extra = extra
+        self._extra = dict(extra)
         self._cluster = shared.names.cluster
         self._lifetime = shared.care.token_lifetime
         self._unsaved: AddOnToken | None = None
 
-    async def look(self, client: HubClient, addon: AddOn, clock: Clock) -> Looked:
+    async def look(self, client: HubClient, addon: AddOn, clock: Clock, asked: Asked | None = None) -> Looked:
+        del asked  # a token is no certificate
         if not addon.account_uid:
             return Looked(RETRY, there=False)  # the hub makes the account, and tells
         contents = await self.target.read()
@@ -189,6 +219,12 @@ class TokenCredential(AddOnCredential):
         due = addontoken.due_of(unverified_claims(token.token)) or token.expires_at
         return Looked(max(due - clock.now(), RETRY), addontoken.refreshed(token.expires_at))
 
+    async def know_hub_by(self, kubeconfig: bytes) -> None:
+        self._extra[KUBECONFIG] = by_token_file(kubeconfig)
+        contents = await self.target.read()
+        if contents.get(TOKEN_FILE):
+            await self._complete(contents, contents[TOKEN_FILE])
+
     async def forget(self) -> None:
         self._unsaved = None
 
@@ -200,8 +236,10 @@ class TokenCredential(AddOnCredential):
             await self.target.change(lambda _: wanted)
 
 
-def _until_due(leaf: CertificateFacts, clock: Clock) -> timedelta:
-    return max(rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - clock.now(), timedelta())
+def _until_due(leaf: CertificateFacts, clock: Clock, asked: Asked | None) -> timedelta:
+    due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after)
+    sooner = asked.renewal.addon_due(leaf.serial, leaf.not_before, asked.heard_at) if asked is not None else None
+    return max(min(due, sooner or due) - clock.now(), timedelta())
 
 
 def _rotated(leaf: CertificateFacts) -> Condition:

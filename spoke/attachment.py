@@ -7,7 +7,6 @@ epoch, and has carried a beat, before the hub that is left is told where the age
 """
 
 import asyncio
-from contextlib import AsyncExitStack
 from dataclasses import replace
 from datetime import timedelta
 from functools import partial
@@ -16,7 +15,6 @@ from typing import TypeVar
 import structlog
 
 from machinery.backoff import Backoff
-from machinery.errors import MusterError
 from machinery.identity import HubId
 from spoke.addoncredentials import Registered
 from spoke.bootstraps import BootstrapChangedError
@@ -26,14 +24,17 @@ from spoke.domain.names import Names
 from spoke.enrolment import Enrolment, Wanted, pends_for
 from spoke.holding import Holding
 from spoke.kubeconfigs import Connection, stored_connection
-from spoke.link import HubNews, Link
+from spoke.link import HubNews, KeepAddOns, Link, TellNews
+from spoke.opening import opened
 from spoke.options import Pause
 from spoke.ownership import Owner
 from spoke.parts import LeaveError, Parts, judge_loss
-from spoke.ports import Capability, Greeting, HubLostError, Loss, StaleEpochError
+from spoke.ports import HubLostError, Loss, StaleEpochError
 from spoke.session import SessionRun
 from spoke.slot import Contents, Slot, hub_slot
 from spoke.trial import Trial
+from spoke.trust import known_by
+from spoke.trusting import Stay, Trusting
 
 T = TypeVar("T")
 
@@ -45,7 +46,7 @@ PATIENT = (Loss.UNREACHABLE, Loss.SILENT, Loss.DRAINED)
 log = structlog.get_logger(__name__)
 
 
-class Attachment(HubNews):
+class Attachment(HubNews, Stay):
     """`run` is the whole of it."""
 
     def __init__(self, parts: Parts, owner: Owner, connection: Connection, names: Names, cluster_uid: str) -> None:
@@ -102,6 +103,13 @@ class Attachment(HubNews):
     def listed(self) -> tuple[ListedHub, ...]:
         return self._parts.hubs.listed()
 
+    async def follow_trust(self, link: Link, addons: KeepAddOns, tell: TellNews) -> None:
+        await Trusting(self._parts, self).follow(link, addons, tell)
+
+    def know_by(self, authorities: bytes) -> None:
+        self._connection = known_by(self._connection, authorities)
+        self._previous = self._previous and known_by(self._previous, authorities)
+
     # -- opening
 
     async def _dialled(self) -> Link:
@@ -115,23 +123,7 @@ class Attachment(HubNews):
 
     async def open(self, connection: Connection, owner: Owner | None = None) -> Link:
         """Opens a link with what the owner's secret says. Raises HubLostError."""
-        parts, owner = self._parts, owner or self._holding.owner
-        parts.progress.enter("opening a session with the hub")
-        client = parts.world.dial(connection.address, connection.identity)
-        async with AsyncExitStack() as stack:
-            stack.push_async_callback(client.close)
-            greeting = Greeting(self._cluster_uid, owner.epoch, parts.hubs.listed())
-            try:
-                session = await stack.enter_async_context(client.session(greeting))
-            except HubLostError:
-                raise
-            except MusterError as error:
-                raise HubLostError(error.message) from error
-            stack.enter_context(parts.progress.connected(arbitrated=Capability.ONE_SESSION in client.capabilities))
-            parts.hub_clock.learn(parts.world.clock.now() + session.hub_time_offset)
-            log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
-            return Link(connection, client, session, stack.pop_all().aclose, owner)
-        raise AssertionError
+        return await opened(self._parts, connection, owner or self._holding.owner, self._cluster_uid)
 
     def _be_open(self, retry: Backoff) -> None:
         self._reconnect.reset()

@@ -30,7 +30,7 @@ from spoke.domain.credential import (
 from spoke.domain.names import Names
 from spoke.domain.report import ExternalEndpoint
 from spoke.ports import CredentialDirectory, HubClient, RequestState
-from spoke.slot import Contents, Slot, settled, without_credential
+from spoke.slot import Contents, Slot, settled, without_credential, without_trust
 
 log = structlog.get_logger(__name__)
 
@@ -84,7 +84,9 @@ class Enrolment:
         extra: Mapping[str, bytes],
         mirror: CredentialDirectory | None = None,
         hub: HubEntry | None = None,
+        known_by: Callable[[Contents], Mapping[str, bytes]] | None = None,
     ) -> None:
+        """`known_by`: how the hub is known from now on, of what is stored; None: nothing is stored of that."""
         self.wanted = wanted
         self.hub = hub
         self.state = State.UNPREPARED
@@ -94,6 +96,7 @@ class Enrolment:
         self._target = target
         self._extra = extra
         self._mirror = mirror
+        self._known_by = known_by
         self._pending: Pending | None = None
         self._resubmitted = False
         self._steps: Mapping[State, Callable[[HubClient], Awaitable[Event]]] = {
@@ -219,8 +222,12 @@ class Enrolment:
         if self.issued is None:
             raise AssertionError
         filled = {**self._extra, **self.issued.contents()}
-        self.credential = await self._target.change(lambda present: {**without_credential(present), **filled})
+        self.credential = await self._target.change(lambda present: {**self._kept(present), **filled})
         return Event.STORED
+
+    def _kept(self, present: Contents) -> Contents:
+        kept = without_credential(present)
+        return kept if self._known_by is None else {**without_trust(kept), **self._known_by(present)}
 
     async def _publish(self, _: HubClient) -> Event:
         if self._mirror is not None:

@@ -1,5 +1,6 @@
 """Registering: with the bootstrap credential, or coming back with the recovery certificate of one that has expired."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
 import structlog
@@ -14,7 +15,7 @@ from machinery.errors import (
     UnauthorizedError,
     UnavailableError,
 )
-from spoke.domain.credential import KUBECONFIG, Finding, Flaw, validity
+from spoke.domain.credential import Finding, Flaw, validity
 from spoke.domain.names import Names
 from spoke.enrolment import Enrolment, Wanted, names_contents, pends_for
 from spoke.kubeconfigs import Connection, recovery_connection, view_stored, why_not_recovered
@@ -22,6 +23,7 @@ from spoke.options import Options, World
 from spoke.ports import HubClient
 from spoke.progress import Progress
 from spoke.slot import Contents, OwnedSlot, Slot, hub_slot
+from spoke.trust import trust_in
 
 log = structlog.get_logger(__name__)
 
@@ -114,11 +116,17 @@ class Joining:
 
     def enrolment(self, wanted: Wanted, connection: Connection, slot: Slot) -> Enrolment:
         """Obtains a certificate for the agent itself: the first one or a renewal. `slot`: the hub's."""
-        extra = {KUBECONFIG: connection.kubeconfig, **names_contents(wanted.names)}
+        extra = names_contents(wanted.names)
+
+        def known_by(present: Contents) -> Mapping[str, bytes]:
+            """A registration believes its bootstrap kubeconfig; a renewal changes nothing, whatever was pushed meanwhile."""
+            return connection.trust if wanted.ensure_cluster else trust_in(present, connection)
+
         if self._owner is None:
-            return Enrolment(wanted, pending=slot, target=slot, extra=extra, hub=connection.hub)
+            return Enrolment(wanted, pending=slot, target=slot, extra=extra, hub=connection.hub, known_by=known_by)
         target = OwnedSlot(slot, self._owner, connection.hub_id, moves=wanted.ensure_cluster)
-        return Enrolment(wanted, pending=slot, target=target, extra=extra, mirror=self._world.directory, hub=connection.hub)
+        mirror = self._world.directory
+        return Enrolment(wanted, pending=slot, target=target, extra=extra, mirror=mirror, hub=connection.hub, known_by=known_by)
 
     async def _recover(self, way: Way, enrolment: Enrolment) -> None:
         if self._world.recover is None:

@@ -13,7 +13,7 @@ Rules:
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from datetime import datetime, timedelta
@@ -33,17 +33,19 @@ from machinery.errors import (
 )
 from spoke.bootstraps import Bootstrap
 from spoke.domain.bootstrap import State
-from spoke.domain.credential import CERTIFICATE, TRUST, Finding, Flaw, judge, validity
+from spoke.domain.credential import CERTIFICATE, Finding, Flaw, judge, validity
 from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.renewal import AskedAgain
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import RequestDeniedError, Wanted, pends_for, read_pending
 from spoke.joining import Joining, StartOverError
-from spoke.kubeconfigs import Connection, further_trust, recovery_connection, stored_connection, view_stored
+from spoke.kubeconfigs import Connection, recovery_connection, stored_connection, view_stored
 from spoke.options import Options, Pause, World
 from spoke.ports import HubClient, StandingBy
 from spoke.progress import Progress
 from spoke.reserve import Errand, Kept
 from spoke.slot import Contents, hub_slot, settled
+from spoke.trust import Belief, fingerprints
 
 AGAIN = timedelta(minutes=5)
 """Between two words to a hub that does not say when it wants to be told again."""
@@ -75,6 +77,8 @@ class Keeper:
         self._changed = changed
         self._clock = OffsetClock(world.clock)
         self._slot = hub_slot(world.secrets, bootstrap.hub_id)
+        self._belief = Belief(self._slot, bootstrap.hub_id, world.dial)
+        self._asked = AskedAgain()
         self._joining = Joining(options, world, None, hub_clock=self._clock, progress=Progress(world.clock))
         self._doubt: Finding | None = None
         self._previous: Contents = {}
@@ -186,9 +190,11 @@ class Keeper:
         standing = await self._stand_by(client, connection)
         self._clock.learn(standing.time)
         self._accept(connection, standing)
-        await self._trust(connection, standing.trust_bundle)
+        if await self._belief.told(connection, standing.trust_bundle, self._clock.now()):
+            return SOONEST  # the hub is told so, and whatever else is due is done then
         leaf = connection.certificate
-        due = rotate_at(leaf.serial, leaf.not_before, leaf.not_after) - self._clock.now()
+        in_time, now = rotate_at(leaf.serial, leaf.not_before, leaf.not_after), self._clock.now()
+        due = self._asked.due(leaf.serial, in_time, standing.renew_within, now) - now
         pends = read_pending(contents) is not None
         if pends and pends_for(contents, leaf.public_key):
             await self._slot.forget()  # the run before ended between storing the certificate and forgetting its request
@@ -213,7 +219,7 @@ class Keeper:
 
     async def _stand_by(self, client: HubClient, connection: Connection) -> StandingBy:
         try:
-            return await self._told(client)
+            return await self._told(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
             await self._give_up(connection, Finding(Flaw.REJECTED, f"the hub does not take the credential: {error.message}"))
             raise
@@ -223,14 +229,13 @@ class Keeper:
                 self._doubt = ended  # TLS does not tell
             raise
 
-    async def _told(self, client: HubClient) -> StandingBy:
+    async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandingBy:
         """A hub that is still the owner's is told nothing, and only looked at."""
         errand, names = self.errand, self.errand.names
         if not self._plain and errand.owner != self.bootstrap.hub_id:
             try:
-                return await client.stand_by(
-                    names.cluster, names.agent, errand.cluster_uid, owner=errand.owner, epoch=errand.epoch
-                )
+                own = names.cluster, names.agent, errand.cluster_uid
+                return await client.stand_by(*own, owner=errand.owner, epoch=errand.epoch, trusted=trusted)
             except MethodNotAllowedError as error:
                 self._plain = True
                 log.info("standby.not_told", because=error.message)
@@ -246,12 +251,6 @@ class Keeper:
         log.warning("certificate.fallback", why=finding.message, next="the certificate before")
         self._renews_at = self._world.clock.monotonic() + self._renewals.next().total_seconds()
         await self._slot.change(lambda _: settled(previous))
-
-    async def _trust(self, connection: Connection, bundle: bytes) -> None:
-        """Keeps what a hub says of its next CA: by the time somebody comes here it may be the only one."""
-        if further := further_trust(connection, bundle):
-            await self._slot.change(lambda present: {**present, TRUST: present.get(TRUST, b"") + further})
-            log.info("standby.trusts", further_certificates=further.count(b"BEGIN CERTIFICATE"))
 
     async def _renew(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
         """A new key, a request under the present identity; the hub is told with the new certificate in a moment."""

@@ -20,6 +20,7 @@ from spoke.domain.credential import (
     CLUSTER_NAME,
     KEY,
     KUBECONFIG,
+    ORIGIN,
     RECOVERY,
     TRUST,
     HubEntry,
@@ -31,7 +32,6 @@ from spoke.domain.names import Names
 from spoke.domain.reach import Driver, Reach, over_grpc
 from spoke.ports import ClientIdentity, HubAddress
 
-BEGIN, END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 HOWEVER = Reach()
 """As the kubeconfig has it."""
 
@@ -57,6 +57,12 @@ class Connection:
         return _hub_id(self.hub)
 
     @property
+    def trust(self) -> Mapping[str, bytes]:
+        """How the hub is known, as it lies in a secret."""
+        origin = self.hub.grpc_ca or self.hub.ca
+        return {KUBECONFIG: self.kubeconfig, **({ORIGIN: origin} if origin != self.address.ca else {})}
+
+    @property
     def certificate(self) -> CertificateFacts:
         return self.chain[0]
 
@@ -66,21 +72,11 @@ def stored_connection(contents: Mapping[str, bytes], reach: Reach = HOWEVER) -> 
 
     The hub is also known by the CAs that it told of later.
     """
-    connection = connection_of(_stored_kubeconfig(contents), reach)
+    connection = replace(connection_of(_stored_kubeconfig(contents), reach), hub=_stored_entry(contents))
     told = contents.get(TRUST, b"").strip()
     if not told:
         return connection
     return replace(connection, address=replace(connection.address, ca=connection.address.ca.rstrip() + b"\n" + told + b"\n"))
-
-
-def further_trust(connection: Connection, bundle: bytes) -> bytes:
-    """What of a hub's trust bundle is not among the CAs by which it is known: PEM, or nothing."""
-    known = {b"".join(block.split()) for block in _blocks(connection.address.ca)}
-    return b"".join(block for block in _blocks(bundle) if b"".join(block.split()) not in known)
-
-
-def _blocks(pem: bytes) -> list[bytes]:
-    return [BEGIN + rest.partition(END)[0] + END + b"\n" for rest in pem.split(BEGIN)[1:] if END in rest]
 
 
 def stored_hub(contents: Mapping[str, bytes]) -> HubId:
@@ -129,7 +125,7 @@ def view_stored(contents: Mapping[str, bytes]) -> StoredCredential:
     with suppress(InvalidError):
         public_key = public_key_of(contents.get(KEY, b""))
     with suppress(InvalidError):
-        hub = _hub_entry(_stored_kubeconfig(contents).cluster)
+        hub = _stored_entry(contents)
     return StoredCredential(
         present=present_keys(contents), hub=hub, chain=chain, public_key=public_key, names=stored_texts(contents)
     )
@@ -143,6 +139,15 @@ def stored_texts(contents: Mapping[str, bytes]) -> tuple[str, str]:
 
 def _stored_kubeconfig(contents: Mapping[str, bytes]) -> Kubeconfig:
     return parse_kubeconfig(contents.get(KUBECONFIG, b""), source="in the hub kubeconfig secret", folder=contents)
+
+
+def _stored_entry(contents: Mapping[str, bytes]) -> HubEntry:
+    """The hub as it was registered with, and what it is known by now. Raises InvalidError."""
+    entry, origin = _hub_entry(_stored_kubeconfig(contents).cluster), contents.get(ORIGIN, b"")
+    entry = replace(entry, known=b"\n".join((entry.ca, entry.grpc_ca, contents.get(TRUST, b""))))
+    if not origin.strip():
+        return entry
+    return replace(entry, grpc_ca=origin) if entry.grpc_ca else replace(entry, ca=origin)
 
 
 def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> Connection:

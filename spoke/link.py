@@ -1,5 +1,6 @@
 """An open session with what it stands on, and what outlives every session."""
 
+import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -13,6 +14,7 @@ from machinery.scheduler import Timetable
 from spoke.addoncredentials import AddOnCare
 from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.domain.hubs import ListedHub
+from spoke.domain.news import News
 from spoke.domain.patience import SILENCE
 from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
@@ -36,6 +38,11 @@ class Link:
     """What the owner's secret said when it was dialled."""
 
 
+KeepAddOns = Callable[[bytes], Awaitable[None]]
+"""Has the add-ons know the hub as this kubeconfig does."""
+TellNews = Callable[[News], None]
+
+
 class Opener(Protocol):
     """Opens a link; raises HubLostError."""
 
@@ -53,6 +60,9 @@ class HubNews(Protocol):
 
     def listed(self) -> tuple[ListedHub, ...]: ...
 
+    async def follow_trust(self, link: Link, addons: KeepAddOns, tell: TellNews) -> None:
+        """Keeps what the hub tells of its CAs, for as long as the session lasts."""
+
 
 class NoNews(HubNews):
     """Nobody wants to know."""
@@ -65,6 +75,10 @@ class NoNews(HubNews):
 
     def listed(self) -> tuple[ListedHub, ...]:
         return ()
+
+    async def follow_trust(self, link: Link, addons: KeepAddOns, tell: TellNews) -> None:
+        del link, addons, tell
+        await asyncio.Event().wait()
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from spoke.controllers.managed_namespaces import KEY as NAMESPACES
 from spoke.controllers.managed_namespaces import ManagedNamespaces
 from spoke.controllers.status import CHANGED, RESYNC, StatusController
 from spoke.domain.namespace import hub_label
-from spoke.domain.news import news_of
+from spoke.domain.news import News, news_of
 from spoke.link import Link, Surroundings
 from spoke.ports import Desired, HubLostError
 from spoke.progress import Progress
@@ -79,6 +79,10 @@ class Reporting:
         self._around.conditions[condition.type] = condition
         self._telling.tell(news_of(condition))
         self.changed()
+
+    def news(self, news: News) -> None:
+        """Tells people at the hub."""
+        self._telling.tell(news)
 
     def _namespaces_changed(self) -> None:
         for report in self._namespaces.reports:

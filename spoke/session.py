@@ -8,14 +8,12 @@ session is no news: the hub ends it because the other one is there.
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine, Iterable
 from contextlib import aclosing
-from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
 import structlog
 
 from machinery.backoff import Backoff
-from machinery.errors import MusterError
 from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.certificate_rotation import KEY, CertificateRotation
 from spoke.controllers.lease import LeaseController
@@ -26,6 +24,7 @@ from spoke.link import Link, Opener, Registrar, Surroundings
 from spoke.ports import Capability, Desired, HubLostError, Loss
 from spoke.reporting import Reporting, watched
 from spoke.slot import Contents
+from spoke.succession import SucceededError, Succession, outcome
 
 REGISTRATION_RESYNC = timedelta(minutes=10)
 SOONEST_LEAVE = timedelta(milliseconds=500)
@@ -35,22 +34,6 @@ TELLING_PAUSE = timedelta(seconds=1)
 """What changes of the list in quick succession is told at once."""
 
 log = structlog.get_logger(__name__)
-
-
-class SucceededError(Exception):
-    """Not a failure: another link has taken over."""
-
-    def __init__(self, link: Link) -> None:
-        super().__init__("a successor took over")
-        self.link = link
-
-
-@dataclass(frozen=True, slots=True)
-class _Succession:
-    """How the link is opened that takes over."""
-
-    begin: Callable[[], Awaitable[Link]]
-    once: bool = False
 
 
 class SessionRun:
@@ -87,15 +70,15 @@ class SessionRun:
         self.rotation = watched("certificate-rotation", self._rotation, around.progress)
         self._desired: Desired | None = None
         self._addons_known = False
-        self._successor: asyncio.Future[_Succession] = asyncio.get_running_loop().create_future()
-        self._further: _Succession | None = None
+        self._successor: asyncio.Future[Succession] = asyncio.get_running_loop().create_future()
+        self._further: Succession | None = None
         self._hubs_changed = asyncio.Event()
         self._succeeding = asyncio.Event()
         self._settled = asyncio.Event()
 
     def go_over(self, begin: Callable[[], Awaitable[Link]]) -> None:
         """Lets what `begin` opens take over, once it has carried a beat. Tried once: where it fails the session goes on."""
-        self._succeed(_Succession(begin, once=True))
+        self._succeed(Succession(begin, once=True))
 
     def tell_hubs(self) -> None:
         """The list of hubs is another: the hub is told soon."""
@@ -112,7 +95,7 @@ class SessionRun:
                 # a task group that is left cleanly before it fails forgets to take back its own cancellation (Python 3.11)
                 await asyncio.Event().wait()
         except BaseExceptionGroup as ended:
-            return await _outcome(ended)
+            return await outcome(ended)
         finally:
             stop_listening()
             self._unschedule()
@@ -125,6 +108,8 @@ class SessionRun:
         yield "lease", self._lease.run()
         if Capability.DRAIN in self._link.client.capabilities:
             yield "drain", self._leave_when_asked()
+        if Capability.TRUST in self._link.client.capabilities:
+            yield "trust", self._around.hubs.follow_trust(self._link, self._registration.know_hub_by, self._reporting.news)
         if Capability.SEVERAL_HUBS in self._link.client.capabilities:
             yield "hubs", self._tell_hubs()
         yield "succession", self._change_over()
@@ -161,6 +146,8 @@ class SessionRun:
             "reporting to the hub" if desired.accepted else "waiting for the hub to accept this cluster (hubctl accept)"
         )
         self._around.hubs.accepted(accepted=desired.accepted)
+        if self._rotation.ask(desired.renewal):
+            self.rotation.enqueue(KEY)
         self._lease.accept(accepted=desired.accepted)
         self._reporting.take(desired)
         if desired.addons_known and self._around.addons.enabled:
@@ -170,7 +157,7 @@ class SessionRun:
         addons = desired.addons if desired.accepted else ()
         names = {*self._addon_lease.names, *self._registration.names, *(addon.name for addon in addons)}
         self._addon_lease.set_addons(addons)
-        self._registration.set_addons(desired.addons)
+        self._registration.set_addons(desired.addons, desired.renewal)
         self._addons_known = True
         if desired.accepted:
             for name in names:
@@ -194,7 +181,7 @@ class SessionRun:
             log.info("hub.drains", why=drain.reason, within_seconds=drain.reconnect_after.total_seconds())
             wait = max(drain.reconnect_after * self._around.random.random(), SOONEST_LEAVE)
             await asyncio.sleep(wait.total_seconds())
-            self._succeed(_Succession(lambda: self._open(self._link.connection)))
+            self._succeed(Succession(lambda: self._open(self._link.connection)))
 
     async def _tell_hubs(self) -> None:
         while True:
@@ -203,7 +190,7 @@ class SessionRun:
             await self._link.session.tell_hubs(self._around.hubs.listed())
             await asyncio.sleep(TELLING_PAUSE.total_seconds())
 
-    def _succeed(self, succession: "_Succession") -> None:
+    def _succeed(self, succession: Succession) -> None:
         """One at a time; a renewed certificate or a drain does not get lost behind a move that fails."""
         if not self._successor.done():
             self._successor.set_result(succession)
@@ -222,7 +209,7 @@ class SessionRun:
                 self._successor.set_result(self._further)
                 self._further = None
 
-    async def _go_over(self, succession: "_Succession") -> None:
+    async def _go_over(self, succession: Succession) -> None:
         """Raises SucceededError; returns when it was to be tried but once, and failed."""
         backoff = Backoff(timedelta(milliseconds=500), timedelta(seconds=30), jitter=1.0, random=self._around.random)
         while True:
@@ -253,7 +240,7 @@ class SessionRun:
 
     def _renewed(self, contents: Contents) -> None:
         connection = stored_connection(contents, self._around.reach)
-        self._succeed(_Succession(lambda: self._open(connection)))
+        self._succeed(Succession(lambda: self._open(connection)))
 
     def _acknowledged(self) -> None:
         self._around.progress.beat()
@@ -285,30 +272,6 @@ class SessionRun:
             return  # an add-on that cannot be seen is not one that is gone
         for name in self._registration.names:
             self.addon_registration.enqueue(name)
-
-
-async def _outcome(ended: BaseExceptionGroup[BaseException]) -> Link:
-    """The link that took over; else raises what ended the session."""
-    leaves = list(_leaves(ended))
-    task = asyncio.current_task()
-    for leaf in leaves:
-        if isinstance(leaf, SucceededError):
-            if task is not None and task.cancelling():
-                await leaf.link.close()
-                raise asyncio.CancelledError
-            return leaf.link
-    for leaf in leaves:
-        if isinstance(leaf, MusterError):
-            raise leaf
-    raise ended
-
-
-def _leaves(group: BaseExceptionGroup[BaseException]) -> Iterable[BaseException]:
-    for error in group.exceptions:
-        if isinstance(error, BaseExceptionGroup):
-            yield from _leaves(error)
-        else:
-            yield error
 
 
 def _silence(link: Link, silence: timedelta) -> timedelta:

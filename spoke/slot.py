@@ -14,11 +14,14 @@ from spoke.domain.credential import (
     EPOCH,
     HUB_ID,
     KEY,
+    KUBECONFIG,
+    ORIGIN,
     PENDING_KEY,
     PENDING_REQUEST,
     RECOVERY,
     REQUEST_NAME,
     TOKEN_FILE,
+    TRUST,
 )
 from spoke.ports import Secrets, SecretSnapshot
 
@@ -114,7 +117,12 @@ def credential_of(contents: Contents) -> Contents:
 
 def owned(present: Contents, credential: Contents, hub: HubId) -> Contents:
     """The owner's secret with the `credential` of `hub`; the epoch stays, and so does what others put there."""
-    return {**without_credential(present), **credential, HUB_ID: hub.encode()}
+    return {**without_trust(without_credential(present)), **credential, HUB_ID: hub.encode()}
+
+
+def without_trust(contents: Contents) -> Contents:
+    """What is left without how the hub is known: a CA of one hub is none of another's, nor of the one that takes its place."""
+    return {key: content for key, content in contents.items() if key not in (KUBECONFIG, TRUST, ORIGIN)}
 
 
 def without_credential(contents: Contents) -> Contents:

@@ -10,15 +10,19 @@ import hashlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import lru_cache
 
 import structlog
 
 from machinery.clock import Clock
 from machinery.conditions import Condition
 from machinery.controller import Reconciler
+from machinery.errors import InvalidError
 from machinery.identity import AddOnName
-from spoke.addoncredentials import AddOnCredential, RefusedError, Registered, credential_for
+from machinery.kubeconfig import with_authority
+from spoke.addoncredentials import AddOnCredential, Asked, RefusedError, Registered, credential_for
 from spoke.domain.addon import CSR, AddOn, AddOnRegistration, secret_name
+from spoke.domain.renewal import Renewal
 from spoke.ports import HubClient, HubSession
 from spoke.slot import Slot
 
@@ -33,6 +37,7 @@ class _Running:
     fingerprint: str
     credential: AddOnCredential
     place: Place
+    kubeconfig: bytes
     left: Mapping[Place, Slot] = field(default_factory=dict)
     """Secrets in other places, which go when the new one is there."""
 
@@ -57,10 +62,24 @@ class AddOnCertificates(Reconciler[AddOnName]):
         self._clock = hub_clock
         self._addons: dict[AddOnName, AddOn] = {}
         self._noted: set[AddOnName] = set()
+        self._asked: Asked | None = None
 
-    def set_addons(self, addons: Iterable[AddOn]) -> None:
-        """The add-ons that the hub has for this cluster."""
+    def set_addons(self, addons: Iterable[AddOn], renewal: Renewal | None = None) -> None:
+        """The add-ons that the hub has for this cluster; `renewal`: it wants certificates renewed ahead of their time."""
         self._addons = {addon.name: addon for addon in addons}
+        if renewal is None or self._asked is None or self._asked.renewal.addons_before != renewal.addons_before:
+            self._asked = Asked(renewal, self._clock.now()) if renewal is not None else None
+
+    async def know_hub_by(self, kubeconfig: bytes) -> None:
+        """Every kubeconfig of this hub is this one from now on. Raises MusterError: not all of them are."""
+        self._registered = replace(self._registered, kubeconfig=kubeconfig)
+        for running in tuple(self._running.values()):
+            await self._know(running)
+
+    async def _know(self, running: _Running) -> None:
+        if running.kubeconfig != self._registered.kubeconfig:
+            await running.credential.know_hub_by(self._registered.kubeconfig)
+            running.kubeconfig = self._registered.kubeconfig
 
     @property
     def names(self) -> tuple[AddOnName, ...]:
@@ -99,6 +118,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         known = (addon.name, secret)
         before, fingerprint = self._running.get(known), _fingerprint(addon, entry, self._registered)
         if before is not None and before.fingerprint == fingerprint:
+            await self._know(before)
             return before
         credential, place = credential_for(addon, entry, secret, self._registered), _place(addon)
         left: dict[Place, Slot] = {}
@@ -106,13 +126,13 @@ class AddOnCertificates(Reconciler[AddOnName]):
             await before.credential.forget()
             left = {**before.left, before.place: before.credential.target}
             left.pop(place, None)
-        self._running[known] = _Running(fingerprint, credential, place, left)
+        self._running[known] = _Running(fingerprint, credential, place, self._registered.kubeconfig, left)
         return self._running[known]
 
     async def _keep(self, addon: AddOn, running: _Running) -> timedelta:
         """One look at one credential; returns when to look again."""
         try:
-            looked = await running.credential.look(self._client, addon, self._clock)
+            looked = await running.credential.look(self._client, addon, self._clock, self._asked)
         except RefusedError as refused:
             await self._tell(addon, refused.told)
             raise
@@ -149,6 +169,15 @@ def _fingerprint(addon: AddOn, entry: AddOnRegistration, shared: Registered) -> 
         sorted(entry.organization_units),
         _place(addon),
         shared.hub_id,
-        shared.kubeconfig if entry.for_hub else b"",
+        _whoever_vouches(shared.kubeconfig) if entry.for_hub else b"",
     )
     return hashlib.sha256(repr(parts).encode()).hexdigest()
+
+
+@lru_cache(maxsize=16)
+def _whoever_vouches(kubeconfig: bytes) -> bytes:
+    """The kubeconfig without the hub's CAs: these change, and the credential stays. What cannot be read is itself."""
+    try:
+        return with_authority(kubeconfig, b"")
+    except InvalidError:
+        return kubeconfig

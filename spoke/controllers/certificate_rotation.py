@@ -17,6 +17,7 @@ from machinery.errors import MusterError
 from machinery.timestamps import format_time
 from spoke.domain.bootstrap import State
 from spoke.domain.credential import CertificateView
+from spoke.domain.renewal import Renewal
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import Enrolment
 from spoke.ports import HubClient
@@ -45,6 +46,7 @@ class CertificateRotation(Reconciler[str]):
         patience: timedelta = PATIENCE,
     ) -> None:
         self._client = client
+        self._serial = certificate.serial
         self._due = rotate_at(certificate.serial, certificate.not_before, certificate.not_after)
         self._enrolment = enrolment
         self._clock = hub_clock
@@ -56,6 +58,15 @@ class CertificateRotation(Reconciler[str]):
     def due(self) -> datetime:
         """When, in hub time."""
         return self._due
+
+    def ask(self, renewal: Renewal | None) -> bool:
+        """The hub asks for a renewal ahead of time; whether that makes it due sooner than it was."""
+        due = renewal.due(self._serial, self._clock.now()) if renewal is not None else None
+        if due is None or due >= self._due:
+            return False
+        log.info("certificate.renewal_asked_for", due=format_time(due), was=format_time(self._due))
+        self._due = due
+        return True
 
     async def reconcile(self, key: str) -> timedelta | None:
         del key

@@ -21,12 +21,15 @@ AGENT_NAME = "agent-name"
 CERTIFICATE = "tls.crt"
 KEY = "tls.key"
 RECOVERY = "recovery.crt"
+BEGIN, END = b"-----BEGIN CERTIFICATE-----", b"-----END CERTIFICATE-----"
 TOKEN_FILE = "token"  # noqa: S105 - the name of a key
 PENDING_KEY = "pending.key"
 PENDING_REQUEST = "pending.csr"
 REQUEST_NAME = "request-name"
 TRUST = "trust.crt"
-"""CAs of the hub that it told of after the kubeconfig was made."""
+"""CAs of the hub that it told of after the kubeconfig was made, as earlier releases kept them."""
+ORIGIN = "bootstrap-ca.crt"
+"""The CA that the bootstrap kubeconfig named when the agent registered, where the hub has told of another since."""
 HUB_ID = "hub-id"
 """In the owner's secret: the hub whose credential lies there."""
 EPOCH = "epoch"
@@ -73,6 +76,8 @@ class HubEntry:
     hub_id: HubId
     grpc_ca: bytes = b""
     proxy_url: str = field(default="", repr=False)
+    known: bytes = field(default=b"", repr=False, compare=False)
+    """PEM of the CAs that it is known by now, where that is not what the bootstrap kubeconfig named at registration."""
 
     def difference(self, other: "HubEntry") -> str:
         """The first field in which they differ, in words; empty: the same hub."""
@@ -82,9 +87,20 @@ class HubEntry:
             "server": (self.server, other.server),
             "gRPC server": (self.grpc_server, other.grpc_server),
             "proxy": (self.proxy_url, other.proxy_url),
-            "certificate authority": ((self.ca, self.grpc_ca), (other.ca, other.grpc_ca)),
+            "certificate authority": ((self.ca, self.grpc_ca), self._authorities_of(other)),
         }
         return next((name for name, (mine, theirs) in fields.items() if mine != theirs), "")
+
+    def _authorities_of(self, other: "HubEntry") -> tuple[bytes, bytes]:
+        """Those of `other`; our own where it names none by which this hub is not known already."""
+        theirs = (other.ca, other.grpc_ca)
+        named = blocks(b"\n".join(theirs))
+        return (self.ca, self.grpc_ca) if named and named <= blocks(self.known) else theirs
+
+
+def blocks(pem: bytes) -> frozenset[bytes]:
+    """The certificates of a PEM file, however they are laid out."""
+    return frozenset(b"".join(rest.partition(END)[0].split()) for rest in pem.split(BEGIN)[1:] if END in rest)
 
 
 class CertificateView(Protocol):

@@ -17,9 +17,13 @@ BACKDATE = timedelta(minutes=5)
 
 def threshold(serial: SerialNumber) -> float:
     """The part of its life that is left when the certificate is replaced: in (0.20, 0.25], the same for one serial for ever."""
+    return EARLIEST - (EARLIEST - LATEST) * drawn(serial)
+
+
+def drawn(serial: SerialNumber) -> float:
+    """A number in [0, 1), the same for one serial for ever."""
     digest = hashlib.sha256(str(int(serial)).encode()).digest()
-    drawn = int.from_bytes(digest[:8], "big") / 2**64
-    return EARLIEST - (EARLIEST - LATEST) * drawn
+    return int.from_bytes(digest[:8], "big") / 2**64
 
 
 def rotate_at(serial: SerialNumber, not_before: datetime, not_after: datetime) -> datetime:

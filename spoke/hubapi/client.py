@@ -102,10 +102,17 @@ class ApiHubClient(HubClient):
             await asyncio.wait((running,))
 
     async def stand_by(
-        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        owner: HubId | None,
+        epoch: int,
+        trusted: Sequence[str] = (),
     ) -> StandingBy:
         """Tells nothing, for want of a word for it: what the ManagedCluster says is the answer."""
-        del agent, owner, epoch
+        del agent, owner, epoch, trusted
         await self._door.ask_version()  # its time
         try:
             seen = await (await self._door.kube()).get(self._door.clusters.path(cluster))

@@ -144,10 +144,22 @@ class GrpcHubClient(HubClient):
             await session.stop()
 
     async def stand_by(
-        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        owner: HubId | None,
+        epoch: int,
+        trusted: Sequence[str] = (),
     ) -> StandingBy:
         request = wire.StandByRequest(
-            cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid, owner_hub_id=owner or "", epoch=epoch
+            cluster_name=cluster,
+            agent_id=agent,
+            cluster_uid=cluster_uid,
+            owner_hub_id=owner or "",
+            epoch=epoch,
+            trusted_authorities=trusted,
         )
         return standing_by(await self._call(RegistrationStub(self._channel).StandBy(request, timeout=_seconds(CALL_TIMEOUT))))
 

@@ -11,6 +11,7 @@ from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.news import News
+from spoke.domain.renewal import Renewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import Desired, Drain, RequestState, StandingBy
 
@@ -61,8 +62,15 @@ def desired_of(message: session.Desired) -> Desired:
         addons=tuple(_addon(addon) for addon in message.addons),
         deleting=message.deleting,
         revision=message.revision,
+        renewal=_renewal(message),
         namespaces=tuple(ManagedNamespace(entry.name, entry.cluster_set) for entry in message.managed_namespaces),
     )
+
+
+def _renewal(message: session.Desired) -> Renewal | None:
+    within = message.renew_within.ToTimedelta() if message.HasField("renew_within") else None
+    before = message.renew_addons_before.ToDatetime(UTC) if message.HasField("renew_addons_before") else None
+    return Renewal(within, before) if within is not None or before is not None else None
 
 
 def _addon(message: session.AddOn) -> AddOn:
@@ -107,6 +115,7 @@ def standing_by(answer: registration.StandByResponse) -> StandingBy:
         time=answer.hub_time.ToDatetime(UTC),
         trust_bundle=answer.trust_bundle,
         again_after=answer.again_after.ToTimedelta() if answer.HasField("again_after") else None,
+        renew_within=answer.renew_within.ToTimedelta() if answer.HasField("renew_within") else None,
     )
 
 

@@ -25,7 +25,7 @@ from spoke.ports import Desired, Drain, Greeting, HubLostError, HubSession, Loss
 Stream = aio.StreamStreamCall[wire.AgentMessage, wire.HubMessage]
 
 PROTOCOL = "v1"
-CAPABILITIES = ("drain", "several-hubs")
+CAPABILITIES = ("drain", "several-hubs", "trust")
 DEFAULT_INTERVAL = timedelta(seconds=10)
 LAST_WORDS = timedelta(seconds=1)
 """How long a hub that is left has to hear where the agent goes."""
@@ -49,6 +49,7 @@ class GrpcSession(HubSession):
         loop = asyncio.get_running_loop()
         self._end: asyncio.Future[HubLostError] = loop.create_future()
         self._drains: asyncio.Queue[Drain] = asyncio.Queue()
+        self._bundles: asyncio.Queue[bytes] = asyncio.Queue()
         self._leaving = False
         self._reader: asyncio.Task[None] | None = None
         self.hub_id = HubId("")
@@ -72,6 +73,7 @@ class GrpcSession(HubSession):
             epoch=greeting.epoch,
             hubs=hubs_of(greeting.hubs) if greeting.hubs else None,
             patience_seconds=int(PATIENCE.total_seconds()),
+            trusted_authorities=greeting.trusted,
         )
         hello.agent_time.FromDatetime(self._clock.now())
         try:
@@ -141,6 +143,12 @@ class GrpcSession(HubSession):
 
     async def drained(self) -> Drain:
         return await self._drains.get()
+
+    async def trust_bundle(self) -> bytes:
+        return await self._bundles.get()
+
+    async def trust_installed(self, trusted: Sequence[str]) -> None:
+        await self._write(wire.AgentMessage(trust_installed=wire.TrustInstalled(trusted_authorities=trusted)))
 
     async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
         await self._write(wire.AgentMessage(hubs=hubs_of(hubs)))
@@ -240,6 +248,8 @@ class GrpcSession(HubSession):
                 drain = drain_of(message.drain)
                 self._leaving = self._leaving or drain.target is None
                 self._drains.put_nowait(drain)
+            case "trust_bundle":
+                self._bundles.put_nowait(message.trust_bundle.certificates)
             case _:
                 pass
 

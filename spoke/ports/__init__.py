@@ -13,14 +13,12 @@ from spoke.ports.hub import (
     HubAddress,
     HubClient,
     HubInfo,
-    HubLostError,
     HubSession,
-    Loss,
     Registered,
     RequestState,
-    StaleEpochError,
     StandingBy,
 )
+from spoke.ports.losses import HubLostError, Loss, StaleEpochError
 
 __all__ = [
     "NONE",

@@ -1,5 +1,6 @@
 """A hub as the agent needs it: a whole way to talk to one (D2), `spoke.hubclient` over gRPC or `spoke.hubapi` over the API."""
 
+import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
@@ -9,7 +10,6 @@ from types import MappingProxyType
 from typing import Protocol
 
 from machinery.conditions import Condition
-from machinery.errors import UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.kubeconfig import BearerToken
 from machinery.product import GROUP_SUFFIX
@@ -18,45 +18,10 @@ from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.news import News
 from spoke.domain.reach import Driver
+from spoke.domain.renewal import Renewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 
 NONE: Mapping[str, str] = MappingProxyType({})
-
-
-class Loss(Enum):
-    """Why a session ended."""
-
-    UNREACHABLE = "the hub is not reachable"
-    SILENT = "the hub does not acknowledge"
-    SUPERSEDED = "another session of this cluster took over"
-    UNAUTHENTICATED = "the hub does not take this credential"
-    REFUSED = "the hub refuses this cluster"
-    FORGOTTEN = "the hub does not know this cluster"
-    DRAINED = "the hub asked to leave"
-    STALE = "the hub knows of a newer owner of this cluster"
-
-
-class HubLostError(UnavailableError):
-    """The session is over; `loss` says how, the message says why."""
-
-    def __init__(self, message: str, loss: Loss = Loss.UNREACHABLE, *, retry_after: timedelta | None = None) -> None:
-        super().__init__(message, retry_after=retry_after)
-        self.loss = loss
-
-    def afresh(self) -> "HubLostError":
-        """The same once more, to be raised elsewhere."""
-        return HubLostError(self.message, self.loss, retry_after=self.retry_after)
-
-
-class StaleEpochError(HubLostError):
-    """The hub has heard of a higher `epoch` of this cluster than the session's."""
-
-    def __init__(self, message: str, epoch: int) -> None:
-        super().__init__(message, Loss.STALE)
-        self.epoch = epoch
-
-    def afresh(self) -> HubLostError:
-        return StaleEpochError(self.message, self.epoch)
 
 
 class Capability(Enum):
@@ -66,6 +31,7 @@ class Capability(Enum):
     ACKNOWLEDGED_BEATS = "a beat is acknowledged by itself, so that silence is noticed within seconds"
     ONE_SESSION = "the hub knows of the session, and a newer one of the cluster supersedes it"
     DRAIN = "the hub asks its agents to leave before it goes"
+    TRUST = "the hub tells of its CAs in the session, before they change"
     SEVERAL_HUBS = "the hub keeps the epochs of its agents, and knows which of them only stand by"
 
 
@@ -134,6 +100,8 @@ class Desired:
     revision: int = 0
     addons_known: bool = True
     """False: the hub's add-ons cannot be seen now; that is no word that there are none."""
+    renewal: Renewal | None = None
+    """Certificates that are to be renewed ahead of their time."""
     namespaces: tuple[ManagedNamespace, ...] = ()
     """What the cluster sets of the hub want to have on this cluster."""
 
@@ -154,6 +122,8 @@ class Greeting:
     epoch: int = 0
     """The order of its changes of hub; a hub takes no session of a lower one than it has heard of. 0: none is kept."""
     hubs: tuple[ListedHub, ...] = ()
+    trusted: tuple[str, ...] = ()
+    """The CAs by which the hub is known: hex SHA-256 of the DER of each."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +138,8 @@ class StandingBy:
     trust_bundle: bytes
     again_after: timedelta | None = None
     """When it would like to be told again; None: it does not say."""
+    renew_within: timedelta | None = None
+    """Present: the certificate is to be renewed ahead of its time, at a random moment within this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -212,6 +184,15 @@ class HubSession(Protocol):
 
     async def drained(self) -> Drain:
         """Returns when the hub asks this agent to leave, each time (with DRAIN; never else); the session goes on meanwhile."""
+
+    async def trust_bundle(self) -> bytes:
+        """Returns when the hub tells by which CAs (PEM) it wants to be known, each time (with TRUST; never else)."""
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    async def trust_installed(self, trusted: Sequence[str]) -> None:
+        """Tells by which CAs the hub is known from now on, as in the Greeting; without TRUST it does nothing."""
+        del trusted
 
     async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
         """With SEVERAL_HUBS tells the hub the agent's whole list; else it does nothing."""
@@ -268,9 +249,19 @@ class HubClient(Protocol):
         """Opens the session; entering returns after Welcome. Raises HubLostError, StaleEpochError for an epoch too low."""
 
     async def stand_by(
-        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        owner: HubId | None,
+        epoch: int,
+        trusted: Sequence[str] = (),
     ) -> StandingBy:
-        """Tells the hub that `owner` holds the session. Raises MethodNotAllowedError where it has no word for that."""
+        """Tells the hub that `owner` holds the session, and by which CAs (`trusted`, as in the Greeting) it is known itself.
+
+        Raises MethodNotAllowedError where it has no word for that.
+        """
 
     async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
         """Leaves the hub for good; whether it knew the cluster. Raises MethodNotAllowedError where it has no word for that."""

@@ -55,6 +55,7 @@ from spoke.domain.addon import AddOn
 from spoke.domain.hubs import ListedHub
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.news import News
+from spoke.domain.renewal import Renewal
 from spoke.domain.report import ClusterReport, ExternalEndpoint
 from spoke.ports import (
     NONE,
@@ -75,6 +76,7 @@ from spoke.ports import (
     StaleEpochError,
     StandingBy,
 )
+from spoke.trust import fingerprints
 
 HUB_ID = HubId("0f1e2d3c-0000-4000-8000-000000000001")
 BACKDATE = timedelta(minutes=5)
@@ -165,6 +167,12 @@ class MemoryHub:
         self.plain = False
         """It is of a release that knows nothing of several hubs."""
         self.again_after: timedelta | None = None
+        self.renew_within: timedelta | None = None
+        """It asks for a renewal ahead of time, of the certificates that it had issued by then (`ask_to_renew`)."""
+        self.renew_addons_before: datetime | None = None
+        self._asked: frozenset[SerialNumber] = frozenset()
+        self.trusted: dict[ClusterName, tuple[str, ...]] = {}
+        """By which CAs the agent of each cluster says that it knows this hub."""
         self.dialled = 0
         self._changed = asyncio.Event()
         key = generate_key()
@@ -172,18 +180,20 @@ class MemoryHub:
         self.authority: Authority = create_authority(
             Subject("memory hub"), key, random_serial(), now - timedelta(days=2), now + timedelta(days=3650)
         )
+        self.bundle = self.authority.certificate
+        """What it wants to be known by."""
+        self.vouchers: tuple[bytes, ...] = (self.authority.certificate,)
+        """Who trusts one of these CAs (PEM) can connect."""
 
-    def dial(self, address: HubAddress, identity: ClientIdentity) -> "MemoryHubClient":
-        """The agent's `Dial`."""
-        del address
+    def dial(self, address: HubAddress | None, identity: ClientIdentity) -> "MemoryHubClient":
+        """The agent's `Dial`; without an address whoever is there is believed."""
         self.dialled += 1
-        return MemoryHubClient(self, identity)
+        return MemoryHubClient(self, identity, address.ca if address is not None else None)
 
     def dial_to_recover(self, address: HubAddress, identity: ClientIdentity) -> "RecoveringMemoryClient":
         """The agent's `Dial` with a recovery certificate."""
-        del address
         self.dialled += 1
-        return RecoveringMemoryClient(self, identity)
+        return RecoveringMemoryClient(self, identity, address.ca)
 
     def credential(self, subject: Subject | None = None, *, lifetime: timedelta = timedelta(hours=1)) -> Credential:
         """A client certificate of this hub; without a subject a bootstrap credential."""
@@ -222,6 +232,25 @@ class MemoryHub:
     def set_accepted(self, cluster: ClusterName, *, accepted: bool) -> None:
         self.clusters[cluster].accepted = accepted
         self.changed()
+
+    def push_trust(self, bundle: bytes) -> None:
+        """From now on it wants to be known by these CAs, and says so in every session."""
+        self.bundle = bundle
+        for session in self.open_sessions:
+            session.push(bundle)
+
+    def ask_to_renew(self, within: timedelta) -> None:
+        """Whatever was issued until now is to be renewed."""
+        self.renew_within, self._asked = within, frozenset(self.users)
+        self.renew_addons_before = self.clock.now()
+        self.changed()
+
+    def asked_of(self, identity: ClientIdentity) -> timedelta | None:
+        return self.renew_within if parse_certificate(identity.certificate).serial in self._asked else None
+
+    def renewal_of(self, identity: ClientIdentity) -> Renewal | None:
+        within = self.asked_of(identity)
+        return Renewal(within, self.renew_addons_before) if self.renew_addons_before is not None else None
 
     def set_addons(self, addons: Sequence[AddOn]) -> None:
         self.addons = tuple(addons)
@@ -291,7 +320,8 @@ class MemoryHub:
 class MemoryHubClient(HubClient):
     """One credential at a MemoryHub."""
 
-    def __init__(self, hub: MemoryHub, identity: ClientIdentity) -> None:
+    def __init__(self, hub: MemoryHub, identity: ClientIdentity, trust: bytes | None = None) -> None:
+        self._trust = trust
         self._hub = hub
         self._identity = identity
         self.closed = False
@@ -302,7 +332,7 @@ class MemoryHubClient(HubClient):
 
     async def info(self) -> HubInfo:
         self._enter("info")
-        return HubInfo(self._hub.hub_id, self._hub.clock.now(), "v0", self._hub.authority.certificate)
+        return HubInfo(self._hub.hub_id, self._hub.clock.now(), "v0", self._hub.bundle)
 
     async def ensure_cluster(
         self,
@@ -406,6 +436,9 @@ class MemoryHubClient(HubClient):
             if other.cluster == cluster:
                 other.end(HubLostError("superseded", Loss.SUPERSEDED))
         session = MemorySession(self._hub, cluster, self._identity, epoch=greeting.epoch)
+        self._hub.trusted[cluster] = greeting.trusted
+        if greeting.trusted and greeting.trusted != fingerprints(self._hub.bundle):
+            session.push(self._hub.bundle)
         self._hub.sessions.append(session)
         for _ in range(10):  # the welcome travels longer than the word to the session that it supersedes
             await asyncio.sleep(0)
@@ -415,7 +448,14 @@ class MemoryHubClient(HubClient):
             session.end(HubLostError("the session was closed"))
 
     async def stand_by(
-        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        owner: HubId | None,
+        epoch: int,
+        trusted: Sequence[str] = (),
     ) -> StandingBy:
         del agent
         known = self._known(cluster, cluster_uid, "stand_by")
@@ -423,8 +463,9 @@ class MemoryHubClient(HubClient):
             raise NotFoundError(f'there is no cluster "{cluster}"')
         with suppress(StaleEpochError):
             self._hub.heard(cluster, epoch, owner)
-        bundle = self._hub.authority.certificate
-        return StandingBy(known.accepted, known.epoch, self._hub.clock.now(), bundle, self._hub.again_after)
+        self._hub.trusted[cluster] = tuple(trusted)
+        within = self._hub.asked_of(self._identity)
+        return StandingBy(known.accepted, known.epoch, self._hub.clock.now(), self._hub.bundle, self._hub.again_after, within)
 
     async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
         del agent
@@ -451,9 +492,14 @@ class MemoryHubClient(HubClient):
             raise ForbiddenError("the name belongs to another cluster")
         return known
 
+    def _met(self) -> str:
+        if self._trust is not None and not any(voucher in self._trust for voucher in self._hub.vouchers):
+            raise UnavailableError("certificate verify failed")
+        return self._hub.user_of(self._identity)
+
     def _enter(self, call: str) -> str:
         self._hub.calls.append(call)
-        user = self._hub.user_of(self._identity)
+        user = self._met()
         if user.startswith(RECOVERY_USER_PREFIX):
             raise ForbiddenError("a recovery certificate opens nothing else")
         return user
@@ -477,7 +523,7 @@ class RecoveringMemoryClient(MemoryHubClient):
             yield state
 
     def _enter(self, call: str) -> str:
-        user = self._hub.user_of(self._identity)
+        user = self._met()
         self._hub.calls.append(f"recover {call}")
         if not user.startswith(RECOVERY_USER_PREFIX):
             raise ForbiddenError("this is no recovery certificate")
@@ -503,6 +549,7 @@ class MemorySession(HubSession):
     def __post_init__(self) -> None:
         self._over: asyncio.Future[HubLostError] = asyncio.get_running_loop().create_future()
         self._drains: asyncio.Queue[Drain] = asyncio.Queue()
+        self._bundles: asyncio.Queue[bytes] = asyncio.Queue()
 
     @property
     def beat_interval(self) -> timedelta:
@@ -559,6 +606,7 @@ class MemorySession(HubSession):
                 addons_known=self.hub.addons is not None,
                 deleting=self.hub.clusters[self.cluster].deleting,
                 namespaces=self.hub.namespaces,
+                renewal=self.hub.renewal_of(self.identity),
             )
             if present != seen:
                 seen = present
@@ -571,6 +619,17 @@ class MemorySession(HubSession):
 
     async def drained(self) -> Drain:
         return await self._drains.get()
+
+    async def trust_bundle(self) -> bytes:
+        return await self._bundles.get()
+
+    async def trust_installed(self, trusted: Sequence[str]) -> None:
+        self._check()
+        self.hub.trusted[self.cluster] = tuple(trusted)
+        self.hub.changed()
+
+    def push(self, bundle: bytes) -> None:
+        self._bundles.put_nowait(bundle)
 
     async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
         self._check()

@@ -42,7 +42,7 @@ class ReserveHub(MemoryHub):
     next_authority = b""
     """A CA that it tells of beside its own."""
 
-    def dial(self, address: HubAddress, identity: ClientIdentity) -> MemoryHubClient:
+    def dial(self, address: HubAddress | None, identity: ClientIdentity) -> MemoryHubClient:
         del address
         self.dialled += 1
         return ReserveClient(self, identity)
@@ -56,13 +56,20 @@ class ReserveClient(MemoryHubClient):
         self._at, self._as = hub, identity
 
     async def stand_by(
-        self, cluster: ClusterName, agent: AgentId, cluster_uid: str, *, owner: HubId | None, epoch: int
+        self,
+        cluster: ClusterName,
+        agent: AgentId,
+        cluster_uid: str,
+        *,
+        owner: HubId | None,
+        epoch: int,
+        trusted: Sequence[str] = (),
     ) -> StandingBy:
         if self._at.refusal is not None:
             raise self._at.refusal
         if self._at.refuse_new and parse_certificate(self._as.certificate).serial != self._at.issued[0]:
             raise UnauthorizedError("this certificate is not known here")
-        told = await super().stand_by(cluster, agent, cluster_uid, owner=owner, epoch=epoch)
+        told = await super().stand_by(cluster, agent, cluster_uid, owner=owner, epoch=epoch, trusted=trusted)
         return replace(told, trust_bundle=told.trust_bundle + self._at.next_authority)
 
 

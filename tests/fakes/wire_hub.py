@@ -199,12 +199,15 @@ class _Registration(RegistrationServicer):
         agent = AgentId(request.agent_id)
         try:
             client = await _client(self._hub, context)
-            told = await client.stand_by(cluster, agent, request.cluster_uid, owner=owner, epoch=request.epoch)
+            own, trusted = (cluster, agent, request.cluster_uid), request.trusted_authorities
+            told = await client.stand_by(*own, owner=owner, epoch=request.epoch, trusted=trusted)
         except MusterError as error:
             await _refuse(context, error)
             raise
         answer = registration.StandByResponse(accepted=told.accepted, epoch=told.epoch, trust_bundle=told.trust_bundle)
         answer.hub_time.FromDatetime(told.time)
+        if told.renew_within is not None:
+            answer.renew_within.FromTimedelta(told.renew_within)
         if told.again_after is not None:
             answer.again_after.FromTimedelta(told.again_after)
         return answer
@@ -268,6 +271,7 @@ class _Session(SessionServicer):
         yield _take(session, up, down)
         yield _want(session, down)
         yield _drain(session, down)
+        yield _push(session, down)
         yield _end(session, down)
 
 
@@ -285,6 +289,8 @@ async def _take(
                     down.put_nowait(wire.HubMessage(report_ack=await _report(session, message.status)))
                 case "hubs":
                     await session.tell_hubs(_hubs(message.hubs))
+                case "trust_installed":
+                    await session.trust_installed(message.trust_installed.trusted_authorities)
                 case "event":
                     told = message.event
                     await session.tell(News(told.reason, told.message, told.type, told.addon_name))
@@ -299,7 +305,7 @@ async def _take(
 
 
 def _greeting(hello: wire.Hello) -> Greeting:
-    return Greeting(hello.cluster_uid, hello.epoch, _hubs(hello.hubs))
+    return Greeting(hello.cluster_uid, hello.epoch, _hubs(hello.hubs), tuple(hello.trusted_authorities))
 
 
 def _hubs(listed: wire.Hubs) -> tuple[ListedHub, ...]:
@@ -344,6 +350,10 @@ async def _want(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubL
         async for desired in session.desired():
             message = wire.Desired(accepted=desired.accepted, revision=desired.revision)
             message.lease_duration.FromTimedelta(desired.lease_duration)
+            if desired.renewal is not None and desired.renewal.within is not None:
+                message.renew_within.FromTimedelta(desired.renewal.within)
+            if desired.renewal is not None and desired.renewal.addons_before is not None:
+                message.renew_addons_before.FromDatetime(desired.renewal.addons_before)
             for each in desired.namespaces:
                 message.managed_namespaces.add(name=each.name, cluster_set=each.cluster_set)
             for addon in desired.addons:
@@ -367,6 +377,12 @@ async def _drain(session: HubSession, down: "asyncio.Queue[wire.HubMessage | Hub
         message = wire.Drain(reason=drain.reason, target_hub_id=drain.target or "")
         message.reconnect_after.FromTimedelta(drain.reconnect_after)
         down.put_nowait(wire.HubMessage(drain=message))
+
+
+async def _push(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubLostError]") -> None:
+    while True:
+        bundle = await session.trust_bundle()
+        down.put_nowait(wire.HubMessage(trust_bundle=wire.TrustBundle(certificates=bundle)))
 
 
 async def _end(session: HubSession, down: "asyncio.Queue[wire.HubMessage | HubLostError]") -> None:

@@ -72,7 +72,7 @@ class Run:
 async def at(hub: MemoryHub, place: Place, care: AddOnCare = CARE) -> AsyncIterator[Run]:
     credential = hub.credential(NAMES.subject)
     identity = ClientIdentity(credential.chain, credential.key)
-    client = hub.dial(None, identity)  # type: ignore[arg-type]
+    client = hub.dial(None, identity)
     await client.ensure_cluster(CLUSTER, AGENT, "uid", endpoints=(), annotations={})
     async with client.session(Greeting("uid")) as session:
         assert isinstance(session, MemorySession)

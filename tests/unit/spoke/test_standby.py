@@ -13,7 +13,9 @@ from machinery.pki import key_matches, parse_certificate
 from spoke.bootstraps import Listing
 from spoke.domain.hubs import HubState
 from spoke.domain.rotation import rotate_at
+from spoke.kubeconfigs import stored_connection
 from spoke.standby import LEFT_AFTER
+from spoke.trust import fingerprints
 from tests.fakes.reserve import NAMES, UID, A, B, C, ReserveHub, ReserveStage, come, ready, sessions
 from tests.fakes.virtual_time import in_virtual_time
 
@@ -382,12 +384,14 @@ def test_a_hub_tells_of_its_next_ca_and_is_known_by_it() -> None:
     async def play(stage: ReserveStage) -> None:
         async with stage.running():
             await come(ready(stage))
-            stage.hubs[B].next_authority = stage.hubs[C].authority.certificate
+            own, further = (stage.hubs[each].authority.certificate for each in (B, C))
+            stage.hubs[B].next_authority = further
             await asyncio.sleep(DAY.total_seconds())
-            first = (await stage.contents(B))["trust.crt"]
-            assert first.strip() == stage.hubs[C].authority.certificate.strip()
+            first = await stage.contents(B)
+            assert fingerprints(stored_connection(first).address.ca) == fingerprints(own + further)
+            assert stage.hubs[B].trusted[NAMES.cluster] == fingerprints(own + further), "and it says so"
             await asyncio.sleep(DAY.total_seconds())
-            assert (await stage.contents(B))["trust.crt"] == first
+            assert await stage.contents(B) == first
 
     played(play)
 

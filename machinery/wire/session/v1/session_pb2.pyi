@@ -773,6 +773,7 @@ class Desired(_message.Message):
     DELETING_FIELD_NUMBER: _builtins.int
     MANAGED_NAMESPACES_FIELD_NUMBER: _builtins.int
     RENEW_WITHIN_FIELD_NUMBER: _builtins.int
+    RENEW_ADDONS_BEFORE_FIELD_NUMBER: _builtins.int
     accepted: _builtins.bool
     revision: _builtins.int
     deleting: _builtins.bool
@@ -790,6 +791,10 @@ class Desired(_message.Message):
     def renew_within(self) -> _duration_pb2.Duration:
         """Present: the certificate that this session came with is to be renewed ahead of its time, at a random moment within this."""
 
+    @_builtins.property
+    def renew_addons_before(self) -> _timestamp_pb2.Timestamp:
+        """Present: certificates of add-ons that this hub issued before this are to be renewed ahead of their time too."""
+
     def __init__(
         self,
         *,
@@ -801,10 +806,11 @@ class Desired(_message.Message):
         deleting: _builtins.bool = ...,
         managed_namespaces: _abc.Iterable[Global___ManagedNamespace] | None = ...,
         renew_within: _duration_pb2.Duration | None = ...,
+        renew_addons_before: _timestamp_pb2.Timestamp | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration", "renew_within", b"renew_within"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["lease_duration", b"lease_duration", "renew_addons_before", b"renew_addons_before", "renew_within", b"renew_within"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "addons", b"addons", "deleting", b"deleting", "lease_duration", b"lease_duration", "managed_namespaces", b"managed_namespaces", "renew_within", b"renew_within", "revision", b"revision", "taints", b"taints"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["accepted", b"accepted", "addons", b"addons", "deleting", b"deleting", "lease_duration", b"lease_duration", "managed_namespaces", b"managed_namespaces", "renew_addons_before", b"renew_addons_before", "renew_within", b"renew_within", "revision", b"revision", "taints", b"taints"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

@@ -1,0 +1,262 @@
+"""What a hub says of its CAs: checked, tried, kept in every place before it is answered, whatever dies in between."""
+
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from functools import partial
+
+import pytest
+
+from machinery.errors import InvalidError, UnavailableError
+from machinery.identity import Subject
+from machinery.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, with_authority, write_hub_kubeconfig
+from machinery.pki import Authority, Plan, create_authority, generate_key, public_key_of, random_serial
+from spoke.domain.addon import AddOn
+from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
+from spoke.kubeconfigs import stored_connection, view_stored
+from spoke.trust import MOST, checked, fingerprints, retrusted
+from tests.fakes.mortal import DyingSecrets, KilledError
+from tests.fakes.stage import OWNER, SLOT, Stage, until
+from tests.unit.spoke.test_agent_addons import HUB_ACCESS, LOGS, SECRET
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+DAY = timedelta(days=1)
+
+
+def authority(name: str, begins: datetime = NOW - DAY, ends: datetime = NOW + 3650 * DAY) -> Authority:
+    return create_authority(Subject(name), generate_key(), random_serial(), begins, ends)
+
+
+NEW = authority("new").certificate
+
+
+def leaf() -> bytes:
+    key = public_key_of(generate_key())
+    return authority("any").sign(Plan(Subject("leaf"), key, random_serial(), NOW - DAY, NOW + DAY))
+
+
+@pytest.mark.parametrize(
+    ("bundle", "says"),
+    [
+        (b"", "no certificate that can be read"),
+        (b"what is this?", "no certificate that can be read"),
+        (leaf(), '"leaf", which is no certificate authority'),
+        (NEW + leaf(), '"leaf", which is no certificate authority'),
+        (authority("old", NOW - 2 * DAY, NOW - DAY).certificate, "has ended, or has not begun"),
+        (NEW * (MOST + 1), f"at most {MOST}"),
+    ],
+)
+def test_what_is_no_bundle_of_authorities_is_refused(bundle: bytes, says: str) -> None:
+    with pytest.raises(InvalidError, match=says):
+        checked(bundle, NOW)
+
+
+def entry(*, both: bool) -> ClusterEntry:
+    own = None if both else b"grpc ca"
+    endpoint = HubEndpoint("127.0.0.1:8443", "id", own)  # type: ignore[arg-type]
+    return ClusterEntry("hub", "https://127.0.0.1:6443", b"https ca", endpoint, "http://proxy", "name")
+
+
+@pytest.mark.parametrize("both", [True, False])
+def test_a_kubeconfig_is_the_same_but_for_what_vouches_for_the_grpc_door(*, both: bool) -> None:
+    """Where the HTTPS door has a CA of its own, by a certificate from elsewhere, that one stays."""
+    made = with_authority(write_hub_kubeconfig(entry(both=both)), b"new ca")
+    wanted = entry(both=both)
+    assert wanted.endpoint is not None
+    endpoint = wanted.endpoint if both else replace(wanted.endpoint, certificate_authority=b"new ca")
+    assert made == write_hub_kubeconfig(
+        replace(wanted, certificate_authority=b"new ca" if both else b"https ca", endpoint=endpoint)
+    )
+
+
+def test_what_the_bootstrap_kubeconfig_named_is_remembered_and_an_unchanged_one_is_no_other_hub() -> None:
+    old, other = authority("old").certificate, authority("other").certificate
+    made = replace(entry(both=True), certificate_authority=old)
+    first = {KUBECONFIG: write_hub_kubeconfig(made), TRUST: other}
+    bootstrap = view_stored({KUBECONFIG: first[KUBECONFIG]}).hub
+    assert bootstrap is not None
+    second = retrusted(first, old + NEW)
+    third = retrusted(second, NEW)
+    for contents in (second, third):
+        assert contents[ORIGIN] == old
+        assert TRUST not in contents
+        seen = view_stored(contents).hub
+        assert seen is not None
+        assert seen.difference(bootstrap) == ""
+        assert seen.difference(replace(bootstrap, ca=NEW)) == "", "a new bootstrap kubeconfig that names what is known anyway"
+        assert seen.difference(replace(bootstrap, ca=other)) == "certificate authority"
+        assert seen.difference(replace(bootstrap, ca=b"nothing")) == "certificate authority"
+    assert retrusted(third, NEW) == third
+    assert ORIGIN not in retrusted(third, old), "back where it was"
+
+
+def trusted(contents: Mapping[str, bytes]) -> tuple[str, ...]:
+    return fingerprints(stored_connection(contents).address.ca)
+
+
+def told(stage: Stage, says: str) -> bool:
+    return any(says in news.message for news in stage.hub.session.news)
+
+
+def addon_trust(stage: Stage) -> bytes:
+    contents = stage.addon_secrets.contents(SECRET)
+    return parse_kubeconfig(contents["kubeconfig"], source="secret", folder=contents).cluster.certificate_authority
+
+
+async def until_installed(stage: Stage, bundle: bytes) -> None:
+    await until(lambda: next(iter(stage.hub.trusted.values()), ()) == fingerprints(bundle))
+
+
+async def all_say(stage: Stage, bundle: bytes) -> None:
+    """Every place knows the hub by this bundle."""
+    for name in (OWNER, SLOT):
+        assert trusted((await stage.secrets.read(name)).contents) == fingerprints(bundle), name
+    assert trusted(stage.directory.read()) == fingerprints(bundle)
+    if stage.hub.addons:
+        assert fingerprints(addon_trust(stage)) == fingerprints(bundle)
+
+
+async def test_a_bundle_is_kept_in_every_place_before_it_is_answered_and_no_certificate_is_renewed_for_it(stage: Stage) -> None:
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
+    own = stage.hub.authority.certificate
+    async with stage.running():
+        await until(lambda: stage.addon_secrets.contents(SECRET))
+        await until(lambda: stage.hub.session.beats)
+        before, sessions = list(stage.hub.issued), len(stage.hub.sessions)
+        for bundle in (own + NEW, NEW):
+            stage.hub.vouchers = (own, NEW)
+            stage.hub.push_trust(bundle)
+            await until_installed(stage, bundle)
+            await all_say(stage, bundle)
+        assert stage.hub.issued == before
+        assert len(stage.hub.sessions) == sessions, "the session goes on"
+        stage.hub.vouchers = (NEW,)
+        stage.hub.session.drain()
+        await until(lambda: len(stage.hub.sessions) > sessions)
+    async with stage.running():
+        await until(lambda: len(stage.hub.open_sessions) == 1)
+        await until(lambda: stage.hub.session.beats)
+    assert stage.hub.issued == before, "it is known after a restart too, by an unchanged bootstrap kubeconfig"
+
+
+async def test_a_bundle_by_which_the_hub_cannot_be_reached_is_refused_told_and_changes_nothing(stage: Stage) -> None:
+    own = stage.hub.authority.certificate
+    async with stage.running():
+        await until(lambda: stage.hub.sessions and stage.hub.session.beats)
+        before = (await stage.secrets.read(OWNER)).contents
+        for bundle, says in ((NEW, "could not be reached"), (leaf(), "no certificate authority"), (b"", "no certificate")):
+            stage.hub.push_trust(bundle)
+            await until(partial(told, stage, says))
+        assert {news.type for news in stage.hub.session.news if news.reason == "TrustBundleRefused"} == {"Warning"}
+        assert (await stage.secrets.read(OWNER)).contents == before
+        assert fingerprints(own) in stage.hub.trusted.values()
+        stage.hub.push_trust(own + NEW)
+        await until_installed(stage, own + NEW)
+
+
+async def test_a_hub_that_cannot_be_reached_at_that_moment_is_no_reason_to_refuse(stage: Stage) -> None:
+    async with stage.running():
+        await until(lambda: stage.hub.sessions and stage.hub.session.beats)
+        bundle = stage.hub.authority.certificate + NEW
+        stage.hub.vouchers = ()
+        stage.hub.push_trust(bundle)
+        await until(lambda: stage.hub.calls.count("info") > 3)
+        stage.hub.vouchers = (NEW,)
+        await until_installed(stage, bundle)
+        assert not [news for news in stage.hub.session.news if news.reason == "TrustBundleRefused"]
+
+
+async def test_what_cannot_be_written_is_not_answered_until_it_is(stage: Stage) -> None:
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
+    bundle = stage.hub.authority.certificate + NEW
+    async with stage.running():
+        await until(lambda: stage.addon_secrets.contents(SECRET) and stage.hub.session.beats)
+        stage.addon_secrets.refuse_writes = UnavailableError("the cluster is away")
+        stage.hub.push_trust(bundle)
+        await until(lambda: stage.hub.calls.count("info") > 2)
+        assert fingerprints(bundle) not in stage.hub.trusted.values()
+        stage.addon_secrets.refuse_writes = None
+        await until_installed(stage, bundle)
+        await all_say(stage, bundle)
+
+
+async def test_a_renewal_after_a_push_keeps_what_was_pushed(stage: Stage) -> None:
+    bundle = stage.hub.authority.certificate + NEW
+    async with stage.running():
+        await until(lambda: stage.hub.sessions and stage.hub.session.beats)
+        stage.hub.push_trust(bundle)
+        await until_installed(stage, bundle)
+        stage.hub.ask_to_renew(timedelta())
+        await until(lambda: len(stage.hub.issued) == 2)
+        await until(lambda: len(stage.hub.sessions) == 2 and stage.hub.session.beats)
+        await all_say(stage, bundle)
+
+
+async def test_another_bootstrap_kubeconfig_ends_what_was_known_of_the_hub(stage: Stage) -> None:
+    """After a compromise: neither what was pushed nor the CA of before is trusted any more."""
+    async with stage.running():
+        await until(lambda: stage.hub.sessions and stage.hub.session.beats)
+        bundle = stage.hub.authority.certificate + NEW
+        stage.hub.push_trust(bundle)
+        await until_installed(stage, bundle)
+        fresh = authority("fresh")
+        stage.hub.authority, stage.hub.bundle, stage.hub.vouchers = fresh, fresh.certificate, (fresh.certificate,)
+        stage.replace_bootstrap(stage.hub.bootstrap_kubeconfig())
+        await until(lambda: len(stage.hub.issued) == 2)
+        await until(lambda: stage.hub.open_sessions and stage.hub.session.beats)
+        await all_say(stage, fresh.certificate)
+        assert ORIGIN not in (await stage.secrets.read(OWNER)).contents
+
+
+PLACES = 2
+"""The hub's slot and the owner's secret."""
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("fatal", range(1, PLACES + 1))
+@pytest.mark.parametrize("retiring", [False, True])
+async def test_an_agent_that_dies_around_any_write_of_a_bundle_works_and_ends_with_all_of_it(
+    stage: Stage, fatal: int, *, before: bool, retiring: bool
+) -> None:
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
+    dying = DyingSecrets()
+    stage.secrets, own = dying, stage.hub.authority.certificate
+    stage.hub.vouchers = (own, NEW)
+    bundles = [own + NEW, NEW] if retiring else [own + NEW]
+    async with stage.running():
+        await until(lambda: stage.addon_secrets.contents(SECRET) and stage.hub.session.beats)
+        for bundle in bundles[:-1]:
+            stage.hub.push_trust(bundle)
+            await until_installed(stage, bundle)
+    issued = list(stage.hub.issued)
+    dying.live(fatal, before=before)
+    agent = stage.agent()
+    stage.hub.bundle = bundles[-1]
+    with pytest.raises(BaseException) as raised:  # noqa: PT011 - groups or not
+        await agent.run()
+    assert isinstance(raised.value, KilledError) or raised.group_contains(KilledError)
+    dying.live()
+    async with stage.running():
+        await until_installed(stage, bundles[-1])
+        await all_say(stage, bundles[-1])
+        await until(lambda: stage.hub.session.beats)
+    assert stage.hub.issued == issued
+
+
+async def test_a_renewal_that_is_asked_for_replaces_the_certificates_of_agent_and_add_ons_once(stage: Stage) -> None:
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
+    async with stage.running():
+        await until(lambda: stage.addon_secrets.contents(SECRET) and stage.hub.session.beats)
+        old, old_addon = (await stage.secrets.read(OWNER)).contents, stage.addon_secrets.contents(SECRET)
+        stage.clock.advance(timedelta(seconds=2))
+        stage.hub.ask_to_renew(timedelta())
+        await until(lambda: len(stage.hub.issued) == 4)
+        await until(lambda: len(stage.hub.open_sessions) == 1 and len(stage.hub.sessions) == 2 and stage.hub.session.beats)
+        new = (await stage.secrets.read(OWNER)).contents
+        assert all(new[key] != old[key] for key in ("tls.crt", "tls.key", "recovery.crt"))
+        await until(lambda: stage.addon_secrets.contents(SECRET)["tls.key"] != old_addon["tls.key"])
+        stage.clock.advance(timedelta(minutes=2))
+        stage.timetable.wake("addon-registration")
+        stage.timetable.wake("certificate-rotation")
+        await until(lambda: len(stage.hub.session.beats) > 3)
+        assert len(stage.hub.issued) == 4, "level-triggered, and once"
