@@ -4,6 +4,8 @@ import base64
 import io
 import json
 import logging
+from datetime import date
+from pathlib import Path
 
 import pytest
 import structlog
@@ -39,6 +41,27 @@ def test_lines_below_the_level_are_not_written(stream: io.StringIO) -> None:
 def test_a_library_that_uses_standard_logging_writes_into_the_same_stream(stream: io.StringIO) -> None:
     logging.getLogger("some.library").warning("port %d is taken", 8443)
     assert lines(stream)[0]["event"] == "port 8443 is taken"
+
+
+def test_lines_of_ours_and_of_libraries_come_in_order(stream: io.StringIO) -> None:
+    for number in range(3):
+        structlog.get_logger("hub").info(f"ours {number}")
+        logging.getLogger("some.library").warning("theirs %d", number)
+    assert [line["event"] for line in lines(stream)] == [
+        f"{whose} {number}" for number in range(3) for whose in ("ours", "theirs")
+    ]
+
+
+def test_a_field_that_json_has_no_word_for_is_told_as_text(stream: io.StringIO) -> None:
+    structlog.get_logger("hub").info("odd", where=Path("a"), many={1}, raw=b"\xff", none=None, deep={"at": date(2026, 1, 1)})
+    (line,) = lines(stream)
+    told = {"where": "a", "many": [1], "raw": "\ufffd", "none": None, "deep": {"at": "2026-01-01"}}
+    assert {name: line[name] for name in told} == told
+
+
+def test_a_stream_that_is_closed_is_nobodys_failure(stream: io.StringIO) -> None:
+    stream.close()
+    structlog.get_logger("hub").info("nobody hears this")
 
 
 def test_grpc_never_logs_at_debug_because_a_record_of_a_freed_server_ends_the_process(stream: io.StringIO) -> None:
