@@ -17,6 +17,7 @@ from hub.apiserver.door import build_door
 from hub.apiserver.entrance import account_tokens
 from hub.apiserver.listener import HttpsDoor
 from hub.apiserver.lists import RevocationLists
+from hub.apiserver.login import LoginSettings
 from hub.audit import auditing, remember_decision
 from hub.auditing import database_url
 from hub.authorities import rotation_of
@@ -246,6 +247,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         loopback=loopback,
         token_keys=ground.token_keys,
         ways_in=await ways_in(settings, serving, clock, stack),
+        login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
     )
     await operators.prepare()  # the roles that every hub has
     installed()

@@ -5,9 +5,11 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
-from hub.controllers import cleanup, compaction, issuance, namespaces, recorder, removal, replicas
+from hub.access.examining import examine
+from hub.controllers import authenticators, cleanup, compaction, issuance, namespaces, recorder, removal, replicas
 from hub.controllers import rotation as rotations
 from hub.controllers import serving as serving_certificate
+from hub.controllers.authenticators import AuthenticatorStatus
 from hub.controllers.availability import Since
 from hub.controllers.batch import TOGETHER, Batched
 from hub.controllers.chronicle import Chronicle
@@ -30,6 +32,7 @@ from hub.fleet import Fleet, Gates
 from hub.ports import Issuer, Store
 from hub.settings import Settings
 from hub.silence import Silence
+from machinery.apiserver.authentication.asking import HttpsDocuments
 from machinery.clock import Clock
 from machinery.controller import Controller
 from machinery.lifecycle.starting import in_time
@@ -90,6 +93,9 @@ class Controllers:
         self._compaction = Controller(compaction.NAME, keeping)
         # what replicas that died have left behind
         self._replicas = Controller(replicas.NAME, LostReplicas(store))
+        # whether those can be asked who know operators' tokens
+        looking = AuthenticatorStatus(store, lambda kind, document: examine(kind, document, HttpsDocuments.trusting))
+        self._authenticators = Controller(authenticators.NAME, looking, workers=HOUSES, grace=authenticators.GRACE)
         # what lies around clusters: sets, bindings, add-ons, profiles
         gates = Gates(default_cluster_set=settings.default_cluster_set, cluster_profiles=settings.cluster_profiles)
         self._fleet = Fleet(store, gates, self.tell)
@@ -111,6 +117,7 @@ class Controllers:
                 Route(REVOCATIONS, lambda _key: None),
                 _together(REQUESTS, issuing, self._issuance, issuance.wanted),
                 *self._silence.routes,
+                *(Route(kind, partial(self._look, kind), looking.wanted(kind)) for kind in authenticators.WORDS),
             ),
             # what the operator reads in the log
             Chronicle(self.tell),
@@ -119,6 +126,9 @@ class Controllers:
 
     def _house(self, key: Key) -> None:
         self._namespaces.enqueue(key.name)
+
+    def _look(self, kind: Kind, key: Key) -> None:
+        self._authenticators.enqueue((kind, key.name))
 
     def wake(self, timetable: Timetable) -> None:
         """Puts what is done periodically on the timetable."""
@@ -165,6 +175,7 @@ class Controllers:
             self._replicas,
             self._events,
             *self._rotation,
+            self._authenticators,
             *self._fleet.controllers,
             *self._silence.controllers,
         )

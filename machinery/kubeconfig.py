@@ -15,6 +15,7 @@ from typing import Any
 import yaml
 
 from machinery.errors import InvalidError
+from machinery.execcredential import ExecUser, read_exec, written_exec
 from machinery.identity import HubId
 from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION
 
@@ -86,6 +87,8 @@ class Kubeconfig:
     credential: Credential | None = None
     namespace: str | None = None
     token: BearerToken | None = None
+    plugin: ExecUser | None = None
+    """The program that tells the user's credential; what stands in the file itself wins."""
 
     def require_endpoint(self) -> HubEndpoint:
         """The gRPC endpoint. Raises InvalidError."""
@@ -147,6 +150,11 @@ def write_token_kubeconfig(cluster: ClusterEntry, token: str, *, user: str) -> b
     return _write(cluster, user=user, auth={"token": token}, context=cluster.name, namespace=None)
 
 
+def write_exec_kubeconfig(cluster: ClusterEntry, plugin: ExecUser, *, user: str) -> bytes:
+    """A kubeconfig whose user's credential a program tells. It holds no secret."""
+    return _write(cluster, user=user, auth={"exec": written_exec(plugin)}, context=cluster.name, namespace=None)
+
+
 def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
     """The hub kubeconfig that lies beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It holds no key."""
     auth = {"client-certificate": HUB_KUBECONFIG_CERTIFICATE, "client-key": HUB_KUBECONFIG_KEY}
@@ -187,7 +195,7 @@ def is_same_but_for_trust(one: bytes, other: bytes) -> bool:
         return False
 
 
-def _write(cluster: ClusterEntry, *, user: str, auth: dict[str, str], context: str, namespace: str | None) -> bytes:
+def _write(cluster: ClusterEntry, *, user: str, auth: Mapping[str, Any], context: str, namespace: str | None) -> bytes:
     entry: dict[str, Any] = {
         "server": cluster.server,
         "certificate-authority-data": _encode(cluster.certificate_authority),
@@ -203,7 +211,7 @@ def _write(cluster: ClusterEntry, *, user: str, auth: dict[str, str], context: s
         "clusters": [{"name": cluster.name, "cluster": entry}],
         "contexts": [{"name": context, "context": chosen}],
         "current-context": context,
-        "users": [{"name": user, "user": auth}],
+        "users": [{"name": user, "user": dict(auth)}],
     }
     return yaml.safe_dump(document, sort_keys=False).encode()
 
@@ -244,6 +252,7 @@ class _Reader:
             credential=self._credential(user, login),
             namespace=context.get("namespace"),
             token=self._token(login),
+            plugin=read_exec(login),
         )
 
     def _cluster(self, name: str, entry: dict[str, Any]) -> ClusterEntry:

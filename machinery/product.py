@@ -5,7 +5,7 @@ TITLE = "Muster"
 DISTRIBUTION = "muster-hub"
 GROUP_SUFFIX = "open-cluster-management.io"
 """Default suffix of the API groups; fixed at a hub's first start."""
-OWN_GROUPS = ("addon", "cluster", "hub")
+OWN_GROUPS = ("addon", "cluster", "hub", "login")
 """First labels of the API groups that end in the suffix."""
 METRIC_PREFIX = "muster_"
 PART_OF = NAME

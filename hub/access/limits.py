@@ -7,6 +7,7 @@ status-reports   what agents report of their clusters                           
 sessions         the start of an agent's session                                     the agent
 registrations    all that bootstrap credentials ask                                  the credential and the cluster
 read-only        other reads                                                         the user
+logins           tokens that are exchanged for certificates                          the user
 mutating         other writes                                                        the user
 
 So a registration storm fills its own level, while heartbeats and renewals go on.
@@ -33,8 +34,9 @@ from machinery.identity import (
 )
 
 EXEMPT, LIFELINES, REPORTS, SESSIONS = "exempt", "lifelines", "status-reports", "sessions"
-REGISTRATIONS, READ_ONLY, MUTATING = "registrations", "read-only", "mutating"
+REGISTRATIONS, READ_ONLY, MUTATING, LOGINS = "registrations", "read-only", "mutating", "logins"
 READS = frozenset(("get", "list", "watch", "head", "options"))
+TOKEN_EXCHANGE = "tokencredentialrequests"  # noqa: S105 - the name of a resource
 BOOTSTRAPPERS = "system:bootstrappers"
 NEWCOMERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
@@ -54,6 +56,7 @@ class Capacity:
     registrations: int = 100
     sessions: int = 100
     reports: int = 100
+    logins: int = 100
     sessions_per_cluster: int = 10
     rate: float = 200
     burst: int = 1_000
@@ -64,6 +67,7 @@ class Capacity:
             REPORTS: self.reports,
             SESSIONS: self.sessions,
             REGISTRATIONS: self.registrations,
+            LOGINS: self.logins,
             READ_ONLY: self.read_only,
             MUTATING: self.mutating,
         }
@@ -135,6 +139,8 @@ def level_of(actor: Actor, asked: Attributes) -> str:
         _is_bootstrapper(group) for group in actor.groups
     ):
         return REGISTRATIONS
+    if asked.resource == TOKEN_EXCHANGE and asked.verb == "create":
+        return LOGINS
     return READ_ONLY if asked.verb in READS else MUTATING
 
 

@@ -31,6 +31,8 @@ from machinery.identity import (
 from machinery.selectors import Operator, parse_label_selector
 
 REQUESTS = "certificatesigningrequests"
+BY_ROLES = frozenset((Purpose.OPERATOR, Purpose.LOGIN))
+"""Whose rights come from roles alone."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +135,7 @@ def standing_of(holder: object) -> Standing | None:
     if isinstance(holder, CredentialRecord):
         credential = holder.id if holder.cluster is None else None
         return Standing(Purpose.BOOTSTRAP, holder.cluster, user=bootstrap_user(holder.id), credential=credential)
-    if isinstance(holder, CertificateRecord) and holder.purpose is not Purpose.OPERATOR:
+    if isinstance(holder, CertificateRecord) and holder.purpose not in BY_ROLES:
         unbound = holder.purpose is Purpose.BOOTSTRAP and holder.cluster is None
         credential = holder.credential if unbound else None
         return Standing(holder.purpose, holder.cluster, holder.agent, holder.user, credential)

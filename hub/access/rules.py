@@ -4,6 +4,7 @@ purpose      Registration of a cluster          Session         the HTTPS door
 BOOTSTRAP    its cluster (none bound: any)      no              `hub.access.rights`, and what roles say
 AGENT        its own cluster                    its own         `hub.access.rights`, and what roles say
 OPERATOR     no                                 no              what roles say; system:masters: all of it
+LOGIN        nothing, not even which hub it is  no              what roles say, of names that the hub has put into its record
 ADDON        no                                 no              what roles say
 RECOVERY     Recover, for its own agent, alone  no              no
 SERVING      nothing
@@ -29,6 +30,8 @@ def check_greeting(record: CertificateRecord) -> None:
     """Raises ForbiddenError unless the holder may ask who this hub is."""
     if record.purpose is Purpose.RECOVERY:
         raise _wrong_purpose(record, "do anything but recover")
+    if record.purpose is Purpose.LOGIN:
+        raise _wrong_purpose(record, "open the agents' door")
 
 
 def recovering_agent(record: CertificateRecord) -> tuple[ClusterName, AgentId]:
@@ -70,7 +73,7 @@ def counted_names(record: CertificateRecord) -> tuple[str, tuple[str, ...]]:
     An add-on's registration may name anybody: only names that begin with the add-on's own group count, whole parts of it. The
     operators' group counts in an operator's certificate alone. Raises UnauthorizedError: this certificate names nobody there.
     """
-    if record.purpose is Purpose.OPERATOR:
+    if record.purpose in (Purpose.OPERATOR, Purpose.LOGIN):
         return record.user, record.groups
     if record.purpose is Purpose.ADDON and record.cluster is not None and record.addon is not None:
         own = addon_group(record.cluster, record.addon)

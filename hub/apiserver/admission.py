@@ -10,6 +10,7 @@ an ApprovalRule that accepts made or changed                    update managedcl
 an ApprovalRule that approves made or changed                   approve signers, by the name of the agents' signer or its domain
 a BootstrapCredential made that is bound to a set               create managedclustersets/join, for that set
 a BootstrapCredential made that bestows labels                  update managedclusters, of any name
+a JWTAuthenticator or a WebhookAuthenticator made or changed    impersonate all users and all groups
 a request's certificate or failure set                          sign signers, by the signer's name or its domain
 a ManagedCluster or a request made by an agent or a bootstrap   to be about its own cluster
 credential that is bound to one
@@ -47,6 +48,8 @@ class HubAdmission:
             (CSRS, "certificatesigningrequests"): self._request,
             (groups.own, "approvalrules"): self._rule,
             (groups.own, "bootstrapcredentials"): self._credential,
+            (groups.login, "jwtauthenticators"): self._authenticator,
+            (groups.login, "webhookauthenticators"): self._authenticator,
         }
 
     def __call__(self, write: Admission) -> None:
@@ -108,6 +111,16 @@ class HubAdmission:
             _refuse(write, f'user "{write.actor.user}" cannot add a ManagedCluster to ManagedClusterSet "{cluster_set}"')
         if doc.mapping(write.new, "spec", "labels") and not self._may(write, "update", clusters, "*"):
             _refuse(write, f'user "{write.actor.user}" may not label every cluster, and so have no credential do it')
+
+    def _authenticator(self, write: Admission) -> None:
+        """Whom an authenticator names is up to who writes it: nobody has it name whom he may not be himself."""
+        if write.old is not None and write.old.get("spec") == write.new.get("spec"):
+            return
+        for named in ("users", "groups"):
+            if not self._may(write, "impersonate", ("", named, ""), "*"):
+                _refuse(
+                    write, f'user "{write.actor.user}" may not impersonate all {named}, and so have no authenticator name them'
+                )
 
     def _check_signer(self, write: Admission, verb: str, signer: str = "") -> None:
         signer = signer or str(doc.mapping(write.new, "spec").get("signerName", ""))

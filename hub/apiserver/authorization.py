@@ -77,7 +77,7 @@ class HubAuthorizer(Authorizer):
             if await self._is_denied(cluster):
                 reason = f'cluster "{cluster}" is denied, and with it its ServiceAccounts'
                 return Decision(allowed=False, reason=reason, verdict=Verdict.CLUSTER_DENIED)
-            self._standings.granted(cluster, f"serviceaccount/{actor.uid}")
+            self._standings.granted(cluster, _mark(actor))
         return self._rbac.decide(actor, attributes)
 
     async def _is_denied(self, cluster: ClusterName) -> bool:
@@ -109,6 +109,12 @@ class HubAuthorizer(Authorizer):
 
 def _is_open(asked: Attributes) -> bool:
     return not asked.resource and asked.path in OPEN_PATHS and asked.verb in ("get", "head")
+
+
+def _mark(actor: Actor) -> str:
+    """Under which mark a ServiceAccount has things open: its token's, or that of a certificate that it was given for one."""
+    holder = actor.holder
+    return mark_of_serial(holder.serial) if isinstance(holder, CertificateRecord) else f"serviceaccount/{actor.uid}"
 
 
 def _home(actor: Actor) -> ClusterName | None:

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
+from hub.access.authenticators import Authenticators
 from hub.access.rolebook import RoleBook
 from hub.access.standing import Standings
 from hub.apiserver.admission import HubAdmission
@@ -19,6 +20,7 @@ from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of, roles_in, with_lease, with_others
 from hub.apiserver.leases import LeaseStorage
+from hub.apiserver.login import Exchange, LoginSettings
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
 from hub.domain.lease import DEFAULT_LEASE_DURATION
@@ -27,6 +29,7 @@ from hub.ports import Issuer, Store
 from hub.services import namespaces
 from hub.services.roles import reconcile
 from machinery.apiserver.admission import AdmittedStorage
+from machinery.apiserver.authentication.asking import HttpsDocuments
 from machinery.apiserver.escalation import rbac_storage
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.health import HealthCheck
@@ -90,11 +93,13 @@ def build_door(
     loopback: Loopback | None = None,
     token_keys: TokenKeys | None = None,
     ways_in: Sequence[WayIn] = (),
+    login: LoginSettings | None = None,
 ) -> Door:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
     `loopback`: the identity by which the hub's own hooks use this door. `token_keys`: what ServiceAccounts' tokens are signed
     with; None: keys of this door alone, forgotten with it. `ways_in`: what an operator has opened beside the hub's own.
+    `login`: how tokens are exchanged for certificates.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
@@ -106,12 +111,20 @@ def build_door(
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Grounds(store, objects, feed, clock)
     entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, ways_in)
+    admission = HubAdmission(rbac.decide, own)
+    exchange = Exchange(
+        store,
+        Authenticators(store, entrance.accounts, HttpsDocuments.trusting, clock),
+        admission,
+        (login or LoginSettings()).terms(issuer, lifetimes or Lifetimes(), clock),
+        clock=clock,
+        group_suffix=group_suffix,
+    )
     standings.end_with(entrance.presence.end_under)
     leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
-    admission = HubAdmission(rbac.decide, own)
     groups = groups_of(store, group_suffix, AdmittedStorage(credentials, admission), leases, events)
     server = ApiServer(
-        with_others(with_lease(groups, default_lease_duration), *entrance.resources, *permissions),
+        with_others(with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource()),
         AdmittedStorage(objects, admission),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,

@@ -102,7 +102,9 @@ class Entrance:
         self._grounds = grounds
         self._bootstrap = BootstrapTokens(grounds.store)
         accounts = Accounts(grounds.objects)
-        own = BootstrapTokenAuthenticator(self._bootstrap.identify), ServiceAccountTokens(issuer, accounts, grounds.clock)
+        self.accounts = ServiceAccountTokens(issuer, accounts, grounds.clock)
+        """Knows the tokens of the hub's ServiceAccounts, and no others."""
+        own = BootstrapTokenAuthenticator(self._bootstrap.identify), self.accounts
         tokens = TokenUnion(*own, *(way.tokens for way in ways_in if way.tokens is not None))
         self.presence = Presence(grounds.clock)
         more = [way.authenticator for way in ways_in]

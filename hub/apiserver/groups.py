@@ -10,6 +10,7 @@ from hub.apiserver.hubreplicas import ReplicaStorage
 from hub.apiserver.kinds.addon import managed_cluster_add_on
 from hub.apiserver.kinds.approvalrule import approval_rule
 from hub.apiserver.kinds.auditrecord import audit_record
+from hub.apiserver.kinds.authenticators import jwt_authenticator, webhook_authenticator
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
 from hub.apiserver.kinds.clustermanagementaddon import cluster_management_add_on
 from hub.apiserver.kinds.clusterprofile import cluster_profile
@@ -65,6 +66,8 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             hub_replica(group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_leader(group_suffix, LeaderStorage(store, f"hub.{group_suffix}/v1alpha1")),
             cluster_transition(group_suffix, TransitionStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            jwt_authenticator(f"login.{group_suffix}"),
+            webhook_authenticator(f"login.{group_suffix}"),
             audit_record(group_suffix, AuditStorage(store, f"hub.{group_suffix}/v1alpha1")),
         )
     )

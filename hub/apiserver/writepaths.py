@@ -54,6 +54,6 @@ def _requester(actor: Actor) -> Requester:
     """
     holder = actor.holder
     extra = {name: values for name, values in actor.extra.items() if name != SERIAL_EXTRA}
-    if isinstance(holder, CertificateRecord) and holder.purpose is not Purpose.OPERATOR:
+    if isinstance(holder, CertificateRecord) and holder.purpose not in (Purpose.OPERATOR, Purpose.LOGIN):
         extra[SERIAL_EXTRA] = (f"{holder.serial:x}",)
     return Requester(actor.user, actor.groups, actor.uid, extra)

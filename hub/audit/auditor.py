@@ -21,6 +21,8 @@ from machinery.product import NAME
 MAX_BODY = 64 * 1024
 """Bodies longer than this are left out, and the record says so."""
 MAX_TEXT = 1024
+SECRET_KINDS = frozenset(("Secret", "SecretList", "TokenRequest", "TokenReview", "TokenCredentialRequest"))
+"""Kinds whose bodies may hold a secret under a name that says nothing of it."""
 BODY_LEFT_OUT = f"{NAME}/body"
 FLUSHED_WITHIN = timedelta(seconds=15)
 """How long the end of the process waits for the last records."""
@@ -98,7 +100,7 @@ def body_of(content: bytes | None, notes: dict[str, str]) -> msgspec.Raw:
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError):
         notes[BODY_LEFT_OUT] = "left out: not JSON"
         return NO_BODY
-    if isinstance(document, Mapping) and str(document.get("kind")) in ("Secret", "SecretList", "TokenRequest", "TokenReview"):
+    if isinstance(document, Mapping) and str(document.get("kind")) in SECRET_KINDS:
         notes[BODY_LEFT_OUT] = "left out: it may hold a secret"
         return NO_BODY
     return msgspec.Raw(msgspec.json.encode(redacted(document)))

@@ -9,7 +9,9 @@ from hub.domain.audit import Level, Stage
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
 
-NEVER_BODIES = frozenset(("secrets", "serviceaccounts/token", "tokenreviews", "bootstrapcredentials"))
+NEVER_BODIES = frozenset(
+    ("secrets", "serviceaccounts/token", "tokenreviews", "bootstrapcredentials", "tokencredentialrequests")
+)
 """Resources (with their subresource) that hold secrets or tokens, in whatever group."""
 
 

@@ -21,6 +21,10 @@ COMMANDS = {
     "delete": ("hub.cli.deciding:delete", "Delete clusters (their certificates are revoked) and other objects."),
     "release-brake": ("hub.cli.braking:release_brake", "Let silent clusters be tainted and removed again."),
     "audit": ("hub.cli.audit:audit", "Show who did what: the hub's audit records."),
+    "login": ("hub.cli.login:login", "Log in with a token of others, and write a kubeconfig."),
+    "logout": ("hub.cli.login:logout", "Forget a login."),
+    "whoami": ("hub.cli.whoami:whoami", "Show as whom the hub knows you."),
+    "credential": ("hub.cli.credential:credential", "The plug-in by which kubectl logs in."),
     "version": ("hub.cli.versions:version", "Show the versions of hubctl and of the hub."),
 }
 INTERRUPTED = 130

@@ -71,6 +71,16 @@ class HubClient:
         """The kubeconfig's path."""
         return self._kubeconfig.source
 
+    def certificate_ends(self) -> str | None:
+        """When the client certificate ends; None: there is none."""
+        credential = self._kubeconfig.credential
+        if credential is None:
+            return None
+        from machinery import pki  # noqa: PLC0415 - slow to load
+        from machinery.timestamps import format_time  # noqa: PLC0415 - likewise
+
+        return format_time(pki.parse_certificate(credential.chain).not_after)
+
     def get(self, path: str, *, accept: str = JSON, **query: str) -> dict[str, Any]:
         return self.request("GET", path, accept=accept, query=query)
 

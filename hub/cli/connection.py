@@ -10,6 +10,7 @@ import click
 
 from hub.cli.client import HubClient
 from hub.cli.failures import CommandError
+from hub.cli.plugins import with_credential
 from machinery.directory import default_data_dir
 from machinery.errors import InvalidError
 from machinery.kubeconfig import Kubeconfig, read_kubeconfig
@@ -51,7 +52,7 @@ def connected(command: Callable[..., None]) -> Callable[..., None]:
     @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that leads to the hub.")
     @click.pass_context
     def with_client(context: click.Context, /, kubeconfig: str | None, **arguments: Any) -> None:
-        command(HubClient(load_kubeconfig(kubeconfig or context.obj)), **arguments)
+        command(HubClient(with_credential(load_kubeconfig(kubeconfig or context.obj))), **arguments)
 
     # click reads name, help and parameters from here
     update_wrapper(with_client, command)

@@ -50,6 +50,7 @@ class Holder:
     agent: AgentId | None = None
     addon: AddOnName | None = None
     credential: CredentialId | None = None
+    """See `CertificateRecord`."""
     request_uid: str | None = None
 
 
@@ -81,7 +82,8 @@ class CertificateRecord:
     agent: AgentId | None = None
     addon: AddOnName | None = None
     credential: CredentialId | None = None
-    """The bootstrap credential that this certificate is, or that its request came with."""
+    """The bootstrap credential that this certificate is, or that its request came with; of a login for the token of a
+    ServiceAccount, the account's uid."""
     request_uid: str | None = None
     revoked_at: datetime | None = None
     revoked_reason: str | None = None
@@ -102,6 +104,7 @@ class Lifetimes:
     bootstrap: timedelta = timedelta(hours=1)
     serving: timedelta = timedelta(days=365)
     operator: timedelta = timedelta(days=365)
+    login: timedelta = timedelta(minutes=5)
     ca: timedelta = timedelta(days=3650)
     backdate: timedelta = BACKDATED
     backdate_serving: timedelta = timedelta(hours=48)

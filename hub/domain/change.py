@@ -37,6 +37,8 @@ CREDENTIAL_ISSUERS = Kind("credentialissuers.hub")
 CLUSTER_SETS = Kind("managedclustersets.cluster")
 CLUSTER_SET_BINDINGS = Kind("managedclustersetbindings.cluster")
 CLUSTER_PROFILES = Kind("clusterprofiles.multicluster.x-k8s.io")
+JWT_AUTHENTICATORS = Kind("jwtauthenticators.login")
+WEBHOOK_AUTHENTICATORS = Kind("webhookauthenticators.login")
 
 SEALED = frozenset((SECRETS,))
 """Kinds whose documents are encrypted wherever the store keeps them. Their names, labels and selectable fields are not."""

@@ -18,11 +18,13 @@ from hub.domain.change import (
     CLUSTER_SETS,
     CREDENTIAL_ISSUERS,
     EVENTS,
+    JWT_AUTHENTICATORS,
     MANAGED_CLUSTERS,
     NAMESPACES,
     REQUESTS,
     ROLE_BINDINGS,
     SERVICE_ACCOUNTS,
+    WEBHOOK_AUTHENTICATORS,
     Document,
     Kind,
 )
@@ -54,6 +56,8 @@ LIST_MAPS: Mapping[Kind, Mapping[str, tuple[str, ...]]] = {
     CLUSTER_PROFILES: {"status.conditions": ("type",), "status.properties": ("name",)},
     CREDENTIAL_ISSUERS: {"status.strategies": ("type",)},
     CLUSTER_SETS: {"spec.managedNamespaces": ("name",)},
+    JWT_AUTHENTICATORS: {"status.conditions": ("type",)},
+    WEBHOOK_AUTHENTICATORS: {"status.conditions": ("type",)},
     REQUESTS: {"status.conditions": ("type",)},
     NAMESPACES: {"status.conditions": ("type",)},
     SERVICE_ACCOUNTS: {"secrets": ("name",)},
@@ -75,7 +79,7 @@ SHOWN: Mapping[tuple[Kind, str], Callable[[Document], dict[str, Any]]] = {(ADDON
 """How a stored document reads in another version, for those who hold fields in that one's spelling.
 
 A version that is not here is taken to spell like the stored one."""
-_CUSTOM_GROUPS = frozenset(("addon", "cluster", "hub", "multicluster.x-k8s.io"))
+_CUSTOM_GROUPS = frozenset(("addon", "cluster", "hub", "login", "multicluster.x-k8s.io"))
 _STATUS = field("status")
 _PARTS: Notation = {field("spec"): {}, _STATUS: {}}
 _NOBODYS = encoded(NOBODYS)

@@ -21,6 +21,8 @@ CORE, CSRS, LEASES, EVENTS = "", "certificates.k8s.io", "coordination.k8s.io", "
 AUTHENTICATED, UNAUTHENTICATED, MASTERS = "system:authenticated", "system:unauthenticated", "system:masters"
 READ, WRITE = ("get", "list", "watch"), ("create", "delete", "deletecollection", "patch", "update")
 APPROVER = "system:certificates.k8s.io:kube-apiserver-client-approver"
+LOGIN = "system:muster:login"
+"""Who may exchange a token for a certificate: whoever is nobody yet, because that is how one becomes somebody."""
 SIGNERS = ("kubernetes.io/kube-apiserver-client", "open-cluster-management.io/grpc")
 BOOTSTRAP_ACCOUNT = ("open-cluster-management", "agent-registration-bootstrap")
 
@@ -82,6 +84,11 @@ class Groups:
         return f"addon.{self.suffix}"
 
     @property
+    def login(self) -> str:
+        """Of the exchange of tokens for certificates."""
+        return f"login.{self.suffix}"
+
+    @property
     def own(self) -> str:
         return f"hub.{self.suffix}"
 
@@ -115,6 +122,7 @@ def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
                 rule(("authorization.k8s.io",), ("subjectaccessreviews",), ("create",)),
             ),
         ),
+        cluster_role(LOGIN, (rule((groups.login,), ("tokencredentialrequests",), ("create", "list")),)),
         cluster_role(APPROVER, (rule((CSRS,), ("signers",), ("approve",), *SIGNERS),)),
         _aggregated("admin", {}),
         _aggregated("edit", _aggregate("admin")),
@@ -153,6 +161,8 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
         rule(("multicluster.x-k8s.io",), ("clusterprofiles", "clusterprofiles/status"), READ),
         rule((groups.own,), ("approvalrules", "clustersummaries", "clustertransitions", "hubleaders", "hubreplicas"), READ),
         rule((groups.own,), ("credentialissuers", "credentialissuers/status", "revocations"), READ),
+        rule((groups.login,), ("jwtauthenticators", "webhookauthenticators"), READ),
+        rule((groups.login,), ("tokencredentialrequests",), ("list",)),
     )
 
 
@@ -182,6 +192,7 @@ CLUSTER_ROLE_BINDINGS = (
     _binding("system:discovery", (_group(AUTHENTICATED),)),
     _binding("system:basic-user", (_group(AUTHENTICATED),)),
     _binding("system:public-info-viewer", (_group(AUTHENTICATED), _group(UNAUTHENTICATED))),
+    _binding(LOGIN, (_group(UNAUTHENTICATED),)),
     _binding(
         "open-cluster-management:bootstrap",
         ({"kind": "ServiceAccount", "namespace": BOOTSTRAP_ACCOUNT[0], "name": BOOTSTRAP_ACCOUNT[1]},),

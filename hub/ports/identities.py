@@ -29,6 +29,9 @@ class Certificates(Protocol):
     def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
         """The certificates that one bootstrap credential is."""
 
+    def of_account(self, account: str) -> Sequence[CertificateRecord]:
+        """The logins that were given for tokens of one ServiceAccount, by its uid."""
+
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
 
     def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:

@@ -20,6 +20,7 @@ from hub.domain.change import (
     CONFIG_MAPS,
     CREDENTIAL_ISSUERS,
     EVENTS,
+    JWT_AUTHENTICATORS,
     LEASES,
     MANAGED_CLUSTERS,
     NAMESPACES,
@@ -29,12 +30,13 @@ from hub.domain.change import (
     ROLES,
     SECRETS,
     SERVICE_ACCOUNTS,
+    WEBHOOK_AUTHENTICATORS,
     Kind,
     StoredObject,
 )
 from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import addons, approval_rules, clusters, leases, namespaces, objects, requests, revocation, roles
+from hub.services import accounts, addons, approval_rules, clusters, leases, namespaces, objects, requests, revocation, roles
 
 Put = Callable[[Transaction, dict[str, Any], StoredObject | None, Requester], Written]
 """Creates (no old object) or updates, on behalf of whoever asks. Raises InvalidError, AlreadyExistsError, ConflictError, ..."""
@@ -107,7 +109,14 @@ _ALL = (
     plain(CREDENTIAL_ISSUERS, namespaced=False),
     plain(EVENTS, namespaced=True),
     plain(SECRETS, namespaced=True),
-    plain(SERVICE_ACCOUNTS, namespaced=True),
+    plain(JWT_AUTHENTICATORS, namespaced=False, generations=True),
+    plain(WEBHOOK_AUTHENTICATORS, namespaced=False, generations=True),
+    WritePath(
+        SERVICE_ACCOUNTS,
+        lambda tx, new, old, who: accounts.put(tx, new, old, who.user),
+        lambda tx, old, who: accounts.remove(tx, old, who.user),
+        namespaced=True,
+    ),
     WritePath(
         CLUSTER_ROLES,
         lambda tx, new, old, who: roles.put_cluster_role(tx, new, old, who.user),

@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field, ValidationInfo, field_validator
 
-from hub.fields import Words
+from hub.fields import Count, Words
 from hub.settings.group import Group
 from machinery.product import GROUP_SUFFIX
 
@@ -41,6 +41,14 @@ class Entrances(Group):
         None,
         description="NAMESPACE/NAME of the Service by which --management-cluster reaches the hub: the caBundle of its "
         "APIServices is kept right.",
+    )
+    login_rate: Count = Field(
+        20, description="Tokens a second that one address may have exchanged for certificates (TokenCredentialRequest). 0: any."
+    )
+    login_burst: Count = Field(200, description="Tokens of one address that may come at once.")
+    audit_login_names: bool = Field(
+        default=False,
+        description="Whether audit records of logins name the user and groups of the token, also of one that failed.",
     )
     serving_names: Words = Field((), description="More host names and addresses for the serving certificate.")
 

@@ -23,6 +23,7 @@ _SELECT = {
 }
 _BY = {name: Statement(statement) for name, statement in _SELECT.items()}
 _BOOTSTRAP = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.BOOTSTRAP.value}'")))
+_LOGINS = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.LOGIN.value}'")))
 _REVOKED = Statement(select(_column.serial, _column.revoked_reason).where(_column.revoked_at >= bindparam("moment")))
 _LISTED = Statement(
     select(schema.certificates)
@@ -59,6 +60,9 @@ class SqlCertificates(Certificates):
 
     def of_credential(self, credential: CredentialId) -> Sequence[CertificateRecord]:
         return [_record(row) for row in _BOOTSTRAP.rows(self._connection, {"value": credential})]
+
+    def of_account(self, account: str) -> Sequence[CertificateRecord]:
+        return [_record(row) for row in _LOGINS.rows(self._connection, {"value": account})]
 
     def _by(self, column: str, value: str) -> list[CertificateRecord]:
         return [_record(row) for row in _BY[column].rows(self._connection, {"value": value})]

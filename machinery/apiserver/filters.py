@@ -44,6 +44,9 @@ class Incoming:
         return self.attributes.verb == "watch"
 
 
+INCOMING = web.RequestKey("incoming", Incoming)
+"""Where the server leaves it on the request, for whoever answers."""
+
 Inner = Callable[[Incoming], Awaitable[web.StreamResponse]]
 Filter = Callable[[Incoming, Inner], Awaitable[web.StreamResponse]]
 """Answers by itself, raises an error of `machinery.errors`, or lets `inner` answer."""

@@ -5,6 +5,7 @@ from dataclasses import replace
 import msgspec
 from aiohttp import web
 
+from machinery.apiserver.filters import INCOMING
 from machinery.apiserver.mutations import Mutations, write_answer
 from machinery.apiserver.options import write_options
 from machinery.apiserver.reads import Call
@@ -25,7 +26,16 @@ async def answer(call: Call, actor: Actor, kind: Resource, mutations: Mutations)
     write = Write(kind, actor, call.clock.now(), options.validation)
     body = check_envelope(write, await mutations.body(call), call.namespace)
     document = _checked(kind, defaulted(kind.schema, write.known(body)))
-    question = Question(document, actor, write.now, call.namespace, call.attributes.name, options.dry_run)
+    question = Question(
+        document,
+        actor,
+        write.now,
+        call.namespace,
+        call.attributes.name,
+        options.dry_run,
+        peer=call.request.remote or "",
+        annotations=call.request[INCOMING].annotations,
+    )
     answered = {**await kind.answers(question), "apiVersion": kind.api_version(), "kind": kind.kind}
     stored = Stored(Key(call.namespace, str(document["metadata"].get("name", ""))), 0, msgspec.json.encode(answered))
     return await write_answer(call, write, stored, 201)

@@ -6,7 +6,7 @@ returns another.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -49,6 +49,10 @@ class Question:
     name: str = ""
     """Of the object that is asked about, for a question on its subresource."""
     dry_run: bool = False
+    peer: str = ""
+    """The address that the question comes from."""
+    annotations: MutableMapping[str, str] = field(default_factory=dict)
+    """What the audit record shall say beside the rest; never a secret."""
 
 
 Answers = Callable[[Question], Awaitable[Document]]
@@ -164,7 +168,8 @@ class Resource:
     storage: Storage | None = None
     """Where the objects live, when not in the server's storage."""
     answers: Answers | None = None
-    """Computes the answer to a create of a kind that is never stored; its `verbs` are ("create",) alone."""
+    """Computes the answer to a create of a kind that is never stored; its `verbs` are ("create",), and with a `storage` that
+    has none of them, `list`."""
     merge_keys: Mapping[str, str] = field(init=False, repr=False, compare=False)
     """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
     structures: Mapping[str, Structure] = field(init=False, repr=False, compare=False)

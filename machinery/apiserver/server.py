@@ -16,7 +16,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Authenticator, Authorizer
 from machinery.apiserver.answers import error_answer
-from machinery.apiserver.filters import Filters, Incoming, Inner, chained
+from machinery.apiserver.filters import INCOMING, Filters, Incoming, Inner, chained
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.limits import BODY_LIMIT, REQUEST_LIMIT
 from machinery.apiserver.mutations import Mutations
@@ -34,8 +34,6 @@ from machinery.errors import DeadlineError, ForbiddenError, MusterError, NotAcce
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
-
-INCOMING = web.RequestKey("incoming", Incoming)
 
 log = structlog.get_logger(__name__)
 

@@ -14,6 +14,7 @@ from machinery.pki.certificates import (
     split_bundle,
 )
 from machinery.pki.keys import generate_key, key_hash, public_key_of
+from machinery.pki.keysets import Header, KeySet, read_header
 from machinery.pki.lists import REASONS, RevocationList, RevokedSerial, SignedList, list_to_pem, parse_list
 from machinery.pki.requests import MAX_REQUEST_BYTES, RequestFacts, build_request, check_request, parse_request
 from machinery.pki.tokens import TokenKeys, unverified_claims
@@ -23,6 +24,8 @@ __all__ = [
     "REASONS",
     "Authority",
     "CertificateFacts",
+    "Header",
+    "KeySet",
     "Plan",
     "RequestFacts",
     "RevocationList",
@@ -45,6 +48,7 @@ __all__ = [
     "parse_request",
     "public_key_of",
     "random_serial",
+    "read_header",
     "split_bundle",
     "unverified_claims",
 ]

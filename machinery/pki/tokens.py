@@ -50,12 +50,12 @@ class TokenKeys:
 
     def verified(self, token: str) -> dict[str, Any] | None:
         """The claims; None: no key of these has signed it, or it is not a token."""
-        header, claims = _decoded(token, 0), unverified_claims(token)
+        header, claims = decoded_header(token), unverified_claims(token)
         if header is None or claims is None or header.get("alg") != ALGORITHM:
             return None
         key = self._verifying.get(str(header.get("kid")))
         signed, _, signature = token.rpartition(".")
-        raw = _bytes(signature)
+        raw = decoded_bytes(signature)
         if key is None or raw is None or len(raw) != 2 * _HALF:
             return None
         halves = (int.from_bytes(raw[:_HALF], "big"), int.from_bytes(raw[_HALF:], "big"))
@@ -76,11 +76,16 @@ def unverified_claims(token: str) -> dict[str, Any] | None:
     return _decoded(token, 1)
 
 
+def decoded_header(token: str) -> dict[str, Any] | None:
+    """For this package: what a token says of its signature; None: it is no JSON web token."""
+    return _decoded(token, 0)
+
+
 def _decoded(token: str, part: int) -> dict[str, Any] | None:
     parts = token.split(".")
     if len(parts) != 3 or len(token) > MAX_TOKEN:  # noqa: PLR2004 - header, claims, signature
         return None
-    raw = _bytes(parts[part])
+    raw = decoded_bytes(parts[part])
     try:
         value = json.loads(raw) if raw is not None else None
     except (ValueError, RecursionError):
@@ -96,8 +101,8 @@ def _text(raw: bytes) -> str:
     return urlsafe_b64encode(raw).rstrip(b"=").decode("ascii")
 
 
-def _bytes(text: str) -> bytes | None:
-    """None unless `text` is exactly what `_text` makes: of each token there is one spelling."""
+def decoded_bytes(text: str) -> bytes | None:
+    """For this package. None unless `text` is exactly what `_text` makes: of each token there is one spelling."""
     try:
         raw = urlsafe_b64decode(text + "=" * (-len(text) % 4))
     except (binascii.Error, ValueError):

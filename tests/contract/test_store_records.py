@@ -64,6 +64,15 @@ async def test_certificate_is_found_by_all_that_it_is_known_by(store: Store, rec
     assert len(await store.read(lambda tx: tx.certificates.of_key("k"))) == 2
 
 
+async def test_the_logins_of_an_account_are_found_and_can_be_many(store: Store, record: CertificateRecord) -> None:
+    login = replace(record, purpose=Purpose.LOGIN, request_uid=None, credential=CredentialId("uid"), cluster=None)
+    logins = [replace(login, serial=SerialNumber(number)) for number in (2, 3)]
+    for each in (*logins, record, replace(login, serial=SerialNumber(4), credential=CredentialId("other"))):
+        await store.run(_add, each)
+    await store.run(_add, replace(login, serial=SerialNumber(5), purpose=Purpose.BOOTSTRAP))
+    assert await store.read(lambda tx: list(tx.certificates.of_account("uid"))) == logins
+
+
 async def test_request_has_one_certificate_of_a_purpose(store: Store, record: CertificateRecord) -> None:
     await store.run(lambda tx: tx.certificates.add(record))
     await store.run(lambda tx: tx.certificates.add(replace(record, serial=SerialNumber(2), purpose=Purpose.RECOVERY)))

@@ -102,6 +102,10 @@ class MemoryCertificates(Certificates):
         records = self._records.values()
         return [record for record in records if record.credential == credential and record.purpose is Purpose.BOOTSTRAP]
 
+    def of_account(self, account: str) -> Sequence[CertificateRecord]:
+        records = self._records.values()
+        return [record for record in records if record.credential == account and record.purpose is Purpose.LOGIN]
+
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None:
         for serial in serials:
             if (record := self._records.get(serial)) and record.revoked_at is None:

@@ -21,6 +21,7 @@ from hub.apiserver.door import Door, build_door
 from hub.apiserver.entrance import WayIn
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.lists import RevocationLists
+from hub.apiserver.login import LoginSettings
 from hub.apiserver.storage import ServiceStorage
 from hub.audit import Auditor, Policy, default_policy
 from hub.audit.storesink import StoreSink
@@ -110,6 +111,7 @@ class HubUnderTest:
     ways_in: tuple[WayIn, ...] = ()
     group_suffix: str = GROUP_SUFFIX
     lease: timedelta = timedelta(seconds=60)
+    login: LoginSettings | None = None
     _running: AsyncExitStack | None = None
 
     async def start(self) -> None:
@@ -148,6 +150,7 @@ class HubUnderTest:
                     limits=(Limiting(self.limits.place, self.limits.rates, clock, REQUEST_LIMIT),),
                 ),
                 ways_in=self.ways_in,
+                login=self.login,
             )
             await self.door.prepare()
             tasks = await stack.enter_async_context(GuardedTasks("hub"))

@@ -1,0 +1,49 @@
+"""Use cases about operators' logins: a certificate for minutes, for whom an authenticator has named."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from hub.domain import document as doc
+from hub.domain.authenticator import KINDS, Authenticator, Reference, read
+from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
+from hub.domain.change import Key, Kind
+from hub.domain.login import Login
+from hub.domain.ownership import HUB_WRITER
+from hub.ports import Issuer, Transaction
+from hub.services import certificates, objects
+from machinery.conditions import Condition
+from machinery.identity import CredentialId
+
+
+def authenticator(tx: Transaction, reference: Reference) -> Authenticator | None:
+    """The authenticator as it stands; None: there is none. Raises InvalidError when what it says cannot be used."""
+    kind = KINDS.get(reference.kind)
+    stored = tx.objects.get(kind, Key("", reference.name)) if kind is not None else None
+    return None if stored is None else read(reference.kind, stored.document)
+
+
+def admit(tx: Transaction, login: Login, public_key: bytes, issuer: Issuer, lifetimes: Lifetimes) -> IssuedCertificate:
+    """Records and signs a client certificate over `public_key` (DER SubjectPublicKeyInfo)."""
+    profile = Profile(
+        purpose=Purpose.LOGIN,
+        subject=login.subject,
+        public_key=public_key,
+        not_before=tx.now - lifetimes.backdate,
+        not_after=tx.now + lifetimes.login,
+    )
+    account = CredentialId(login.account) if login.account is not None else None
+    return certificates.sign(tx, issuer, profile, Holder(credential=account))
+
+
+def describe(
+    tx: Transaction, kind: Kind, name: str, conditions: Sequence[Condition], *, seen: Mapping[str, Any], actor: str
+) -> None:
+    """Writes into an authenticator's status what was found of it, where that is news. `seen`: its other fields."""
+    stored = tx.objects.get(kind, Key("", name))
+    if stored is None:
+        return
+    new: dict[str, Any] = doc.with_status(stored.document, **seen)
+    for condition in conditions:
+        new = doc.with_status_condition(new, condition, tx.now)
+    if doc.differs(new, stored.document):
+        objects.put(tx, kind, new, stored, actor, generations=True, writer=HUB_WRITER)

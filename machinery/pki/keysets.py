@@ -1,0 +1,169 @@
+"""Others' signed tokens: a set of public keys (JWKS, RFC 7517), and what it has to say of a JSON web token.
+
+Asymmetric algorithms alone (RS, PS and ES, each with SHA-256, -384 and -512): `none` and the HMAC family, with which a public
+key would become a secret, are not known here, and neither is any key that a token brings along. A key is used for the one
+family that it is made for, and for no other algorithm than the one that it names.
+"""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, Self
+
+from cryptography.exceptions import InvalidSignature, UnsupportedAlgorithm
+from cryptography.hazmat.primitives import hashes
+from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
+from cryptography.hazmat.primitives.asymmetric.utils import encode_dss_signature
+
+from machinery.errors import InvalidError
+from machinery.pki.keys import MAX_RSA_BITS, MIN_RSA_BITS
+from machinery.pki.tokens import decoded_bytes, decoded_header, unverified_claims
+
+MAX_KEYS = 100
+"""An issuer with more keys than this has published something else."""
+MAX_EXPONENT_BITS = 32
+"""Verifying with a larger one costs as much as signing."""
+
+
+@dataclass(frozen=True, slots=True)
+class Algorithm:
+    """How a signature is made. `curve`: of an ECDSA key; None: RSA."""
+
+    digest: hashes.HashAlgorithm
+    curve: type[ec.EllipticCurve] | None = None
+    pss: bool = False
+
+
+_DIGESTS: Mapping[str, hashes.HashAlgorithm] = {"256": hashes.SHA256(), "384": hashes.SHA384(), "512": hashes.SHA512()}
+_CURVES: Mapping[str, type[ec.EllipticCurve]] = {"256": ec.SECP256R1, "384": ec.SECP384R1, "512": ec.SECP521R1}
+_CURVE_NAMES: Mapping[str, type[ec.EllipticCurve]] = {"P-256": ec.SECP256R1, "P-384": ec.SECP384R1, "P-521": ec.SECP521R1}
+ALGORITHMS: Mapping[str, Algorithm] = {
+    **{f"RS{bits}": Algorithm(digest) for bits, digest in _DIGESTS.items()},
+    **{f"PS{bits}": Algorithm(digest, pss=True) for bits, digest in _DIGESTS.items()},
+    **{f"ES{bits}": Algorithm(digest, _CURVES[bits]) for bits, digest in _DIGESTS.items()},
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Header:
+    """What a token says of its signature."""
+
+    algorithm: str
+    key_id: str | None
+
+
+@dataclass(frozen=True, slots=True)
+class _Key:
+    key: rsa.RSAPublicKey | ec.EllipticCurvePublicKey
+    key_id: str | None
+    algorithm: str | None
+    """The only one that the key is for; None: each of its family."""
+
+    def fits(self, header: Header) -> bool:
+        if self.algorithm not in (None, header.algorithm) or (header.key_id is not None and header.key_id != self.key_id):
+            return False
+        curve = ALGORITHMS[header.algorithm].curve
+        if curve is None:
+            return isinstance(self.key, rsa.RSAPublicKey)
+        return isinstance(self.key, ec.EllipticCurvePublicKey) and isinstance(self.key.curve, curve)
+
+    def has_signed(self, message: bytes, signature: bytes, algorithm: Algorithm) -> bool:
+        try:
+            if isinstance(self.key, rsa.RSAPublicKey):
+                pss = padding.PSS(padding.MGF1(algorithm.digest), padding.PSS.DIGEST_LENGTH)
+                self.key.verify(signature, message, pss if algorithm.pss else padding.PKCS1v15(), algorithm.digest)
+                return True
+            half = (self.key.curve.key_size + 7) // 8
+            if len(signature) != 2 * half:
+                return False
+            halves = int.from_bytes(signature[:half], "big"), int.from_bytes(signature[half:], "big")
+            self.key.verify(encode_dss_signature(*halves), message, ec.ECDSA(algorithm.digest))
+        except InvalidSignature:
+            return False
+        return True
+
+
+@dataclass(frozen=True, slots=True)
+class KeySet:
+    """The keys of an issuer that can verify a signature."""
+
+    _keys: tuple[_Key, ...]
+
+    @classmethod
+    def parse(cls, document: Mapping[str, Any]) -> Self:
+        """The keys of a JWKS; those of other kinds and uses are passed over. Raises InvalidError when none is left."""
+        listed = document.get("keys")
+        if not isinstance(listed, Sequence) or isinstance(listed, str) or len(listed) > MAX_KEYS:
+            raise InvalidError(f"the key set has no list `keys` of at most {MAX_KEYS} keys")
+        keys = tuple(key for key in (_read(each) for each in listed) if key is not None)
+        if not keys:
+            raise InvalidError(
+                "the key set has no key for signatures that can be used: RSA from 2048 bits on, or EC P-256 to P-521"
+            )
+        return cls(keys)
+
+    def __len__(self) -> int:
+        return len(self._keys)
+
+    def knows(self, header: Header) -> bool:
+        """Whether some key could have made such a signature."""
+        return any(key.fits(header) for key in self._keys)
+
+    def verified(self, token: str) -> dict[str, Any] | None:
+        """The claims; None: no key of these has signed it, or it is not a token of a form that is understood here."""
+        header, claims = read_header(token), unverified_claims(token)
+        if header is None or claims is None:
+            return None
+        signed, _, last = token.rpartition(".")
+        signature, algorithm = decoded_bytes(last), ALGORITHMS[header.algorithm]
+        if not signature or not signed.isascii():
+            return None
+        message = signed.encode("ascii")
+        signs = any(key.has_signed(message, signature, algorithm) for key in self._keys if key.fits(header))
+        return claims if signs else None
+
+
+def read_header(token: str) -> Header | None:
+    """None: it is no JSON web token, of an algorithm that is not known, or demands something that is not understood here."""
+    header = decoded_header(token)
+    if header is None or "crit" in header or header.get("b64") is False:
+        return None
+    algorithm, key_id = header.get("alg"), header.get("kid")
+    if not isinstance(algorithm, str) or algorithm not in ALGORITHMS or not isinstance(key_id, str | None):
+        return None
+    return Header(algorithm, key_id)
+
+
+def _read(jwk: object) -> _Key | None:
+    if not isinstance(jwk, Mapping) or jwk.get("use", "sig") != "sig":
+        return None
+    operations, algorithm, key_id = jwk.get("key_ops", ["verify"]), jwk.get("alg"), jwk.get("kid")
+    if not isinstance(operations, Sequence) or "verify" not in operations or not isinstance(key_id, str | None):
+        return None
+    if algorithm is not None and algorithm not in ALGORITHMS:
+        return None
+    try:
+        key = _rsa(jwk) if jwk.get("kty") == "RSA" else _ec(jwk) if jwk.get("kty") == "EC" else None
+    except (ValueError, UnsupportedAlgorithm):
+        return None
+    return None if key is None else _Key(key, key_id, algorithm)
+
+
+def _rsa(jwk: Mapping[str, Any]) -> rsa.RSAPublicKey | None:
+    modulus, exponent = _number(jwk.get("n")), _number(jwk.get("e"))
+    if modulus is None or exponent is None or exponent.bit_length() > MAX_EXPONENT_BITS:
+        return None
+    if not MIN_RSA_BITS <= modulus.bit_length() <= MAX_RSA_BITS:
+        return None
+    return rsa.RSAPublicNumbers(exponent, modulus).public_key()
+
+
+def _ec(jwk: Mapping[str, Any]) -> ec.EllipticCurvePublicKey | None:
+    curve, first, second = _CURVE_NAMES.get(str(jwk.get("crv"))), _number(jwk.get("x")), _number(jwk.get("y"))
+    if curve is None or first is None or second is None:
+        return None
+    return ec.EllipticCurvePublicNumbers(first, second, curve()).public_key()
+
+
+def _number(text: object) -> int | None:
+    raw = decoded_bytes(text) if isinstance(text, str) and len(text) <= MAX_RSA_BITS else None
+    return int.from_bytes(raw, "big") if raw else None

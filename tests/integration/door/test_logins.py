@@ -1,0 +1,380 @@
+"""Tokens of others, and of ServiceAccounts, exchanged at the door: for a certificate that opens it, or for one answer."""
+
+import asyncio
+import json
+from base64 import b64encode
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from hub.apiserver.login import LoginSettings
+from hub.domain.certificate import CertificateRecord, Purpose
+from machinery import pki
+from machinery.identity import SerialNumber, Subject
+from machinery.tls import client_context
+from tests.fakes.authority import OtherCA
+from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
+from tests.integration.door.conftest import HubUnderTest
+from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
+
+GROUP = "login.open-cluster-management.io"
+LOGIN = f"/apis/{GROUP}/v1alpha1"
+REQUESTS = f"{LOGIN}/tokencredentialrequests"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+FAILED = {"message": "authentication failed"}
+JWT = {"apiGroup": GROUP, "kind": "JWTAuthenticator", "name": "corp"}
+WEBHOOK = {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"}
+ACCOUNT = {"kind": "ServiceAccount"}
+
+
+def ca_of(authority: OtherCA) -> dict[str, str]:
+    return {"certificateAuthorityData": b64encode(authority.certificate).decode()}
+
+
+def made(kind: str, name: str, **spec: Any) -> dict[str, Any]:
+    return {"apiVersion": f"{GROUP}/v1alpha1", "kind": kind, "metadata": {"name": name}, "spec": spec}
+
+
+def asked(token: str | None, authenticator: Any = JWT, **spec: Any) -> dict[str, Any]:
+    document = made("TokenCredentialRequest", "x", token=token, authenticator=authenticator, **spec)
+    return {**document, "metadata": {}}
+
+
+@dataclass
+class Stage:
+    """A hub, an issuer and a webhook that it knows, and its administrator."""
+
+    hub: HubUnderTest
+    issuer: FakeIssuer
+    webhook: FakeWebhook
+    admin: Visitor
+
+    async def exchange(self, token: str, authenticator: Any = JWT, **spec: Any) -> dict[str, Any]:
+        status, answer = await nobody(self.hub).ask("POST", REQUESTS, asked(token, authenticator, **spec))
+        assert status == 201, answer
+        return dict(answer["status"])
+
+    async def login(self, token: str, authenticator: Any = JWT) -> Visitor:
+        credential = (await self.exchange(token, authenticator))["credential"]
+        return Visitor(self.hub, context_of(self.hub, credential))
+
+    async def record(self, credential: dict[str, str]) -> CertificateRecord:
+        serial = pki.parse_certificate(credential["clientCertificateData"].encode()).serial
+        record = await self.hub.store.read(lambda tx: tx.certificates.by_serial(SerialNumber(serial)))
+        assert record is not None
+        return record
+
+    async def change(self, path: str, **spec: Any) -> None:
+        status, answer = await self.admin.ask("PATCH", path, {"spec": spec}, **{"Content-Type": "application/merge-patch+json"})
+        assert status == 200, answer
+
+    async def audited(self) -> list[dict[str, Any]]:
+        """The newest records of exchanges, the newest last."""
+        await self.hub.auditor.flush()
+        path = "/apis/hub.open-cluster-management.io/v1alpha1/auditrecords?fieldSelector=resource=tokencredentialrequests"
+        status, answer = await self.admin.get(path)
+        assert status == 200, answer
+        return sorted(answer["items"], key=lambda each: str(each["requestReceivedTimestamp"]))
+
+
+def context_of(hub: HubUnderTest, credential: dict[str, str]) -> Any:
+    chain, key = credential["clientCertificateData"].encode(), credential["clientKeyData"].encode()
+    return client_context(hub.issuer.trust_bundle, chain, key)
+
+
+@pytest.fixture(scope="module")
+def authority() -> OtherCA:
+    return OtherCA("people")
+
+
+@pytest.fixture
+async def stage(hub: HubUnderTest, authority: OtherCA) -> AsyncIterator[Stage]:
+    issuer, webhook = FakeIssuer(authority), FakeWebhook(authority)
+    async with running(issuer), running(webhook):
+        admin = holder(hub, await hub.admin())
+        jwt = made("JWTAuthenticator", "corp", issuer=issuer.url, audience=AUDIENCE, tls=ca_of(authority))
+        hook = made("WebhookAuthenticator", "hook", endpoint=f"{webhook.url}/review", tls=ca_of(authority))
+        for path, document in ((f"{LOGIN}/jwtauthenticators", jwt), (f"{LOGIN}/webhookauthenticators", hook)):
+            status, answer = await admin.ask("POST", path, document)
+            assert status == 201, answer
+        yield Stage(hub, issuer, webhook, admin)
+
+
+async def whoami(visitor: Visitor) -> tuple[str, list[str]]:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+    status, answer = await visitor.ask("POST", SELF, body)
+    assert status == 201, answer
+    user = answer["status"]["userInfo"]
+    return user["username"], user["groups"]
+
+
+async def ended(visitor: Visitor) -> None:
+    """Returns when the visitor is not known any more."""
+    async with asyncio.timeout(5):
+        while (await visitor.get("/version"))[0] != 401:  # noqa: ASYNC110 - the door tells nobody
+            await asyncio.sleep(0.05)
+
+
+async def test_a_token_of_an_issuer_becomes_a_certificate_with_its_user_and_groups(stage: Stage) -> None:
+    status = await stage.exchange(stage.issuer.token("ann", groups=["ops", "dev"]))
+    credential = status["credential"]
+    assert set(status) == {"credential"}
+    assert set(credential) == {"expirationTimestamp", "clientCertificateData", "clientKeyData"}
+    facts = pki.parse_certificate(credential["clientCertificateData"].encode())
+    assert facts.subject == Subject("ann", frozenset(("ops", "dev")))
+    record = await stage.record(credential)
+    assert (record.purpose, record.user, record.groups) == (Purpose.LOGIN, "ann", ("dev", "ops"))
+    assert record.signed_by == stage.hub.issuer.name
+    assert (record.not_after - record.issued_at).total_seconds() == 300
+    assert (record.issued_at - record.not_before).total_seconds() == 300
+    visitor = Visitor(stage.hub, context_of(stage.hub, credential))
+    assert await whoami(visitor) == ("ann", ["dev", "ops", "system:authenticated"])
+
+
+async def test_the_rights_of_a_login_are_those_that_roles_give(stage: Stage) -> None:
+    ann = await stage.login(stage.issuer.token("ann", groups=["ops"]))
+    status, answer = await ann.get(CLUSTERS)
+    assert (status, 'User "ann" cannot list' in answer["message"]) == (403, True)
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "ops"},
+        "subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "ops"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+    }
+    assert (await stage.admin.ask("POST", f"{RBAC}/clusterrolebindings", binding))[0] == 201
+    assert (await ann.get(CLUSTERS))[0] == 200
+    assert (await ann.ask("DELETE", f"{CLUSTERS}/none"))[0] == 403
+
+
+async def test_with_a_request_of_the_caller_no_private_key_comes_back(stage: Stage) -> None:
+    key = pki.generate_key()
+    request = pki.build_request(Subject("system:masters", frozenset(("system:masters",))), key).decode()
+    credential = (await stage.exchange(stage.issuer.token(), request=request))["credential"]
+    assert "clientKeyData" not in credential
+    chain = credential["clientCertificateData"].encode()
+    assert pki.key_matches(chain, key)
+    assert pki.parse_certificate(chain).subject == Subject("ann"), "the request's subject does not count"
+    status, answer = await nobody(stage.hub).ask("POST", REQUESTS, asked(stage.issuer.token(), request="no request"))
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.request")
+
+
+async def test_a_webhook_names_a_user(stage: Stage) -> None:
+    extra = {"authentication.kubernetes.io/credential-id": ["JTI=1"]}
+    stage.webhook.users["good"] = {"username": "bob", "groups": ["ops", "system:authenticated"], "extra": extra}
+    bob = await stage.login("good", WEBHOOK)
+    assert await whoami(bob) == ("bob", ["ops", "system:authenticated"])
+    (review,) = stage.webhook.asked
+    assert (review["apiVersion"], review["kind"]) == ("authentication.k8s.io/v1", "TokenReview")
+    assert review["spec"] == {"token": "good"}
+    await stage.exchange("good", WEBHOOK)
+    assert len(stage.webhook.asked) == 1, "an answer is kept for a moment"
+
+
+async def test_a_webhook_that_fails_lets_nobody_in_and_is_asked_again(stage: Stage) -> None:
+    stage.webhook.users["token"] = {"username": "bob"}
+    stage.webhook.status = 500
+    assert await stage.exchange("token", WEBHOOK) == FAILED
+    stage.webhook.status = 200
+    assert "credential" in await stage.exchange("token", WEBHOOK)
+
+
+async def test_all_failures_have_one_body_and_come_at_one_time(stage: Stage) -> None:
+    other = FakeIssuer(stage.issuer.authority, url=stage.issuer.url)
+    good = stage.issuer.token()
+    tokens = {
+        "no such authenticator": (good, {**JWT, "name": "none"}),
+        "no such kind": (good, {**JWT, "kind": "Other"}),
+        "another group": (good, {**JWT, "apiGroup": ""}),
+        "no authenticator": (good, {}),
+        "no token at all": ("guess", JWT),
+        "a signature of somebody else": (other.token(), JWT),
+        "expired": (stage.issuer.token(exp=1), JWT),
+        "another audience": (stage.issuer.token(aud="others"), JWT),
+        "a reserved name": (stage.issuer.token("system:masters"), JWT),
+        "no user": (stage.issuer.token(sub=""), JWT),
+        "an account's token for an issuer": (good, ACCOUNT),
+    }
+    await stage.exchange(good)
+    loop, bodies, spent = asyncio.get_running_loop(), set(), {}
+    for name, (token, authenticator) in tokens.items():
+        began = loop.time()
+        status, answer = await nobody(stage.hub).ask("POST", REQUESTS, asked(token, authenticator))
+        spent[name] = loop.time() - began
+        bodies.add((status, json.dumps(answer)))
+    ((status, body),) = bodies
+    assert (status, json.loads(body)["status"]) == (201, FAILED)
+    assert min(spent.values()) >= 0.25, spent
+    why = {
+        each["annotations"]["login.muster/failure"]
+        for each in await stage.audited()
+        if "login.muster/failure" in each["annotations"]
+    }
+    assert len(why) >= 8, "the audit log tells them apart"
+
+
+async def test_the_audit_log_has_the_hash_of_the_token_and_never_the_token(stage: Stage) -> None:
+    token = stage.issuer.token("ann", groups=["ops"])
+    await stage.exchange(token)
+    await stage.exchange(stage.issuer.token("system:x"))
+    good, bad = await stage.audited()
+    assert good["annotations"]["authentication.kubernetes.io/token-hash"] == f"SHA256={sha256(token.encode()).hexdigest()}"
+    assert good["annotations"]["login.muster/authenticator"] == "JWTAuthenticator/corp"
+    assert good["annotations"]["login.muster/signed-by"] == stage.hub.issuer.name
+    assert "begin with" in bad["annotations"]["login.muster/failure"]
+    assert not any(name in each["annotations"] for each in (good, bad) for name in ("login.muster/user", "login.muster/groups"))
+    everything = json.dumps([good, bad])
+    assert token not in everything
+    assert token.split(".")[2] not in everything
+
+
+WRONG: dict[str, tuple[dict[str, Any], str, int, str | None]] = {
+    "empty token": (asked(""), "", 422, "spec.token"),
+    "no token": (made("TokenCredentialRequest", "x"), "", 422, "spec.token"),
+    "dry run": (asked("token"), "?dryRun=All", 422, "dryRun"),
+    "a namespace": ({**asked("token"), "metadata": {"namespace": "default"}}, "", 400, None),
+    "another kind": ({**asked("token"), "kind": "Other"}, "", 422, "kind"),
+    "another version": ({**asked("token"), "apiVersion": "v1"}, "", 400, None),
+    "no kind": ({"spec": {}}, "", 400, None),
+}
+
+
+async def test_what_is_wrong_with_a_request_itself_is_told(stage: Stage) -> None:
+    for name, (body, query, code, field) in WRONG.items():
+        status, answer = await nobody(stage.hub).ask("POST", REQUESTS + query, body)
+        assert status == code, (name, answer)
+        if field is not None:
+            assert answer["details"]["causes"][0]["field"] == field, name
+
+
+async def test_requests_are_listed_as_none_and_stand_in_discovery(stage: Stage) -> None:
+    status, answer = await nobody(stage.hub).get(REQUESTS)
+    assert (status, answer["kind"], answer["items"]) == (200, "TokenCredentialRequestList", [])
+    assert answer["metadata"]["resourceVersion"] == "0"
+    status, answer = await stage.admin.get(LOGIN)
+    listed = {each["name"]: each for each in answer["resources"]}
+    assert listed["tokencredentialrequests"]["verbs"] == ["create", "list"]
+    assert listed["tokencredentialrequests"]["categories"] == ["muster"]
+    assert listed["tokencredentialrequests"]["namespaced"] is False
+    for verb in ("PUT", "DELETE", "GET"):
+        assert (await stage.admin.ask(verb, f"{REQUESTS}/x"))[0] == 405
+
+
+async def test_the_token_of_a_service_account_becomes_its_certificate_and_ends_with_it(stage: Stage) -> None:
+    accounts = "/api/v1/namespaces/default/serviceaccounts"
+    await stage.admin.ask("POST", accounts, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "robot"}})
+    review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    _, answer = await stage.admin.ask("POST", f"{accounts}/robot/token", review)
+    token = answer["status"]["token"]
+    robot = await stage.login(token, ACCOUNT)
+    assert (await whoami(robot))[0] == "system:serviceaccount:default:robot"
+    again = await stage.login(token, ACCOUNT)
+    assert (await stage.admin.ask("DELETE", f"{accounts}/robot"))[0] == 200
+    for visitor in (robot, again):
+        await ended(visitor)
+    assert await stage.exchange(token, ACCOUNT) == FAILED
+
+
+async def test_a_change_and_a_removal_of_an_authenticator_count_at_once(stage: Stage) -> None:
+    token, path = stage.issuer.token(), f"{LOGIN}/jwtauthenticators/corp"
+    await stage.exchange(token)
+    await stage.change(path, audience="others")
+    assert await stage.exchange(token) == FAILED
+    assert "credential" in await stage.exchange(stage.issuer.token(aud="others"))
+    await stage.admin.ask("DELETE", path)
+    assert await stage.exchange(stage.issuer.token(aud="others")) == FAILED
+
+
+async def test_rotated_keys_are_found_and_made_up_ones_do_not_hammer_the_issuer(stage: Stage) -> None:
+    await stage.exchange(stage.issuer.token())
+    assert stage.issuer.fetched == 1
+    made_up = SigningKey("made-up")
+    for _ in range(5):
+        assert await stage.exchange(made_up.sign(claims_of(stage.issuer.url))) == FAILED
+    assert stage.issuer.fetched == 1, "fetches have a time between them"
+
+
+async def test_operators_come_out_of_a_token_where_a_group_is_mapped_and_nowhere_else(stage: Stage) -> None:
+    path = f"{LOGIN}/jwtauthenticators/corp"
+    ann = await stage.login(stage.issuer.token("ann", groups=["chiefs", "system:masters"]))
+    assert (await whoami(ann))[1] == ["chiefs", "system:authenticated"]
+    await stage.change(path, operatorGroups=["chiefs"])
+    ann = await stage.login(stage.issuer.token("ann", groups=["chiefs"]))
+    assert "system:masters" in (await whoami(ann))[1]
+    assert (await ann.get(CLUSTERS))[0] == 200
+
+
+FLAWED: list[tuple[str, dict[str, Any], str]] = [
+    ("JWTAuthenticator", {"issuer": "http://x", "audience": "a"}, "spec.issuer"),
+    ("JWTAuthenticator", {"issuer": "https://u@x", "audience": "a"}, "spec.issuer"),
+    ("JWTAuthenticator", {"issuer": "https://x"}, "spec.audience"),
+    ("JWTAuthenticator", {"issuer": "https://x", "audience": "a", "operatorGroups": ["system:x"]}, "spec.operatorGroups[0]"),
+    (
+        "JWTAuthenticator",
+        {"issuer": "https://x", "audience": "a", "claims": {"usernamePrefix": "system:"}},
+        "spec.claims.usernamePrefix",
+    ),
+    ("WebhookAuthenticator", {"endpoint": "ftp://x"}, "spec.endpoint"),
+    ("WebhookAuthenticator", {"endpoint": "https://x?token=1"}, "spec.endpoint"),
+    (
+        "WebhookAuthenticator",
+        {"endpoint": "https://x", "tls": {"certificateAuthorityData": "!"}},
+        "spec.tls.certificateAuthorityData",
+    ),
+]
+
+
+async def test_an_authenticator_that_cannot_work_is_refused(stage: Stage) -> None:
+    for kind, spec, field in FLAWED:
+        status, answer = await stage.admin.ask("POST", f"{LOGIN}/{kind.lower()}s", made(kind, "bad", **spec))
+        assert (status, [each["field"] for each in answer["details"]["causes"]]) == (422, [field])
+
+
+async def test_nobody_has_an_authenticator_name_whom_he_may_not_be(stage: Stage) -> None:
+    role = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRole",
+        "metadata": {"name": "keeper"},
+        "rules": [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]}],
+    }
+    binding = {
+        "apiVersion": "rbac.authorization.k8s.io/v1",
+        "kind": "ClusterRoleBinding",
+        "metadata": {"name": "keeper"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}],
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "keeper"},
+    }
+    assert (await stage.admin.ask("POST", f"{RBAC}/clusterroles", role))[0] == 201
+    assert (await stage.admin.ask("POST", f"{RBAC}/clusterrolebindings", binding))[0] == 201
+    ann = await stage.login(stage.issuer.token("ann"))
+    own = made("WebhookAuthenticator", "mine", endpoint="https://mine.example.org")
+    status, answer = await ann.ask("POST", f"{LOGIN}/webhookauthenticators", own)
+    assert (status, "may not impersonate all users" in answer["message"]) == (403, True)
+    path, patch = f"{LOGIN}/jwtauthenticators/corp", {"Content-Type": "application/merge-patch+json"}
+    assert (await ann.ask("PATCH", path, {"spec": {"operatorGroups": ["all"]}}, **patch))[0] == 403
+    assert (await ann.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, **patch))[0] == 200
+
+
+async def test_one_address_asks_only_so_fast_and_is_told_when_to_come_back(tmp_path: Path) -> None:
+    hub = HubUnderTest(tmp_path, login=LoginSettings(rate=0.01, burst=2))
+    await hub.start()
+    try:
+        answers = [await nobody(hub).ask("POST", REQUESTS, asked("")) for _ in range(3)]
+    finally:
+        await hub.stop()
+    assert [status for status, _ in answers] == [422, 422, 429]
+    assert answers[2][1]["details"]["retryAfterSeconds"] > 60
+
+
+async def test_a_revoked_login_opens_nothing_any_more(stage: Stage) -> None:
+    credential = (await stage.exchange(stage.issuer.token()))["credential"]
+    ann = Visitor(stage.hub, context_of(stage.hub, credential))
+    assert (await whoami(ann))[0] == "ann"
+    record = await stage.record(credential)
+    await stage.hub.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "Test"))
+    await ended(ann)

@@ -1,0 +1,336 @@
+"""TokenCredentialRequests without a socket: who gets a certificate, and that every failure is one answer at one time."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
+from typing import Any
+
+import pytest
+
+from hub.access.authenticators import Authenticators
+from hub.apiserver.login import PAUSE, Exchange, Terms
+from hub.domain.certificate import Lifetimes, Purpose
+from hub.domain.change import WEBHOOK_AUTHENTICATORS, Key
+from hub.issuer import IssuerChain, LocalIssuer
+from hub.ports import Issuer
+from hub.services import objects
+from machinery import pki
+from machinery.apiserver.admission import Admission
+from machinery.apiserver.authentication import Identity, TokenAuthenticator
+from machinery.apiserver.authentication.asking import Documents
+from machinery.apiserver.limits import Rates
+from machinery.apiserver.resource import Question
+from machinery.apiserver.storage import Actor
+from machinery.clock import ManualClock
+from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
+from machinery.identity import SerialNumber, Subject
+from tests.fakes.issuer import WordIssuer
+from tests.fakes.memory_store import MemoryStore
+
+GROUP = "login.open-cluster-management.io"
+TOKEN = "a-token-of-bob"  # noqa: S105 - of nobody
+FAILED = {"message": "authentication failed"}
+START = datetime(2026, 1, 1, tzinfo=UTC)
+USER: dict[str, Any] = {"username": "bob", "groups": ["ops"]}
+ACCOUNT = Actor("system:serviceaccount:a:b", ("system:serviceaccounts",), "uid-1")
+
+
+class Webhook(Documents):
+    """Answers what it is told, after it let some time pass."""
+
+    def __init__(self, clock: ManualClock) -> None:
+        self.clock = clock
+        self.takes = timedelta()
+        self.status: dict[str, Any] = {"authenticated": True, "user": USER}
+        self.answer: dict[str, Any] | None = None
+        self.failure: Exception | None = None
+        self.asked: list[Mapping[str, Any]] = []
+
+    async def get(self, url: str) -> Mapping[str, Any]:
+        raise NotImplementedError(url)
+
+    async def reach(self, url: str) -> None:
+        raise NotImplementedError(url)
+
+    async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        assert url == "https://hook"
+        self.clock.advance(self.takes)
+        self.asked.append(body)
+        if self.failure is not None:
+            raise self.failure
+        return self.answer or {"apiVersion": body["apiVersion"], "kind": body["kind"], "status": self.status}
+
+
+class Accounts(TokenAuthenticator):
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        assert not audiences
+        if token.startswith("bad"):
+            raise UnauthorizedError("service account token has expired")
+        return Identity(ACCOUNT) if token.startswith("account") else None
+
+
+@dataclass
+class Stage:
+    clock: ManualClock = field(default_factory=lambda: ManualClock(START))
+    admissions: list[Admission] = field(default_factory=list)
+    slept: list[float] = field(default_factory=list)
+    refusal: Exception | None = None
+    names_people: bool = False
+    rate: float = 0
+    notes: dict[str, str] = field(default_factory=dict)
+    issuer: Issuer | None = None
+
+    def __post_init__(self) -> None:
+        self.store = MemoryStore(self.clock)
+        self.webhook = Webhook(self.clock)
+        key = pki.generate_key()
+        day = timedelta(days=1)
+        authority = pki.create_authority(Subject("ca"), key, pki.random_serial(), START - day, START + 99 * day)
+        self.own = LocalIssuer(authority)
+        self.make()
+        self.authenticators = Authenticators(self.store, Accounts(), lambda _ca: self.webhook, self.clock)
+
+    def make(self, **spec: Any) -> None:
+        """The webhook authenticator, made or changed."""
+        document = {"metadata": {"name": "hook"}, "spec": {"endpoint": "https://hook", **spec}}
+        old = self.store.transact(lambda tx: tx.objects.get(WEBHOOK_AUTHENTICATORS, Key("", "hook")))
+        self.store.transact(objects.put, WEBHOOK_AUTHENTICATORS, document, old, "test", generations=True)
+
+    def _admit(self, write: Admission) -> None:
+        self.admissions.append(write)
+        if isinstance(write.new, dict):
+            write.new["spec"] = {"token": "changed", "authenticator": {}}  # no validation can change what is done
+        if self.refusal is not None:
+            raise self.refusal
+
+    async def _sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+
+    async def ask(self, token: str = TOKEN, *, dry_run: bool = False, **spec: Any) -> dict[str, Any]:
+        """The status of the answer."""
+        reference = {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"}
+        document = {"metadata": {}, "spec": {"token": token, "authenticator": reference, **spec}}
+        rates = Rates(self.rate, 1, self.clock)
+        terms = Terms(self.issuer or self.own, self.own, Lifetimes(), rates, names_people=self.names_people, sleep=self._sleep)
+        exchange = Exchange(
+            self.store, self.authenticators, self._admit, terms, clock=self.clock, group_suffix="open-cluster-management.io"
+        )
+        self.notes = {}
+        question = Question(document, Actor("x"), self.clock.now(), dry_run=dry_run, peer="10.0.0.1", annotations=self.notes)
+        answer = await exchange.answers(question)
+        assert token not in json.dumps(answer)
+        assert answer["spec"] == {"authenticator": {}}
+        return dict(answer["status"])
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+async def test_success_is_a_certificate_for_five_minutes_with_a_key_made_here(stage: Stage) -> None:
+    credential = (await stage.ask())["credential"]
+    chain = credential["clientCertificateData"].encode()
+    facts = pki.parse_certificate(chain)
+    assert pki.key_matches(chain, credential["clientKeyData"].encode())
+    assert facts.subject == Subject("bob", frozenset(("ops",)))
+    assert (facts.not_before, facts.not_after) == (START - timedelta(minutes=5), START + timedelta(minutes=5))
+    assert credential["expirationTimestamp"] == "2026-01-01T00:05:00Z"
+    assert (facts.client_auth, facts.server_auth) == (True, False)
+    record = stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial)))
+    assert record is not None
+    assert (record.purpose, record.signed_by) == (Purpose.LOGIN, stage.own.name)
+    assert stage.notes["login.muster/serial"] == f"{facts.serial:x}"
+    assert stage.slept == [], "who comes in does not wait"
+
+
+async def test_an_issuer_that_fails_is_the_one_failure_and_leaves_no_record(stage: Stage) -> None:
+    broken = WordIssuer()
+    broken.failure = UnavailableError("hub: no key")
+    stage.issuer = broken
+    assert await stage.ask() == FAILED
+    assert stage.notes["login.muster/failure"] == "hub: no key"
+
+
+@pytest.mark.parametrize(
+    ("user", "why"),
+    [
+        (None, "invalid bearer token"),
+        ({}, "invalid bearer token"),
+        ({"username": ""}, "invalid bearer token"),
+        ({**USER, "uid": "1"}, "UID"),
+        ({**USER, "extra": {"scopes": ["all"]}}, "extra"),
+        ({**USER, "extra": {"authentication.kubernetes.io/credential-id": ["1"], "more": ["x"]}}, "extra"),
+        ({"username": "system:admin"}, "given by the hub"),
+        ({"username": "system:open-cluster-management:edge1:abcde"}, "own records"),
+        ({**USER, "groups": ["system:open-cluster-management:managed-clusters"]}, "own records"),
+    ],
+    ids=["nil user", "empty user", "empty name", "uid", "extra", "too many extras", "reserved", "agent", "agents' group"],
+)
+async def test_whom_an_authenticator_cannot_name_is_the_one_failure(stage: Stage, user: Any, why: str) -> None:
+    stage.webhook.status = {"authenticated": True, "user": user}
+    assert await stage.ask() == FAILED
+    assert why in stage.notes["login.muster/failure"]
+
+
+async def test_the_one_extra_that_says_nothing_of_the_user_is_no_failure(stage: Stage) -> None:
+    extra = {"authentication.kubernetes.io/credential-id": ["JTI=1"]}
+    stage.webhook.status["user"] = {**USER, "extra": extra}
+    assert "credential" in await stage.ask()
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        {"kind": "Status"},
+        {"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview", "status": {"authenticated": True, "user": USER}},
+        {"status": {"authenticated": "yes", "user": USER}},
+        {"status": {"authenticated": True, "user": {**USER, "groups": "system:masters"}}},
+        {"status": {"authenticated": True, "user": {**USER, "username": 5}}},
+        {"status": {"authenticated": True, "user": {**USER, "extra": {"a": "b"}}}},
+        {"status": {"authenticated": True, "user": "bob"}},
+        {"status": None},
+    ],
+    ids=str,
+)
+async def test_a_webhook_that_answers_something_else_lets_nobody_in(stage: Stage, answer: Any) -> None:
+    stage.webhook.answer = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", **answer}
+    assert await stage.ask() == FAILED
+
+
+async def test_a_webhook_that_fails_is_the_one_failure_and_is_asked_again(stage: Stage) -> None:
+    stage.webhook.failure = UnavailableError("hook answers with HTTP status 500")
+    assert await stage.ask() == FAILED
+    assert stage.notes["login.muster/failure"] == "hook answers with HTTP status 500"
+    stage.webhook.failure = None
+    assert "credential" in await stage.ask()
+    await stage.ask()
+    assert len(stage.webhook.asked) == 2, "what it said is kept for a moment, what it did not say is not"
+
+
+async def test_an_empty_token_is_told_and_audited_as_none(stage: Stage) -> None:
+    with pytest.raises(InvalidError) as refused:
+        await stage.ask("")
+    assert [cause.field for cause in refused.value.causes] == ["spec.token"]
+    assert stage.notes == {}
+
+
+async def test_a_dry_run_is_refused(stage: Stage) -> None:
+    with pytest.raises(InvalidError) as refused:
+        await stage.ask(dry_run=True)
+    assert [cause.field for cause in refused.value.causes] == ["dryRun"]
+    assert stage.webhook.asked == []
+
+
+async def test_admission_that_refuses_is_told_before_the_token_is_shown_to_anybody(stage: Stage) -> None:
+    stage.refusal = ForbiddenError("not today")
+    with pytest.raises(ForbiddenError, match="not today"):
+        await stage.ask()
+    assert stage.webhook.asked == []
+
+
+async def test_admission_cannot_see_the_token(stage: Stage) -> None:
+    seen: list[Any] = []
+    stage.refusal = None
+    stage.admissions = seen
+    await stage.ask()
+    assert TOKEN not in repr(seen)
+    assert seen[0].actor.user == "x"
+
+
+async def test_admission_cannot_change_what_is_done(stage: Stage) -> None:
+    assert "credential" in await stage.ask()
+    assert stage.webhook.asked[0]["spec"] == {"token": TOKEN}
+
+
+async def test_failures_are_answered_at_the_end_of_the_span_in_which_they_are_known(stage: Stage) -> None:
+    stage.webhook.status = {"authenticated": False}
+    span = PAUSE.total_seconds()
+    for takes, left in ((0.0, span), (0.1, span - 0.1), (0.3, 2 * span - 0.3)):
+        stage.webhook.takes = timedelta(seconds=takes)
+        assert await stage.ask(f"token-{takes}") == FAILED
+        assert stage.slept.pop() == pytest.approx(left)
+
+
+async def test_the_hash_is_noted_and_people_are_named_where_that_was_chosen(stage: Stage) -> None:
+    stage.webhook.status["user"] = {"username": "bob", "groups": ["ops", "system:authenticated"]}
+    await stage.ask()
+    assert stage.notes["authentication.kubernetes.io/token-hash"] == f"SHA256={sha256(TOKEN.encode()).hexdigest()}"
+    assert "bob" not in json.dumps(stage.notes)
+    stage.names_people = True
+    await stage.ask()
+    assert stage.notes["login.muster/user"] == "bob"
+    assert stage.notes["login.muster/groups"] == "ops, system:authenticated"
+    assert stage.notes["login.muster/groups-left-out"] == "system:authenticated"
+    assert TOKEN not in json.dumps(stage.notes)
+
+
+async def test_a_service_account_of_this_hub_is_named_by_its_token(stage: Stage) -> None:
+    credential = (await stage.ask("account", authenticator={"kind": "ServiceAccount"}))["credential"]
+    facts = pki.parse_certificate(credential["clientCertificateData"].encode())
+    assert facts.subject == Subject(ACCOUNT.user, frozenset(ACCOUNT.groups))
+    record = stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial)))
+    assert record is not None
+    assert record.credential == "uid-1"
+    for token in ("bad", "other"):
+        assert await stage.ask(token, authenticator={"kind": "ServiceAccount"}) == FAILED
+
+
+async def test_names_that_the_hub_gives_are_signed_by_its_own_ca_alone(stage: Stage) -> None:
+    """Another CA's API server would take them for somebody of its own."""
+    stage.issuer = WordIssuer()
+    await stage.ask("account", authenticator={"kind": "ServiceAccount"})
+    stage.make(operatorGroups=["ops"])
+    credential = (await stage.ask())["credential"]
+    facts = pki.parse_certificate(credential["clientCertificateData"].encode())
+    assert facts.subject.organizations == {"ops", "system:masters"}
+    assert stage.issuer.issued == []
+
+
+async def test_a_changed_authenticator_forgets_what_was_kept_for_it(stage: Stage) -> None:
+    await stage.ask()
+    await stage.ask()
+    assert len(stage.webhook.asked) == 1
+    stage.make(operatorGroups=["others"])
+    await stage.ask()
+    assert len(stage.webhook.asked) == 2
+
+
+@pytest.mark.parametrize(
+    "reference",
+    [
+        {},
+        {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "none"},
+        {"apiGroup": GROUP, "kind": "JWTAuthenticator", "name": "hook"},
+        {"apiGroup": GROUP, "kind": "ServiceAccount"},
+        {"apiGroup": "other", "kind": "WebhookAuthenticator", "name": "hook"},
+        {"kind": "WebhookAuthenticator", "name": "hook"},
+    ],
+    ids=str,
+)
+async def test_an_authenticator_that_is_not_there_is_the_one_failure(stage: Stage, reference: Any) -> None:
+    assert await stage.ask("account", authenticator=reference) == FAILED
+    assert stage.webhook.asked == []
+
+
+async def test_one_address_asks_only_so_fast(stage: Stage) -> None:
+    clock = stage.clock
+    terms = Terms(stage.own, stage.own, Lifetimes(), Rates(1, 2, clock))
+    exchange = Exchange(stage.store, stage.authenticators, lambda _write: None, terms, clock=clock, group_suffix="x")
+    question = Question({"metadata": {}, "spec": {}}, Actor("x"), clock.now(), peer="10.0.0.1")
+    for _ in range(2):
+        with pytest.raises(InvalidError):
+            await exchange.answers(question)
+    with pytest.raises(TooManyRequestsError):
+        await exchange.answers(question)
+    with pytest.raises(InvalidError):
+        await exchange.answers(Question({"metadata": {}, "spec": {}}, Actor("x"), clock.now(), peer="10.0.0.2"))
+
+
+async def test_a_chain_signs_logins_of_others(stage: Stage) -> None:
+    chain = IssuerChain(stage.own)
+    stage.issuer = chain
+    assert "credential" in await stage.ask()
+    assert chain.signed == {(Purpose.LOGIN, "hub"): 1}
