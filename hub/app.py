@@ -25,10 +25,12 @@ from hub.ending import Ending, stop_times_of
 from hub.foundation import laid
 from hub.guests import ways_in
 from hub.heartbeat import BeatBuffer, Hearing
+from hub.hostcluster import HostCluster
 from hub.inspection import add_checks, add_sections, checks_of, inspected, keep_log
 from hub.installation import Addresses, AdminKubeconfig, entry, lifetimes_of
 from hub.issuer import IssuerChain, ServingNames
 from hub.leading import leadership
+from hub.ports import Store
 from hub.replica import Presence, is_alone
 from hub.roster import Controllers, OwnControllers
 from hub.rpc.aging import Age
@@ -132,8 +134,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     ground = await laid(settings, lifetimes, clock, stack, stop.requested)
     store, issuer, replica, hub_id = ground.store, ground.issuer, ground.replica, ground.hub_id
     files = ground.directory
-    # who signs what: the hub's own CA
-    signing = IssuerChain(issuer)
+    # who signs what: the hub's own CA, and operators' logins that of the cluster it runs in, where that is turned on
+    host = HostCluster(settings, clock)
+    signing = IssuerChain(issuer, host.issuers)
 
     # what both doors show to who connects
     names = ServingNames(addresses.dns_names, addresses.ip_addresses)
@@ -195,6 +198,13 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     decided = partial(remember_decision, auditor)
     # another CA takes the place of the one that issues, when an operator wants it
     rotation = rotation_of(issuer, ground.ring, settings, lifetimes, clock)
+
+    def in_term(fenced: Store) -> Controllers:
+        host.lead(fenced)
+        return Controllers(
+            fenced, signing, settings, lifetimes, clock=clock, since=hearing.since, decided=decided, rotation=rotation
+        )
+
     # what one replica does for all of them, while it leads; the lock is released before the doors close
     leading = await stack.enter_async_context(
         leadership(
@@ -202,9 +212,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
             database_url(settings),
             replica,
             store,
-            lambda fenced: Controllers(
-                fenced, signing, settings, lifetimes, clock=clock, since=hearing.since, decided=decided, rotation=rotation
-            ),
+            in_term,
             clock=clock,
             timetable=timetable,
             on_end=ending.failed,
@@ -246,13 +254,15 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         ),
         loopback=loopback,
         token_keys=ground.token_keys,
-        ways_in=await ways_in(settings, serving, clock, stack),
+        ways_in=(*await ways_in(settings, serving, clock, stack), *host.ways_in(serving, peers.identify, peers.former)),
         login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
     )
     await operators.prepare()  # the roles that every hub has
     installed()
     server.add_door(HttpsDoor(operators, draining, settings.https_listen.host, settings.https_listen.port, serving.context))
     add_sections(inspection, agents, operators, draining, leading)
+    inspection.add("issuers", signing.snapshot)
+    inspection.add("kube-cert-agent", host.snapshot)
     # what is buffered goes into the database before the doors close
     server.flush.add("heartbeats", beats.flush)
     server.flush.add("audit", auditor.flush)
@@ -282,6 +292,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
 
     where = {"data": str(files.path), "admin_kubeconfig": str(admin), "server": cluster.server}
     log.info("hub is set up", hub=hub_id, replica=replica, **where)
+    await host.start(store, lambda: leading.leadership.term is not None, stack, ending.failed)
     ready_to_serve()
     await server.prepare().run(ending.wait)
 

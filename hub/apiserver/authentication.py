@@ -29,12 +29,14 @@ ListenToCredentials = Callable[[Callable[[CredentialId], None]], object]
 class CertificateAuthenticator(RequestAuthenticator):
     """The names in the record are the asker's, as far as they count."""
 
-    def __init__(self, identify: Identify) -> None:
+    def __init__(self, identify: Identify, is_anothers: Callable[[bytes], bool] = lambda _certificate: False) -> None:
+        """`is_anothers`: whether another authenticator alone judges a certificate, which is nobody's here then."""
         self._identify = identify
+        self._is_anothers = is_anothers
 
     async def identify(self, request: web.Request) -> Identity | None:
         certificate = peer_certificate(request)
-        if certificate is None:
+        if certificate is None or self._is_anothers(certificate):
             return None
         record = await self._identify(certificate)
         user, groups = counted_names(record)

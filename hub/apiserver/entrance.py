@@ -87,6 +87,11 @@ class WayIn(Protocol):
     async def run(self) -> None:
         """Follows what this way depends on, for ever."""
 
+    def owns(self, certificate: bytes) -> bool:
+        """Whether a certificate (DER) is this way's to judge, and is nobody's where it says no."""
+        del certificate
+        return False
+
 
 class Entrance:
     """Client certificate first, then bearer token. `presence` is a filter, `resources` are served beside the others."""
@@ -108,7 +113,8 @@ class Entrance:
         tokens = TokenUnion(*own, *(way.tokens for way in ways_in if way.tokens is not None))
         self.presence = Presence(grounds.clock)
         more = [way.authenticator for way in ways_in]
-        self.authenticator = Chain(*more, CertificateAuthenticator(identify), BearerTokens(tokens))
+        certificates = CertificateAuthenticator(identify, lambda shown: any(way.owns(shown) for way in ways_in))
+        self.authenticator = Chain(*more, certificates, BearerTokens(tokens))
         self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
         end_with_revocations(self.presence, revocations, self._bootstrap.listen)
         self._ways_in = ways_in

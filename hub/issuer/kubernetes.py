@@ -8,13 +8,12 @@ administrator there by a certificate of ours.
 from datetime import datetime
 
 from hub.domain.certificate import IssuedCertificate, Profile, Purpose
-from hub.issuer.provider import AuthorityProvider
+from hub.issuer.provider import NAME, AuthorityProvider, signer
 from hub.ports import LoginIssuer
 from machinery import pki
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import SerialNumber
 
-NAME, SHORT = "kubernetes", 16
 RESERVED = "system:"
 
 
@@ -48,9 +47,4 @@ class KubernetesIssuer(LoginIssuer):
             not_before=max(profile.not_before, facts.not_before),
             not_after=profile.not_after,
         )
-        return IssuedCertificate(serial, authority.sign(plan), signed_by=signer(facts.key_hash))
-
-
-def signer(key_hash: str) -> str:
-    """How records, status and logs name this CA."""
-    return f"{NAME}/{key_hash[:SHORT]}"
+        return IssuedCertificate(serial, authority.sign(plan), signed_by=signer(authority))

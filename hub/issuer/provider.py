@@ -7,6 +7,8 @@ from hub.ports import AuthorityKeeper
 from machinery import pki
 from machinery.errors import InvalidError
 
+NAME, SHORT = "kubernetes", 16
+
 
 class AuthorityProvider(AuthorityKeeper):
     """Holds a CA, or none. Safe to call from several threads; what is held is one whole pair at every moment."""
@@ -28,6 +30,12 @@ class AuthorityProvider(AuthorityKeeper):
         """PEM; b"": there is none."""
         current = self._current
         return b"" if current is None else current.certificate
+
+    @property
+    def signer(self) -> str:
+        """`kubernetes/<beginning of the hex SHA-256 of the CA's public key>`, or empty."""
+        current = self._current
+        return "" if current is None else signer(current)
 
     def set(self, certificate: bytes, key: bytes) -> None:
         """Takes exactly one certificate, a CA's, and its key; tells every listener.
@@ -59,3 +67,8 @@ class AuthorityProvider(AuthorityKeeper):
             listeners = self._listeners
         for listener in listeners:
             listener()
+
+
+def signer(authority: pki.Authority) -> str:
+    """How records, status and logs name such a CA."""
+    return f"{NAME}/{authority.facts.key_hash[:SHORT]}"

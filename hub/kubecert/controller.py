@@ -5,7 +5,7 @@ that the leader has made: that the Deployment could not be written is remembered
 the pod of an older one may serve as well. A key that was fetched stays, whatever fails later.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Protocol
@@ -62,7 +62,7 @@ class _Loaded:
 
 
 class KubeCertAgent(Reconciler[str]):
-    """One key for all. `server` takes the place of the one in cluster-info; `signer` names the CA that is held now."""
+    """One key for all. `server` takes the place of the one in cluster-info."""
 
     def __init__(
         self,
@@ -72,7 +72,6 @@ class KubeCertAgent(Reconciler[str]):
         book: Book,
         *,
         clock: Clock,
-        signer: Callable[[], str] = str,
         server: str = "",
     ) -> None:
         self._cluster = cluster
@@ -80,7 +79,6 @@ class KubeCertAgent(Reconciler[str]):
         self._keeper = keeper
         self._book = book
         self._clock = clock
-        self._signer = signer
         self._server = server
         self._loaded: _Loaded | None = None
         self._last = ""
@@ -95,7 +93,7 @@ class KubeCertAgent(Reconciler[str]):
         failure: MusterError | None = None
         try:
             info = await self._look()
-            strategy = replace(strategy, server=info.server, authority=info.authority, signer=self._signer())
+            strategy = replace(strategy, server=info.server, authority=info.authority, signer=self._keeper.signer)
         except StepError as step:
             failure = step.cause
             strategy = replace(strategy, status=ERROR, reason=step.reason, message=failure.message)
@@ -106,7 +104,7 @@ class KubeCertAgent(Reconciler[str]):
 
     def snapshot(self) -> Mapping[str, object]:
         """What a metric would show. No secret is in it."""
-        return {"reason": self._last, "signer": self._signer(), "keys fetched": self.fetched}
+        return {"reason": self._last, "signer": self._keeper.signer, "keys fetched": self.fetched}
 
     def _followed(self, failure: MusterError | None) -> timedelta:
         if failure is not None and not isinstance(failure, NotLeaderError):
@@ -210,4 +208,4 @@ class KubeCertAgent(Reconciler[str]):
             raise StepError(COULD_NOT_FETCH_KEY, failed) from error
         self._loaded = _Loaded(uid, instance, now + KEPT.total_seconds())
         self.fetched += 1
-        log.info("CA of the Kubernetes cluster loaded", pod=name, signer=self._signer())
+        log.info("CA of the Kubernetes cluster loaded", pod=name, signer=self._keeper.signer)

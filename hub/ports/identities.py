@@ -143,3 +143,7 @@ class AuthorityKeeper(Protocol):
 
     def unset(self) -> None:
         """Has nobody sign with it any more."""
+
+    @property
+    def signer(self) -> str:
+        """The CA that is held now, as records of certificates name it; empty: none."""

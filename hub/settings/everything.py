@@ -5,11 +5,12 @@ from hub.settings.capacity import Capacity
 from hub.settings.clusters import Clusters
 from hub.settings.election import Election
 from hub.settings.entrances import Entrances
+from hub.settings.kubernetesca import KubernetesCa
 from hub.settings.lifetimes import Lifetimes
 from hub.settings.places import Places
 from hub.settings.process import Process
 from hub.settings.silence import Silence
 
 
-class Settings(Process, Election, Silence, Capacity, Lifetimes, Clusters, Entrances, Authorities, Places):
+class Settings(Process, Election, Silence, Capacity, Lifetimes, Clusters, KubernetesCa, Entrances, Authorities, Places):
     """All settings of a hub. The help lists the last group first."""

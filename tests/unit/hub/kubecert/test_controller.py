@@ -14,6 +14,7 @@ from hub.issuer import AuthorityProvider
 from hub.kubecert import deployment as rules
 from hub.kubecert.controller import KEY, LOOK_AGAIN, RESYNC, KubeCertAgent
 from hub.kubecert.deployment import Shape
+from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from tests.fakes.foreign_ca import pem_of, self_signed
@@ -21,6 +22,7 @@ from tests.fakes.host_cluster import SHAPE, BookInMemory, HostInMemory, info, ma
 
 PRIVATE = ec.generate_private_key(ec.SECP256R1())
 CERTIFICATE, PEM = self_signed(PRIVATE), pem_of(PRIVATE)
+SIGNER = f"kubernetes/{pki.parse_certificate(CERTIFICATE).key_hash[:16]}"
 GOOD = printed(CERTIFICATE, PEM)
 AWAY = UnavailableError("away")
 MANAGED = "and that is to be expected"
@@ -33,9 +35,7 @@ class Stage:
         self.host = host or HostInMemory()
         self.host.output = self.host.output or GOOD
         self.provider, self.book, self.clock = AuthorityProvider(), BookInMemory(), ManualClock()
-        self.agent = KubeCertAgent(
-            self.host, shape, self.provider, self.book, clock=self.clock, signer=lambda: "kubernetes/x", **how
-        )
+        self.agent = KubeCertAgent(self.host, shape, self.provider, self.book, clock=self.clock, **how)
 
     async def look(self) -> MusterError | timedelta | None:
         try:
@@ -246,7 +246,7 @@ async def test_a_fetched_key_is_told_with_the_cluster_that_it_opens() -> None:
         "key was fetched successfully",
         server="https://kube.example:6443",
         authority=base64.b64encode(b"CA").decode(),
-        signer="kubernetes/x",
+        signer=SIGNER,
     )
     assert (stage.verbs, stage.provider.certificate) == ([], CERTIFICATE)
 
@@ -447,7 +447,7 @@ async def test_what_is_told_of_the_controller_holds_no_secret() -> None:
     stage = Stage()
     await stage.look()
     body = PEM.decode().splitlines()[1]
-    assert stage.agent.snapshot() == {"reason": "FetchedKey", "signer": "kubernetes/x", "keys fetched": 1}
+    assert stage.agent.snapshot() == {"reason": "FetchedKey", "signer": SIGNER, "keys fetched": 1}
     stage.host.output = printed(CERTIFICATE, PEM)[:-9]
     stage.clock.advance(timedelta(minutes=16))
     failure = await stage.look()
