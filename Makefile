@@ -72,7 +72,7 @@ bench: $(VENV)/.dev ## measure the figures of bench/README.md
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: soak
-soak: $(VENV)/.dev ## the tests that repeat a trial, with many trials each; notes the outcome in bench/soak.md (ARGS="..." goes to pytest)
+soak: $(VENV)/.dev ## the tests that repeat a trial, with many trials each; notes the outcome in bench/soak.md (ARGS="one test": shows it)
 	$(BIN)/python -m bench.soak $(ARGS)
 
 .PHONY: fleet

@@ -1,6 +1,8 @@
 """The tests that repeat a trial, with many trials each; what came of it is noted in bench/soak.md.
 
 python -m bench.soak [arguments for pytest]
+
+With arguments (one test, some tests) the outcome is shown, and the notes of the last whole run stay as they are.
 """
 
 import os
@@ -17,6 +19,8 @@ from machinery.clock import SystemClock
 
 ROOT = Path(__file__).parents[1]
 NOTES = Path(__file__).with_name("soak.md")
+APART = "## Apart from it"
+"""Where the notes go on that people wrote; a run leaves them as they are."""
 TIMEOUT = 1800
 """Seconds that one test may take: many trials may be in it."""
 
@@ -86,15 +90,24 @@ def _lines(outcomes: Mapping[str, Outcome], began: datetime, seconds: float) -> 
         yield f"| `{file}` {function} | {outcome.trials} | {outcome.seconds:.0f} | {outcome.verdict} |"
 
 
+def renewed(notes: str, run: str) -> str:
+    """The notes with this run in place of the last one."""
+    _, apart, rest = notes.partition(APART)
+    return f"{run}\n{apart}{rest}" if apart else run
+
+
 def run(arguments: Sequence[str]) -> int:
-    """Pytest's exit code. A run that came to nothing leaves the notes as they are."""
+    """Pytest's exit code. A run that came to nothing, or was of some tests only, leaves the notes as they are."""
     os.environ["MUSTER_TRIALS"] = "soak"
     os.chdir(ROOT)
     tally = Tally()
     began, start = SystemClock().now(), time.monotonic()
     code = pytest.main(["-m", "soak", "-o", f"timeout={TIMEOUT}", *arguments], plugins=[tally])
-    if tally.outcomes:
-        NOTES.write_text(written(tally.outcomes, began, time.monotonic() - start))
+    told = written(tally.outcomes, began, time.monotonic() - start)
+    if arguments:
+        sys.stdout.write(f"\n{told}")
+    elif tally.outcomes:
+        NOTES.write_text(renewed(NOTES.read_text(), told))
     return int(code)
 
 

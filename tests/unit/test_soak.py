@@ -4,7 +4,7 @@ from datetime import UTC, datetime
 
 import pytest
 
-from bench.soak import Outcome, Tally, written
+from bench.soak import APART, Outcome, Tally, renewed, written
 
 BEGAN = datetime(2026, 11, 21, 9, tzinfo=UTC)
 
@@ -27,3 +27,8 @@ def test_the_notes_tell_date_counts_and_what_failed() -> None:
     assert "on 2026-11-21: 9 trials of 2 tests in 1.5 minutes,\n1 cases failed." in text
     assert "| `tests/a.py` test_a | 7 | 3 | passed |" in text
     assert "| `tests/b.py` test_b | 2 | 0 | 1 of 1 cases failed |" in text
+
+
+def test_a_run_leaves_alone_what_people_wrote_beside_the_last_one() -> None:
+    assert renewed(f"# the last run\n\n{APART}\n\nby hand\n", "# this run\n") == f"# this run\n\n{APART}\n\nby hand\n"
+    assert renewed("# the last run\n", "# this run\n") == "# this run\n"
