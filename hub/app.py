@@ -12,6 +12,7 @@ import structlog
 
 from hub.access import AccessLimits, Capacity, Peers
 from hub.apiserver.auditing import Auditing
+from hub.apiserver.authorities import authorities_of
 from hub.apiserver.credentials import HubAddress
 from hub.apiserver.door import build_door
 from hub.apiserver.entrance import account_tokens
@@ -149,7 +150,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     admin = await way_in.keep()
 
     # who connects, by certificate: one memory for both doors
-    peers = Peers(store, clock)
+    peers = Peers(store, clock, signers=lambda: issuer.standing.authorities)
     # beats on their way to the database
     beats = BeatBuffer(store, clock, settings.flush_window)
     # which silence is the agents', and which is ours
@@ -233,6 +234,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     server.health.add("serving-certificate", shown.check, endpoints=READINESS)
     installed = server.paths.expect("api groups")
     draining = Draining()
+    cas = authorities_of(store, settings.api_group_suffix, patience=settings.ca_rotation_patience, cannot=ground.ring.cannot)
     operators = build_door(
         store,
         signing,
@@ -256,6 +258,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         token_keys=ground.token_keys,
         ways_in=(*await ways_in(settings, serving, clock, stack), *host.ways_in(serving, peers.identify, peers.former)),
         login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
+        others=(cas,),
     )
     await operators.prepare()  # the roles that every hub has
     installed()

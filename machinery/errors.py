@@ -53,6 +53,8 @@ class Verdict(StrEnum):
     CERTIFICATE_REVOKED = "CertificateRevoked"
     CERTIFICATE_EXPIRED = "CertificateExpired"
     CREDENTIAL_REVOKED = "CredentialRevoked"
+    AUTHORITY_RETIRED = "AuthorityRetired"
+    """The CA that signed the certificate is on its way out: its recovery certificate may still do."""
 
     def because(self, message: str) -> tuple[Cause]:
         """As the causes of an error."""

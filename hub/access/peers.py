@@ -5,14 +5,15 @@ serial. Records are kept in memory by the certificate's bytes, since every call 
 revoked; while it has not succeeded for a moment, every question goes to the database again.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 import structlog
 
 from hub.access.looking import OVERLAP, POLL, keep_looking
-from hub.domain.certificate import CertificateRecord
+from hub.domain.authority import BUNDLED, RECOVERING, Authority, signer_of
+from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.revocation import verdict_on
 from hub.ports import Store, Transaction
 from hub.services import certificates
@@ -42,7 +43,16 @@ class _Known:
 class Peers:
     """Identities by certificate. One per process, used by both doors."""
 
-    def __init__(self, store: Store, clock: Clock, *, poll: timedelta = POLL) -> None:
+    def __init__(
+        self,
+        store: Store,
+        clock: Clock,
+        *,
+        poll: timedelta = POLL,
+        signers: Callable[[], Sequence[Authority]] = tuple,
+    ) -> None:
+        """`signers`: the hub's CAs as they stand; none: whatever is on record counts, whoever signed it."""
+        self._signers = signers
         self._store = store
         self._clock = clock
         self._poll_period = poll
@@ -144,6 +154,18 @@ class Peers:
                 f"to {record.not_after:%Y-%m-%dT%H:%M:%SZ}, and not now"
             )
             raise UnauthorizedError(message, causes=Verdict.CERTIFICATE_EXPIRED.because(message))
+        self._check_signer(record)
+
+    def _check_signer(self, record: CertificateRecord) -> None:
+        """What a CA signed that is on its way out recovers its agent and does nothing else; of a retired one nothing counts."""
+        signer = signer_of(record.signed_by, self._signers())
+        if signer is None or signer.phase in BUNDLED or (signer.phase in RECOVERING and record.purpose is Purpose.RECOVERY):
+            return
+        phase = signer.phase.value
+        message = (
+            f"the CA that signed this certificate, {signer.id}, is {phase}: the recovery certificate beside it may still do"
+        )
+        raise UnauthorizedError(message, causes=Verdict.AUTHORITY_RETIRED.because(message))
 
     def _tell(self, serial: SerialNumber | None) -> None:
         for listener in tuple(self._listeners):

@@ -36,6 +36,7 @@ from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
+from machinery.apiserver.resource import Resource
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
 from machinery.clock import Clock
 from machinery.pki import TokenKeys
@@ -94,12 +95,14 @@ def build_door(
     token_keys: TokenKeys | None = None,
     ways_in: Sequence[WayIn] = (),
     login: LoginSettings | None = None,
+    others: Sequence[Resource] = (),
 ) -> Door:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
     `loopback`: the identity by which the hub's own hooks use this door. `token_keys`: what ServiceAccounts' tokens are signed
     with; None: keys of this door alone, forgotten with it. `ways_in`: what an operator has opened beside the hub's own.
     `login`: how tokens are exchanged for certificates.
+    `others`: resources in the place of their namesakes.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
@@ -124,7 +127,7 @@ def build_door(
     leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, AdmittedStorage(credentials, admission), leases, events)
     server = ApiServer(
-        with_others(with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource()),
+        with_others(with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource(), *others),
         AdmittedStorage(objects, admission),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,

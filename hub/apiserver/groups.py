@@ -5,6 +5,7 @@ from dataclasses import replace
 from datetime import timedelta
 
 from hub.apiserver.audits import AuditStorage
+from hub.apiserver.authorities import authorities_of
 from hub.apiserver.extras import heartbeat_extras
 from hub.apiserver.hubreplicas import ReplicaStorage
 from hub.apiserver.kinds.addon import managed_cluster_add_on
@@ -61,6 +62,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             approval_rule(group_suffix),
             bootstrap_credential(group_suffix, credentials),
             revocation(group_suffix),
+            authorities_of(store, group_suffix),
             credential_issuer(group_suffix),
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_replica(group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1")),

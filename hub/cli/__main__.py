@@ -16,6 +16,7 @@ COMMANDS = {
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),
     "revoke": ("hub.cli.revoking:revoke", "Revoke a cluster, an agent, a serial or a bootstrap credential, at once."),
     "move": ("hub.cli.moving:move", "Move clusters to other hubs of theirs."),
+    "ca": ("hub.cli.authorities:ca", "Change the hub's CA, and see how far that is."),
     "certificate": ("hub.cli.certificates:certificate", "Approve or deny certificate requests."),
     "create": ("hub.cli.creating:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
     "delete": ("hub.cli.deciding:delete", "Delete clusters (their certificates are revoked) and other objects."),

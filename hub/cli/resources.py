@@ -80,6 +80,14 @@ AUDIT = Resource(
     "audit record",
     watchable=False,
 )
+AUTHORITIES = Resource(
+    ("cas", "ca", "certificateauthorities", "certificateauthority"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "certificateauthorities",
+    "CertificateAuthority",
+    "certificate authority",
+    watchable=False,
+)
 REPLICAS = Resource(
     ("replicas", "replica", "hubreplicas", "hubreplica"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
@@ -129,7 +137,21 @@ TRANSITIONS = Resource(
     namespaced=True,
     watchable=False,
 )
-ALL = (CLUSTERS, REQUESTS, CREDENTIALS, ADDONS, LEASES, AUDIT, REPLICAS, FLEET, RULES, REVOCATIONS, LEADER, TRANSITIONS)
+ALL = (
+    CLUSTERS,
+    REQUESTS,
+    CREDENTIALS,
+    ADDONS,
+    LEASES,
+    AUDIT,
+    AUTHORITIES,
+    REPLICAS,
+    FLEET,
+    RULES,
+    REVOCATIONS,
+    LEADER,
+    TRANSITIONS,
+)
 
 
 def resource_named(word: str) -> Resource:

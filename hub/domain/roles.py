@@ -160,9 +160,9 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
         rule((groups.clusters,), (*_FLEET, *(f"{each}/status" for each in _FLEET)), READ),
         rule(("multicluster.x-k8s.io",), ("clusterprofiles", "clusterprofiles/status"), READ),
         rule((groups.own,), ("approvalrules", "clustersummaries", "clustertransitions", "hubleaders", "hubreplicas"), READ),
-        rule((groups.own,), ("credentialissuers", "credentialissuers/status", "revocations"), READ),
         rule((groups.login,), ("jwtauthenticators", "webhookauthenticators"), READ),
         rule((groups.login,), ("tokencredentialrequests",), ("list",)),
+        rule((groups.own,), ("certificateauthorities", "credentialissuers", "credentialissuers/status", "revocations"), READ),
     )
 
 
@@ -183,6 +183,8 @@ def _admin(groups: Groups) -> tuple[Rule, ...]:
         rule((groups.clusters,), ("managedclustersets/bind", "managedclustersets/join"), ("create",)),
         rule((groups.clusters,), ("managedclusters/move",), ("create",)),
         rule((groups.own,), ("revocations",), ("create",)),
+        rule((groups.own,), ("certificateauthorities/compromised", "certificateauthorities/proceed"), ("create",)),
+        rule((groups.own,), ("certificateauthorities/rotate",), ("create",)),
         rule((groups.register,), ("managedclusters/accept",), ("update",)),
     )
 

@@ -162,3 +162,28 @@ def _is_late(seen: Survey, old: Authority) -> bool:
 def _is_enough(missing: Collection[Member], patient: bool) -> bool:  # noqa: FBT001 - a private rule
     """Whether a step can be made without these: there are none, or they have been away and the patience is over."""
     return not missing or (patient and all(each.away for each in missing))
+
+
+def waits_for(seen: Survey, one: Authority, patience: timedelta) -> tuple[str, ...]:
+    """What the next step of this CA waits for, in words; nothing: it is due, or there is none."""
+    lagging, is_patient = seen.lagging(one), seen.now - one.since <= patience
+    told = [f"replica {name} does not act upon it yet, or lacks its key" for name in lagging]
+    match one.phase:
+        case Phase.DISTRIBUTING:
+            told += _of_agents(seen.untold(one), "not trusting it yet", patient=is_patient)
+        case Phase.OUTGOING:
+            told += _of_agents(seen.holding(one), "holding a certificate of it", patient=is_patient)
+            left = seen.short_lived(one)
+            told += [f"{left} bootstrap credentials or logins of it, which end by themselves"] if left and is_patient else []
+        case Phase.RETIRING:
+            left = seen.signed.get(one.id, {}).get(Purpose.RECOVERY, 0)
+            told += [f"{left} recovery certificates of it that have not ended"] if left else []
+        case _:
+            return ()
+    return tuple(told)
+
+
+def _of_agents(members: Collection[Member], what: str, *, patient: bool) -> list[str]:
+    here, away = [each for each in members if not each.away], [each for each in members if each.away]
+    told = [f"{len(here)} agents {what}"] if here else []
+    return [*told, f"{len(away)} agents {what} that are away"] if away and patient else told
