@@ -101,6 +101,41 @@ def create(folder: Path, config: Path | None) -> None:
     sys.exit(run(folder, config))
 
 
+@keys.command(name="next")
+@click.argument("folder", type=click.Path(path_type=Path))
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
+def next_command(folder: Path, config: Path | None) -> None:
+    """Make the hub's next CA in FOLDER, for a hub that only reads its keys (--keys-dir).
+
+    Put the two files beside the other keys of every replica, wait until `hubctl ca rotate` finds them, and keep a copy. The hub
+    makes its next CA by itself where it can keep the key: with --ca-key-place database or secret, or when it is alone.
+    """
+    from hub.creation import run_next  # noqa: PLC0415 - help comes at once
+
+    sys.exit(run_next(folder, config))
+
+
+@main.command(context_settings={"ignore_unknown_options": True, "help_option_names": []})
+@click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIRECTORY", help="The hub's data directory.")
+@click.argument("arguments", nargs=-1, type=click.UNPROCESSED)
+def ca(data_dir: Path | None, arguments: tuple[str, ...]) -> None:
+    r"""Look after the hub's CA from its own machine: `hubctl ca` with the admin.kubeconfig of the data directory.
+
+    \b
+    Examples:
+      hub ca status
+      hub ca rotate --wait
+      hub ca rotate --compromised
+    """
+    import os  # noqa: PLC0415 - help comes at once
+
+    from machinery.directory import default_data_dir  # noqa: PLC0415 - the same
+
+    place = data_dir or Path(os.environ.get(f"{ENVIRONMENT_PREFIX}DATA_DIR") or default_data_dir())
+    program = [sys.executable, "-m", "hub.cli", "--kubeconfig", str(place / "admin.kubeconfig"), "ca"]
+    os.execv(sys.executable, [*program, *arguments])  # noqa: S606 - our own program, and no shell
+
+
 @main.command()
 @click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with the hub's settings.")
 @click.option("--data-dir", type=click.Path(path_type=Path), metavar="DIRECTORY", help="The hub's data directory.")

@@ -31,6 +31,8 @@ from machinery.product import GROUP_SUFFIX, NAME
 
 SUFFIX = "group-suffix"
 ADMIN_FILE = "admin.kubeconfig"
+BUNDLE = "trust.crt"
+"""What peers should trust now, for whoever has no kubeconfig."""
 ADMIN = "admin"
 RENEW_AT = 1 / 3
 """Share of its lifetime that the admin certificate may still have before a start replaces it."""
@@ -156,6 +158,8 @@ class AdminKubeconfig:
     async def keep(self) -> Path:
         """The file's path; it is right when this returns. Raises UnavailableError."""
         cluster = replace(self._cluster, certificate_authority=self._issuer.trust_bundle)
+        if self._directory.read(BUNDLE) != cluster.certificate_authority:
+            self._directory.write(BUNDLE, cluster.certificate_authority)
         now = self._clock.now()
         return await keep_admin_kubeconfig(
             self._directory, self._store, self._issuer, cluster, lifetimes=self._lifetimes, now=now

@@ -15,9 +15,11 @@ from pathlib import Path
 
 import structlog
 
+from hub.domain.authority import AuthorityId
 from hub.domain.certificate import Lifetimes
 from hub.issuer import LocalIssuer, TokenKey, exchange_token_keys, make_token_key, read_token_keys
-from hub.issuer.local import CA_CERTIFICATE, CA_KEY
+from hub.issuer.keyfiles import certificate_file, key_file
+from hub.issuer.local import CA_CERTIFICATE, CA_KEY, make_authority
 from hub.issuer.tokens import SIGNS_FOR
 from hub.ports import Store, Transaction
 from machinery import pki
@@ -74,6 +76,15 @@ def create_keys(folder: Path, lifetimes: Lifetimes, now: datetime) -> None:
         LocalIssuer.open(folder, lifetimes, now)
         directory.write(SEAL_FILE, Seal.generate().written())
         make_token_key(directory, now)
+
+
+def create_next_authority(folder: Path, lifetimes: Lifetimes, now: datetime) -> tuple[Path, Path]:
+    """The next CA's two files in a folder, for a hub that only reads its keys: certificate and key. Raises UnavailableError."""
+    with DataDirectory(folder, "hub") as directory, _unlocked(directory):
+        authority, key = make_authority(lifetimes, now)
+        one = AuthorityId(authority.facts.key_hash[:16])
+        directory.write(key_file(one), key)
+        return directory.write(certificate_file(one), authority.certificate), directory.path / key_file(one)
 
 
 @contextmanager

@@ -6,6 +6,7 @@ what is right: a file that cannot be used leaves the last good one, and says so 
 
 import asyncio
 from collections.abc import Callable
+from dataclasses import dataclass
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -43,12 +44,24 @@ def own_certificate(folder: Path, names: ServingNames, issuer: RotatingIssuer, l
     return current
 
 
-def given_certificate(chain: Path, key: Path, names: ServingNames, issuer: RotatingIssuer, clock: Clock) -> Source:
-    """The one in two files."""
+@dataclass(frozen=True, slots=True)
+class Files:
+    """A certificate with its chain, its key, and the CAs by which it is believed where those are not known anyway."""
+
+    chain: Path
+    key: Path
+    authorities: Path | None = None
+
+
+def given_certificate(files: Files, names: ServingNames, issuer: RotatingIssuer, clock: Clock) -> Source:
+    """The one in these files."""
+    chain, key = files.chain, files.key
 
     def current() -> Material:
         content, secret = _read(chain), _read(key)
         check_serving(content, names, clock.now(), str(chain))
+        if files.authorities is not None:
+            issuer.trust_also(_authorities(files.authorities))
         material = Material(content, secret, issuer.client_trust)
         try:
             server_context(material)
@@ -93,8 +106,8 @@ def doors_certificate(
     """What the settings say. Raises InvalidError, UnavailableError: what is given cannot be served."""
     if settings.serving_cert_file is None or settings.serving_key_file is None:
         return DoorsCertificate(own_certificate(folder, names, issuer, lifetimes, clock), issuer, clock)
-    given = given_certificate(settings.serving_cert_file, settings.serving_key_file, names, issuer, clock)
-    return DoorsCertificate(given, issuer, clock)
+    files = Files(settings.serving_cert_file, settings.serving_key_file, settings.serving_ca_file)
+    return DoorsCertificate(given_certificate(files, names, issuer, clock), issuer, clock)
 
 
 class DoorsCertificate:
@@ -174,6 +187,17 @@ def ahead(facts: CertificateFacts) -> timedelta:
 
 def _end(material: Material) -> datetime:
     return pki.parse_certificate(material.chain).not_after
+
+
+def _authorities(path: Path) -> bytes:
+    content = _read(path)
+    try:
+        leaves = [facts for facts in pki.parse_chain(content) if not facts.is_ca]
+    except InvalidError as error:
+        raise InvalidError(f"{path}: {error.message}") from None
+    if leaves:
+        raise InvalidError(f"{path} holds a certificate that is no CA's")
+    return content
 
 
 def _read(path: Path) -> bytes:

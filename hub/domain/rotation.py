@@ -4,7 +4,7 @@
     distributing, every replica has its key, every        let it issue; the one before is outgoing
       agent that can be told trusts it
     outgoing, every agent holds a certificate of          retire it: what it signed opens Recover alone
-      another, and nothing short-lived of it is left
+      another, and people have none of it
     retiring, and its time is over                        retired
 
 Agents that are away hold a step up for the patience that an operator set, counted from the beginning of the phase; then they
@@ -21,8 +21,8 @@ from hub.domain.authority import Authority, AuthorityId, Follower, Phase, Wish, 
 from hub.domain.certificate import Purpose
 from machinery.identity import AgentId, ClusterName
 
-SHORT_LIVED = (Purpose.BOOTSTRAP, Purpose.LOGIN)
-"""Nobody renews these ahead of time: what a CA signed of them is waited for, while there is patience."""
+WITH_PEOPLE = (Purpose.OPERATOR, Purpose.BOOTSTRAP, Purpose.LOGIN)
+"""Nobody renews these by himself, and some are copied to other machines: they are waited for, while there is patience."""
 
 
 class Act(StrEnum):
@@ -93,9 +93,9 @@ class Survey:
         """The agents whose certificate is of this one."""
         return tuple(each for each in self.members if each.signer == authority.id)
 
-    def short_lived(self, authority: Authority) -> int:
-        """How many certificates of it will be over soon by themselves."""
-        return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in SHORT_LIVED)
+    def with_people(self, authority: Authority) -> int:
+        """How many certificates of it people have that are good still."""
+        return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in WITH_PEOPLE)
 
     def stranded(self, authority: Authority) -> tuple[Member, ...]:
         """Who needs a new bootstrap credential when this CA goes at once: it holds a certificate of it, and cannot be moved."""
@@ -145,7 +145,7 @@ def _may_retire(seen: Survey, old: Authority, patience: timedelta) -> bool:
     if old.wish is Wish.PROCEED:
         return True
     patient = seen.now - old.since > patience
-    return _is_enough(seen.holding(old), patient) and (patient or not seen.short_lived(old))
+    return _is_enough(seen.holding(old), patient) and (patient or not seen.with_people(old))
 
 
 def _is_over(seen: Survey, old: Authority) -> bool:
@@ -173,8 +173,12 @@ def waits_for(seen: Survey, one: Authority, patience: timedelta) -> tuple[str, .
             told += _of_agents(seen.untold(one), "not trusting it yet", patient=is_patient)
         case Phase.OUTGOING:
             told += _of_agents(seen.holding(one), "holding a certificate of it", patient=is_patient)
-            left = seen.short_lived(one)
-            told += [f"{left} bootstrap credentials or logins of it, which end by themselves"] if left and is_patient else []
+            left = seen.with_people(one)
+            told += (
+                [f"{left} certificates of it that operators have, or that are bootstrap credentials"]
+                if left and is_patient
+                else []
+            )
         case Phase.RETIRING:
             left = seen.signed.get(one.id, {}).get(Purpose.RECOVERY, 0)
             told += [f"{left} recovery certificates of it that have not ended"] if left else []

@@ -58,6 +58,7 @@ class RotatingIssuer(Issuer, ListSigner):
 
     def __init__(self) -> None:
         self._standing = Standing()
+        self._others = b""
         self._listeners: tuple[Callable[[], None], ...] = ()
         self._lock = Lock()
 
@@ -73,9 +74,18 @@ class RotatingIssuer(Issuer, ListSigner):
         before, self._standing = self._standing, standing
         changed = before.authorities != standing.authorities or before.keys.keys() != standing.keys.keys()
         if changed:
-            for listener in self._listeners:
-                listener()
+            self._tell()
         return changed
+
+    def trust_also(self, others: bytes) -> None:
+        """Peers are told to trust these too (PEM): others' CAs, by which the doors' certificate is believed."""
+        if others != self._others:
+            self._others = others
+            self._tell()
+
+    def _tell(self) -> None:
+        for listener in self._listeners:
+            listener()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Has `listener` called after each change. Returns what ends that."""
@@ -90,7 +100,7 @@ class RotatingIssuer(Issuer, ListSigner):
 
     @property
     def trust_bundle(self) -> bytes:
-        return self._standing.trust_bundle
+        return self._standing.trust_bundle + self._others
 
     @property
     def client_trust(self) -> bytes:

@@ -72,7 +72,7 @@ class RpcDoor(Door):
         add_HealthServicer_to_server(self._health, server)  # type: ignore[no-untyped-call]
         address = f"{self._host}:{self._port}"
         try:
-            self._port = server.add_secure_port(address, self._credentials())
+            self._port = server.add_secure_port(address, credentials_of(self._serving))
         except RuntimeError as error:
             raise listening_failed(
                 "grpc_listen", self._host, self._port, bind_error(self._host.strip("[]"), self._port)
@@ -139,21 +139,22 @@ class RpcDoor(Door):
                 await self._stopping
             self._server = None
 
-    def _credentials(self) -> grpc.ServerCredentials:
-        """Asked for at every handshake on a thread of the core, hence only a comparison there."""
-        shown = self._serving.material
+
+def credentials_of(serving: Serving) -> grpc.ServerCredentials:
+    """Asked for at every handshake on a thread of the core, hence only a comparison there."""
+    shown = serving.material
+    configuration = _configuration(shown)
+
+    def newest() -> grpc.ServerCertificateConfiguration | None:
+        nonlocal shown, configuration
+        if serving.material is shown:
+            return None
+        shown = serving.material
         configuration = _configuration(shown)
+        return configuration
 
-        def newest() -> grpc.ServerCertificateConfiguration | None:
-            nonlocal shown, configuration
-            if self._serving.material is shown:
-                return None
-            shown = self._serving.material
-            configuration = _configuration(shown)
-            return configuration
-
-        fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", newest)  # None, "as before", is unknown to the stubs
-        return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
+    fetch = cast("Callable[[], grpc.ServerCertificateConfiguration]", newest)  # None, "as before", is unknown to the stubs
+    return grpc.dynamic_ssl_server_credentials(configuration, fetch, require_client_authentication=True)
 
 
 def _leaving() -> UnavailableError:

@@ -27,15 +27,21 @@ class Authorities(Group):
     )
     ca_rotation_patience: NoDuration = Field(
         timedelta(hours=24),
-        description="A change of CA waits this long in each phase for agents that are away, and for bootstrap credentials of "
-        "the old CA. Later an agent comes back with its recovery certificate.",
+        description="A change of CA waits this long in each phase for agents that are away, and for certificates "
+        "of the old CA that operators have. Later an agent comes back with its recovery certificate; `hubctl ca proceed` "
+        "does not wait.",
     )
     serving_cert_file: Path | None = Field(
         None,
         description="The certificate that both doors show, in PEM with the chain after it, in place of one that the hub makes. "
-        "Agents must trust its CA by their kubeconfig. Read again whenever it changes.",
+        "Read again whenever it changes.",
     )
     serving_key_file: Path | None = Field(None, description="Its private key in PEM.")
+    serving_ca_file: Path | None = Field(
+        None,
+        description="The CAs (PEM) by which --serving-cert-file is trusted: agents and kubeconfigs are told them beside the "
+        "hub's own, which sign client certificates. Read again whenever it changes.",
+    )
 
     @field_validator("ca_key_secret")
     @classmethod
