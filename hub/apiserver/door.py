@@ -127,7 +127,9 @@ def build_door(
     leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, AdmittedStorage(credentials, admission), leases, events)
     server = ApiServer(
-        with_others(with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource(), *others),
+        with_others(
+            with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource(), *others
+        ),
         AdmittedStorage(objects, admission),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,
