@@ -183,7 +183,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         group_suffix=settings.api_group_suffix,
         tokens=account_tokens(hub_id, ground.token_keys),
         unattended_recovery=settings.recovery == "automatic",
-        trusting=(trusting := Trusting(store, lambda: issuer.trust_bundle)),
+        authorities=lambda: issuer.standing.authorities,
+        trusting=(trusting := Trusting(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities)),
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)
     server.add_door(door)

@@ -26,6 +26,7 @@ from hub.apiserver.kinds.revocation import revocation
 from hub.apiserver.kinds.service import service
 from hub.apiserver.leaders import LeaderStorage
 from hub.apiserver.moves import cluster_move
+from hub.apiserver.rotations import cluster_rotation
 from hub.apiserver.summary import SummaryStorage
 from hub.apiserver.transitions import TransitionStorage
 from hub.ports import Store
@@ -53,7 +54,9 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             replace(EVENTS_V1, storage=ConvertedStorage(events, SPELLING)),
             CERTIFICATE_SIGNING_REQUEST,
             replace(LEASE, storage=leases),
-            managed_cluster(group_suffix, heartbeat_extras(store), cluster_move(store, group_suffix)),
+            managed_cluster(
+                group_suffix, heartbeat_extras(store), cluster_move(store, group_suffix), cluster_rotation(store, group_suffix)
+            ),
             managed_cluster_set(group_suffix),
             managed_cluster_set_binding(group_suffix),
             managed_cluster_add_on(group_suffix),

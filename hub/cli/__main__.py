@@ -17,6 +17,7 @@ COMMANDS = {
     "revoke": ("hub.cli.revoking:revoke", "Revoke a cluster, an agent, a serial or a bootstrap credential, at once."),
     "move": ("hub.cli.moving:move", "Move clusters to other hubs of theirs."),
     "ca": ("hub.cli.authorities:ca", "Change the hub's CA, and see how far that is."),
+    "rotate": ("hub.cli.rotating:rotate", "Have agents renew their certificates ahead of time."),
     "certificate": ("hub.cli.certificates:certificate", "Approve or deny certificate requests."),
     "create": ("hub.cli.creating:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
     "delete": ("hub.cli.deciding:delete", "Delete clusters (their certificates are revoked) and other objects."),

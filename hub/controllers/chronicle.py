@@ -4,7 +4,7 @@ It is told from the change log and so once for the whole hub, whichever door or 
 told: neither heartbeats nor status reports are. What is there at the start is no news.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,6 +19,7 @@ from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, ChangeTyp
 from hub.domain.clusterset import LABEL
 from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.parting import has_parted
+from hub.domain.renewal import RENEW
 from hub.domain.request import RequestPhase
 from machinery import conditions
 from machinery.conditions import TRUE, Condition
@@ -36,6 +37,7 @@ class _Cluster:
     duplicated: str = ""
     cluster_set: str = ""
     move_to: str = ""
+    renewal: str = ""
 
 
 class Chronicle:
@@ -84,6 +86,7 @@ class Chronicle:
             duplicated=duplicated,
             cluster_set=doc.labels(document).get(LABEL, ""),
             move_to=reported.move_to(document),
+            renewal=doc.annotations(document).get(RENEW, ""),
         )
         before, self._clusters[key] = self._clusters.get(key), now
         if told or now == before:
@@ -109,9 +112,8 @@ class Chronicle:
             _tell_availability(key.name, available)
             if available.status == TRUE or has_parted(available):  # the alarm of one that is not well comes with its taint
                 self._tell(Told(key.name, document, available.reason, available.message))
-        if now.move_to != before.move_to:
-            reason, message = _moving(now.move_to, before.move_to, available)
-            tell.info("cluster move", detail=message)
+        for reason, message in _ordered(now, before, available):
+            tell.info("cluster order", reason=reason, detail=message)
             self._tell(Told(key.name, document, reason, f"{message}{_with(by)}"))
         if duplicated and duplicated != before.duplicated:
             tell.warning("cluster is there twice", detail=duplicated)
@@ -150,6 +152,14 @@ class Chronicle:
 def _tell_availability(name: str, available: Condition) -> None:
     fields = {"cluster": name, "available": available.status, "reason": available.reason, "detail": available.message}
     log.info("cluster availability changed", **fields)
+
+
+def _ordered(now: _Cluster, before: _Cluster, available: Condition | None) -> Iterator[tuple[str, str]]:
+    """What an operator wants of the agent: reason and message."""
+    if now.move_to != before.move_to:
+        yield _moving(now.move_to, before.move_to, available)
+    if now.renewal and now.renewal != before.renewal:
+        yield "RenewalRequested", f"to renew every certificate of before {now.renewal.partition('/')[0]}"
 
 
 def _moving(to: str, before: str, available: Condition | None) -> tuple[str, str]:

@@ -12,6 +12,7 @@ from hub.domain.addon_token import ready_uid
 from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query, StoredObject
 from hub.domain.cluster import Claim, ClientConfig, StatusReport
+from hub.domain.renewal import Order, order_of
 from hub.domain.reported import HubState, ReportedHub
 from hub.domain.request import SIGNER
 from hub.ports import Transaction
@@ -50,6 +51,8 @@ class ClusterView:
     """The managed cluster's own uid, as recorded; empty: none yet."""
     move_to: str
     """The hub that an operator wants the agent to go to; empty: none."""
+    renewal: Order | None
+    """Certificates that an operator wants renewed ahead of their time."""
     hubs: str
     """The hubs that the agent has reported, as they are kept."""
     desired: bytes
@@ -74,6 +77,7 @@ def read_view(tx: Transaction, cluster: ClusterName) -> ClusterView:
         lease_duration=clusters.lease_duration(stored.document),
         uid=doc.annotations(stored.document).get(clusters.CLUSTER_UID, ""),
         move_to=reported.move_to(stored.document),
+        renewal=order_of(stored.document),
         hubs=doc.annotations(stored.document).get(reported.HUBS, ""),
         desired=desired.SerializeToString(deterministic=True),
         revision=max([stored.revision, *(addon.revision for addon in addons)]),

@@ -1,10 +1,12 @@
 """What the servicers of this door share."""
 
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 from hub.access import AccessLimits, Peers
 from hub.audit import Auditor
+from hub.domain.authority import Authority
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import BeatBuffer
 from hub.ports import Issuer, Store
@@ -68,6 +70,8 @@ class Parts:
     """What an agent may set when it joins (`hub.domain.joinlabels`)."""
     standby_interval: timedelta = timedelta(minutes=10)
     """How often an agent in reserve says that it is."""
+    authorities: Callable[[], Sequence[Authority]] = tuple
+    """The hub's CAs, as they stand now."""
     trusting: Trusting | None = None
     """Keeps what agents trust, and pushes the bundle; None: nobody does."""
 

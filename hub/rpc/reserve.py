@@ -5,8 +5,9 @@ from hub.domain.certificate import CertificateRecord
 from hub.domain.parting import Departure
 from hub.domain.trust import told
 from hub.rpc.parts import Parts
+from hub.rpc.renewing import asked
 from hub.rpc.status import Context
-from hub.services import leaving, owners
+from hub.services import leaving, owners, renewals
 from machinery.errors import ForbiddenError, UnauthorizedError
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as wire
@@ -22,6 +23,9 @@ async def stand_by(parts: Parts, request: wire.StandByRequest, record: Certifica
     answer = wire.StandByResponse(accepted=standing.accepted, epoch=standing.epoch, trust_bundle=parts.hub.trust_bundle)
     answer.hub_time.FromDatetime(parts.clock.now())
     answer.again_after.FromTimedelta(parts.standby_interval)
+    order, now = await parts.store.read(renewals.wanted_of, cluster)
+    if (within := asked(parts, record, order, now)) is not None:
+        answer.renew_within.FromTimedelta(within)
     return answer
 
 

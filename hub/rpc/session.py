@@ -30,6 +30,7 @@ from hub.rpc.messages import ClusterView, available_of, read_view
 from hub.rpc.moving import Moving
 from hub.rpc.parts import Parts
 from hub.rpc.remembering import Remembered
+from hub.rpc.renewing import Renewing
 from hub.rpc.reporting import TRANSIENT, Reporting
 from hub.rpc.telling import Telling
 from hub.rpc.trusting import SessionTrust
@@ -80,7 +81,10 @@ class Session(Sink):
         self._reporting = Reporting(parts, call, record, cluster)
         self._telling = Telling(parts.store, cluster, record.user)
         self._moving = Moving(lambda message: self._send(message.SerializeToString()))
-        self._trust = SessionTrust(parts.trusting, record, lambda message: self._send(message.SerializeToString()))
+        self._trust = SessionTrust(
+            parts.trusting, record, lambda message: self._send(message.SerializeToString()), self._changed
+        )
+        self._renewing = Renewing(parts, record)
 
     @property
     def serial(self) -> SerialNumber:
@@ -174,8 +178,9 @@ class Session(Sink):
             self._send(wire.HubMessage(beat_ack=ack).SerializeToString())
         self._interval = interval
         self._moving.wanted(view.move_to)
-        if before is None or before.desired != view.desired:
+        if before is None or before.desired != view.desired or self._renewing.is_news(view.renewal):
             desired = wire.Desired.FromString(view.desired)
+            self._renewing.into(desired, view.renewal)
             desired.revision = view.revision
             self._send(wire.HubMessage(desired=desired).SerializeToString())
 

@@ -22,6 +22,7 @@ from hub.services.trust import Told
 from machinery.backoff import Backoff
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
+from machinery.pacing import paced
 from machinery.pki import parse_chain
 from machinery.wire.session.v1 import session_pb2 as wire
 
@@ -31,6 +32,8 @@ LOOK = timedelta(seconds=1)
 """How often the hub's bundle is compared with what was pushed."""
 AGAIN = timedelta(minutes=10)
 """For an agent to be sent the same bundle again, which it did not take."""
+RECONSIDERED = 500.0
+"""Sessions that look again in a second, when one of the hub's CAs is another."""
 GATHER = timedelta(milliseconds=200)
 """What agents say within this is written down together."""
 MOST = 500
@@ -54,14 +57,26 @@ class Trustee(Protocol):
 
     def push(self, bundle: bytes) -> None: ...
 
+    def reconsider(self) -> None:
+        """The hub's CAs are others: its agent may have to be told something else."""
+
 
 class Trusting:
     """Of one process: the line of those that are to be sent the bundle, and what is yet to be written down."""
 
-    def __init__(self, store: Store, bundle: Callable[[], bytes], *, rate: float = PER_SECOND) -> None:
+    def __init__(
+        self,
+        store: Store,
+        bundle: Callable[[], bytes],
+        *,
+        rate: float = PER_SECOND,
+        standing: Callable[[], object] = lambda: None,
+    ) -> None:
+        """`standing`: another whenever one of the hub's CAs is, in whatever."""
         self._store = store
         self._bundle = bundle
         self._rate = rate
+        self._standing = standing
         self._open: dict[Trustee, tuple[float, bytes]] = {}
         self._line: dict[Trustee, None] = {}
         self._words: dict[_Place, Told] = {}
@@ -114,9 +129,13 @@ class Trusting:
     async def _follow(self) -> None:
         """Everybody is looked at when the bundle is another, and now and then for those that did not take it."""
         loop = asyncio.get_running_loop()
-        seen, at = self._bundle(), loop.time()
+        seen, at, stood = self._bundle(), loop.time(), self._standing()
         while True:
             await asyncio.sleep(LOOK.total_seconds())
+            if self._standing() != stood:
+                stood = self._standing()
+                async for session in paced(tuple(self._open), RECONSIDERED):
+                    session.reconsider()
             bundle = self._bundle()
             if bundle != seen or loop.time() - at > AGAIN.total_seconds():
                 seen, at = bundle, loop.time()
@@ -164,11 +183,21 @@ class Trusting:
 class SessionTrust(Trustee):
     """Of one session. `trusting` None: nobody wants to know."""
 
-    def __init__(self, trusting: Trusting | None, record: CertificateRecord, send: Callable[[wire.HubMessage], None]) -> None:
+    def __init__(
+        self,
+        trusting: Trusting | None,
+        record: CertificateRecord,
+        send: Callable[[wire.HubMessage], None],
+        reconsider: Callable[[], None],
+    ) -> None:
         self.trusted: frozenset[str] | None = None
         self._trusting = trusting
         self._record = record
         self._send = send
+        self._reconsider = reconsider
+
+    def reconsider(self) -> None:
+        self._reconsider()
 
     def said(self, fingerprints: Iterable[str]) -> None:
         """What the agent trusts, as it says in Hello and TrustInstalled. Raises BadRequestError."""

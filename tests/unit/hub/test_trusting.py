@@ -25,6 +25,10 @@ class Session(Trustee):
     def __init__(self, trusted: frozenset[str] | None) -> None:
         self.trusted = trusted
         self.sent: list[tuple[float, bytes]] = []
+        self.reconsidered = 0
+
+    def reconsider(self) -> None:
+        self.reconsidered += 1
 
     def push(self, bundle: bytes) -> None:
         self.sent.append((asyncio.get_running_loop().time(), bundle))
@@ -96,3 +100,20 @@ def test_an_agent_that_does_not_take_it_is_sent_it_again_after_a_while_and_not_b
     sent = in_virtual_time(work()).sent
     assert 3 <= len(sent) <= 4
     assert all(later[0] - earlier[0] >= AGAIN.total_seconds() for earlier, later in pairwise(sent))
+
+
+def test_when_one_of_the_hubs_cas_is_another_every_session_looks_again_once() -> None:
+    async def work() -> list[Session]:
+        standing = [1]
+        trusting = Trusting(MemoryStore(), Bundle(OLD), standing=lambda: tuple(standing))
+        running = asyncio.create_task(trusting.run())
+        sessions = [Session(None) for _ in range(100)]
+        for session in sessions:
+            trusting.look(session)
+        await asyncio.sleep(10 * LOOK.total_seconds())
+        standing[0] = 2
+        await asyncio.sleep(10 * LOOK.total_seconds())
+        running.cancel()
+        return sessions
+
+    assert {session.reconsidered for session in in_virtual_time(work())} == {1}
