@@ -3,6 +3,7 @@
 from hub.access.limits import AccessLimits, Capacity
 from hub.access.peers import Peers
 from hub.access.rules import (
+    check_agents_door,
     check_greeting,
     check_operator,
     check_recovery_view,
@@ -19,6 +20,7 @@ __all__ = [
     "BootstrapTokens",
     "Capacity",
     "Peers",
+    "check_agents_door",
     "check_greeting",
     "check_operator",
     "check_recovery_view",

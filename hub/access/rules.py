@@ -26,12 +26,16 @@ def check_registration(record: CertificateRecord, cluster: ClusterName) -> None:
     raise _wrong_purpose(record, "register a cluster")
 
 
+def check_agents_door(record: CertificateRecord) -> None:
+    """Raises ForbiddenError when the holder has nothing to ask there, whatever he asks."""
+    if record.purpose is Purpose.LOGIN:
+        raise _wrong_purpose(record, "ask anything at the agents' door")
+
+
 def check_greeting(record: CertificateRecord) -> None:
     """Raises ForbiddenError unless the holder may ask who this hub is."""
     if record.purpose is Purpose.RECOVERY:
         raise _wrong_purpose(record, "do anything but recover")
-    if record.purpose is Purpose.LOGIN:
-        raise _wrong_purpose(record, "open the agents' door")
 
 
 def recovering_agent(record: CertificateRecord) -> tuple[ClusterName, AgentId]:

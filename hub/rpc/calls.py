@@ -14,6 +14,7 @@ from uuid import uuid4
 
 import structlog
 
+from hub.access import check_agents_door
 from hub.audit.auditor import reference_of, short, user_of
 from hub.domain.audit import Level, Record, ResponseStatus, Stage
 from hub.domain.certificate import CertificateRecord
@@ -73,8 +74,9 @@ class Call:
         self.user_agent = short(str(metadata.get("user-agent", "")))
 
     async def identify(self) -> CertificateRecord:
-        """Raises UnauthorizedError, UnavailableError."""
+        """Raises UnauthorizedError, UnavailableError; ForbiddenError for whom this door is not at all."""
         self.record = await self.parts.identify(self.context)
+        check_agents_door(self.record)
         return self.record
 
     def seat(self, flow: str = "") -> AbstractAsyncContextManager[None]:

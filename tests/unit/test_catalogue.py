@@ -115,7 +115,7 @@ def flaw(row: Mapping[str, Any]) -> str:
     return "" if row["tests"] else "it names no test"
 
 
-@pytest.mark.parametrize("catalogue", ["hub.yaml", "agent.yaml"])
+@pytest.mark.parametrize("catalogue", sorted(path.name for path in CATALOGUES.glob("*.yaml")))
 def test_every_row_has_tests_that_exist_or_a_reason(catalogue: str) -> None:
     assert [f"{name}: {found}" for name, row in rows(catalogue) if (found := flaw(row))] == []
 
@@ -127,6 +127,11 @@ def test_every_test_of_the_agent_and_every_defect_has_its_row() -> None:
     listed = [each for source in numbered for each in of_source(source, "agent.yaml")]
     assert sorted(listed) == sorted(AGENT_ROWS)
     assert Counter(of_source("marks", "agent.yaml")) == MARKS
+
+
+def test_every_test_of_logins_has_its_row() -> None:
+    assert {area["source"] for area in areas("login.yaml")} == {"TokenCredentialRequest", "authenticators", "integration"}
+    assert of_source("TokenCredentialRequest", "login.yaml") == [f"T{number}" for number in range(1, 17)]
 
 
 def test_a_row_without_either_or_with_a_test_that_is_gone_is_noticed() -> None:

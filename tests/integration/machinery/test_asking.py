@@ -1,0 +1,119 @@
+"""Asking others over HTTPS: whom is believed, how long is waited, how much is read, and where a question never goes."""
+
+import asyncio
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from datetime import timedelta
+
+import pytest
+from aiohttp import web
+
+from machinery.apiserver.authentication.asking import MAX_ANSWER, HttpsDocuments
+from machinery.apiserver.serving import serve
+from machinery.errors import InvalidError, UnavailableError
+from machinery.tls import server_context
+from tests.fakes.authority import OtherCA
+from tests.fakes.identity import serving_material
+
+
+class Server:
+    """Answers by path; notes what it was asked."""
+
+    def __init__(self) -> None:
+        self.authority = OtherCA("others")
+        self.asked: list[str] = []
+        self.url = ""
+        self.release = asyncio.Event()
+
+    async def answer(self, request: web.Request) -> web.StreamResponse:
+        self.asked.append(f"{request.method} {request.path}")
+        answers: dict[str, web.Response] = {
+            "/good": web.json_response({"a": 1}),
+            "/list": web.json_response([1]),
+            "/text": web.Response(text="secret words"),
+            "/long": web.json_response({"a": "x" * MAX_ANSWER}),
+            "/denied": web.Response(status=403, text="secret words"),
+            "/away": web.Response(status=302, headers={"Location": f"{self.url}/good"}),
+        }
+        if request.path == "/slow":
+            await self.release.wait()
+        return answers.get(request.path, web.Response(status=404))
+
+
+@asynccontextmanager
+async def listening(server: Server) -> AsyncIterator[None]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", server.answer)
+    door = await serve(app, "127.0.0.1", 0, server_context(serving_material(server.authority)))
+    server.url = f"https://127.0.0.1:{door.port}"
+    try:
+        yield
+    finally:
+        server.release.set()
+        await door.close()
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[Server]:
+    made = Server()
+    async with listening(made):
+        yield made
+
+
+async def test_a_document_is_asked_for_and_posted_to(server: Server) -> None:
+    documents = HttpsDocuments.trusting(server.authority.certificate)
+    assert await documents.get(f"{server.url}/good") == {"a": 1}
+    assert await documents.post(f"{server.url}/good", {"b": 2}) == {"a": 1}
+    await documents.reach(f"{server.url}/anything")
+    assert server.asked == ["GET /good", "POST /good"]
+
+
+@pytest.mark.parametrize(
+    ("path", "why"),
+    [
+        ("/list", "not a JSON document"),
+        ("/text", "not a JSON document"),
+        ("/long", "longer than"),
+        ("/denied", "HTTP status 403"),
+        ("/away", "HTTP status 302"),
+    ],
+)
+async def test_another_answer_is_a_failure_without_its_words(server: Server, path: str, why: str) -> None:
+    with pytest.raises(UnavailableError, match=why) as failed:
+        await HttpsDocuments.trusting(server.authority.certificate).post(server.url + path, {"token": "t0ken"})
+    assert "secret words" not in failed.value.message
+    assert "t0ken" not in failed.value.message
+    assert server.asked == [f"POST {path}"], "a redirect is not followed"
+
+
+async def test_nobody_is_asked_who_is_not_verified(server: Server) -> None:
+    for documents in (HttpsDocuments.trusting(OtherCA("else").certificate), HttpsDocuments.trusting(b"")):
+        with pytest.raises(UnavailableError, match=r"certificate of 127\.0\.0\.1"):
+            await documents.post(f"{server.url}/good", {})
+        with pytest.raises(UnavailableError, match=r"certificate of 127\.0\.0\.1"):
+            await documents.reach(server.url)
+    assert server.asked == []
+
+
+async def test_an_answer_that_does_not_come_is_not_waited_for(server: Server) -> None:
+    documents = HttpsDocuments.trusting(server.authority.certificate, timedelta(milliseconds=200))
+    with pytest.raises(UnavailableError, match=r"does not answer within 0\.2 s"):
+        await documents.get(f"{server.url}/slow")
+
+
+async def test_a_server_that_is_not_there_is_said_so() -> None:
+    documents = HttpsDocuments.trusting(b"")
+    for asking in (documents.get, documents.reach):
+        with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1 cannot be"):
+            await asking("https://127.0.0.1:1/x")
+
+
+async def test_a_proxy_of_the_environment_does_not_count(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert await HttpsDocuments.trusting(server.authority.certificate).get(f"{server.url}/good") == {"a": 1}
+
+
+def test_cas_that_cannot_be_read_are_said_so() -> None:
+    with pytest.raises(InvalidError):
+        HttpsDocuments.trusting(b"no PEM")
