@@ -1,4 +1,4 @@
-"""Who may use a hollow cluster: whoever shows its administrator's certificate or token. Others may see its health."""
+"""Who may use a hollow cluster: its administrators, by certificate or token. Others are known, and may see its health."""
 
 import secrets
 
@@ -7,7 +7,8 @@ from aiohttp import web
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
 from machinery.apiserver.storage import Actor
 from machinery.errors import UnauthorizedError
-from machinery.identity import OPERATOR_GROUP
+from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP
+from machinery.pki import parse_certificate
 from machinery.tls import peer_certificate
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
@@ -15,14 +16,16 @@ _SCHEME = "bearer "
 
 
 class Administrators(Authenticator):
-    """Any client certificate of the cluster's CA, which signs only the administrator's, or the one bearer token."""
+    """Whom a client certificate of the cluster's CA names, as on any cluster; the one bearer token is the administrator's."""
 
     def __init__(self, token: str) -> None:
         self._expected = token.encode()
 
     async def authenticate(self, request: web.Request) -> Actor:
-        if peer_certificate(request.transport) is not None:
-            return ADMINISTRATOR
+        shown = peer_certificate(request.transport)
+        if shown is not None:
+            subject = parse_certificate(shown).subject
+            return Actor(subject.common_name, (*sorted(subject.organizations), AUTHENTICATED_GROUP))
         header = request.headers.get("Authorization", "")
         if not header:
             return ANONYMOUS

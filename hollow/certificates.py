@@ -39,10 +39,11 @@ class ClusterAuthority:
 
     def __init__(self, name: str, now: datetime) -> None:
         now = now.replace(microsecond=0)  # a certificate knows no fractions
+        self.key = generate_key()
         self._not_before = now - BACKDATED
         self._not_after = now + LIFETIME
         self._authority: Authority = create_authority(
-            Subject(common_name=f"hollow {name} CA"), generate_key(), random_serial(), self._not_before, self._not_after
+            Subject(common_name=f"hollow {name} CA"), self.key, random_serial(), self._not_before, self._not_after
         )
 
     @property

@@ -7,22 +7,32 @@ import secrets
 from ipaddress import ip_address
 from typing import Any, Self
 
-from hollow import kinds, objects
+import msgspec
+from aiohttp import web
+from aiohttp.typedefs import Handler, Middleware
+
+from hollow import controlplane, kinds, objects
 from hollow.access import ADMINISTRATOR, Administrators, OnlyAdministrators
 from hollow.certificates import ClusterAuthority, is_address
+from hollow.executing import Executing
 from hollow.faults import Faults
 from hollow.illness import Illness
 from hollow.objects import Shape
 from hollow.storage import HollowStorage
+from machinery.apiserver.answers import error_answer
 from machinery.apiserver.health import HealthCheck
+from machinery.apiserver.negotiation import Form
 from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import GroupResource, Key
 from machinery.clock import Clock, SystemClock
-from machinery.errors import InvalidError, UnavailableError
+from machinery.errors import ForbiddenError, InvalidError, MusterError, UnavailableError
+from machinery.identity import OPERATOR_GROUP
 from machinery.tls import Material, server_context
 
 LOOPBACK = "127.0.0.1"
+AUTHORITY_PATH = "/hollow/authority"
+"""POST exchanges the cluster's CA and answers with the new one. To the administrator only."""
 _HOST_NAME = re.compile(r"[a-z0-9]([-a-z0-9.]{0,251}[a-z0-9])?")
 
 
@@ -55,6 +65,7 @@ class HollowCluster:
         self._port = port
         self._token = token or secrets.token_urlsafe(24)
         authority = ClusterAuthority(shape.name, self._clock.now())
+        self._files = {controlplane.CA_CERTIFICATE: authority.certificate, controlplane.CA_KEY: authority.key}
         serving = authority.serving(self._advertised)
         self._authority = authority.certificate
         self._administrator = authority.administrator()
@@ -63,7 +74,7 @@ class HollowCluster:
         self._authenticator = Administrators(self._token)
         self._illness = Illness(self._authenticator)
         self._listening: Listening | None = None
-        self._born = False
+        self._born = self._published = False
 
     @property
     def url(self) -> str:
@@ -107,7 +118,8 @@ class HollowCluster:
             await self._populate()
             self._born = True
         application = self._api_server().application()
-        application.middlewares.insert(0, self._illness.middleware())
+        executing = Executing(self._authenticator, self._pod, self._files)
+        application.middlewares[:0] = (self._illness.middleware(), self._rotation, executing.middleware())
         try:
             self._listening = await serve(application, self._host, self._port, self._tls)
         except OSError as error:
@@ -115,6 +127,42 @@ class HollowCluster:
                 raise UnavailableError(f"{self._host}:{self._port} is in use: choose another --port") from error
             raise UnavailableError(f"cannot listen on {self._host}:{self._port}: {error.strerror or error}") from error
         self._port = self._listening.port
+        if not self._published:
+            self._published = True
+            info = controlplane.cluster_info(self.url, self._authority)
+            key = Key(controlplane.INFO_NAMESPACE, controlplane.INFO)
+            await self._storage.create(kinds.CONFIG_MAP.key, key, info, ADMINISTRATOR)
+
+    async def exchange_authority(self) -> None:
+        """Another CA lies on the control plane's host, and the controller-manager was started anew to sign with it.
+
+        The API server takes certificates of both; what it shows itself stays as it was.
+        """
+        authority = ClusterAuthority(self.shape.name, self._clock.now())
+        self._tls.load_verify_locations(cadata=authority.certificate.decode("ascii"))
+        self._files.update({controlplane.CA_CERTIFICATE: authority.certificate, controlplane.CA_KEY: authority.key})
+        key = Key(controlplane.NAMESPACE, controlplane.manager_name(self.shape))
+        await self._storage.update(kinds.POD.key, key, controlplane.restarted, ADMINISTRATOR)
+
+    async def _pod(self, namespace: str, name: str) -> Any:
+        return msgspec.json.decode((await self._storage.get(kinds.POD.key, Key(namespace, name))).document)
+
+    @property
+    def _rotation(self) -> Middleware:
+        @web.middleware
+        async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path != AUTHORITY_PATH:
+                return await handler(request)
+            try:
+                actor = await self._authenticator.authenticate(request)
+                if OPERATOR_GROUP not in actor.groups or request.method != "POST":
+                    raise ForbiddenError("only the administrator may exchange the CA, by POST")
+            except MusterError as error:
+                return error_answer(error, Form())
+            await self.exchange_authority()
+            return web.json_response({"authority": self._files[controlplane.CA_CERTIFICATE].decode("ascii")})
+
+        return act
 
     async def stop(self) -> None:
         """Ends watches and hanging requests, closes every connection. The objects stay."""
@@ -164,6 +212,9 @@ class HollowCluster:
             for document in documents:
                 key = Key("", document["metadata"]["name"])
                 await self._storage.create(resource, key, document, ADMINISTRATOR)
+        if self.shape.nodes:
+            pod = controlplane.manager_pod(self.shape)
+            await self._storage.create(kinds.POD.key, Key(controlplane.NAMESPACE, pod["metadata"]["name"]), pod, ADMINISTRATOR)
 
 
 def _checked(host: str) -> str:

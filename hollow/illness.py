@@ -9,6 +9,7 @@ from aiohttp.typedefs import Handler, Middleware
 from hollow.faults import Faults
 from machinery.apiserver.access import Authenticator
 from machinery.errors import InvalidError, MusterError
+from machinery.identity import OPERATOR_GROUP
 
 ADMIN_PATH = "/hollow/faults"
 """GET tells the faults that are on, PUT switches them. Answers whatever is switched on, to the administrator only."""
@@ -107,7 +108,7 @@ class Illness:
     async def _administer(self, request: web.Request) -> web.Response:
         try:
             actor = await self._authenticator.authenticate(request)
-            if not actor.groups or "system:unauthenticated" in actor.groups:
+            if OPERATOR_GROUP not in actor.groups:
                 return _status(403, "Forbidden", "only the administrator may look at the faults")
             if request.method == "PUT":
                 self.switch(Faults.from_document(await _document(request)))

@@ -2,11 +2,13 @@
 
 from collections import Counter
 
-from hollow import kinds
+import msgspec
+
+from hollow import kinds, workloads
 from hollow.objects import Shape
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import selectable_fields
-from machinery.apiserver.storage import Actor, Change, GroupResource, Key, Selection, Stored
+from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Selection, Stored
 from machinery.clock import Clock
 from machinery.errors import NotFoundError
 
@@ -14,18 +16,59 @@ _NAMESPACED = tuple(resource.key for group in kinds.GROUPS for resource in group
 
 
 class HollowStorage(MemoryStorage):
-    """Gives the first object of a name the same uid in every life of the cluster; empties a namespace that is deleted."""
+    """Gives the first object of a name the same uid in every life of the cluster; empties a namespace that is deleted.
+
+    Deployments have their pods.
+    """
 
     def __init__(self, shape: Shape, clock: Clock) -> None:
         self._shape = shape
         self._lives: Counter[tuple[GroupResource, Key]] = Counter()
         super().__init__(selectable_fields(kinds.GROUPS), clock=clock, uid=self._uid_of)
 
+    async def create(
+        self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
+    ) -> Stored:
+        if resource == kinds.DEPLOYMENT.key:
+            workloads.pods_of({**document, "metadata": {"uid": "", **document["metadata"]}}, ())
+        stored = await super().create(resource, key, document, actor, dry_run=dry_run)
+        if resource == kinds.DEPLOYMENT.key and not dry_run:
+            await self._roll_out(key, actor)
+        return stored
+
     async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
         stored = await super().update(resource, key, change, actor, dry_run=dry_run)
         if resource == kinds.NAMESPACE.key and not await self._exists(resource, key):
             await self._empty(key.name, actor)
+        if resource == kinds.DEPLOYMENT.key and not dry_run:
+            await self._roll_out(key, actor)
+        if resource == kinds.POD.key and not dry_run and not await self._exists(resource, key):
+            await self._replace(stored, actor)
         return stored
+
+    async def _replace(self, gone: Stored, actor: Actor) -> None:
+        """A pod that was deleted comes again, as its Deployment says."""
+        for owner in msgspec.json.decode(gone.document)["metadata"].get("ownerReferences") or ():
+            if owner["kind"] == kinds.DEPLOYMENT.kind:
+                await self._roll_out(Key(gone.key.namespace, owner["name"]), actor)
+
+    async def _roll_out(self, key: Key, actor: Actor) -> None:
+        """The pods of a Deployment are those that it describes, at once; those of one that is gone go."""
+        there = await self._exists(kinds.DEPLOYMENT.key, key)
+        deployment = msgspec.json.decode((await self.get(kinds.DEPLOYMENT.key, key)).document) if there else None
+        nodes = [msgspec.json.decode(each.document) for each in (await self.list(kinds.NODE.key, Selection())).items]
+        wanted = {pod["metadata"]["name"]: pod for pod in (workloads.pods_of(deployment, nodes) if deployment else ())}
+        for stored in (await self.list(kinds.POD.key, Selection(namespace=key.namespace))).items:
+            pod = msgspec.json.decode(stored.document)
+            owners = pod["metadata"].get("ownerReferences") or ()
+            mine = any((owner["kind"], owner["name"]) == (kinds.DEPLOYMENT.kind, key.name) for owner in owners)
+            known = deployment is not None and workloads.is_owned(pod, deployment["metadata"]["uid"])
+            if mine and known and stored.key.name in wanted:
+                del wanted[stored.key.name]
+            elif mine:
+                await super().update(kinds.POD.key, stored.key, lambda _document: None, actor)
+        for name, pod in wanted.items():
+            await super().create(kinds.POD.key, Key(key.namespace, name), pod, actor)
 
     async def _exists(self, resource: GroupResource, key: Key) -> bool:
         try:

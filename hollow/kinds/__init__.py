@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from hollow.kinds.claim import CLUSTER_CLAIM
+from hollow.kinds.deployment import DEPLOYMENT
 from hollow.kinds.node import NODE
 from hollow.kinds.pod import POD
 from hollow.kinds.property import CLUSTER_PROPERTY
@@ -20,7 +21,20 @@ GROUPS = (
     Group("", (CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET)),
     Group("about.k8s.io", (CLUSTER_PROPERTY,)),
     Group("cluster.open-cluster-management.io", (CLUSTER_CLAIM,)),
+    Group("apps", (DEPLOYMENT,)),
     Group("coordination.k8s.io", (LEASE,)),
 )
 
-__all__ = ["CLUSTER_CLAIM", "CLUSTER_PROPERTY", "CONFIG_MAP", "EVENT", "GROUPS", "LEASE", "NAMESPACE", "NODE", "POD", "SECRET"]
+__all__ = [
+    "CLUSTER_CLAIM",
+    "CLUSTER_PROPERTY",
+    "CONFIG_MAP",
+    "DEPLOYMENT",
+    "EVENT",
+    "GROUPS",
+    "LEASE",
+    "NAMESPACE",
+    "NODE",
+    "POD",
+    "SECRET",
+]

@@ -1,4 +1,4 @@
-"""Pod: a hollow cluster runs none; the resource is there because `kubectl describe node` asks for it."""
+"""Pod: a hollow cluster runs none; what it shows of them are its controller-manager and the pods of Deployments."""
 
 from hollow.kinds.cells import OPEN, part
 from machinery.apiserver.resource import STATUS, Resource

@@ -97,17 +97,17 @@ async def test_lists_are_paged_and_selected(api: Any) -> None:
     core = kubernetes_client.CoreV1Api(api)
     for index in range(5):
         await core.create_namespaced_config_map(
-            "kube-public", config_map(f"page-{index}", parity="even" if index % 2 == 0 else "odd")
+            "default", config_map(f"page-{index}", parity="even" if index % 2 == 0 else "odd")
         )
-    first = await core.list_namespaced_config_map("kube-public", limit=2)
+    first = await core.list_namespaced_config_map("default", limit=2)
     assert first.metadata.remaining_item_count == 3
-    second = await core.list_namespaced_config_map("kube-public", limit=2, _continue=first.metadata._continue)
-    third = await core.list_namespaced_config_map("kube-public", limit=2, _continue=second.metadata._continue)
+    second = await core.list_namespaced_config_map("default", limit=2, _continue=first.metadata._continue)
+    third = await core.list_namespaced_config_map("default", limit=2, _continue=second.metadata._continue)
     assert [item.metadata.name for page in (first, second, third) for item in page.items] == [f"page-{i}" for i in range(5)]
     assert not third.metadata._continue
-    odd = await core.list_namespaced_config_map("kube-public", label_selector="parity in (odd)")
+    odd = await core.list_namespaced_config_map("default", label_selector="parity in (odd)")
     assert [item.metadata.name for item in odd.items] == ["page-1", "page-3"]
-    one = await core.list_namespaced_config_map("kube-public", field_selector="metadata.name=page-4")
+    one = await core.list_namespaced_config_map("default", field_selector="metadata.name=page-4")
     assert [item.metadata.name for item in one.items] == ["page-4"]
 
 
