@@ -1,0 +1,185 @@
+"""Logins signed by the CA of the cluster that the hub runs in: real hubs against a hollow cluster with exec."""
+
+import base64
+import signal
+from collections.abc import AsyncIterator, Mapping
+from contextlib import AsyncExitStack, asynccontextmanager
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from machinery import pki
+from machinery.errors import ForbiddenError, NotFoundError
+from machinery.kube.client import KubeClient, Resource
+from tests.e2e.processes import Bench, until
+from tests.e2e.replicas import replicas_of
+from tests.e2e.test_login import LOGIN, authenticator
+from tests.fakes.authority import OtherCA
+from tests.fakes.identity import FakeWebhook, running
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+ISSUER = "/apis/hub.open-cluster-management.io/v1alpha1/credentialissuers/hub"
+PODS, DEPLOYMENT = Resource("", "v1", "pods"), Resource("apps", "v1", "deployments").path("agent", namespace="default")
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+FLAGS = (
+    "--kube-cert-agent=true",
+    "--kube-cert-agent-image=muster/hub:e2e",
+    "--kube-cert-agent-namespace=default",
+    "--kube-cert-agent-name=agent",
+    "--kube-cert-agent-labels=app.kubernetes.io/part-of=muster",
+    "--kubernetes-ca-groups=ops",
+)
+LOADED = "CA of the Kubernetes cluster loaded"
+
+
+def signer(certificate: bytes) -> str:
+    return f"kubernetes/{pki.parse_certificate(certificate).key_hash[:16]}"
+
+
+def authority_of(kubeconfig: Path) -> bytes:
+    """What the cluster signs with, before it is exchanged: what it shows is of that CA too."""
+    cluster = yaml.safe_load(kubeconfig.read_text())["clusters"][0]["cluster"]
+    return base64.b64decode(cluster["certificate-authority-data"])
+
+
+async def strategy(bench: Bench) -> Mapping[str, Any]:
+    """As the CredentialIssuer tells it now."""
+    [told] = (await bench.get(ISSUER))["status"]["strategies"]
+    found: Mapping[str, Any] = told
+    return found
+
+
+async def signs_with(bench: Bench, expected: str) -> Mapping[str, Any]:
+    async def told() -> Mapping[str, Any] | None:
+        found = await strategy(bench)
+        return found if found["status"] == "Success" and found.get("signer") == expected else None
+
+    found: Mapping[str, Any] = await until(told, what=f"{expected} is told", within=30)
+    return found
+
+
+@asynccontextmanager
+async def webhook(bench: Bench) -> AsyncIterator[FakeWebhook]:
+    """Somebody who knows ann, and whom the hub believes."""
+    hook = FakeWebhook(OtherCA("people"), {"ann-token": {"username": "ann", "groups": ["ops", "qa"]}})
+    async with running(hook), await KubeClient.from_file(bench.admin) as client:
+        document = authenticator("WebhookAuthenticator", "hook", hook.authority, endpoint=hook.url)
+        await client.create(f"{LOGIN}/webhookauthenticators", document)
+        yield hook
+
+
+async def login(bench: Bench) -> Mapping[str, str]:
+    """Ann's certificate and key, as a kubeconfig's user."""
+    named = {"apiGroup": LOGIN.split("/")[2], "kind": "WebhookAuthenticator", "name": "hook"}
+    asked = {
+        "apiVersion": LOGIN.removeprefix("/apis/"),
+        "kind": "TokenCredentialRequest",
+        "spec": {"token": "ann-token", "authenticator": named},
+    }
+    async with await KubeClient.from_file(bench.admin) as client:
+        answer = await client.create(f"{LOGIN}/tokencredentialrequests", asked)
+    given = answer["status"]["credential"]
+    pems = {"client-certificate-data": given["clientCertificateData"], "client-key-data": given["clientKeyData"]}
+    return {name: base64.b64encode(pem.encode()).decode() for name, pem in pems.items()}
+
+
+def as_user(kubeconfig: Path, user: Mapping[str, str]) -> dict[str, Any]:
+    document: dict[str, Any] = yaml.safe_load(kubeconfig.read_text())
+    document["users"][0]["user"] = dict(user)
+    return document
+
+
+async def test_a_login_opens_the_hub_and_its_cluster_and_another_ca_is_followed(bench: Bench) -> None:
+    file = await bench.hollow("mgmt")
+    first = signer(authority_of(file))
+    hub = await bench.hub(*FLAGS, f"--management-cluster={file}")
+    told = await signs_with(bench, first)
+    assert told["reason"] == "FetchedKey"
+    server = yaml.safe_load(file.read_text())["clusters"][0]["cluster"]["server"]
+    assert told["frontend"]["tokenCredentialRequestInfo"]["server"] == server
+
+    async with AsyncExitStack() as stack:
+        cluster = await stack.enter_async_context(await KubeClient.from_file(file))
+        await stack.enter_async_context(webhook(bench))
+        user = await login(bench)
+        async with await KubeClient.from_document(as_user(bench.admin, user)) as at_hub:
+            review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+            who = (await at_hub.create(WHO, review))["status"]["userInfo"]
+            assert (who["username"], "ops" in who["groups"], "qa" in who["groups"]) == ("ann", True, False)
+        async with await KubeClient.from_document(as_user(file, user)) as at_cluster:
+            with pytest.raises(ForbiddenError, match="ann"):
+                await at_cluster.list("/api/v1/nodes")  # it knows her, and gives her nothing
+
+        # a key that is exchanged on the control plane's host
+        answer = await cluster.create("/hollow/authority", {})
+        second = signer(answer["authority"].encode())
+        assert second != first
+        await signs_with(bench, second)
+        issued = base64.b64decode((await login(bench))["client-certificate-data"])
+        assert pki.is_issued_by(issued, answer["authority"].encode())
+
+        # what others take away, and what older hubs left
+        await cluster.delete(DEPLOYMENT)
+        await until(lambda: cluster.get(DEPLOYMENT), what="the Deployment is made again")
+        labels = {"kube-cert-agent.muster/agent": "v0", "app.kubernetes.io/part-of": "muster"}
+        old = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "old", "namespace": "default", "labels": labels}}
+        await cluster.create(PODS.path(namespace="default"), {**old, "spec": {"containers": []}})
+
+        async def gone() -> bool:
+            try:
+                await cluster.get(PODS.path("old", namespace="default"))
+            except NotFoundError:
+                return True
+            return False
+
+        await until(gone, what="a pod of an older form is removed")
+    assert await hub.stop() == 0
+    assert "PRIVATE" not in hub.output
+
+
+async def test_without_a_healthy_controller_manager_the_hubs_own_ca_signs(bench: Bench) -> None:
+    file = await bench.hollow("mgmt", "--nodes", "0")  # no control plane is to be seen, as on a managed cloud
+    await bench.hub(*FLAGS, f"--management-cluster={file}")
+
+    async def told() -> Mapping[str, Any] | None:
+        found = await strategy(bench)
+        return found if found["status"] == "Error" else None
+
+    found = await until(told, what="that no key is to be had is told")
+    assert (found["reason"], "0 candidates" in found["message"]) == ("CouldNotFetchKey", True)
+    async with webhook(bench):
+        issued = base64.b64decode((await login(bench))["client-certificate-data"])
+    assert pki.is_issued_by(issued, (bench.data / "ca.crt").read_bytes())
+
+
+@pytest.mark.postgres
+async def test_a_follower_has_the_key_before_it_leads_and_writes_once_it_does(bench: Bench, postgres_url: str) -> None:
+    file = await bench.hollow("mgmt")
+    first = signer(authority_of(file))
+    async with replicas_of(bench, postgres_url) as replicas, await KubeClient.from_file(file) as cluster:
+        one, other = await replicas.start(2, *FLAGS, f"--management-cluster={file}", "--log-format=json")
+
+        async def both_loaded() -> bool:
+            return all(LOADED in replica.process.output for replica in (one, other))
+
+        await until(both_loaded, what="both replicas have the key", within=30)
+
+        async def told(replica: Any) -> bool:
+            async with await replica.client() as client:
+                [found] = (await client.get(ISSUER))["status"]["strategies"]
+                return bool(found.get("signer") == first)
+
+        for replica in (one, other):
+            await until(partial(told, replica), what="the CA is told")
+        leads = one if "cert agent's Deployment made" in one.process.output else other
+        follows = other if leads is one else one
+        assert "cert agent's Deployment made" not in follows.process.output, "only the leader writes"
+
+        leads.process.send(signal.SIGTERM)
+        assert await leads.process.ended() == 0
+        await cluster.delete(DEPLOYMENT)
+        await until(lambda: cluster.get(DEPLOYMENT), what="the new leader makes the Deployment again", within=30)
+        assert "cert agent's Deployment made" in follows.process.output
