@@ -1,5 +1,7 @@
 """The program `hub`: `hub serve` runs a hub until it is told to stop, `hub migrate` prepares its database for that."""
 
+import machinery.lean  # noqa: F401 - before anything else  # isort: skip
+
 import sys
 from collections.abc import Callable
 from pathlib import Path

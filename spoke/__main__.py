@@ -1,5 +1,7 @@
 """`spoke run`, the agent of one cluster as a process: settings, logging, signals, probes. And the commands about it."""
 
+import machinery.lean  # noqa: F401 - before anything else  # isort: skip
+
 import asyncio
 import gc
 import os

@@ -6,11 +6,12 @@ readers that cannot write. PostgreSQL: see `hub.store.postgres`; that and its dr
 
 import sqlite3
 import time
+from collections.abc import Iterator, Mapping
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
-from sqlalchemy.dialects import postgresql, sqlite
 from sqlalchemy.exc import ArgumentError
 
 from hub.store.bounds import DEFAULT, Bounds
@@ -20,7 +21,24 @@ WAL_RETRY_SECONDS = 0.02
 PRIMARY = 0xFF
 """The part of an SQLite error code that tells its kind."""
 READERS = 4
-INSERTS: dict[str, Any] = {"sqlite": sqlite.insert, "postgresql": postgresql.insert}
+
+
+class _Inserts(Mapping[str, Any]):
+    """A dialect is loaded when it is asked for: PostgreSQL's is 3 MB."""
+
+    _dialects = ("sqlite", "postgresql")
+
+    def __getitem__(self, dialect: str) -> Any:
+        return import_module(f"sqlalchemy.dialects.{dialect}").insert
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._dialects)
+
+    def __len__(self) -> int:
+        return len(self._dialects)
+
+
+INSERTS = _Inserts()
 """An INSERT that knows ON CONFLICT, by dialect."""
 
 

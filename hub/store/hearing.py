@@ -26,7 +26,7 @@ def _upsert(dialect: str) -> Any:
     )
 
 
-_MARK = Statement(*(_upsert(dialect) for dialect in INSERTS), dialects=tuple(INSERTS))
+_MARK = Statement.each(_upsert)
 
 
 class SqlMarks(Marks):

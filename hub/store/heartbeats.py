@@ -62,8 +62,8 @@ _ALL = Statement(select(schema.heartbeats).order_by(_column.cluster))
 _OF = Statement(_ONE)
 _OF_TO_WRITE = Statement(_ONE.with_for_update())
 _FORGET = Statement(delete(schema.heartbeats).where(_column.cluster == bindparam("of_cluster")))
-_UPSERT = Statement(*(_upsert(dialect) for dialect in INSERTS), dialects=tuple(INSERTS))
-_OWNING = Statement(*(_owning(dialect) for dialect in INSERTS), dialects=tuple(INSERTS))
+_UPSERT = Statement.each(_upsert)
+_OWNING = Statement.each(_owning)
 
 
 class SqlHeartbeats(Heartbeats):

@@ -30,7 +30,7 @@ def _upsert(dialect: str) -> Any:
     )
 
 
-_OPEN = Statement(*(_upsert(dialect) for dialect in INSERTS), dialects=tuple(INSERTS))
+_OPEN = Statement.each(_upsert)
 _CLOSE = Statement(
     delete(schema.sessions).where(
         _session.cluster == bindparam("cluster"), _session.agent == bindparam("agent"), _session.session == bindparam("session")

@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from sqlalchemy import Connection, Table, bindparam, delete, insert, update
@@ -39,7 +40,7 @@ _UPDATE = Statement(
 )
 _DELETE = Statement(delete(schema.objects).where(*_AS_READ))
 _SIDES = (schema.labels, schema.fields)
-_INDEX = {table: Statement(*(_upsert(table, dialect) for dialect in INSERTS), dialects=tuple(INSERTS)) for table in _SIDES}
+_INDEX = {table: Statement.each(partial(_upsert, table)) for table in _SIDES}
 _UNINDEX = {
     table: Statement(delete(table).where(table.c.uid == bindparam("of_uid"), table.c.name == bindparam("of_name")))
     for table in _SIDES

@@ -23,7 +23,7 @@ def _upsert(dialect: str) -> Any:
     return new.on_conflict_do_update(index_elements=[_row.cluster, _row.agent], set_=told)
 
 
-_PUT = Statement(*(_upsert(dialect) for dialect in INSERTS), dialects=tuple(INSERTS))
+_PUT = Statement.each(_upsert)
 _GET = Statement(select(schema.trusts).where(_row.cluster == bindparam("cluster"), _row.agent == bindparam("agent")))
 _ALL = Statement(select(schema.trusts).order_by(_row.cluster, _row.agent))
 _FORGET = Statement(delete(schema.trusts).where(_row.cluster == bindparam("cluster")))

@@ -146,3 +146,12 @@ def test_a_migration_says_from_which_schema_on_releases_can_run(engine: Engine) 
     assert schema.usable_from is not None
     assert schema.usable_from <= HEAD
     engine.dispose()
+
+
+UNUSED = ("rich", "pygments", "alembic", "sqlalchemy.dialects.postgresql", "psycopg")
+
+
+def test_a_hub_on_sqlite_loads_nothing_that_only_others_need() -> None:
+    code = f"import sys, hub.__main__, hub.app; print([name for name in {UNUSED} if name in sys.modules]); import rich"
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
