@@ -15,6 +15,9 @@ HUBS   ?= 1
 # More arguments for pytest, as in `make test ARGS="-k kubeconfig -x"`.
 ARGS   ?=
 
+# What `make fuzz` makes up: requests by the published OpenAPI (fuzz), mutated certificate signing requests (csrs). ARGS goes to each.
+FUZZ   ?= fuzz csrs
+
 # Processes that share the suite. More than two make its measurements of time unreliable on two cores; 0: one, in this terminal.
 WORKERS ?= 2
 
@@ -80,8 +83,8 @@ fleet: $(VENV)/.dev ## a small fleet for ten minutes, with a fault every few sec
 	$(BIN)/python -m bench.fleet $(ARGS)
 
 .PHONY: fuzz
-fuzz: $(VENV)/.dev ## requests made up from the published OpenAPI, against a hub; notes the outcome in bench/fuzz.md (ARGS="--examples 200")
-	$(BIN)/python -m bench.fuzz $(ARGS)
+fuzz: $(VENV)/.dev ## made-up requests and mutated CSRs; notes what came of them in bench/fuzz.md and bench/csrs.md (FUZZ=csrs ARGS="--cases 1000000")
+	@for what in $(FUZZ); do $(BIN)/python -m bench.$$what $(ARGS); done
 
 .PHONY: lock
 lock: $(VENV)/.dev ## resolve the lock files anew (UPGRADE=1: to the newest versions)

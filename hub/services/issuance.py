@@ -101,6 +101,10 @@ def grant_of(tx: Transaction, request: Document) -> Grant:
         credential = _credential(tx, request, requester, cluster)
         holder = Holder(cluster=cluster, agent=agent, credential=credential)
         granted = Grant(Purpose.AGENT, agent_subject(cluster, agent), facts.public_key, (), holder)
+    if requester is not None and requester.cluster not in (None, cluster):
+        raise ForbiddenError(
+            f'this request came with a certificate of cluster "{requester.cluster}" and asks for one of cluster "{cluster}"'
+        )
     rules.check_key_is_new(cluster, tx.certificates.of_key(certificates.key_hash(facts.public_key)))
     return granted
 

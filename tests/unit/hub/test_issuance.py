@@ -505,6 +505,17 @@ def test_a_number_of_seconds_beyond_all_bounds_is_a_long_time_and_no_more(newcom
     assert records(newcomer, "gc1")[Purpose.AGENT].not_after == clock.now() + timedelta(days=30)
 
 
+def test_request_that_came_with_another_clusters_certificate_fails_even_when_approved(newcomer: Newcomer) -> None:
+    other = Newcomer(newcomer.store, cluster=ClusterName("other")).registered()
+    extra = {rules.SERIAL_EXTRA: (f"{other.serial:x}",)}
+    requester = Requester(other.user, other.groups, extra=extra)
+    newcomer.store.transact(requests.put, _posted(newcomer, agent_subject(EDGE, AGENT)), None, requester)
+    newcomer.approve("gc1")
+    newcomer.issue("gc1")
+    state = newcomer.store.transact(requests.state, "gc1")
+    assert (state.phase, 'asks for one of cluster "edge"' in state.message) == (RequestPhase.FAILED, True)
+
+
 def test_label_of_another_cluster_makes_the_request_fail(newcomer: Newcomer) -> None:
     document = _posted(newcomer, agent_subject(EDGE, AGENT))
     document["metadata"]["labels"] = {"open-cluster-management.io/cluster-name": "other"}

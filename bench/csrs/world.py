@@ -1,0 +1,227 @@
+"""A hub with clusters, credentials and a CA: its own rules, services and issuer over a store in memory."""
+
+from base64 import b64encode
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from bench.csrs.ring import Ring
+from hub.domain import request as rules
+from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
+from hub.domain.cluster import Joining
+from hub.domain.request import AddOnRequest, Requester, RequestPhase, Submission
+from hub.issuer import LocalIssuer
+from hub.ports import Transaction
+from hub.services import addons, approving, certificates, clusters, credentials, operators, requests
+from machinery import pki
+from machinery.clock import ManualClock
+from machinery.errors import MusterError
+from machinery.identity import (
+    AddOnName,
+    AgentId,
+    ClusterName,
+    SerialNumber,
+    Subject,
+    agent_id,
+    agent_subject,
+    bootstrap_user,
+    cluster_name,
+)
+from tests.fakes.memory_store import MemoryStore
+
+P = ParamSpec("P")
+T = TypeVar("T")
+EDGE, OTHER, NEW, TOKENS = ClusterName("edge"), ClusterName("other"), ClusterName("new"), ClusterName("tokens")
+GONE = ClusterName("gone")
+AGENT, WORK, UID = AgentId("agent-1"), AddOnName("work"), "uid-of-"
+LIFETIMES = Lifetimes()
+POSTED, RECOVERY = "posted", "recovery"
+
+
+@dataclass(frozen=True, slots=True)
+class Asker:
+    """Who asks. `clusters`: those it may have a certificate for; empty: any. `barred`: none at all."""
+
+    name: str
+    record: CertificateRecord | None
+    user: str
+    groups: tuple[str, ...] = ()
+    clusters: frozenset[str] = frozenset()
+    barred: bool = False
+
+    @property
+    def extra(self) -> Mapping[str, tuple[str, ...]]:
+        return {rules.SERIAL_EXTRA: (f"{self.record.serial:x}",)} if self.record else {}
+
+
+@dataclass(frozen=True, slots=True)
+class Attempt:
+    """One request as it is handed in: by gRPC, or posted to the Kubernetes API."""
+
+    pem: bytes
+    asker: Asker
+    cluster: str = str(EDGE)
+    agent: str = str(AGENT)
+    uid: str = UID + EDGE
+    duration: timedelta | None = None
+    addon: AddOnRequest | None = None
+    post: bool = False
+    spec: Mapping[str, Any] = field(default_factory=dict)
+    labels: Mapping[str, str] = field(default_factory=dict)
+    made: tuple[str, ...] = ()
+    """What was done to it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """`told`: the error's reason, or the phase. `request`: the stored document. `ruled`: no human was asked."""
+
+    told: str
+    request: Mapping[str, Any] | None = None
+    records: tuple[CertificateRecord, ...] = ()
+    again: bool = False
+    """Whether a second issuing wrote something."""
+    ruled: bool = False
+
+
+class World:
+    """Every attempt begins from the same state."""
+
+    def __init__(self, ring: Ring) -> None:
+        self.ring = ring
+        self.clock = ManualClock()
+        self.store = MemoryStore(self.clock)
+        now = self.clock.now()
+        key = pki.generate_key()
+        self.authority = pki.create_authority(
+            Subject("fuzz-ca"), key, pki.random_serial(), now - timedelta(days=2), now + timedelta(days=3650)
+        )
+        self.issuer = LocalIssuer(self.authority)
+        self._settle()
+        self._base = self.store.state
+
+    def _settle(self) -> None:
+        """Two clusters with their agents, an add-on, and everybody who may ask for something, or may not."""
+        unbound, self.askers = self._credential(None), []
+        edge = self._join(EDGE, self.ring.own[0].pem, unbound)
+        self.victim = self._join(OTHER, self.ring.victims.pem, unbound)
+        gone = self._join(GONE, self.ring.revoked.pem, unbound)
+        self._run(lambda tx: tx.certificates.revoke([gone.serial], tx.now, "Test"))
+        self._run(addons.put, _addon(), None, "ann")
+        operator = self._run(operators.admit, "ann", self._spki(), self.issuer, LIFETIMES)
+        revoked, spent = self._credential(NEW), self._credential(None, uses=1)
+        self._run(lambda tx: credentials.admit(tx, spent.credential or unbound.credential, OTHER))  # type: ignore[arg-type]
+        self._run(lambda tx: credentials.revoke(tx, revoked.credential))  # type: ignore[arg-type]
+        token, _ = self._run(credentials.create_token, credentials.Terms(TOKENS, None, timedelta(hours=1)), "ann")
+        recovery = self._newest(EDGE, Purpose.RECOVERY)
+        self.askers = [
+            Asker("agent", edge, edge.user, edge.groups, frozenset((EDGE,))),
+            Asker("unbound credential", unbound, unbound.user, unbound.groups),
+            Asker("bound credential", bound := self._credential(NEW), bound.user, bound.groups, frozenset((NEW,))),
+            Asker("token", None, bootstrap_user(token.id), (), frozenset((TOKENS,))),
+            Asker("operator", self._record(operator.serial), "ann", ("system:masters",)),
+            Asker("user", None, "eve", ("system:authenticated",)),
+            Asker(RECOVERY, recovery, recovery.user, (), frozenset((EDGE,))),
+            Asker("revoked agent", self._record(gone.serial), gone.user, gone.groups, barred=True),
+            Asker("revoked credential", self._record(revoked.serial), revoked.user, revoked.groups, barred=True),
+            Asker("spent credential", spent, spent.user, spent.groups, frozenset((OTHER,))),
+        ]
+
+    def _run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return self.store.transact(use_case, *args, **kwargs)
+
+    def _spki(self) -> bytes:
+        return pki.public_key_of(pki.generate_key())
+
+    def _record(self, serial: SerialNumber) -> CertificateRecord:
+        record = self._run(lambda tx: tx.certificates.by_serial(serial))
+        if record is None:
+            raise RuntimeError("no record of what was just issued")
+        return record
+
+    def _newest(self, cluster: ClusterName, purpose: Purpose) -> CertificateRecord:
+        return self._run(lambda tx: [each for each in tx.certificates.of_cluster(cluster) if each.purpose is purpose][-1])
+
+    def _credential(self, cluster: ClusterName | None, uses: int | None = None) -> CertificateRecord:
+        known = getattr(self, "askers", None) is None
+        spki = self.ring.credentials.spki if known else self._spki()
+        made, _ = self._run(
+            lambda tx: credentials.create(
+                tx,
+                cluster=cluster,
+                uses=uses,
+                lifetime=None,
+                public_key=spki,
+                issuer=self.issuer,
+                lifetimes=LIFETIMES,
+                actor="ann",
+            )
+        )
+        (record,) = self._run(lambda tx: tx.certificates.of_credential(made.id))
+        return record
+
+    def _join(self, cluster: ClusterName, key: bytes, credential: CertificateRecord) -> CertificateRecord:
+        joining = Joining(cluster, UID + cluster, AGENT, credential=credential.credential)
+        self._run(clusters.ensure, joining, credential.user)
+        self._run(clusters.set_accepted, cluster, True, "ann")  # noqa: FBT003 - the use case's own order
+        request = pki.build_request(agent_subject(cluster, AGENT), key)
+        name = self._run(requests.submit, Submission(cluster, AGENT, request, credential, UID + cluster))
+        self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
+        self._run(requests.issue, name, self.issuer, LIFETIMES, "hub")
+        return self._newest(cluster, Purpose.AGENT)
+
+    def tried(self, attempt: Attempt) -> Outcome:
+        """The whole way of one request. Raises whatever is not a refusal."""
+        self.store.state = self._base
+        certificates.checked_request.cache_clear()
+        try:
+            name = self._posted(attempt) if attempt.post else self._submitted(attempt)
+            ruled = self._run(lambda tx: requests.review(tx, name, approving.rules_in(tx, ("*",)), "hub")) is not None
+            if self._run(requests.state, name).phase is RequestPhase.PENDING:
+                ruled = False
+                self._run(lambda tx: requests.decide(tx, name, approve=True, reason="R", message="m", actor="ann"))
+            self._run(requests.issue, name, self.issuer, LIFETIMES, "hub")
+            return self._run(self._told, name, ruled)
+        except MusterError as error:
+            return Outcome(type(error).__name__)
+
+    def _told(self, tx: Transaction, name: str, ruled: bool) -> Outcome:  # noqa: FBT001 - a column of the outcome
+        stored = requests.find(tx, name)
+        again = requests.issue(tx, name, self.issuer, LIFETIMES, "hub") is not None
+        records = tuple(tx.certificates.of_request(stored.uid))
+        return Outcome(str(requests.state(tx, name).phase), stored.document, records, again, ruled)
+
+    def _submitted(self, attempt: Attempt) -> str:
+        """As `hub.rpc.registration` decodes it."""
+        record = attempt.asker.record
+        if record is None:
+            return self._posted(attempt)
+        asked = Submission(
+            cluster=cluster_name(attempt.cluster),
+            agent=agent_id(attempt.agent),
+            request=attempt.pem,
+            requester=record,
+            cluster_uid=attempt.uid,
+            requested_duration=attempt.duration,
+            addon=attempt.addon,
+        )
+        if attempt.asker.name == RECOVERY:
+            return self._run(requests.recover, asked, unattended=True)
+        return self._run(requests.submit, asked)
+
+    def _posted(self, attempt: Attempt) -> str:
+        asker = attempt.asker
+        spec = {"request": b64encode(attempt.pem).decode(), "signerName": rules.SIGNER, "usages": list(rules.USAGES)}
+        document = {
+            "metadata": {"name": POSTED, "labels": dict(attempt.labels)},
+            "spec": {**spec, **attempt.spec},
+            "status": {"certificate": "forged"},
+        }
+        self._run(requests.put, document, None, Requester(asker.user, asker.groups, extra=asker.extra))
+        return POSTED
+
+
+def _addon() -> dict[str, Any]:
+    registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": {}}}
+    return {"metadata": {"name": WORK, "namespace": EDGE}, "status": {"registrations": [registration]}}
