@@ -1,4 +1,4 @@
-"""Owns what is kept for a time only: the change log for the watch window, Events, audit records, transitions."""
+"""Owns what is kept for a time only: the change log for the watch window, Events, audit records, transitions, logins."""
 
 from datetime import timedelta
 
@@ -13,7 +13,9 @@ NAME = "compaction"
 PORTION = 200
 """Events that go in one transaction: others write meanwhile."""
 FORGOTTEN_AT_ONCE = 1_000
-"""Transitions."""
+"""Transitions, and records of logins."""
+LOGINS_KEPT = timedelta(days=1)
+"""Somebody who is logged in leaves a dozen of them an hour, and each opens something for minutes."""
 MORE = timedelta(seconds=1)
 """A trim of the audit log that left something old behind goes on after this."""
 
@@ -45,14 +47,19 @@ class Compaction(Reconciler[str]):
         if gone:
             log.info("change log compacted", rows=gone)
         forgotten = await self._store.run(_forget, self._transitions)
+        logins = await self._store.run(_forget_logins)
         gone = await self._store.run(audit.trim, self._records)
         if gone:
             log.info("audit log trimmed", records=gone)
-        return MORE if gone >= audit.TRIMMED_AT_ONCE or forgotten == FORGOTTEN_AT_ONCE else None
+        return MORE if gone >= audit.TRIMMED_AT_ONCE or FORGOTTEN_AT_ONCE in (forgotten, logins) else None
 
 
 def _forget(tx: Transaction, kept: timedelta) -> int:
     return tx.transitions.trim(tx.now - kept, FORGOTTEN_AT_ONCE)
+
+
+def _forget_logins(tx: Transaction) -> int:
+    return tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE)
 
 
 def _compact(tx: Transaction, window: timedelta) -> int:

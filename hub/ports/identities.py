@@ -32,6 +32,9 @@ class Certificates(Protocol):
     def of_account(self, account: str) -> Sequence[CertificateRecord]:
         """The logins that were given for tokens of one ServiceAccount, by its uid."""
 
+    def forget_logins(self, ended_before: datetime, limit: int) -> int:
+        """Drops the records of logins that ended before this, at most `limit`; returns how many. Nothing opens without one."""
+
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
 
     def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:

@@ -5,7 +5,7 @@ from hub.domain import document as doc
 from hub.domain.change import ADDONS, SERVICE_ACCOUNTS, Key, Kind, StoredObject
 from hub.domain.ownership import HUB_WRITER
 from hub.ports import Transaction
-from hub.services import addons, clusters, namespaces, objects
+from hub.services import accounts, addons, clusters, namespaces, objects
 from machinery import conditions
 from machinery.conditions import Condition
 from machinery.errors import ConflictError
@@ -72,7 +72,14 @@ def _remove(tx: Transaction, key: Key, actor: str) -> None:
     for kind in reversed(rules.KINDS):
         found = tx.objects.get(kind, rules.place(kind, key))
         if found is not None and rules.owner(found.document) == key:
-            objects.remove(tx, kind, found, actor)
+            _remove_part(tx, kind, found, actor)
+
+
+def _remove_part(tx: Transaction, kind: Kind, found: StoredObject, actor: str) -> None:
+    if kind == SERVICE_ACCOUNTS:
+        accounts.remove(tx, found, actor)
+    else:
+        objects.remove(tx, kind, found, actor)
 
 
 def _put(tx: Transaction, new: dict[str, object], stored: StoredObject, actor: str) -> bool:

@@ -16,7 +16,7 @@ from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_A
 from hub.domain.request import CLUSTER_LABEL, FAILED, RequestPhase
 from hub.domain.revocation import Ended, Target
 from hub.ports import Transaction, Written
-from hub.services import certificates, credentials, objects, request_objects
+from hub.services import accounts, certificates, credentials, request_objects
 from hub.services.writing import store
 from machinery.errors import InvalidError, MethodNotAllowedError, MusterError, NotFoundError, Subject
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
@@ -143,5 +143,5 @@ def _end_accounts(tx: Transaction, cluster: ClusterName, actor: str) -> int:
     found = tx.objects.find(SERVICE_ACCOUNTS, Query(namespace=cluster)).items
     made = [stored for stored in found if removal.is_made_for(stored.document, cluster)]
     for stored in made:
-        objects.remove(tx, SERVICE_ACCOUNTS, stored, actor)
+        accounts.remove(tx, stored, actor)
     return len(made)

@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, insert, literal_column, select, update
+from sqlalchemy import Connection, bindparam, delete, insert, literal_column, select, update
 
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.ports import Certificates
@@ -63,6 +63,11 @@ class SqlCertificates(Certificates):
 
     def of_account(self, account: str) -> Sequence[CertificateRecord]:
         return [_record(row) for row in _LOGINS.rows(self._connection, {"value": account})]
+
+    def forget_logins(self, ended_before: datetime, limit: int) -> int:
+        is_login = _column.purpose == Purpose.LOGIN.value
+        ended = select(_column.serial).where(is_login, _column.not_after < to_micros(ended_before)).limit(limit)
+        return self._connection.execute(delete(schema.certificates).where(_column.serial.in_(ended))).rowcount
 
     def _by(self, column: str, value: str) -> list[CertificateRecord]:
         return [_record(row) for row in _BY[column].rows(self._connection, {"value": value})]

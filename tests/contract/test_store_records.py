@@ -73,6 +73,22 @@ async def test_the_logins_of_an_account_are_found_and_can_be_many(store: Store, 
     assert await store.read(lambda tx: list(tx.certificates.of_account("uid"))) == logins
 
 
+async def test_only_logins_that_ended_are_forgotten_and_only_so_many(
+    store: Store, record: CertificateRecord, clock: ManualClock
+) -> None:
+    ended = replace(record, purpose=Purpose.LOGIN, request_uid=None, not_after=clock.now() - timedelta(seconds=1))
+    others = [
+        replace(ended, serial=SerialNumber(5), not_after=clock.now()),
+        replace(ended, serial=SerialNumber(6), purpose=Purpose.OPERATOR),
+    ]
+    for each in (*(replace(ended, serial=SerialNumber(number)) for number in (2, 3, 4)), *others):
+        await store.run(_add, each)
+    forgotten = [await store.run(lambda tx: tx.certificates.forget_logins(clock.now(), 2)) for _ in range(3)]
+    assert forgotten == [2, 1, 0]
+    left = await store.read(lambda tx: [tx.certificates.by_serial(SerialNumber(number)) for number in range(2, 7)])
+    assert left == [None, None, None, *others]
+
+
 async def test_request_has_one_certificate_of_a_purpose(store: Store, record: CertificateRecord) -> None:
     await store.run(lambda tx: tx.certificates.add(record))
     await store.run(lambda tx: tx.certificates.add(replace(record, serial=SerialNumber(2), purpose=Purpose.RECOVERY)))

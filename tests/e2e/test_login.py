@@ -18,7 +18,7 @@ import aiohttp
 import pytest
 import yaml
 
-from machinery import kubeconfig
+from machinery import kubeconfig, pki
 from machinery.kube.client import KubeClient
 from tests.e2e.processes import Bench, until
 from tests.fakes.authority import OtherCA
@@ -26,6 +26,7 @@ from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, running
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(120)]
 GROUP = "login.open-cluster-management.io"
+HUB = "hub.open-cluster-management.io"
 LOGIN = f"/apis/{GROUP}/v1alpha1"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
@@ -97,15 +98,21 @@ def viewers(*groups: str) -> dict[str, Any]:
     }
 
 
-@pytest.fixture
-async def stage(bench: Bench) -> AsyncIterator[Stage]:
-    authority = OtherCA("people")
-    issuer, webhook, home = FakeIssuer(authority), FakeWebhook(authority), bench.folder / "home"
-    program = home / "bin" / "hubctl"
-    program.parent.mkdir(parents=True)
-    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hub.cli "$@"\n')
-    program.chmod(0o755)
+@dataclass
+class Site:
+    """What all tests of this file share: a hub that knows an issuer and a webhook."""
+
+    bench: Bench
+    issuer: FakeIssuer
+    webhook: FakeWebhook
+
+
+@pytest.fixture(scope="module")
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+    authority, bench = OtherCA("people"), Bench(tmp_path_factory.mktemp("login"))
+    issuer, webhook = FakeIssuer(authority), FakeWebhook(authority)
     async with AsyncExitStack() as stack:
+        stack.push_async_callback(bench.close)
         await stack.enter_async_context(running(issuer))
         await stack.enter_async_context(running(webhook))
         await bench.hub("--audit-login-names=true")
@@ -115,14 +122,27 @@ async def stage(bench: Bench) -> AsyncIterator[Stage]:
         hook = authenticator("WebhookAuthenticator", "hook", authority, endpoint=webhook.url)
         await client.create(f"{LOGIN}/webhookauthenticators", hook)
         await client.create(BINDINGS, viewers("ops", "system:serviceaccounts:default"))
-        (home / "ca.crt").write_bytes(authority.certificate)
-        yield Stage(bench, issuer, webhook, home)
+        yield Site(bench, issuer, webhook)
+    assert "PRIVATE KEY" not in bench.logs, "a private key is in a log"
+
+
+@pytest.fixture
+def stage(site: Site, tmp_path: Path) -> Stage:
+    home = tmp_path / "home"
+    program = home / "bin" / "hubctl"
+    program.parent.mkdir(parents=True)
+    program.write_text(f'#!/bin/sh\nexec "{sys.executable}" -m hub.cli "$@"\n')
+    program.chmod(0o755)
+    (home / "ca.crt").write_bytes(site.issuer.authority.certificate)
+    site.issuer.exchanged.clear()
+    return Stage(site.bench, site.issuer, site.webhook, home)
 
 
 async def test_kubectl_and_hubctl_work_with_the_token_of_an_issuer(stage: Stage) -> None:
     token = stage.home / "token"
     token.write_text(stage.issuer.token("ann", groups=["ops"]))
     path = await stage.login("jwt/corp", "--token-file", str(token))
+    made = stage.kept()[0].stat().st_mtime_ns
     assert stat.S_IMODE(path.stat().st_mode) == 0o600
     user = yaml.safe_load(path.read_text())["users"][0]["user"]
     assert list(user) == ["exec"]
@@ -139,7 +159,7 @@ async def test_kubectl_and_hubctl_work_with_the_token_of_an_issuer(stage: Stage)
     (certificate,) = stage.kept()
     assert stat.S_IMODE(certificate.stat().st_mode) == 0o600
     told = json.loads(certificate.read_text())
-    assert stage.issuer.fetched == 1, "one certificate served all of it"
+    assert certificate.stat().st_mtime_ns == made, "one certificate served all of it"
 
     # near its end it is renewed, and the key with it
     certificate.write_text(json.dumps({**told, "expires": "2020-01-01T00:00:00Z"}))
@@ -166,9 +186,19 @@ async def test_a_revoked_login_is_refused_and_logging_out_forgets_it(stage: Stag
     assert (await stage.kubectl(path, "get", "managedclusters")).code == 0
     async with await KubeClient.from_file(stage.bench.admin) as client:
         records = (await client.get("/apis/hub.open-cluster-management.io/v1alpha1/auditrecords"))["items"]
-        (record,) = [each for each in records if "login.muster/serial" in each.get("annotations", {})]
+    given = json.loads(stage.kept()[0].read_text())["chain"]
+    serial = f"{pki.parse_certificate(given.encode()).serial:x}"
+    (record,) = [each for each in records if each.get("annotations", {}).get("login.muster/serial") == serial]
     assert record["annotations"]["login.muster/user"] == "ann"
     assert record["annotations"]["authentication.kubernetes.io/token-hash"].startswith("SHA256=")
+    async with await KubeClient.from_file(stage.bench.admin) as client:
+        revocation = {"apiVersion": f"{HUB}/v1alpha1", "kind": "Revocation", "metadata": {"name": f"login-{serial[:8]}"}}
+        await client.create(f"/apis/{HUB}/v1alpha1/revocations", {**revocation, "spec": {"serial": serial}})
+
+    async def refused() -> bool:
+        return (await stage.kubectl(path, "get", "managedclusters")).code != 0
+
+    await until(refused, what="a revoked login opens nothing", within=5)
     ended = await stage.hubctl("logout", "--kubeconfig", str(path))
     assert (ended.code, ended.out.strip(), stage.kept()) == (0, "logged out", [])
     ended = await stage.kubectl(path, "get", "managedclusters")

@@ -102,6 +102,13 @@ class MemoryCertificates(Certificates):
         records = self._records.values()
         return [record for record in records if record.credential == credential and record.purpose is Purpose.BOOTSTRAP]
 
+    def forget_logins(self, ended_before: datetime, limit: int) -> int:
+        logins = (record for record in self._records.values() if record.purpose is Purpose.LOGIN)
+        ended = [record.serial for record in logins if record.not_after < ended_before][:limit]
+        for serial in ended:
+            del self._records[serial]
+        return len(ended)
+
     def of_account(self, account: str) -> Sequence[CertificateRecord]:
         records = self._records.values()
         return [record for record in records if record.credential == account and record.purpose is Purpose.LOGIN]
