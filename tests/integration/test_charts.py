@@ -34,6 +34,7 @@ FULL: dict[str, dict[str, Any]] = {
         "keys": {"existingSecret": "hub-keys"},
         "replicas": 3,
         "election": {"lock": "kubernetes"},
+        "kubernetesCA": {"enabled": True, "groups": ["ops"], "server": "https://k8s.example.com", "priorityClassName": "high"},
         "imagePullSecrets": [{"name": "pull"}],
         "persistence": {"size": "10Gi", "storageClassName": "fast"},
         "service": {"type": "LoadBalancer", "annotations": {"example.com/tcp": "true"}},

@@ -8,6 +8,14 @@
 {{- .Values.serviceAccount.name | default (include "hub.name" .) }}
 {{- end }}
 
+{{- define "hub.certAgentName" -}}
+{{- printf "%s-cert" (include "hub.name" .) }}
+{{- end }}
+
+{{- define "hub.asksTheCluster" -}}
+{{- if or (eq .Values.election.lock "kubernetes") .Values.kubernetesCA.enabled }}true{{ else }}false{{ end }}
+{{- end }}
+
 {{- define "hub.leaseName" -}}
 {{- .Values.election.name | default (include "hub.name" .) }}
 {{- end }}
