@@ -69,6 +69,15 @@ MARKS = {
     "4.6": 1,
 }
 """How many defects each section of the reference tells of."""
+CERT_ROWS = {
+    "TestAgentController": [f"T{n}" for n in range(1, 35)],
+    "merging, cleaning, strategies": ["M1", "M2", "M3", *(f"L{n}" for n in range(1, 6)), *(f"S{n}" for n in range(1, 7)), "X1"],
+    "agent binary": [f"B{n}" for n in range(1, 8)],
+    "integration": ["I1", "I2", "I3"],
+    "dynamic CA": [f"D{n}" for n in range(1, 14)],
+    "issuers": [f"C{n}" for n in range(1, 7)],
+}
+"""Pinniped's tests of its kube-cert-agent, and of what signs with the CA that it brings."""
 REASONS = re.compile(
     r"(AWS IRSA|Cluster API import|CloudEvents|ManifestWork): .+"
     r"|waits for .+"
@@ -132,6 +141,10 @@ def test_every_test_of_the_agent_and_every_defect_has_its_row() -> None:
 def test_every_test_of_logins_has_its_row() -> None:
     assert {area["source"] for area in areas("login.yaml")} == {"TokenCredentialRequest", "authenticators", "integration"}
     assert of_source("TokenCredentialRequest", "login.yaml") == [f"T{number}" for number in range(1, 17)]
+
+
+def test_every_test_of_the_cert_agent_of_dynamic_cas_and_of_issuers_has_its_row() -> None:
+    assert {area["source"]: [row["row"].split()[0] for row in area["rows"]] for area in areas("kubecert.yaml")} == CERT_ROWS
 
 
 def test_a_row_without_either_or_with_a_test_that_is_gone_is_noticed() -> None:
