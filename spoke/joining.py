@@ -25,6 +25,9 @@ from spoke.progress import Progress
 from spoke.slot import Contents, OwnedSlot, Slot, hub_slot
 from spoke.trust import trust_in
 
+RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED)
+"""The recovery certificate beside the credential may still be good."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -62,7 +65,7 @@ class Joining:
     def way(self, contents: Contents, names: Names, finding: Finding, bootstrap: Connection | None) -> Way | None:
         """The one to try next: the recovery certificate first, since it may need nobody's approval. None: there is no way."""
         recovery = None
-        if finding.flaw is Flaw.EXPIRED and self._world.recover is not None:
+        if finding.flaw in RECOVERABLE and self._world.recover is not None:
             recovery = recovery_connection(contents, names, self._hub_clock.now(), self._options.reach)
         ways = [Way(connection, recovers) for connection, recovers in ((recovery, True), (bootstrap, False)) if connection]
         return ways[self._failures % len(ways)] if ways else None
@@ -73,7 +76,7 @@ class Joining:
         Raises StartOverError when the hub's time takes that back.
         """
         by = "recovery certificate" if way.recovers else "bootstrap credential"
-        why_not = why_not_recovered(contents, self._options.reach) if finding.flaw is Flaw.EXPIRED and not way.recovers else ""
+        why_not = why_not_recovered(contents, self._options.reach) if finding.flaw in RECOVERABLE and not way.recovers else ""
         told = {"not_recovered": why_not} if why_not else {}
         log.info("registration.begins", because=finding.message, cluster=names.cluster, agent=names.agent, by=by, **told)
         pending = hub_slot(self._world.secrets, way.connection.hub_id)

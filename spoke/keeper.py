@@ -30,6 +30,7 @@ from machinery.errors import (
     MusterError,
     NotFoundError,
     UnauthorizedError,
+    Verdict,
 )
 from spoke.bootstraps import Bootstrap
 from spoke.domain.bootstrap import State
@@ -38,7 +39,7 @@ from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.renewal import AskedAgain
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import RequestDeniedError, Wanted, pends_for, read_pending
-from spoke.joining import Joining, StartOverError
+from spoke.joining import RECOVERABLE, Joining, StartOverError
 from spoke.kubeconfigs import Connection, recovery_connection, stored_connection, view_stored
 from spoke.options import Options, Pause, World
 from spoke.ports import HubClient, StandingBy
@@ -176,7 +177,7 @@ class Keeper:
     async def _register(self, contents: Contents, finding: Finding) -> None:
         self._hold(None)
         names, bootstrap, now = self.errand.names, self.bootstrap.connection, self._clock.now()
-        recovers = finding.flaw is Flaw.EXPIRED and recovery_connection(contents, names, now) is not None
+        recovers = finding.flaw in RECOVERABLE and recovery_connection(contents, names, now) is not None
         good = validity(bootstrap.chain, now) is None
         way = self._joining.way(contents, names, finding, bootstrap)
         if way is None:
@@ -221,7 +222,8 @@ class Keeper:
         try:
             return await self._told(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
-            await self._give_up(connection, Finding(Flaw.REJECTED, f"the hub does not take the credential: {error.message}"))
+            flaw = Flaw.OUTLIVED if error.verdict is Verdict.AUTHORITY_RETIRED else Flaw.REJECTED
+            await self._give_up(connection, Finding(flaw, f"the hub does not take the credential: {error.message}"))
             raise
         except MusterError:
             ended = validity(connection.chain, self._clock.now())

@@ -44,6 +44,8 @@ class Flaw(Enum):
     GARBLED = "garbled"
     OTHER_HUB = "other hub"
     OTHER_SUBJECT = "other subject"
+    OUTLIVED = "outlived"
+    """By its hub's CA: what that signed brings its agent back, and opens nothing else."""
     WRONG_KEY = "wrong key"
     NOT_YET_VALID = "not yet valid"
     EXPIRED = "expired"

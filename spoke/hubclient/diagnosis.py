@@ -95,7 +95,8 @@ def _distrust(presented: _Presented, address: HubAddress) -> str:
         return ""
     return (
         f"the server at {address.target} is not the hub that the kubeconfig names ({presented.distrust}): "
-        "wrong address, or the hub has another certificate authority by now"
+        "wrong address, or the hub has another certificate authority by now: then make a new bootstrap kubeconfig there with "
+        "hubctl create bootstrap-kubeconfig, and put it in the place of the old one"
     )
 
 

@@ -17,10 +17,12 @@ from machinery.errors import (
     TooManyRequestsError,
     UnauthorizedError,
     UnavailableError,
+    Verdict,
 )
 from spoke.ports import HubLostError, Loss, StaleEpochError
 
 REASON = "reason"
+CAUSE = "cause"
 TORN = "Internal error from Core"
 PUSHBACK = "grpc-retry-pushback-ms"
 STALE = "StaleEpoch"
@@ -57,7 +59,8 @@ def to_error(error: aio.AioRpcError) -> MusterError:
     trailing = error.trailing_metadata()
     reason = str(trailing.get(REASON, "")) if trailing is not None else ""
     kind = BY_REASON.get(reason) or _BY_CODE.get(error.code(), UnavailableError)
-    return kind(error.details() or error.code().name, retry_after=_pushback(trailing))
+    message, told = error.details() or error.code().name, _verdict(trailing)
+    return kind(message, retry_after=_pushback(trailing), causes=told.because(message) if told is not None else ())
 
 
 class TornError(HubLostError):
@@ -71,10 +74,18 @@ def to_loss(error: aio.AioRpcError) -> HubLostError:
     trailing = error.trailing_metadata() or aio.Metadata()
     if str(trailing.get(REASON, "")) == STALE and (epoch := str(trailing.get(EPOCH, ""))).isdigit():
         return StaleEpochError(error.details() or error.code().name, int(epoch))
+    if error.code() is grpc.StatusCode.UNAUTHENTICATED and _verdict(trailing) is Verdict.AUTHORITY_RETIRED:
+        return HubLostError(error.details() or error.code().name, Loss.OUTLIVED)
     loss, pushback = _LOSSES.get(error.code(), Loss.UNREACHABLE), _pushback(error.trailing_metadata())
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
         loss = Loss.UNREACHABLE  # it is busy, and says until when
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)
+
+
+def _verdict(trailing: aio.Metadata | None) -> Verdict | None:
+    """What a hub says of whoever asked, finer than the reason; None: nothing, or nothing that this version knows."""
+    said = str(trailing.get(CAUSE, "")) if trailing is not None else ""
+    return next((each for each in Verdict if each.value == said), None)
 
 
 def _pushback(trailing: aio.Metadata | None) -> timedelta | None:

@@ -13,6 +13,7 @@ class Loss(Enum):
     SILENT = "the hub does not acknowledge"
     SUPERSEDED = "another session of this cluster took over"
     UNAUTHENTICATED = "the hub does not take this credential"
+    OUTLIVED = "the hub's CA that signed this credential is on its way out"
     REFUSED = "the hub refuses this cluster"
     FORGOTTEN = "the hub does not know this cluster"
     DRAINED = "the hub asked to leave"

@@ -1,7 +1,7 @@
 """Many whole agents in one process: the program's own loop and controllers, over gRPC, with clusters in memory behind them."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -18,6 +18,7 @@ from spoke.domain.hubs import ListedHub
 from spoke.domain.news import News
 from spoke.domain.report import ClusterReport
 from spoke.hubclient.client import GrpcHubClient
+from spoke.hubclient.recovering import RecoveringHubClient
 from spoke.options import Options, World
 from spoke.ports import ClientIdentity, Desired, Drain, Greeting, HubAddress, HubLostError, HubSession, Loss
 from tests.e2e.joining import entrance
@@ -86,6 +87,12 @@ class Counted(HubSession):
     async def drained(self) -> Drain:
         return await self._session.drained()
 
+    async def trust_bundle(self) -> bytes:
+        return await self._session.trust_bundle()
+
+    async def trust_installed(self, trusted: Sequence[str]) -> None:
+        await self._session.trust_installed(trusted)
+
     async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
         await self._session.tell_hubs(hubs)
 
@@ -116,10 +123,14 @@ class Crowd:
     count: int
     prefix: str = "edge"
     tallies: dict[str, Tally] = field(default_factory=dict)
+    secrets: dict[str, MemorySecrets] = field(default_factory=dict)
+    """What each of them keeps, also while it does not run."""
 
     @asynccontextmanager
-    async def running(self) -> AsyncIterator["Crowd"]:
-        tasks = [asyncio.create_task(self._agent(number).run()) for number in range(self.count)]
+    async def running(self, numbers: Iterable[int] | None = None) -> AsyncIterator["Crowd"]:
+        """All of them, or only these."""
+        chosen = range(self.count) if numbers is None else numbers
+        tasks = [asyncio.create_task(self._agent(number).run()) for number in chosen]
         try:
             yield self
             failed = [task.exception() for task in tasks if task.done()]
@@ -132,7 +143,7 @@ class Crowd:
     def _agent(self, number: int) -> SpokeAgent:
         name = f"{self.prefix}-{number}"
         tally = self.tallies[name] = Tally()
-        cluster, secrets = MemoryCluster(uid=f"uid-of-{name}"), MemorySecrets()
+        cluster, secrets = MemoryCluster(uid=f"uid-of-{name}"), self.secrets.setdefault(name, MemorySecrets())
         world = World(
             bootstrap=Bootstraps([BootstrapFile(file) for file in self.bootstraps]),
             dial=lambda address, identity: CountedClient(address, identity, tally),
@@ -144,12 +155,22 @@ class Crowd:
             clock=SystemClock(),
             timetable=LoopTimetable(SystemClock()),
             random=Random(number),
+            recover=lambda address, identity: RecoveringHubClient(address, identity, SystemClock()),
         )
         return SpokeAgent(Options(cluster_name=name), world)
 
     async def all_heard(self, since: float = 0.0, *, within: float) -> None:
         """Returns when a beat of every agent was acknowledged after `since`."""
         await self.every(lambda tally: tally.heard > since, what="all agents beat", within=within)
+
+    async def all_heard_of(self, numbers: Iterable[int], *, within: float) -> None:
+        """Returns when a beat of each of these was acknowledged from now on."""
+        since, names = asyncio.get_running_loop().time(), [f"{self.prefix}-{number}" for number in numbers]
+
+        async def all_are() -> bool:
+            return all(self.tallies[name].heard > since for name in names)
+
+        await until(all_are, what="these agents beat", within=within)
 
     async def every(self, holds: Callable[[Tally], bool], *, what: str, within: float) -> None:
         async def all_do() -> bool:

@@ -26,6 +26,7 @@ from machinery.errors import (
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
+    Verdict,
 )
 from machinery.identity import (
     RECOVERY_USER_PREFIX,
@@ -153,6 +154,8 @@ class MemoryHub:
         self.clusters: dict[ClusterName, KnownCluster] = {}
         self.users: dict[SerialNumber, str] = {}
         self.revoked: set[SerialNumber] = set()
+        self.outlived: set[SerialNumber] = set()
+        """Of a CA that is on its way out: the recovery certificate beside it may still do."""
         self.issued: list[SerialNumber] = []
         self.sessions: list[MemorySession] = []
         self.addons: tuple[AddOn, ...] | None = ()
@@ -296,6 +299,8 @@ class MemoryHub:
             raise UnavailableError("Socket closed")
         if certificate.serial not in self.users or certificate.serial in self.revoked:
             raise UnauthorizedError("the certificate is not known here")
+        if certificate.serial in self.outlived:
+            raise UnauthorizedError("its CA goes", causes=Verdict.AUTHORITY_RETIRED.because("its CA goes"))
         return self.users[certificate.serial]
 
     def heard(self, cluster: ClusterName, epoch: int, owner: HubId | None) -> None:
@@ -421,7 +426,8 @@ class MemoryHubClient(HubClient):
         try:
             user = self._enter("session")
         except UnauthorizedError as error:
-            raise HubLostError(error.message, Loss.UNAUTHENTICATED) from error
+            outlived = error.verdict is Verdict.AUTHORITY_RETIRED
+            raise HubLostError(error.message, Loss.OUTLIVED if outlived else Loss.UNAUTHENTICATED) from error
         except UnavailableError as error:
             raise HubLostError(error.message) from error
         cluster = ClusterName(user.split(":")[2])

@@ -92,3 +92,31 @@ async def test_an_expired_recovery_certificate_is_not_tried(expired: Stage) -> N
     async with expired.running():
         await until(lambda: is_available(expired))
     assert not any(call.startswith("recover") for call in expired.hub.calls)
+
+
+@pytest.fixture
+async def outlived(stage: Stage) -> Stage:
+    """The CA of the agent's certificate is on its way out; nothing of it has ended but the bootstrap credential."""
+    async with stage.running():
+        await until(lambda: is_available(stage))
+    stage.hub.outlived.update(stage.hub.issued)
+    stage.clock.advance(timedelta(hours=2))
+    stage.hub.calls.clear()
+    return stage
+
+
+async def test_an_agent_that_was_off_for_a_whole_change_of_ca_comes_back_with_its_recovery_certificate(outlived: Stage) -> None:
+    async with outlived.running():
+        await until(lambda: is_available(outlived))
+    assert calls(outlived) == {"recover submit_request", "recover follow_request", "session"}
+    assert len(outlived.hub.issued) == 2
+
+
+async def test_one_that_is_denied_or_revoked_meanwhile_does_not_and_needs_a_bootstrap_credential(outlived: Stage) -> None:
+    outlived.hub.unrecoverable = ForbiddenError("denied")
+    async with outlived.running() as agent:
+        await until(lambda: "new one with hubctl create bootstrap-kubeconfig" in agent.progress.ready().text)
+        assert len(outlived.hub.issued) == 1
+        outlived.replace_bootstrap(outlived.hub.bootstrap_kubeconfig())
+        await until(lambda: is_available(outlived))
+    assert "ensure_cluster" in calls(outlived)

@@ -18,6 +18,7 @@ from machinery.errors import (
     TooManyRequestsError,
     UnauthorizedError,
     UnavailableError,
+    Verdict,
 )
 from spoke.hubclient.errors import to_error, to_loss
 from spoke.ports import Loss, StaleEpochError
@@ -64,6 +65,14 @@ class Row:
 def test_without_a_reason_the_code_decides_and_what_is_unclear_is_tried_again(row: Row) -> None:
     assert type(to_error(status(row.code, reason="NoSuchReason"))) is row.error
     assert to_loss(status(row.code)).loss is row.loss
+
+
+def test_a_credential_whose_ca_goes_is_told_apart_from_one_that_is_refused() -> None:
+    outlived = {"cause": Verdict.AUTHORITY_RETIRED.value}
+    assert to_loss(status(Code.UNAUTHENTICATED, **outlived)).loss is Loss.OUTLIVED
+    assert to_error(status(Code.UNAUTHENTICATED, **outlived)).verdict is Verdict.AUTHORITY_RETIRED
+    for other in ({"cause": Verdict.CERTIFICATE_REVOKED.value}, {"cause": "OfALaterRelease"}, {}):
+        assert to_loss(status(Code.UNAUTHENTICATED, **other)).loss is Loss.UNAUTHENTICATED
 
 
 def test_a_pause_that_the_hub_asks_for_is_kept() -> None:

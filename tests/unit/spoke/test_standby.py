@@ -285,6 +285,18 @@ def test_a_credential_that_is_refused_for_good_is_told_once() -> None:
     played(play)
 
 
+def test_a_credential_whose_ca_goes_comes_back_by_its_recovery_certificate() -> None:
+    async def play(stage: ReserveStage) -> None:
+        async with stage.running():
+            await come(ready(stage))
+            stage.hubs[B].outlived.update(stage.hubs[B].issued)
+            await come(lambda: len(stage.hubs[B].issued) == 2, within=10 * HOUR)
+            await come(ready(stage))
+        assert "recover submit_request" in stage.hubs[B].calls
+
+    played(play)
+
+
 def test_a_hub_that_is_away_is_unreachable_asked_with_pauses_and_seen_when_it_is_back() -> None:
     async def play(stage: ReserveStage) -> None:
         async with stage.running():
