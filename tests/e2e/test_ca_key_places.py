@@ -27,11 +27,14 @@ FAST = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=1s",
 
 def reader(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
     """Asks the database itself, which answers when no replica does."""
-    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
 
     def rows(query: str) -> list[tuple[Any, ...]]:
-        with engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(text(query))]
+        engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+        try:
+            with engine.connect() as connection:
+                return [tuple(row) for row in connection.execute(text(query))]
+        finally:
+            engine.dispose()
 
     return rows
 

@@ -1,0 +1,75 @@
+"""The Secret with the keys of the hub's CAs, in a hollow cluster: made, changed entry by entry, and never half."""
+
+import asyncio
+from datetime import UTC, datetime
+
+import pytest
+
+from hollow.cluster import HollowCluster
+from hub.domain.authority import AuthorityId
+from hub.domain.certificate import Lifetimes
+from hub.issuer.keyvaults import SecretKeys
+from hub.issuer.local import make_authority
+from hub.management import ClusterKeySecret
+from hub.ports import KeyPair
+from hub.services.authorities import authority_id
+from machinery.kube.client import KubeClient, Resource
+
+SECRETS = Resource("", "v1", "secrets")
+
+
+def made() -> tuple[AuthorityId, KeyPair]:
+    authority, key = make_authority(Lifetimes(), datetime.now(UTC))
+    return authority_id(authority.certificate), KeyPair(authority.certificate, key)
+
+
+@pytest.fixture
+async def client(hollow_cluster: HollowCluster) -> KubeClient:
+    return await KubeClient.from_document(hollow_cluster.kubeconfig())
+
+
+async def test_keys_are_kept_found_offered_and_forgotten_and_all_else_stays(client: KubeClient) -> None:
+    async with ClusterKeySecret(client, "default", "hub-ca") as secret:
+        place = SecretKeys(secret)
+        (one, first), (two, second) = made(), made()
+        assert await place.find(one) is None
+        await place.keep(one, first)
+        await secret.write({"note": b"an operator's"})
+        await place.keep(two, second)
+        await place.keep(two, second)
+        assert (await place.find(one), await place.find(two)) == (first, second)
+        offered = await place.offered([one])
+        assert offered == second
+        await place.forget(one)
+        await place.forget(one)
+        assert await place.find(one) is None
+        assert sorted(await secret.read()) == [f"ca-{two}.crt", f"ca-{two}.key", "note"]
+        assert await place.offered([two]) is None
+
+
+async def test_who_loses_a_race_for_the_secret_looks_again_and_nothing_is_lost(client: KubeClient) -> None:
+    async with ClusterKeySecret(client, "default", "hub-ca") as secret:
+        pairs = [made() for _ in range(4)]
+        await asyncio.gather(*(SecretKeys(secret).keep(one, pair) for one, pair in pairs))
+        for one, pair in pairs:
+            assert await SecretKeys(secret).find(one) == pair
+
+
+async def test_the_secret_belongs_to_what_runs_the_hub(client: KubeClient) -> None:
+    owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hub", "uid": "u-1", "controller": True}
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hub-0", "namespace": "default", "ownerReferences": [owner]}}
+
+    class WithPod(KubeClient):
+        """Knows our pod, which a hollow cluster need not have."""
+
+        async def get(self, path: str, *more: object, **options: object) -> dict[str, object]:
+            if path.endswith("/pods/hub-0"):
+                return pod
+            return await super().get(path)
+
+    client.__class__ = WithPod
+    async with ClusterKeySecret(client, "default", "hub-ca", pod="hub-0") as secret:
+        await secret.write({"a": b"b"})
+        found = await client.get(SECRETS.path("hub-ca", namespace="default"))
+        owners = found["metadata"]["ownerReferences"]
+        assert [(each["kind"], each["name"], each["uid"]) for each in owners] == [("StatefulSet", "hub", "u-1")]
