@@ -33,3 +33,7 @@ app.kubernetes.io/version: {{ .Chart.AppVersion | quote }}
 app.kubernetes.io/managed-by: {{ .Release.Service }}
 helm.sh/chart: {{ printf "%s-%s" .Chart.Name .Chart.Version | replace "+" "_" }}
 {{- end }}
+
+{{- define "hub.caSecretName" -}}
+{{- .Values.ca.secret | default (printf "%s-ca" (include "hub.name" .)) -}}
+{{- end -}}

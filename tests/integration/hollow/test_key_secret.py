@@ -1,7 +1,8 @@
 """The Secret with the keys of the hub's CAs, in a hollow cluster: made, changed entry by entry, and never half."""
 
 import asyncio
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -13,7 +14,7 @@ from hub.issuer.local import make_authority
 from hub.management import ClusterKeySecret
 from hub.ports import KeyPair
 from hub.services.authorities import authority_id
-from machinery.kube.client import KubeClient, Resource
+from machinery.kube.client import KubeClient, Query, Resource
 
 SECRETS = Resource("", "v1", "secrets")
 
@@ -57,15 +58,13 @@ async def test_who_loses_a_race_for_the_secret_looks_again_and_nothing_is_lost(c
 
 async def test_the_secret_belongs_to_what_runs_the_hub(client: KubeClient) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hub", "uid": "u-1", "controller": True}
-    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hub-0", "namespace": "default", "ownerReferences": [owner]}}
+    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hub-0", "namespace": "default", "ownerReferences": [owner]}}
 
     class WithPod(KubeClient):
         """Knows our pod, which a hollow cluster need not have."""
 
-        async def get(self, path: str, *more: object, **options: object) -> dict[str, object]:
-            if path.endswith("/pods/hub-0"):
-                return pod
-            return await super().get(path)
+        async def get(self, path: str, query: Query | None = None, *, within: timedelta | None = None) -> dict[str, Any]:
+            return pod if path.endswith("/pods/hub-0") else await super().get(path, query, within=within)
 
     client.__class__ = WithPod
     async with ClusterKeySecret(client, "default", "hub-ca", pod="hub-0") as secret:
