@@ -35,6 +35,7 @@ FULL: dict[str, dict[str, Any]] = {
         "replicas": 3,
         "election": {"lock": "kubernetes"},
         "kubernetesCA": {"enabled": True, "groups": ["ops"], "server": "https://k8s.example.com", "priorityClassName": "high"},
+        "ca": {"keyPlace": "secret", "secret": "hub-ca-keys"},
         "imagePullSecrets": [{"name": "pull"}],
         "persistence": {"size": "10Gi", "storageClassName": "fast"},
         "service": {"type": "LoadBalancer", "annotations": {"example.com/tcp": "true"}},
@@ -174,6 +175,20 @@ def test_the_pod_of_the_hub_is_given_the_time_that_a_stop_may_take(shutdown: dic
     assert settings.shutdown_delay.total_seconds() == shutdown.get("delaySeconds", 5)
     longest = stop_times_of(settings).longest + hub_app.CLOSED_WITHIN
     assert pod["terminationGracePeriodSeconds"] > longest.total_seconds()
+
+
+def test_a_hub_that_keeps_its_ca_in_a_secret_may_read_and_write_that_one_alone() -> None:
+    documents = render("hub", VALUES["hub"] | {"ca": {"keyPlace": "secret"}})
+    [role] = [document for document in documents if document["kind"] == "Role"]
+    of_secrets = [(rule["verbs"], rule.get("resourceNames")) for rule in role["rules"] if rule["resources"] == ["secrets"]]
+    assert of_secrets == [(["create"], None), (["get", "update"], ["muster-muster-hub-ca"])]
+    [workload] = [document for document in documents if document["kind"] == "StatefulSet"]
+    pod = workload["spec"]["template"]["spec"]
+    environment = {each["name"]: each.get("value") for each in pod["containers"][0]["env"]}
+    assert environment["HUB_CA_KEY_PLACE"] == "secret"
+    assert environment["HUB_CA_KEY_SECRET"].endswith("/muster-muster-hub-ca")
+    assert pod["automountServiceAccountToken"] is True
+    assert not [document for document in render("hub", VALUES["hub"]) if document["kind"] == "Role"]
 
 
 def test_a_hub_whose_lock_is_a_lease_may_what_that_takes_and_nothing_more() -> None:

@@ -13,7 +13,7 @@
 {{- end }}
 
 {{- define "hub.asksTheCluster" -}}
-{{- if or (eq .Values.election.lock "kubernetes") .Values.kubernetesCA.enabled }}true{{ else }}false{{ end }}
+{{- if or (eq .Values.election.lock "kubernetes") .Values.kubernetesCA.enabled (eq .Values.ca.keyPlace "secret") }}true{{ else }}false{{ end }}
 {{- end }}
 
 {{- define "hub.leaseName" -}}

@@ -58,7 +58,11 @@ async def test_who_loses_a_race_for_the_secret_looks_again_and_nothing_is_lost(c
 
 async def test_the_secret_belongs_to_what_runs_the_hub(client: KubeClient) -> None:
     owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hub", "uid": "u-1", "controller": True}
-    pod: dict[str, Any] = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "hub-0", "namespace": "default", "ownerReferences": [owner]}}
+    pod: dict[str, Any] = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"name": "hub-0", "namespace": "default", "ownerReferences": [owner]},
+    }
 
     class WithPod(KubeClient):
         """Knows our pod, which a hollow cluster need not have."""
