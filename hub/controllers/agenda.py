@@ -24,13 +24,15 @@ class Agenda:
     def news(self, names: Iterable[ClusterName]) -> None:
         self._news |= dict.fromkeys(names)
 
-    def take(self, at_most: int) -> Sequence[ClusterName]:
-        """What is news, then what is due by now."""
+    def take(self, at_most: int, *, ahead: timedelta = timedelta()) -> Sequence[ClusterName]:
+        """What is news, then what is due by now; if anything is, also what will be due within `ahead`."""
         chosen = dict.fromkeys(tuple(self._news)[:at_most])
         for name in chosen:
             del self._news[name]
+        self._tidy()
         now = self._clock.monotonic()
-        while self._order and self._order[0][0] <= now and len(chosen) < at_most:
+        due_by = now + ahead.total_seconds() if self._order and self._order[0][0] <= now else now
+        while self._order and self._order[0][0] <= due_by and len(chosen) < at_most:
             due, name = heappop(self._order)
             if self._due.get(name) == due:
                 del self._due[name]
@@ -49,8 +51,12 @@ class Agenda:
         """Until something is due; None: nothing waits for a time."""
         if self._news:
             return timedelta()
-        while self._order and self._due.get(self._order[0][1]) != self._order[0][0]:
-            heappop(self._order)
+        self._tidy()
         if not self._order:
             return None
         return timedelta(seconds=max(0.0, self._order[0][0] - self._clock.monotonic()))
+
+    def _tidy(self) -> None:
+        """Forgets times that were replaced, as far as they come first."""
+        while self._order and self._due.get(self._order[0][1]) != self._order[0][0]:
+            heappop(self._order)

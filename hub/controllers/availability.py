@@ -23,6 +23,9 @@ NAME = "availability"
 
 UNSURE = timedelta(seconds=1)
 """When to look again while beats cannot be stored, so that nobody can be called silent."""
+AHEAD = timedelta(seconds=5)
+"""Who is due so soon is looked at with who is due now. Nearly always a beat has come, and the next look is a grace away: with
+1,000 clusters the hub is woken every five seconds for that, in place of three times a second."""
 LOOKED_AT, WRITTEN = 500, 100
 """Clusters in one reading and in one writing transaction."""
 
@@ -51,7 +54,7 @@ class Availability(Reconciler[str]):
 
         Nearly every look finds a beat, so it only reads. What it would write is judged once more where it is written.
         """
-        found = await self._all(self._agenda.take(LOOKED_AT))
+        found = await self._all(self._agenda.take(LOOKED_AT, ahead=AHEAD))
         for cluster, expiry in found.items():
             self._agenda.wait(cluster, expiry.look_again)
         return self._agenda.pause()

@@ -72,6 +72,26 @@ async def test_it_looks_again_exactly_when_the_grace_ends(hub: Hub) -> None:
     )
 
 
+async def test_clusters_whose_graces_end_within_a_moment_are_looked_at_together_and_each_ends_exactly(hub: Hub) -> None:
+    subject = judge(hub)
+    for name in ("c1", "c2"):
+        hub.join(name)
+        hub.accept(name)
+        told = Condition("HubAcceptedManagedCluster", "True", "HubClusterAdminAccepted", "")
+        hub.store.transact(clusters.set_condition, ClusterName(name), told, "test")
+        hub.store.transact(heartbeats.flush, [Beat(ClusterName(name), timedelta(), available=True)])
+        hub.clock.advance(2 * SECOND)
+    subject.wants(C1)
+    subject.wants(ClusterName("c2"))
+    assert await subject.reconcile(TOGETHER) == GRACE + WINDOW - 4 * SECOND
+    hub.clock.advance(GRACE + WINDOW - 4 * SECOND)
+    assert await subject.reconcile(TOGETHER) == 2 * SECOND
+    assert (status_of(hub, "c1"), status_of(hub, "c2")) == (UNKNOWN, None)
+    hub.clock.advance(2 * SECOND)
+    await subject.reconcile(TOGETHER)
+    assert status_of(hub, "c2") == UNKNOWN
+
+
 async def test_a_beat_moves_the_end_of_the_grace(hub: Hub) -> None:
     accepted(hub)
     beat(hub)

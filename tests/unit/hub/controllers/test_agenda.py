@@ -1,0 +1,43 @@
+"""Names that wait, each for its own time."""
+
+from datetime import timedelta
+
+from hub.controllers.agenda import Agenda
+from machinery.clock import ManualClock
+from machinery.identity import ClusterName
+
+A, B, C = (ClusterName(name) for name in "abc")
+SECOND = timedelta(seconds=1)
+
+
+def waiting(clock: ManualClock) -> Agenda:
+    agenda = Agenda(clock)
+    for name, seconds in ((A, 10), (B, 12), (C, 20)):
+        agenda.wait(name, seconds * SECOND)
+    return agenda
+
+
+def test_what_is_due_soon_comes_with_what_is_due_now() -> None:
+    clock = ManualClock()
+    agenda = waiting(clock)
+    clock.advance(10 * SECOND)
+    assert agenda.take(10, ahead=5 * SECOND) == (A, B)
+    assert agenda.pause() == 10 * SECOND
+
+
+def test_what_is_due_soon_is_left_where_nothing_is_due_now() -> None:
+    clock = ManualClock()
+    agenda = waiting(clock)
+    clock.advance(9 * SECOND)
+    agenda.news([C])
+    assert agenda.take(10, ahead=5 * SECOND) == (C,)
+    assert agenda.pause() == SECOND
+
+
+def test_a_time_that_was_replaced_makes_nothing_due() -> None:
+    clock = ManualClock()
+    agenda = waiting(clock)
+    agenda.wait(A, 30 * SECOND)
+    clock.advance(10 * SECOND)
+    assert agenda.take(10, ahead=5 * SECOND) == ()
+    assert agenda.pause() == 2 * SECOND
