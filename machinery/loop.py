@@ -22,7 +22,7 @@ from typing import Any, TypeVar
 
 T = TypeVar("T")
 
-PAUSE = 0.040
+PAUSE = 0.100
 WINDOW = 0.1
 HURRY = 0.25
 """Seconds without pauses after a new call: a storm of them does not stop where a busy machine falls behind for a moment."""
