@@ -21,7 +21,7 @@ from spoke.announcing import Announcements
 from spoke.attachment import Attachment
 from spoke.bootstraps import BootstrapChangedError, BootstrapWatch, Listing
 from spoke.controllers.addon_registration import Certificates
-from spoke.domain.credential import Finding, judge
+from spoke.domain.credential import Finding, Flaw, judge
 from spoke.domain.hubs import Decision, HubState, Why
 from spoke.domain.names import Names
 from spoke.enrolment import RequestDeniedError
@@ -172,6 +172,9 @@ class SpokeAgent:
         """Where there are several hubs the one that failed rests, and the next round chooses."""
         if isinstance(error, FlawError) and self._chosen is not None:
             self._doubts[self._chosen] = error.finding
+        if self._chosen is not None and self._is_revoked(self._chosen):
+            state = HubState.REVOKED
+            self._hubs.meet(self._chosen, state)
         if self._chosen is None or not self._hubs.several:
             return self.progress.troubled(error, delay, following)
         self._hubs.meet(self._chosen, state)
@@ -242,20 +245,27 @@ class SpokeAgent:
         return self._naming.choose(owner.contents, asked, listing)
 
     def _judge(self, hub: HubId, contents: Contents, bootstrap: Connection | None, names: Names) -> Finding | None:
-        finding = judge(view_stored(contents), bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
+        stored = view_stored(contents)
+        finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
         doubt = self._doubts.pop(hub, None)
+        if doubt is not None and doubt.lasts(stored):
+            self._doubts[hub] = doubt  # never shown again, whatever becomes of registering
         if finding is not None and finding.about_time and self._hub_clock.offset is None:
             return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
         return finding or doubt
+
+    def _is_revoked(self, hub: HubId) -> bool:
+        doubt = self._doubts.get(hub)
+        return doubt is not None and doubt.flaw is Flaw.REVOKED
 
     async def _join(self, listing: Listing, names: Names, contents: Contents, finding: Finding) -> Contents:
         chosen = self._chosen
         bootstrap = listing.get(chosen) if chosen is not None else None
         way = self._joining.way(contents, names, finding, bootstrap.connection if bootstrap else None)
         if way is None:
-            raise listing.trouble or AssertionError
+            raise listing.trouble or FlawError(finding)
         self._looked_once = True
-        if chosen is not None:
+        if chosen is not None and not self._is_revoked(chosen):
             self._hubs.meet(chosen, HubState.REGISTERING)
         joining = self._joining.obtain(way, names, self._cluster_uid, contents, finding)
         return await self._bootstrap.unless_changed(joining, leave=self._leaves_joining)

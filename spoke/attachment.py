@@ -280,6 +280,8 @@ class Attachment(HubNews, Stay):
     async def _rest(self, lost: HubLostError, delay: timedelta) -> None:
         hubs = self._parts.hubs
         left = self._trial.left if lost.loss in PATIENT else 0.0
+        if lost.loss is Loss.REFUSED:
+            hubs.meet(self.hub, HubState.DENIED)
         if hubs.several:
             if not left:
                 self._give_up(lost)
@@ -292,8 +294,6 @@ class Attachment(HubNews, Stay):
     def _give_up(self, lost: HubLostError) -> None:
         """The hub rests. Raises LeaveError when the session is to be elsewhere."""
         hubs = self._parts.hubs
-        if lost.loss is Loss.REFUSED:
-            hubs.meet(self.hub, HubState.DENIED)
         hubs.fail(self.hub, lost.message)
         if self._elsewhere() is not None:
             raise LeaveError from lost

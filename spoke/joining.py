@@ -14,6 +14,7 @@ from machinery.errors import (
     NotFoundError,
     UnauthorizedError,
     UnavailableError,
+    Verdict,
 )
 from spoke.domain.credential import Finding, Flaw, validity
 from spoke.domain.names import Names
@@ -154,6 +155,10 @@ class Joining:
             await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
         except (UnauthorizedError, UnavailableError) as error:
             raise self._refused(bootstrap, error) from error
+        except ForbiddenError as error:
+            if error.verdict is not Verdict.CLUSTER_REVOKED:
+                raise
+            raise self._refused(bootstrap, UnauthorizedError(error.message, causes=error.causes)) from error
         finally:
             await client.close()
 

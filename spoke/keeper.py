@@ -42,7 +42,7 @@ from spoke.enrolment import RequestDeniedError, Wanted, pends_for, read_pending
 from spoke.joining import RECOVERABLE, Joining, StartOverError
 from spoke.kubeconfigs import Connection, recovery_connection, stored_connection, view_stored
 from spoke.options import Options, Pause, World
-from spoke.ports import HubClient, StandingBy
+from spoke.ports import HubClient, Loss, StandingBy, loss_of
 from spoke.progress import Progress
 from spoke.reserve import Errand, Kept
 from spoke.slot import Contents, hub_slot, settled
@@ -82,6 +82,7 @@ class Keeper:
         self._asked = AskedAgain()
         self._joining = Joining(options, world, None, hub_clock=self._clock, progress=Progress(world.clock))
         self._doubt: Finding | None = None
+        self._revoked: Finding | None = None
         self._previous: Contents = {}
         """The slot as it was before the last renewal, until the new credential has worked."""
         self._plain = False
@@ -139,6 +140,8 @@ class Keeper:
             return self._retry.next()  # the credential is the reason; what follows is told by the next round
         if self._holds:
             return self._trouble(HubState.UNREACHABLE, error, self._retry)
+        if self._revoked is not None:
+            return self._trouble(HubState.REVOKED, error, self._lost)
         if not self._ways or (self._last_way and isinstance(error, UnauthorizedError)):
             return self._trouble(HubState.LOST, error, self._lost)
         return self._trouble(HubState.REGISTERING, error, self._retry)
@@ -168,8 +171,11 @@ class Keeper:
 
     def _judge(self, contents: Contents) -> Finding | None:
         hub, names = self.bootstrap.connection.hub, self.errand.names
-        finding, doubt = judge(view_stored(contents), hub, names, self._clock.now()), self._doubt
+        stored = view_stored(contents)
+        finding, doubt = judge(stored, hub, names, self._clock.now()), self._doubt
         self._doubt = None
+        self._revoked = next((each for each in (doubt, self._revoked) if each is not None and each.lasts(stored)), None)
+        doubt = doubt or self._revoked
         if finding is not None and finding.about_time and self._clock.offset is None:
             return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
         return finding or doubt
@@ -222,14 +228,20 @@ class Keeper:
         try:
             return await self._told(client, fingerprints(connection.address.ca))
         except (UnauthorizedError, NotFoundError) as error:
-            flaw = Flaw.OUTLIVED if error.verdict is Verdict.AUTHORITY_RETIRED else Flaw.REJECTED
-            await self._give_up(connection, Finding(flaw, f"the hub does not take the credential: {error.message}"))
+            await self._give_up(connection, self._told_off(connection, error))
             raise
         except MusterError:
             ended = validity(connection.chain, self._clock.now())
             if ended is not None and ended.flaw is Flaw.EXPIRED:
                 self._doubt = ended  # TLS does not tell
             raise
+
+    @staticmethod
+    def _told_off(connection: Connection, error: MusterError) -> Finding:
+        """What the hub's refusal says of the credential."""
+        flaw = {Loss.REVOKED: Flaw.REVOKED, Loss.OUTLIVED: Flaw.OUTLIVED}.get(loss_of(error.verdict, Loss.REFUSED), Flaw.REJECTED)
+        serial = connection.certificate.serial if flaw is Flaw.REVOKED else None
+        return Finding(flaw, f"the hub does not take the credential: {error.message}", serial)
 
     async def _told(self, client: HubClient, trusted: Sequence[str]) -> StandingBy:
         """A hub that is still the owner's is told nothing, and only looked at."""
@@ -276,7 +288,7 @@ class Keeper:
     def _hold(self, ends_at: datetime | None) -> None:
         """There is a credential that ends then; None: there is none. Who was lost stays so until the hub takes something."""
         state = self.kept.hub.state
-        if ends_at is None and state is not HubState.LOST:
+        if ends_at is None and state not in (HubState.LOST, HubState.REVOKED):
             state = HubState.REGISTERING
         if ends_at != self.kept.hub.credential_ends_at:
             self._publish(replace(self.kept, hub=replace(self.kept.hub, state=state, credential_ends_at=ends_at)))

@@ -34,7 +34,10 @@ class FlawError(MusterError):
 def judge_loss(lost: HubLostError, chain: Sequence[CertificateFacts], now: datetime) -> None:
     """Raises FlawError when the loss, or the hub's time, says that the credential with this chain is spent."""
     finding = validity(chain, now)
-    if lost.loss is Loss.UNAUTHENTICATED:
+    if lost.loss is Loss.REVOKED:
+        message = f"the hub has revoked the stored credential: {lost.message}"
+        finding = Finding(Flaw.REVOKED, message, chain[0].serial if chain else None)
+    elif lost.loss is Loss.UNAUTHENTICATED:
         finding = Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
     elif lost.loss is Loss.OUTLIVED:
         finding = Finding(Flaw.OUTLIVED, lost.message)

@@ -166,6 +166,8 @@ def _news(before: Kept, after: Kept) -> list[tuple[str, str]]:
             told.append(("HubNotAccepted", f"the hub {name} has not accepted this cluster: hubctl accept it there"))
         elif state is HubState.DENIED:
             told.append(("HubDenied", f"the hub {name} has denied this cluster: {after.trouble}"))
+        elif state is HubState.REVOKED:
+            told.append(("HubRevoked", f"the hub {name} has revoked this cluster's credential: {after.trouble}"))
         elif state is HubState.LOST:
             told.append(("HubLost", f"there is no credential for the hub {name}, and no way to one: {after.trouble}"))
     ends_at = after.hub.credential_ends_at

@@ -51,6 +51,8 @@ class Flaw(Enum):
     EXPIRED = "expired"
     REJECTED = "rejected"
     """The hub does not take it, whatever it looks like."""
+    REVOKED = "revoked"
+    """The hub has taken it back for good: it is not shown again."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,6 +61,13 @@ class Finding:
 
     flaw: Flaw
     message: str
+    serial: SerialNumber | None = None
+    """Of the certificate that it is about, where no other may be taken for it."""
+
+    def lasts(self, stored: "StoredCredential") -> bool:
+        """Whether it is still true of what is stored: that a certificate is revoked never changes."""
+        same = bool(stored.chain) and stored.chain is not None and stored.chain[0].serial == self.serial
+        return self.flaw is Flaw.REVOKED and same
 
     @property
     def about_time(self) -> bool:

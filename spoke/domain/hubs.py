@@ -39,6 +39,8 @@ class HubState(Enum):
     """The hub has denied the cluster."""
     UNREACHABLE = "unreachable"
     """It has a credential; the hub did not answer when it was asked last."""
+    REVOKED = "revoked"
+    """The hub has revoked the credential: it takes a bootstrap credential that was made since."""
     LOST = "lost"
     """It has no credential and no way to one: its bootstrap credential has ended."""
 
@@ -210,7 +212,7 @@ def _rank(candidate: Candidate, now: datetime, policy: Policy) -> _Rank:
     state = candidate.hub.state
     if state is HubState.DENIED:
         return _Rank.DENIED
-    if state is HubState.LOST:
+    if state in (HubState.LOST, HubState.REVOKED):
         return _Rank.LOST
     if state is HubState.REGISTERING:
         return _Rank.WITHOUT

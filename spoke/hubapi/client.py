@@ -32,6 +32,7 @@ from spoke.ports import (
     Registered,
     RequestState,
     StandingBy,
+    loss_of,
 )
 
 log = structlog.get_logger(__name__)
@@ -143,7 +144,7 @@ class ApiHubClient(HubClient):
         except HubLostError:
             raise
         except UnauthorizedError as error:
-            raise HubLostError(error.message, Loss.UNAUTHENTICATED) from error
+            raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
         except MusterError as error:
             raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
         if seen is not None and is_another(seen, cluster_uid):

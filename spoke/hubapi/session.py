@@ -44,7 +44,7 @@ from spoke.hubapi.documents import (
 )
 from spoke.hubapi.door import ApiDoor
 from spoke.hubapi.watching import HubMirror
-from spoke.ports import Desired, Drain, HubLostError, HubSession, Loss
+from spoke.ports import Desired, Drain, HubLostError, HubSession, Loss, loss_of
 
 T = TypeVar("T")
 
@@ -288,7 +288,7 @@ async def look(door: ApiDoor, cluster: ClusterName) -> Object:
     except ForbiddenError:
         raise
     except UnauthorizedError as error:
-        raise HubLostError(error.message, Loss.UNAUTHENTICATED) from error
+        raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
     except NotFoundError as error:
         raise HubLostError(error.message, Loss.FORGOTTEN) from error
     except MusterError as error:

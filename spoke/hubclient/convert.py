@@ -28,6 +28,7 @@ _HUB_STATES = {
     HubState.REGISTERING: session.Hub.STATE_REGISTERING,
     HubState.DENIED: session.Hub.STATE_DENIED,
     HubState.UNREACHABLE: session.Hub.STATE_UNREACHABLE,
+    HubState.REVOKED: session.Hub.STATE_LOST,
     HubState.LOST: session.Hub.STATE_LOST,
 }
 DEFAULT_LEASE = timedelta(seconds=60)

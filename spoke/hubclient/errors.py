@@ -19,7 +19,7 @@ from machinery.errors import (
     UnavailableError,
     Verdict,
 )
-from spoke.ports import HubLostError, Loss, StaleEpochError
+from spoke.ports import HubLostError, Loss, StaleEpochError, loss_of
 
 REASON = "reason"
 CAUSE = "cause"
@@ -27,6 +27,7 @@ TORN = "Internal error from Core"
 PUSHBACK = "grpc-retry-pushback-ms"
 STALE = "StaleEpoch"
 EPOCH = "epoch"
+CAUSE = "cause"
 
 _BY_CODE: dict[grpc.StatusCode, type[MusterError]] = {
     grpc.StatusCode.UNAUTHENTICATED: UnauthorizedError,
@@ -74,9 +75,7 @@ def to_loss(error: aio.AioRpcError) -> HubLostError:
     trailing = error.trailing_metadata() or aio.Metadata()
     if str(trailing.get(REASON, "")) == STALE and (epoch := str(trailing.get(EPOCH, ""))).isdigit():
         return StaleEpochError(error.details() or error.code().name, int(epoch))
-    if error.code() is grpc.StatusCode.UNAUTHENTICATED and _verdict(trailing) is Verdict.AUTHORITY_RETIRED:
-        return HubLostError(error.details() or error.code().name, Loss.OUTLIVED)
-    loss, pushback = _LOSSES.get(error.code(), Loss.UNREACHABLE), _pushback(error.trailing_metadata())
+    loss, pushback = loss_of(_verdict(trailing), _LOSSES.get(error.code(), Loss.UNREACHABLE)), _pushback(trailing)
     if error.code() is grpc.StatusCode.RESOURCE_EXHAUSTED and pushback is not None:
         loss = Loss.UNREACHABLE  # it is busy, and says until when
     return HubLostError(error.details() or error.code().name, loss, retry_after=pushback)

@@ -18,7 +18,7 @@ from spoke.ports.hub import (
     RequestState,
     StandingBy,
 )
-from spoke.ports.losses import HubLostError, Loss, StaleEpochError
+from spoke.ports.losses import HubLostError, Loss, StaleEpochError, loss_of
 
 __all__ = [
     "NONE",
@@ -47,4 +47,5 @@ __all__ = [
     "Secrets",
     "StaleEpochError",
     "StandingBy",
+    "loss_of",
 ]

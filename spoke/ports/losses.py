@@ -3,7 +3,7 @@
 from datetime import timedelta
 from enum import Enum
 
-from machinery.errors import UnavailableError
+from machinery.errors import UnavailableError, Verdict
 
 
 class Loss(Enum):
@@ -15,9 +15,26 @@ class Loss(Enum):
     UNAUTHENTICATED = "the hub does not take this credential"
     OUTLIVED = "the hub's CA that signed this credential is on its way out"
     REFUSED = "the hub refuses this cluster"
+    REVOKED = "the hub has revoked this credential"
+    """For good: only a bootstrap credential that was made since leads back."""
     FORGOTTEN = "the hub does not know this cluster"
     DRAINED = "the hub asked to leave"
     STALE = "the hub knows of a newer owner of this cluster"
+
+
+_BY_VERDICT = {
+    Verdict.CLUSTER_DENIED: Loss.REFUSED,
+    Verdict.CLUSTER_REVOKED: Loss.REVOKED,
+    Verdict.CERTIFICATE_REVOKED: Loss.REVOKED,
+    Verdict.CLUSTER_DELETED: Loss.FORGOTTEN,
+    Verdict.CLUSTER_REBUILT: Loss.REFUSED,
+    Verdict.AUTHORITY_RETIRED: Loss.OUTLIVED,
+}
+
+
+def loss_of(verdict: Verdict | None, otherwise: Loss) -> Loss:
+    """What the hub has said of us, where it said so for machines; else what its status stands for."""
+    return _BY_VERDICT.get(verdict, otherwise) if verdict is not None else otherwise
 
 
 class HubLostError(UnavailableError):

@@ -76,6 +76,7 @@ from spoke.ports import (
     RequestState,
     StaleEpochError,
     StandingBy,
+    loss_of,
 )
 from spoke.trust import fingerprints
 
@@ -156,6 +157,10 @@ class MemoryHub:
         self.revoked: set[SerialNumber] = set()
         self.outlived: set[SerialNumber] = set()
         """Of a CA that is on its way out: the recovery certificate beside it may still do."""
+        self.verdict: Verdict | None = None
+        """What a revoked one is told for machines; None: nothing."""
+        self.barred: MusterError | None = None
+        """Why no bootstrap credential lets a cluster in."""
         self.issued: list[SerialNumber] = []
         self.sessions: list[MemorySession] = []
         self.addons: tuple[AddOn, ...] | None = ()
@@ -298,7 +303,8 @@ class MemoryHub:
         if not certificate.not_before <= self.clock.now() <= certificate.not_after:
             raise UnavailableError("Socket closed")
         if certificate.serial not in self.users or certificate.serial in self.revoked:
-            raise UnauthorizedError("the certificate is not known here")
+            message = "the certificate is not known here"
+            raise UnauthorizedError(message, causes=self.verdict.because(message) if self.verdict else ())
         if certificate.serial in self.outlived:
             raise UnauthorizedError("its CA goes", causes=Verdict.AUTHORITY_RETIRED.because("its CA goes"))
         return self.users[certificate.serial]
@@ -351,6 +357,8 @@ class MemoryHubClient(HubClient):
     ) -> Registered:
         del agent
         self._enter("ensure_cluster")
+        if self._hub.barred is not None:
+            raise self._hub.barred
         known = self._hub.clusters.get(cluster)
         if known is not None and known.cluster_uid != cluster_uid:
             raise AlreadyExistsError(f'the name "{cluster}" belongs to another cluster')
@@ -426,8 +434,7 @@ class MemoryHubClient(HubClient):
         try:
             user = self._enter("session")
         except UnauthorizedError as error:
-            outlived = error.verdict is Verdict.AUTHORITY_RETIRED
-            raise HubLostError(error.message, Loss.OUTLIVED if outlived else Loss.UNAUTHENTICATED) from error
+            raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
         except UnavailableError as error:
             raise HubLostError(error.message) from error
         cluster = ClusterName(user.split(":")[2])

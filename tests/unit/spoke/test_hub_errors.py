@@ -71,8 +71,29 @@ def test_a_credential_whose_ca_goes_is_told_apart_from_one_that_is_refused() -> 
     outlived = {"cause": Verdict.AUTHORITY_RETIRED.value}
     assert to_loss(status(Code.UNAUTHENTICATED, **outlived)).loss is Loss.OUTLIVED
     assert to_error(status(Code.UNAUTHENTICATED, **outlived)).verdict is Verdict.AUTHORITY_RETIRED
-    for other in ({"cause": Verdict.CERTIFICATE_REVOKED.value}, {"cause": "OfALaterRelease"}, {}):
+    for other in ({"cause": Verdict.CERTIFICATE_EXPIRED.value}, {"cause": "OfALaterRelease"}, {}):
         assert to_loss(status(Code.UNAUTHENTICATED, **other)).loss is Loss.UNAUTHENTICATED
+
+
+@pytest.mark.parametrize(
+    ("code", "cause", "loss"),
+    [
+        (Code.PERMISSION_DENIED, "ClusterDenied", Loss.REFUSED),
+        (Code.UNAUTHENTICATED, "CertificateRevoked", Loss.REVOKED),
+        (Code.PERMISSION_DENIED, "ClusterRevoked", Loss.REVOKED),
+        (Code.UNAUTHENTICATED, "ClusterDeleted", Loss.FORGOTTEN),
+        (Code.NOT_FOUND, "ClusterDeleted", Loss.FORGOTTEN),
+        (Code.UNAUTHENTICATED, "ClusterRebuilt", Loss.REFUSED),
+        (Code.UNAUTHENTICATED, "CertificateExpired", Loss.UNAUTHENTICATED),
+        (Code.UNAUTHENTICATED, "SomethingNew", Loss.UNAUTHENTICATED),
+        (Code.UNAVAILABLE, "", Loss.UNREACHABLE),
+    ],
+)
+def test_what_the_hub_says_of_us_is_told_apart(code: Code, cause: str, loss: Loss) -> None:
+    """The words of a hub of a later release are as good as none."""
+    assert to_loss(status(code, cause=cause)).loss is loss
+    told = to_error(status(code, cause=cause)).verdict
+    assert told is (Verdict(cause) if cause in set(Verdict) else None)
 
 
 def test_a_pause_that_the_hub_asks_for_is_kept() -> None:
