@@ -30,7 +30,6 @@ from machinery.errors import (
     MusterError,
     NotFoundError,
     UnauthorizedError,
-    Verdict,
 )
 from spoke.bootstraps import Bootstrap
 from spoke.domain.bootstrap import State
@@ -239,7 +238,9 @@ class Keeper:
     @staticmethod
     def _told_off(connection: Connection, error: MusterError) -> Finding:
         """What the hub's refusal says of the credential."""
-        flaw = {Loss.REVOKED: Flaw.REVOKED, Loss.OUTLIVED: Flaw.OUTLIVED}.get(loss_of(error.verdict, Loss.REFUSED), Flaw.REJECTED)
+        flaw = {Loss.REVOKED: Flaw.REVOKED, Loss.OUTLIVED: Flaw.OUTLIVED}.get(
+            loss_of(error.verdict, Loss.REFUSED), Flaw.REJECTED
+        )
         serial = connection.certificate.serial if flaw is Flaw.REVOKED else None
         return Finding(flaw, f"the hub does not take the credential: {error.message}", serial)
 

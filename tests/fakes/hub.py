@@ -135,6 +135,11 @@ class KnownCluster:
 class MemoryHub:
     """Set what it shall do; read what it was told."""
 
+    verdict: Verdict | None = None
+    """What a revoked one is told for machines; None: nothing."""
+    barred: MusterError | None = None
+    """Why no bootstrap credential lets a cluster in."""
+
     def __init__(self, clock: Clock, *, hub_id: HubId = HUB_ID, approve: bool = True, accept: bool = True) -> None:
         self.clock = clock
         self.agent_clock: Clock | None = None
@@ -157,10 +162,6 @@ class MemoryHub:
         self.revoked: set[SerialNumber] = set()
         self.outlived: set[SerialNumber] = set()
         """Of a CA that is on its way out: the recovery certificate beside it may still do."""
-        self.verdict: Verdict | None = None
-        """What a revoked one is told for machines; None: nothing."""
-        self.barred: MusterError | None = None
-        """Why no bootstrap credential lets a cluster in."""
         self.issued: list[SerialNumber] = []
         self.sessions: list[MemorySession] = []
         self.addons: tuple[AddOn, ...] | None = ()

@@ -1,0 +1,196 @@
+"""Nobody opens another cluster at this door: every method that the descriptors have, with every credential.
+
+A method that is new and has no expectation here fails the first test, so that none is forgotten.
+"""
+
+import asyncio
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from datetime import timedelta
+from typing import Any
+
+import grpc
+import pytest
+from google.protobuf.message import Message
+from grpc import aio
+from grpc_health.v1 import health_pb2
+
+from hub.domain.certificate import Holder, Profile, Purpose
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.ports import Transaction
+from hub.services import certificates
+from machinery import pki
+from machinery.identity import AddOnName, Subject, addon_subject, agent_id, agent_subject, cluster_name
+from machinery.kubeconfig import Credential
+from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.wire.session.v1 import session_pb2 as session
+from tests.fakes.rpc_stage import RpcStage
+
+EDGE, OTHER, WAITING = cluster_name("edge1"), "edge2", "edge2-waits"
+CLOSED = (grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.UNAUTHENTICATED)
+UNKNOWN_TO_TLS = (grpc.StatusCode.UNAVAILABLE,)
+SERVICES = (
+    *registration.DESCRIPTOR.services_by_name.values(),
+    *session.DESCRIPTOR.services_by_name.values(),
+    *health_pb2.DESCRIPTOR.services_by_name.values(),
+)
+OF_OTHER = {"cluster_name": OTHER, "agent_id": "agent", "cluster_uid": "uid-1"}
+
+
+def request_for_other() -> bytes:
+    return pki.build_request(agent_subject(cluster_name(OTHER), agent_id("agent")), pki.generate_key())
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """What is asked of a method, about the other cluster. `open_to`: who is answered, because it tells of nobody's cluster."""
+
+    ask: Callable[[], Message]
+    open_to: frozenset[str] = frozenset()
+
+
+HOLDERS = frozenset(("agent", "add-on", "recovery", "bootstrap", "login", "operator"))
+EXPECTED = {
+    "Registration/GetHub": Expectation(registration.GetHubRequest, HOLDERS - {"recovery", "login"}),
+    "Registration/EnsureCluster": Expectation(lambda: registration.EnsureClusterRequest(**OF_OTHER)),
+    "Registration/SubmitRequest": Expectation(
+        lambda: registration.SubmitRequestRequest(request=request_for_other(), **OF_OTHER)
+    ),
+    "Registration/FollowRequest": Expectation(lambda: registration.FollowRequestRequest(name=WAITING)),
+    "Registration/Recover": Expectation(lambda: registration.RecoverRequest(request=request_for_other(), **OF_OTHER)),
+    "Registration/StandBy": Expectation(lambda: registration.StandByRequest(epoch=9, owner_hub_id="elsewhere", **OF_OTHER)),
+    "Registration/Leave": Expectation(lambda: registration.LeaveRequest(**OF_OTHER)),
+    "Registration/IssueAddOnToken": Expectation(
+        lambda: registration.IssueAddOnTokenRequest(cluster_name=OTHER, addon_name="metrics")
+    ),
+    # A session is of the certificate's cluster whatever it says: an agent opens its own.
+    "Session/Connect": Expectation(
+        lambda: session.AgentMessage(hello=session.Hello(agent_version="1", cluster_uid="uid-1")), frozenset(("agent",))
+    ),
+    # Whether it serves is no secret to whoever has a certificate of this hub.
+    "Health/Check": Expectation(health_pb2.HealthCheckRequest, HOLDERS | {"revoked"}),
+    "Health/Watch": Expectation(health_pb2.HealthCheckRequest, HOLDERS | {"revoked"}),
+}
+"""By service and method."""
+
+
+def methods() -> Iterator[tuple[str, Any]]:
+    for service in SERVICES:
+        for method in service.methods:
+            if (service.name, method.name) == ("Health", "List"):
+                continue  # of a newer protocol: this door does not have it, which the library logs as an error
+            yield f"{service.name}/{method.name}", method
+
+
+def test_every_method_has_an_expectation() -> None:
+    assert {name for name, _ in methods()} == set(EXPECTED)
+
+
+async def signed(stage: RpcStage, purpose: Purpose, subject: Subject, holder: Holder) -> Credential:
+    key = pki.generate_key()
+
+    def sign(tx: Transaction) -> bytes:
+        ends = tx.now + timedelta(hours=1)
+        profile = Profile(purpose, subject, pki.public_key_of(key), tx.now - stage.lifetimes.backdate, ends)
+        return certificates.sign(tx, stage.issuer, profile, holder).chain
+
+    return Credential(await stage.store.run(sign), key)
+
+
+@pytest.fixture
+async def askers(stage: RpcStage) -> dict[str, Credential | None]:
+    """Everybody who may not open the other cluster."""
+    await stage.enrol(OTHER)
+    key = pki.generate_key()
+    bootstrap = await stage.bootstrap(OTHER)
+    waits = pki.build_request(agent_subject(cluster_name(OTHER), agent_id("agent")), key)
+    async with stage.channel(bootstrap) as channel:
+        asked = registration.SubmitRequestRequest(request=waits, **OF_OTHER)
+        submit = channel.unary_unary(
+            "/muster.registration.v1.Registration/SubmitRequest",
+            request_serializer=registration.SubmitRequestRequest.SerializeToString,
+            response_deserializer=registration.SubmitRequestResponse.FromString,
+        )
+        name: Any = await submit(asked)
+    EXPECTED["Registration/FollowRequest"] = Expectation(lambda: registration.FollowRequestRequest(name=name.name))
+    addon = Holder(cluster=EDGE, addon=AddOnName("metrics"))
+    revoked = await stage.enrol("edge3")
+    await stage.store.run(certificates.revoke_cluster, cluster_name("edge3"), "Test")
+    return {
+        "agent": await stage.enrol("edge1"),
+        "add-on": await signed(
+            stage, Purpose.ADDON, addon_subject(cluster_name("edge1"), AddOnName("metrics"), "agent"), addon
+        ),
+        "recovery": await stage.enrol("edge4", recovery=True),
+        "bootstrap": await stage.bootstrap("edge5"),
+        "login": await signed(stage, Purpose.LOGIN, Subject("guest"), Holder()),
+        "operator": await signed(stage, Purpose.OPERATOR, Subject("admin", frozenset(("system:masters",))), Holder()),
+        "revoked": revoked,
+        "nobody": None,
+    }
+
+
+async def code_of(channel: aio.Channel, name: str, method: Any) -> grpc.StatusCode:
+    """The status of one call; of a stream the first answer is waited for: OK when there is one."""
+    path = f"/{method.containing_service.full_name}/{method.name}"
+    forms = {"request_serializer": lambda message: message.SerializeToString(), "response_deserializer": bytes}
+    asked = EXPECTED[name].ask()
+    try:
+        async with asyncio.timeout(20):
+            if method.client_streaming:
+                stream = channel.stream_stream(path, **forms)()
+                await stream.write(asked)
+                return await _first(stream)
+            if method.server_streaming:
+                return await _first(channel.unary_stream(path, **forms)(asked))
+            await channel.unary_unary(path, **forms)(asked)
+    except aio.AioRpcError as error:
+        return error.code()
+    return grpc.StatusCode.OK
+
+
+async def _first(stream: Any) -> grpc.StatusCode:
+    answer = await stream.read()
+    if answer is aio.EOF:
+        code: grpc.StatusCode = await stream.code()
+        return code
+    stream.cancel()
+    return grpc.StatusCode.OK
+
+
+async def test_no_method_opens_another_cluster_to_anybody(stage: RpcStage, askers: dict[str, Credential | None]) -> None:
+    before = await seen(stage)
+    wrong = []
+    for who, credential in askers.items():
+        async with channel_of(stage, credential) as channel:
+            for name, method in methods():
+                code = await code_of(channel, name, method)
+                allowed = (grpc.StatusCode.OK,) if who in EXPECTED[name].open_to else CLOSED
+                if code not in (UNKNOWN_TO_TLS if credential is None else allowed):
+                    wrong.append((who, name, code.name))
+    assert wrong == []
+    assert await seen(stage) == before
+    assert all(one.cluster != OTHER for one in stage.parts.sessions.all())
+
+
+def channel_of(stage: RpcStage, credential: Credential | None) -> aio.Channel:
+    if credential is not None:
+        return stage.channel(credential)
+    return aio.secure_channel(
+        f"localhost:{stage.door.port}",
+        grpc.ssl_channel_credentials(stage.issuer.trust_bundle),
+        [("grpc.use_local_subchannel_pool", 1)],
+    )
+
+
+async def seen(stage: RpcStage) -> tuple[Any, ...]:
+    """All that is stored of the other cluster."""
+
+    def look(tx: Transaction) -> tuple[Any, ...]:
+        cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", OTHER))
+        requests = [stored.key.name for stored in tx.objects.find(REQUESTS, Query()).items if OTHER in stored.key.name]
+        records = [(record.serial, record.revoked_at) for record in tx.certificates.of_cluster(cluster_name(OTHER))]
+        beat = tx.heartbeats.of(cluster_name(OTHER))
+        return cluster.encoded if cluster else None, sorted(requests), records, beat
+
+    return await stage.store.read(look)
