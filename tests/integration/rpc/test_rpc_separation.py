@@ -34,7 +34,7 @@ SERVICES = (
     *session.DESCRIPTOR.services_by_name.values(),
     *health_pb2.DESCRIPTOR.services_by_name.values(),
 )
-OF_OTHER = {"cluster_name": OTHER, "agent_id": "agent", "cluster_uid": "uid-1"}
+OF_OTHER: dict[str, Any] = {"cluster_name": OTHER, "agent_id": "agent", "cluster_uid": "uid-1"}
 
 
 def request_for_other() -> bytes:
