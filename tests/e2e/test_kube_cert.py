@@ -1,7 +1,9 @@
 """Logins signed by the CA of the cluster that the hub runs in: real hubs against a hollow cluster with exec."""
 
+import asyncio
 import base64
 import signal
+import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -14,6 +16,7 @@ import yaml
 from machinery import pki
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.kube.client import KubeClient, Resource
+from machinery.tls import client_context
 from tests.e2e.processes import Bench, until
 from tests.e2e.replicas import replicas_of
 from tests.e2e.test_login import LOGIN, authenticator
@@ -86,6 +89,21 @@ async def login(bench: Bench) -> Mapping[str, str]:
     return {name: base64.b64encode(pem.encode()).decode() for name, pem in pems.items()}
 
 
+async def is_let_in(bench: Bench, user: Mapping[str, str]) -> bool:
+    """Whether the handshake at the agents' door succeeds; with TLS 1.3 a client hears of it when it reads."""
+    chain, key = (base64.b64decode(user[f"client-{part}-data"]) for part in ("certificate", "key"))
+    context = client_context((bench.data / "ca.crt").read_bytes(), chain, key)
+    context.set_alpn_protocols(["h2"])
+    try:
+        reader, writer = await asyncio.open_connection("127.0.0.1", bench.grpc_port, ssl=context)
+        try:
+            return bool(await asyncio.wait_for(reader.read(1), 10))
+        finally:
+            writer.transport.abort()
+    except (ssl.SSLError, ConnectionError):
+        return False
+
+
 def as_user(kubeconfig: Path, user: Mapping[str, str]) -> dict[str, Any]:
     document: dict[str, Any] = yaml.safe_load(kubeconfig.read_text())
     document["users"][0]["user"] = dict(user)
@@ -109,6 +127,9 @@ async def test_a_login_opens_the_hub_and_its_cluster_and_another_ca_is_followed(
             review = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
             who = (await at_hub.create(WHO, review))["status"]["userInfo"]
             assert (who["username"], "ops" in who["groups"], "qa" in who["groups"]) == ("ann", True, False)
+        assert not await is_let_in(bench, user), "the agents' door knows none of that CA"
+        admin = yaml.safe_load(bench.admin.read_text())["users"][0]["user"]
+        assert await is_let_in(bench, admin), "it lets the hub's own in"
         async with await KubeClient.from_document(as_user(file, user)) as at_cluster:
             with pytest.raises(ForbiddenError, match="ann"):
                 await at_cluster.list("/api/v1/nodes")  # it knows her, and gives her nothing
