@@ -1,18 +1,19 @@
 """Who a certificate is: by its record, re-checked each time, and no longer once it is revoked."""
 
 import asyncio
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
 
 from hub.access import Peers
 from hub.access.peers import KEPT_FOR, TIDY
+from hub.domain.authority import Authority, AuthorityId, Phase
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.services import certificates
 from machinery import pki
 from machinery.clock import ManualClock
-from machinery.errors import UnauthorizedError
+from machinery.errors import UnauthorizedError, Verdict
 from machinery.identity import SerialNumber, Subject
 from tests.fakes.memory_store import MemoryStore
 
@@ -49,6 +50,42 @@ async def stage() -> Stage:
     )
     await store.run(lambda tx: tx.certificates.add(record))
     return Stage(clock, store, Peers(store, clock), authority.sign(plan), plan.serial)
+
+
+AUTHORITY = Authority(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
+
+
+@pytest.mark.parametrize(
+    ("phase", "purpose", "opens"),
+    [
+        (Phase.ISSUING, Purpose.AGENT, True),
+        (Phase.OUTGOING, Purpose.AGENT, True),
+        (Phase.RETIRING, Purpose.AGENT, False),
+        (Phase.RETIRING, Purpose.OPERATOR, False),
+        (Phase.RETIRING, Purpose.RECOVERY, True),
+        (Phase.RETIRED, Purpose.RECOVERY, False),
+    ],
+)
+async def test_what_a_ca_signed_counts_for_less_from_phase_to_phase(
+    stage: Stage, phase: Phase, purpose: Purpose, *, opens: bool
+) -> None:
+    state = stage.store.state
+    state.certificates[stage.serial] = replace(state.certificates[stage.serial], purpose=purpose, signed_by=AUTHORITY.signer)
+    others = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at - timedelta(days=1))
+    peers = Peers(stage.store, stage.clock, signers=lambda: (others, replace(AUTHORITY, phase=phase)))
+    if opens:
+        assert (await peers.identify(stage.certificate)).serial == stage.serial
+        return
+    with pytest.raises(UnauthorizedError, match=phase.value) as refused:
+        await peers.identify(stage.certificate)
+    assert refused.value.verdict is Verdict.AUTHORITY_RETIRED
+
+
+async def test_a_record_without_a_signer_is_the_first_cas(stage: Stage) -> None:
+    later = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at + timedelta(days=1))
+    peers = Peers(stage.store, stage.clock, signers=lambda: (later, replace(AUTHORITY, phase=Phase.RETIRED)))
+    with pytest.raises(UnauthorizedError, match=AUTHORITY.id):
+        await peers.identify(stage.certificate)
 
 
 async def turns() -> None:
