@@ -48,9 +48,7 @@ def signature_that_is_none(draft: Draft) -> None:
     zero, huge = der.integer(0), der.integer(1 << 300)
     contents = (b"", b"\0", der.sequence(zero, zero).encoded(), der.sequence(huge, huge).encoded(), draft.random.randbytes(70))
     content = draft.random.choice(contents)
-    draft.on_signed.append(
-        lambda signed: signed.parts.__setitem__(2, der.bits(content, draft.random.choice((0, 0, 7, 8, 255))))
-    )
+    draft.on_signed.append(lambda signed: put(signed, 2, der.bits(content, draft.random.choice((0, 0, 7, 8, 255)))))
 
 
 def signature_by_another_name(draft: Draft) -> None:
@@ -66,7 +64,7 @@ def signature_by_another_name(draft: Draft) -> None:
     )
     more = draft.random.choice(((), (der.Node(der.NULL),), (der.sequence(),), (der.text("x"),)))
     algorithm = der.sequence(der.oid(draft.random.choice(kinds)), *more)
-    draft.on_signed.append(lambda signed: signed.parts.__setitem__(1, algorithm))
+    draft.on_signed.append(lambda signed: put(signed, 1, algorithm))
 
 
 def signature_of_a_victim(draft: Draft) -> None:
@@ -77,7 +75,13 @@ def signature_of_a_victim(draft: Draft) -> None:
     else:
         rdns = draft.rdns
         draft.rdns = rdns_of(agent_subject(OTHER, AgentId("agent-1")))
-        draft.on_signed.append(lambda signed: signed.parts[0].parts.__setitem__(1, der.name(rdns)))
+        draft.on_signed.append(lambda signed: put(signed.parts[0], 1, der.name(rdns)) if signed.parts else None)
+
+
+def put(node: der.Node, index: int, part: der.Node) -> None:
+    """In the place of the part there; another mutation may have taken that away."""
+    if index < len(node.parts):
+        node.parts[index] = part
 
 
 # The encoding.

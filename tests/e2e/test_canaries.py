@@ -1,0 +1,194 @@
+"""Secrets are planted in and taken from real programs, on paths that succeed and paths that fail: nowhere are they told.
+
+Looked through are all logs at the lowest level, the audit's file and records with every body that a policy can ask for, Events,
+every object that is no Secret, the debug report, the arguments and environments of all processes, what hubctl and the doctor
+say, and the database's files.
+"""
+
+import json
+import secrets
+import ssl
+from base64 import b64encode
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+
+from machinery.kube.client import KubeClient
+from machinery.kubeconfig import read_kubeconfig
+from tests.e2e.canaries import Canaries, needles, of_processes
+from tests.e2e.processes import Bench
+from tests.e2e.stopping import asked_for_debug
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
+POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "RequestResponse"}]}
+LOUD, DEFAULT = "--log-level=debug", "/api/v1/namespaces/default"
+HUB = "/apis/hub.open-cluster-management.io/v1alpha1"
+LOGIN = "/apis/login.open-cluster-management.io/v1alpha1"
+SHOWN = (
+    "/apis/cluster.open-cluster-management.io/v1/managedclusters",
+    "/apis/certificates.k8s.io/v1/certificatesigningrequests",
+    "/api/v1/events",
+    "/api/v1/configmaps",
+    "/api/v1/namespaces",
+    "/api/v1/serviceaccounts",
+)
+
+
+def planted(canaries: Canaries, name: str) -> str:
+    value = secrets.token_urlsafe(32)
+    canaries.add(name, value)
+    return value
+
+
+async def asked(bench: Bench, method: str, path: str, body: Any = None) -> bytes:
+    """The answer to the administrator, whatever it is."""
+    async with await KubeClient.from_file(bench.admin) as client:
+        return bytes((await client.raw(method, path, body=body)).body)
+
+
+async def asked_with(token: str, bench: Bench, path: str) -> int:
+    """The status of the answer to somebody with a token."""
+    hub = read_kubeconfig(bench.admin).cluster
+    trust = ssl.create_default_context(cadata=(hub.certificate_authority or b"").decode())
+    headers = {"Authorization": f"Bearer {token}"}
+    async with aiohttp.ClientSession() as session, session.get(hub.server + path, headers=headers, ssl=trust) as answer:
+        return answer.status
+
+
+async def use_secrets(bench: Bench, canaries: Canaries) -> None:
+    """Secrets that are written, changed, refused and read."""
+    value, other = planted(canaries, "Secret"), planted(canaries, "changed Secret")
+    refused = planted(canaries, "refused Secret")
+    secret = {
+        "apiVersion": "v1",
+        "kind": "Secret",
+        "metadata": {"name": "canary"},
+        "data": {"key": b64encode(value.encode()).decode()},
+    }
+    await asked(bench, "POST", f"{DEFAULT}/secrets", secret)
+    await asked(bench, "PUT", f"{DEFAULT}/secrets/canary", {**secret, "data": {}, "stringData": {"key": other}})
+    bad = {**secret, "metadata": {"name": "NOT VALID"}, "stringData": {"key": refused}, "data": {"a b": refused}}
+    await asked(bench, "POST", f"{DEFAULT}/secrets", bad)
+    await asked(bench, "POST", f"{DEFAULT}/secrets", {**secret, "data": refused})
+    await asked(bench, "GET", f"{DEFAULT}/secrets/canary")
+
+
+async def use_tokens(bench: Bench, canaries: Canaries) -> None:
+    """Tokens that are given, guessed, reviewed and exchanged."""
+    guessed, forged = planted(canaries, "guessed token"), "eyJhbGciOiJFUzI1NiIsImtpZCI6IngifQ.e30." + secrets.token_urlsafe(48)
+    canaries.add("forged token", forged)
+    for token in (guessed, forged):
+        assert await asked_with(token, bench, SHOWN[0]) == 401
+    account = {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": "canary"}}
+    await asked(bench, "POST", f"{DEFAULT}/serviceaccounts", account)
+    request = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    answer = json.loads(await asked(bench, "POST", f"{DEFAULT}/serviceaccounts/canary/token", request))
+    good = answer["status"]["token"]
+    canaries.add("token of a ServiceAccount", good.rpartition(".")[2])
+    assert await asked_with(good, bench, SHOWN[0]) == 403
+    for token in (guessed, good):
+        spec = {"token": token, "authenticator": {"kind": "ServiceAccount"}}
+        kind = {"apiVersion": LOGIN.removeprefix("/apis/"), "kind": "TokenCredentialRequest", "spec": spec}
+        exchanged = json.loads(await asked(bench, "POST", f"{LOGIN}/tokencredentialrequests", kind))
+        if key := exchanged.get("status", {}).get("credential", {}).get("clientKeyData"):
+            canaries.add("key of a login", key)
+        review = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {"token": token}}
+        await asked(bench, "POST", "/apis/authentication.k8s.io/v1/tokenreviews", review)
+
+
+async def use_credentials(bench: Bench, canaries: Canaries) -> None:
+    """Bootstrap credentials: good, broken, revoked."""
+    tokens = bench.folder / "tokens.bootstrap"
+    await bench.hubctl("create", "bootstrap-kubeconfig", "--cluster", "c2", "--token", "-o", str(tokens), "--allow-loopback")
+    canaries.add_kubeconfig("a bootstrap kubeconfig with a token", tokens)
+    broken = bench.folder / "broken.bootstrap"
+    broken.write_text(tokens.read_text().replace("clusters:", "clusters: [}"))
+    cluster = bench.folder / "c1.kubeconfig"
+    for file in (broken, tokens):
+        doctor = bench.program(
+            f"doctor-{file.stem}",
+            *("spoke", "doctor", "--bootstrap-kubeconfig", str(file), "--kubeconfig", str(cluster), "--cluster-name", "c2"),
+        )
+        await doctor.start()
+        await doctor.ended(60)
+
+
+async def fail_to_start(bench: Bench, canaries: Canaries) -> None:
+    """A hub whose database is not there, and one whose settings are wrong."""
+    password = planted(canaries, "password of the database")
+    url = f"postgresql://hub:{password}@127.0.0.1:1/hub"
+    for name, settings in (
+        ("unreachable", f"database-url: {url}\nstart-timeout: 1s\n"),
+        ("wrong", f"database-url: {url.replace('postgresql', 'mysql')}\nlog-level: none\n"),
+        ("unknown", f"database-url: {url}\ndatabase-pasword: {password}\n"),
+    ):
+        file = bench.folder / f"{name}.yaml"
+        file.write_text(settings)
+        data = f"--data-dir={bench.folder / name}"
+        hub = bench.program(f"hub-{name}", "hub", "serve", data, f"--config={file}", "--grpc-listen=127.0.0.1:0")
+        await hub.start()
+        assert await hub.ended(60) != 0
+
+
+async def shown(bench: Bench, debug: Path) -> dict[str, bytes]:
+    """Everything that the hub shows to whoever may look."""
+    places = {path: await asked(bench, "GET", path) for path in SHOWN}
+    index = json.loads(await asked(bench, "GET", HUB))
+    for resource in index["resources"]:
+        if "list" in resource["verbs"]:
+            places[resource["name"]] = await asked(bench, "GET", f"{HUB}/{resource['name']}")
+    places["the debug report"] = (await asked_for_debug(debug)).encode()
+    for command in ("bootstrap-credentials", "clusters", "csr"):
+        places[f"hubctl get {command}"] = (await bench.hubctl("get", command, "-o", "yaml")).encode()
+    places["hubctl describe"] = (await bench.hubctl("describe", "cluster", "c1")).encode()
+    return places
+
+
+async def test_no_secret_is_told_anywhere(bench: Bench) -> None:
+    policy, trail, debug = bench.folder / "policy.yaml", bench.folder / "audit.log", bench.folder / "debug.socket"
+    policy.write_text(json.dumps(POLICY))
+    flags = (f"--audit-policy-file={policy}", f"--audit-log-path={trail}", f"--debug-socket={debug}")
+    hub = await bench.hub(LOUD, *flags, "--auto-approve=c1", "--default-lease-duration=2s")
+    canaries = Canaries()
+    agent = await bench.spoke("c1", None, LOUD)
+    await bench.available("c1", 60)
+    await use_secrets(bench, canaries)
+    await use_tokens(bench, canaries)
+    await use_credentials(bench, canaries)
+    await fail_to_start(bench, canaries)
+    canaries.add_keys(bench.data)
+    canaries.add_keys(bench.folder / "c1.credentials")
+    for name, file in (("the administrator's", bench.admin), ("a bootstrap", bench.folder / "c1.bootstrap")):
+        canaries.add_kubeconfig(f"{name} kubeconfig", file)
+    canaries.add_kubeconfig("the cluster's kubeconfig", bench.folder / "c1.kubeconfig")
+
+    places = await shown(bench, debug) | of_processes(program.pid for program in bench.programs if program.running)
+    await bench.hubctl("revoke", "cluster", "c1")
+    await agent.stop()
+    assert await hub.stop() == 0
+    places |= {f"log of {program.name}": program.log.read_bytes() for program in bench.programs}
+    places |= {"the audit's file": trail.read_bytes()}
+    places |= {path.name: path.read_bytes() for path in bench.data.glob("hub.db*")}
+    assert canaries.found(places) == []
+    assert len(canaries.secrets) > 15, sorted(canaries.secrets)
+    assert min(len(content) for name, content in places.items() if name.startswith("log of hub")) > 100
+
+
+def test_a_secret_is_found_however_it_is_written() -> None:
+    canaries = Canaries()
+    value = planted(canaries, "value")
+    key = b"-----BEGIN PRIVATE KEY-----\n" + b64encode(secrets.token_bytes(100)) + b"\n-----END PRIVATE KEY-----\n"
+    canaries.add("key", key)
+    for told in (
+        value.encode(),
+        value.encode().hex().encode(),
+        b64encode(b"x" + value.encode() + b"yz"),
+        json.dumps(value).encode(),
+    ):
+        assert canaries.found({"a log": b"before " + told + b" after"}) == ["value in a log"]
+    for told in (json.dumps(key.decode()).encode(), b64encode(key), b64encode(b"{" + key)):
+        assert canaries.found({"a log": told}) == ["key in a log"]
+    assert canaries.found({"a log": b"nothing"}) == []
+    assert all(len(needle) > 8 for needle in needles(value.encode()))
