@@ -22,6 +22,7 @@ COMMANDS = {
         "availability",
         "rest",
         "failover",
+        "revoke",
     )
 }
 

@@ -45,13 +45,13 @@ def spread(sessions: int, seconds: float) -> None:
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
 
     for replicas in (1, 2, 3):
-        with postgres_server() as url, _database(url):
+        with postgres_server() as url, told_to_hubs(url):
             server = int(Path(str(make_url(url).query["host"]), "postmaster.pid").read_text("ascii").split()[0])
             click.echo(json.dumps({"replicas": replicas, **asyncio.run(Scene(replicas, sessions, server).measure(seconds))}))
 
 
 @contextmanager
-def _database(url: str) -> Iterator[None]:
+def told_to_hubs(url: str) -> Iterator[None]:
     """Where the hubs find it: a URL may hold a password, so it is no argument."""
     os.environ["HUB_DATABASE_URL"] = url
     try:
@@ -78,7 +78,7 @@ class Scene:
 
     async def measure(self, seconds: float) -> dict[str, float]:
         async with staged() as stage:
-            hubs, ports = await _start(stage, self.replicas)
+            hubs, ports = await start_replicas(stage, self.replicas)
             target, credential = await bootstrap(stage)
             agents = await register_many(target, credential, [f"bench-{number:05}" for number in range(self.sessions)])
             places = [
@@ -114,7 +114,7 @@ class Scene:
             await asyncio.wait({running})
 
 
-async def _start(stage: Stage, replicas: int) -> tuple[list[Child], list[int]]:
+async def start_replicas(stage: Stage, replicas: int) -> tuple[list[Child], list[int]]:
     """The replicas; the first one's ports and data directory are the stage's."""
     create_keys(stage.folder / "keys", Lifetimes(), SystemClock().now())
     flags = ("--auto-approve=*", "--beat-interval=1s", f"--keys-dir={stage.folder / 'keys'}", "--identity-rate=0")
