@@ -10,6 +10,7 @@ The token leaves the process for the authenticator alone: admission sees a reque
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
+from copy import deepcopy
 from dataclasses import dataclass
 from datetime import timedelta
 from math import ceil
@@ -144,7 +145,7 @@ class Exchange:
             raise self._invalid(Cause("FieldValueInvalid", error.message, "spec.request")) from None
 
     def _check_admission(self, question: Question) -> None:
-        blanked = {**question.document, "spec": {**doc.mapping(question.document, "spec"), "token": ""}}
+        blanked = deepcopy({**question.document, "spec": {**doc.mapping(question.document, "spec"), "token": ""}})
         resource = GroupResource(self._group, "tokencredentialrequests")
         self._admit(Admission(resource, Key("", ""), blanked, None, question.actor))
 

@@ -1,6 +1,7 @@
 """Others' tokens: which algorithms and keys count, and every way of talking a verifier into something else."""
 
 import json
+from base64 import urlsafe_b64decode
 from typing import Any
 
 import pytest
@@ -49,6 +50,13 @@ def test_a_key_is_for_the_algorithm_that_it_names_and_for_its_family(rsa: Signin
 def test_a_token_without_a_key_id_is_tried_with_every_key_that_fits(rsa: SigningKey, ec: SigningKey) -> None:
     assert keys(rsa, ec).verified(ec.sign(CLAIMS, kid=None)) == CLAIMS
     assert keys(rsa).verified(ec.sign(CLAIMS, kid=None)) is None
+
+
+def test_an_algorithm_is_of_one_curve() -> None:
+    other = SigningKey("k", "ES384")
+    signed = f"{encoded({'alg': 'ES256', 'kid': 'k'})}.{encoded(CLAIMS)}"
+    token = f"{signed}.{encoded(other.signature(signed.encode(), 'ES256'))}"
+    assert keys(other, alg=None).verified(token) is None
 
 
 def test_none_and_hmac_are_no_algorithms(rsa: SigningKey) -> None:
@@ -114,7 +122,10 @@ def test_what_is_no_token_is_none(ec: SigningKey, token: str) -> None:
 
 def test_a_signature_of_another_length_or_with_padding_is_refused(ec: SigningKey) -> None:
     token = ec.sign(CLAIMS)
-    for changed in (f"{token}=", token[:-2], f"{token}AA"):
+    head, _, signature = token.rpartition(".")
+    raw = urlsafe_b64decode(signature + "==")
+    wider = f"{head}.{encoded(raw[:32] + bytes(2) + raw[32:])}"
+    for changed in (f"{token}=", token[:-2], f"{token}AA", wider):
         assert keys(ec).verified(changed) is None
 
 
