@@ -17,6 +17,7 @@ from hollow.certificates import ClusterAuthority, is_address
 from hollow.executing import Executing
 from hollow.faults import Faults
 from hollow.illness import Illness
+from hollow.issuing import TokenIssuer
 from hollow.objects import Shape
 from hollow.storage import HollowStorage
 from machinery.apiserver.answers import error_answer
@@ -73,6 +74,7 @@ class HollowCluster:
         self._storage = HollowStorage(shape, self._clock)
         self._authenticator = Administrators(self._token)
         self._illness = Illness(self._authenticator)
+        self.tokens = TokenIssuer(lambda: self.url)
         self._listening: Listening | None = None
         self._born = self._published = False
 
@@ -119,7 +121,8 @@ class HollowCluster:
             self._born = True
         application = self._api_server().application()
         executing = Executing(self._authenticator, self._pod, self._files)
-        application.middlewares[:0] = (self._illness.middleware(), self._rotation, executing.middleware())
+        own = self._rotation, self.tokens.middleware(), executing.middleware()
+        application.middlewares[:0] = (self._illness.middleware(), *own)
         try:
             self._listening = await serve(application, self._host, self._port, self._tls)
         except OSError as error:
@@ -192,7 +195,7 @@ class HollowCluster:
 
     def _api_server(self) -> ApiServer:
         return ApiServer(
-            kinds.GROUPS,
+            self.tokens.groups(self._storage),
             self._storage,
             authenticator=self._authenticator,
             authorizer=OnlyAdministrators(),
@@ -215,6 +218,9 @@ class HollowCluster:
         if self.shape.nodes:
             pod = controlplane.manager_pod(self.shape)
             await self._storage.create(kinds.POD.key, Key(controlplane.NAMESPACE, pod["metadata"]["name"]), pod, ADMINISTRATOR)
+        for document in objects.service_accounts():
+            key = Key(document["metadata"]["namespace"], document["metadata"]["name"])
+            await self._storage.create(kinds.SERVICE_ACCOUNT.key, key, document, ADMINISTRATOR)
 
 
 def _checked(host: str) -> str:

@@ -58,6 +58,13 @@ def namespaces() -> Iterator[Document]:
         }
 
 
+def service_accounts() -> Iterator[Document]:
+    """One in every namespace, as Kubernetes' controller makes it."""
+    for namespace in NAMESPACES:
+        metadata = {"name": "default", "namespace": namespace}
+        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+
+
 def nodes(shape: Shape, now: datetime) -> Iterator[Document]:
     for index in range(shape.nodes):
         yield node(shape, index, now)

@@ -19,6 +19,7 @@ from hub.apiserver.entrance import account_tokens
 from hub.apiserver.listener import HttpsDoor
 from hub.apiserver.lists import RevocationLists
 from hub.apiserver.login import LoginSettings
+from hub.attesting import attestor_of
 from hub.audit import auditing, remember_decision
 from hub.auditing import database_url
 from hub.authorities import rotation_of
@@ -185,6 +186,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         unattended_recovery=settings.recovery == "automatic",
         authorities=lambda: issuer.standing.authorities,
         trusting=(trusting := Trusting(store, lambda: issuer.trust_bundle, standing=lambda: issuer.standing.authorities)),
+        attestor=attestor_of(settings, store, hub_id, clock),
     )
     door = RpcDoor(settings.grpc_listen.host, settings.grpc_listen.port, serving, agents)
     server.add_door(door)
@@ -260,6 +262,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         ways_in=(*await ways_in(settings, serving, clock, stack), *host.ways_in(serving, peers.identify, peers.former)),
         login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
         others=(cas,),
+        attests=settings.attestation == "required",
     )
     await operators.prepare()  # the roles that every hub has
     installed()

@@ -16,7 +16,8 @@ from spoke.addoncredentials import AddOnCare
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.candidacy import LEASE, OwnLock, candidate_of
-from spoke.cluster import KubeCluster, KubeEvents
+from spoke.cluster import KubeCluster, KubeEvents, ServiceAccountAttest
+from spoke.cluster.attesting import TOKEN
 from spoke.credentials import AtomicDirectory, KubeSecrets
 from spoke.departure import ResidentAgent, Working
 from spoke.domain.addon import AddOn
@@ -28,7 +29,7 @@ from spoke.domain.status import ClaimRules
 from spoke.elected import OPEN, ElectedAgent, Fence
 from spoke.gates import gates_of
 from spoke.options import Hubs, Options, World
-from spoke.ports import ClientIdentity, Dial, HubAddress, HubClient, Secrets
+from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, Secrets
 from spoke.progress import Progress
 from spoke.settings import Settings
 from spoke.turning import FollowedKubeconfig
@@ -72,6 +73,7 @@ async def build(
                 timetable=wakes,
                 random=random or Random(),  # noqa: S311 - spreads load, guards nothing
                 recover=fence.dial(recovering_dialer(clock)),
+                attest=attest_of(settings, spoke),
                 announcer=KubeEvents(management, settings.component_namespace, clock),
             )
 
@@ -140,6 +142,12 @@ def options_of(settings: Settings) -> Options:
         detection=detection_of(settings),
         standby_registration=settings.standby_registration,
     )
+
+
+def attest_of(settings: Settings, spoke: KubeClient) -> Attest:
+    """By the service account that is named, else by the one that this pod runs as in the cluster that it reports."""
+    in_it = settings.kubeconfig is None and settings.spoke_kubeconfig is None
+    return ServiceAccountAttest(spoke, settings.attestation_service_account, TOKEN if in_it else None)
 
 
 def detection_of(settings: Settings) -> Detection:

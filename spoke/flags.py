@@ -162,6 +162,11 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     kept.add_argument(
         "--client-cert-expiration-seconds", metavar="N", help="wanted life of certificates, at least 3600 (0: the hub decides)"
     )
+    kept.add_argument(
+        "--attestation-service-account",
+        metavar="NAMESPACE/NAME",
+        help="the service account of this cluster by whose token it proves to a hub which one it is (default: this pod's)",
+    )
     told = run.add_argument_group("what is reported")
     told.add_argument("--cluster-healthcheck-period", metavar="TIME", help="how often everything is looked at anew (1m)")
     told.add_argument("--max-custom-cluster-claims", metavar="N", help="custom cluster claims beyond this are left out (20)")
@@ -172,19 +177,7 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
         "--cluster-labels", metavar="K=V,K=V", help="labels for the cluster when it joins, as far as the hub allows"
     )
     told.add_argument("--cluster-annotations", metavar="K=V,K=V", help="annotations (agent.open-cluster-management.io/...)")
-    addons = run.add_argument_group("add-ons")
-    addons.add_argument(
-        "--addon-kubeclient-registration-auth",
-        metavar="HOW",
-        help="how add-ons identify themselves at the hub: csr (by certificate, the default) or token (of a ServiceAccount)",
-    )
-    addons.add_argument(
-        "--addon-token-expiration-seconds", metavar="N", help="wanted life of those tokens, 600 at least (a year)"
-    )
-    addons.add_argument(
-        "--addon-lease-check-period", metavar="TIME", help="how often the leases of add-ons are looked at (30s)"
-    )
-    addons.add_argument("--addon-lease-grace", metavar="TIME", help="how long a renewal of such a lease is good for (5m)")
+    _add_addons(run)
     process = run.add_argument_group("the process")
     process.add_argument(
         "--rejoin",
@@ -216,3 +209,19 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     process.add_argument("--health-listen", metavar="HOST:PORT", help="probes; port 0 takes any free one (127.0.0.1:0)")
     process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")
     process.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+
+
+def _add_addons(run: argparse.ArgumentParser) -> None:
+    addons = run.add_argument_group("add-ons")
+    addons.add_argument(
+        "--addon-kubeclient-registration-auth",
+        metavar="HOW",
+        help="how add-ons identify themselves at the hub: csr (by certificate, the default) or token (of a ServiceAccount)",
+    )
+    addons.add_argument(
+        "--addon-token-expiration-seconds", metavar="N", help="wanted life of those tokens, 600 at least (a year)"
+    )
+    addons.add_argument(
+        "--addon-lease-check-period", metavar="TIME", help="how often the leases of add-ons are looked at (30s)"
+    )
+    addons.add_argument("--addon-lease-grace", metavar="TIME", help="how long a renewal of such a lease is good for (5m)")

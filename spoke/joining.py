@@ -10,6 +10,7 @@ from machinery.errors import (
     AlreadyExistsError,
     ConflictError,
     ForbiddenError,
+    InvalidError,
     MusterError,
     NotFoundError,
     UnauthorizedError,
@@ -149,7 +150,9 @@ class Joining:
         try:
             if enrolment.issued is None:
                 by_our_clock = self._hub_clock.offset is None
-                await self._meet(client, bootstrap)
+                audience = await self._meet(client, bootstrap)
+                if audience:
+                    await self._attest(client, audience)
                 if finding.about_time and by_our_clock:
                     raise StartOverError
             await enrolment.run(client, on_step=lambda state: self._progress.enter(state.value))
@@ -162,8 +165,14 @@ class Joining:
         finally:
             await client.close()
 
-    async def _meet(self, client: HubClient, bootstrap: Connection) -> None:
-        """Learns the hub's time, and that it is the hub that the kubeconfig names."""
+    async def _attest(self, client: HubClient, audience: str) -> None:
+        """Has the client bring a token of this cluster, which the hub demands."""
+        if self._world.attest is None:
+            raise InvalidError("the hub demands a token of this cluster, and this agent can have none")
+        client.bring(await self._world.attest.token(audience))
+
+    async def _meet(self, client: HubClient, bootstrap: Connection) -> str:
+        """Learns the hub's time, that it is the kubeconfig's, and for whom a token of this cluster is wanted."""
         self._progress.enter("reaching the hub with the bootstrap credential")
         info = await client.info()
         self._hub_clock.learn(info.time)
@@ -172,6 +181,7 @@ class Joining:
                 f"the hub at {bootstrap.address.target} has the id {info.hub_id}, but the bootstrap kubeconfig is for "
                 f"{bootstrap.hub_id}: make a new one with hubctl create bootstrap-kubeconfig"
             )
+        return info.attestation_audience
 
     def _refused(self, bootstrap: Connection, error: MusterError) -> MusterError:
         """What to do, where the bootstrap credential is the reason or may be: TLS does not tell."""

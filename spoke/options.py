@@ -17,7 +17,7 @@ from spoke.domain.reach import Reach
 from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.kubeconfigs import HOWEVER
-from spoke.ports import Announcer, Cluster, CredentialDirectory, Dial, Secrets
+from spoke.ports import Announcer, Attest, Cluster, CredentialDirectory, Dial, Secrets
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,5 +93,7 @@ class World:
     random: Random
     recover: Dial | None = None
     """Dials a hub with a recovery certificate; None: certificates are not recovered."""
+    attest: Attest | None = None
+    """Proves to a hub which cluster this is; None: nothing does."""
     announcer: Announcer | None = None
     """Shows what is decided; None: only the log tells."""

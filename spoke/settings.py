@@ -80,6 +80,13 @@ def _labels(labels: dict[str, str]) -> dict[str, str]:
     return labels
 
 
+def _account(text: str) -> str:
+    namespace, _, name = text.partition("/")
+    if text and (not namespace or not name or "/" in name):
+        raise ValueError(f'"{text}" is no service account: write NAMESPACE/NAME')
+    return text
+
+
 def _gates(told: dict[str, str]) -> dict[str, str]:
     try:
         gates_of(told)
@@ -144,6 +151,7 @@ class Settings(BaseModel):
     addon_lease_check_period: Annotated[Duration, Field(gt=timedelta())] = timedelta(seconds=30)
     addon_lease_grace: Annotated[Duration, Field(gt=timedelta())] = timedelta(minutes=5)
     client_cert_expiration_seconds: int = 0
+    attestation_service_account: Annotated[str, AfterValidator(_account)] = ""
     registration_driver: Annotated[Literal["auto", "grpc", "csr"], BeforeValidator(_driver)] = "auto"
     proxy_url: str = Field(default="", repr=False)
     rejoin: bool = False

@@ -9,7 +9,7 @@ from hollow.kinds.pod import POD
 from hollow.kinds.property import CLUSTER_PROPERTY
 from machinery.apiserver.kinds import core
 from machinery.apiserver.kinds.coordination import LEASE
-from machinery.apiserver.kinds.core import CONFIG_MAP
+from machinery.apiserver.kinds.core import CONFIG_MAP, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT
 from machinery.apiserver.kinds.secrets import SECRET
 from machinery.apiserver.resource import Group
@@ -18,7 +18,7 @@ NAMESPACE = replace(core.NAMESPACE, held=lambda _document: False, prepare_delete
 """Gone at once when it is deleted: the storage takes its content with it."""
 
 GROUPS = (
-    Group("", (CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET)),
+    Group("", (CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT)),
     Group("about.k8s.io", (CLUSTER_PROPERTY,)),
     Group("cluster.open-cluster-management.io", (CLUSTER_CLAIM,)),
     Group("apps", (DEPLOYMENT,)),
@@ -37,4 +37,5 @@ __all__ = [
     "NODE",
     "POD",
     "SECRET",
+    "SERVICE_ACCOUNT",
 ]

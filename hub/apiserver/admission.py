@@ -21,6 +21,8 @@ from typing import Any, NoReturn
 
 from hub.access.rights import standing_of
 from hub.domain import document as doc
+from hub.domain.attestation import AttestationError
+from hub.domain.certificate import Purpose
 from hub.domain.cluster import CLUSTER_UID
 from hub.domain.clusterset import DEFAULT, LABEL
 from hub.domain.duplicate import is_rebuilt
@@ -37,10 +39,14 @@ Decide = Callable[[Actor, Attributes], Decision]
 
 
 class HubAdmission:
-    """The admission of every kind that has such rules; other kinds pass."""
+    """The admission of every kind that has such rules; other kinds pass.
 
-    def __init__(self, decide: Decide, groups: Groups) -> None:
+    `attests`: first registrations must prove which cluster they are from, for which this door has no words.
+    """
+
+    def __init__(self, decide: Decide, groups: Groups, *, attests: bool = False) -> None:
         self._decide = decide
+        self._attests = attests
         self._groups = groups
         self._rules: Mapping[tuple[str, str], Callable[[Admission], None]] = {
             (groups.clusters, "managedclusters"): self._cluster,
@@ -60,6 +66,7 @@ class HubAdmission:
 
     def _cluster(self, write: Admission) -> None:
         if write.old is None:
+            self._check_attested(write)
             _check_own(write, write.key.name)
         accepts, accepted = _accepts(write.new), _accepts(write.old)
         if accepts != accepted and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
@@ -85,6 +92,7 @@ class HubAdmission:
 
     def _request(self, write: Admission) -> None:
         if write.old is None:
+            self._check_attested(write)
             _check_own(write, doc.labels(write.new).get(CLUSTER_LABEL, ""))
             return
         if _decided(write.old) != _decided(write.new):
@@ -121,6 +129,11 @@ class HubAdmission:
                 _refuse(
                     write, f'user "{write.actor.user}" may not impersonate all {named}, and so have no authenticator name them'
                 )
+
+    def _check_attested(self, write: Admission) -> None:
+        standing = standing_of(write.actor.holder)
+        if self._attests and standing is not None and standing.purpose is Purpose.BOOTSTRAP:
+            raise AttestationError("this hub demands an attestation of every first registration, and this door takes none")
 
     def _check_signer(self, write: Admission, verb: str, signer: str = "") -> None:
         signer = signer or str(doc.mapping(write.new, "spec").get("signerName", ""))

@@ -15,12 +15,15 @@ from aiohttp import hdrs, web
 
 from hub.audit import Auditor, Verdict
 from hub.audit.auditor import body_of, reference_of, short, token_hash, user_of
+from hub.domain.attestation import AttestationError
 from hub.domain.audit import NO_BODY, Record, ResponseStatus, Stage
 from machinery.apiserver.filters import Incoming, Inner
 from machinery.apiserver.refusals import status_document
 from machinery.errors import MusterError
+from machinery.product import NAME
 
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
+ATTESTATION = f"{NAME}/attestation-failure"
 TOKEN = "authentication.kubernetes.io/token-hash"  # noqa: S105 - the name of an annotation
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
@@ -72,6 +75,8 @@ class Auditing:
         except MusterError as error:
             document = status_document(error)
             status = ResponseStatus(document["code"], error.reason)
+            if isinstance(error, AttestationError):
+                incoming.annotations[ATTESTATION] = short(error.why)
             await self._ended(incoming, received, _Outcome(Stage.RESPONSE_COMPLETE, status, msgspec.json.encode(document)))
             raise
         except web.HTTPException as error:

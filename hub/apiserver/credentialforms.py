@@ -7,8 +7,10 @@ from datetime import datetime
 from typing import Any, NoReturn
 from uuid import NAMESPACE_OID, uuid5
 
+from hub.access.attestations import flaws
 from hub.domain import credential as rules
 from hub.domain import document as doc
+from hub.domain.attestation import Demand
 from hub.domain.credential import UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
 from machinery import pki
 from machinery.apiserver.storage import Document, GroupResource, Key
@@ -23,6 +25,14 @@ MAX_PATTERNS = 64
 MAX_LABELS = 64
 SHOWN = 100
 """Uses that a document tells."""
+ATTESTATION_FIELDS = {
+    "issuer": "issuer",
+    "keys": "keys",
+    "certificateAuthority": "authority",
+    "audience": "audience",
+    "subject": "subject",
+}
+"""How the parts of a Demand are called in a document."""
 _GLOB = re.compile(r"[a-z0-9*?\[\]!-]{1,253}")
 
 
@@ -81,8 +91,10 @@ class Reading:
         wants_token = bool(spec.get("token"))
         if wants_token and spec.get("request"):
             self._forbid("a credential is a certificate or a token", "spec.request")
+        if wants_token and spec.get("attestation"):
+            self._forbid("a token is for agents that cannot attest: ask for a certificate", "spec.attestation")
         public_key = None if wants_token else pki.check_request(str(spec.get("request") or "").encode()).public_key
-        bounds = Bounds(self._patterns(), spec.get("clusterSet") or None, self._labels())
+        bounds = Bounds(self._patterns(), spec.get("clusterSet") or None, self._labels(), self._demand())
         return Asked(
             public_key,
             self._cluster(),
@@ -121,6 +133,16 @@ class Reading:
             if is_reserved(key):
                 self._refuse(f'"{key}" is reserved; the set of a cluster is spec.clusterSet', "spec.labels")
         return labels
+
+    def _demand(self) -> Demand | None:
+        asked = doc.mapping(self._document, "spec", "attestation")
+        if not asked:
+            return None
+        demand = Demand.of({part: asked.get(field) for field, part in ATTESTATION_FIELDS.items()})
+        for part, why in flaws(demand):
+            field = next(field for field, name in ATTESTATION_FIELDS.items() if name == part)
+            self._refuse(why, f"spec.attestation.{field}")
+        return demand
 
     def _forbid(self, message: str, where: str) -> NoReturn:
         self._raise(Cause("FieldValueForbidden", f"Forbidden: {message}", where))
@@ -165,11 +187,17 @@ def _spec(record: CredentialRecord) -> dict[str, Any]:
         "clusterNames": list(bounds.patterns),
         "clusterSet": bounds.cluster_set,
         "labels": dict(bounds.labels),
+        "attestation": _attestation(bounds.attestation) if bounds.attestation else None,
         "uses": record.uses,
         "token": record.token_hash is not None,
     }
     seconds = round((record.expires_at - record.created_at).total_seconds())
     return {"expirationSeconds": seconds, **{name: value for name, value in told.items() if value}}
+
+
+def _attestation(demand: Demand) -> dict[str, str]:
+    told = demand.document()
+    return {field: told[part] for field, part in ATTESTATION_FIELDS.items() if part in told}
 
 
 def _status(sight: Sight) -> dict[str, Any]:

@@ -96,6 +96,7 @@ def build_door(
     ways_in: Sequence[WayIn] = (),
     login: LoginSettings | None = None,
     others: Sequence[Resource] = (),
+    attests: bool = False,
 ) -> Door:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
@@ -103,6 +104,7 @@ def build_door(
     with; None: keys of this door alone, forgotten with it. `ways_in`: what an operator has opened beside the hub's own.
     `login`: how tokens are exchanged for certificates.
     `others`: resources in the place of their namesakes.
+    `attests`: whether every first registration must be attested.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
@@ -114,7 +116,7 @@ def build_door(
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Grounds(store, objects, feed, clock)
     entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, ways_in)
-    admission = HubAdmission(rbac.decide, own)
+    admission = HubAdmission(rbac.decide, own, attests=attests)
     exchange = Exchange(
         store,
         Authenticators(store, entrance.accounts, HttpsDocuments.trusting, clock),

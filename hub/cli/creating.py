@@ -16,6 +16,9 @@ from hub.cli.connection import connected
 from hub.cli.failures import CommandError
 from hub.cli.privatefile import PrivateFile
 from hub.cli.resources import CREDENTIALS
+from hub.cli.terms import grpc_address, https_address, named_cluster, terms
+
+FILE = click.Path(dir_okay=False)
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +63,16 @@ def create() -> None:
     help="How many agents may get a certificate with it. A retry of the same agent costs nothing.",
 )
 @click.option("--label", "labels", multiple=True, metavar="KEY=VALUE", help="A label that a cluster gets. May be given again.")
+@click.option(
+    "--attest-issuer",
+    default="",
+    metavar="URL",
+    help="The issuer whose token a cluster must bring: `iss` in its tokens.",
+)
+@click.option("--attest-keys", metavar="FILE", type=FILE, help="Its keys (JWKS), if the hub cannot fetch them from there.")
+@click.option("--attest-ca", metavar="FILE", type=FILE, help="The CA behind its address, in PEM, if it is a private one.")
+@click.option("--attest-audience", default="", metavar="NAME", help="For whom it must be, if not urn:uuid:<the hub's id>.")
+@click.option("--attest-subject", default="", metavar="GLOB", help="Its subject: system:serviceaccount:NAMESPACE:NAME.")
 @click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate: for the agent of OCM.")
 @click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
 @connected
@@ -72,6 +85,10 @@ def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen:
 
     The private key is made here and stays in the file, whose mode is 0600; the hub sees a certificate request.
 
+    With --attest-issuer the cluster must prove which one it is: its agent brings a token of a service account, which the hub
+    checks against the issuer's keys, and the cluster's name is bound to that issuer. kubectl get --raw
+    /.well-known/openid-configuration on the cluster tells the issuer, kubectl get --raw /openid/v1/jwks its keys.
+
     With --token the file holds a bearer token for the HTTPS address and nothing of the gRPC address: for an unmodified agent
     of Open Cluster Management (driver csr). The hub makes the token, keeps a hash of it, and shows it this once.
 
@@ -82,9 +99,13 @@ def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen:
           --server https://hub.example.org:6443 --grpc-server hub.example.org:8443
       hubctl create bootstrap-kubeconfig --cluster-pattern 'shop-*' --cluster-set shops --label region=eu \\
           --uses 20 --expires 8h -o shops.kubeconfig
+      hubctl create bootstrap-kubeconfig --cluster edge1 --attest-issuer https://kubernetes.default.svc.cluster.local \\
+          --attest-keys edge1-jwks.json -o edge1.kubeconfig
       hubctl create bootstrap-kubeconfig --cluster-set lab --uses unlimited --token -o lab.kubeconfig
     """
-    wish = Wish(_cluster(cluster), Endpoints(_https(chosen["server"]), _host_port(chosen["grpc_server"])), **_terms(chosen))
+    wish = Wish(
+        named_cluster(cluster), Endpoints(https_address(chosen["server"]), grpc_address(chosen["grpc_server"])), **terms(chosen)
+    )
     if not (wish.cluster or wish.patterns or wish.cluster_set):
         raise CommandError("say who may join: --cluster NAME, --cluster-pattern GLOB or --cluster-set SET", code=2)
     if wish.cluster and wish.patterns:
@@ -113,6 +134,7 @@ class Wish:
     patterns: tuple[str, ...] = ()
     cluster_set: str = ""
     labels: Mapping[str, str] = field(default_factory=dict)
+    attestation: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def whom(self) -> str:
@@ -183,6 +205,7 @@ def _document(wish: Wish, asked: dict[str, Any]) -> dict[str, Any]:
             **({"clusterNames": list(wish.patterns)} if wish.patterns else {}),
             **({"clusterSet": wish.cluster_set} if wish.cluster_set else {}),
             **({"labels": dict(wish.labels)} if wish.labels else {}),
+            **({"attestation": dict(wish.attestation)} if wish.attestation else {}),
             **({"uses": wish.uses} if wish.uses is not None else {}),
             "expirationSeconds": round(wish.lifetime.total_seconds()),
         },
@@ -208,75 +231,3 @@ def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: 
         return kubeconfig.write_token_kubeconfig(entry, token, user=user)
     credential = kubeconfig.Credential(chain=status["certificate"].encode("ascii"), key=key)
     return kubeconfig.write_kubeconfig(entry, credential, user=user)
-
-
-def _cluster(name: str) -> str:
-    from machinery.errors import InvalidError  # noqa: PLC0415 - beside the import that raises it
-    from machinery.identity import cluster_name  # noqa: PLC0415 - only needed here
-
-    try:
-        return cluster_name(name) if name else ""
-    except InvalidError as error:
-        raise CommandError(error.message, code=2) from None
-
-
-def _terms(chosen: dict[str, Any]) -> dict[str, Any]:
-    taken = {name: chosen[name] for name in ("allow_loopback", "token", "patterns", "cluster_set")}
-    return {
-        **taken,
-        "lifetime": _lifetime(chosen["expires"]),
-        "uses": _uses(chosen["uses"]),
-        "labels": dict(map(_label, chosen["labels"])),
-    }
-
-
-def _uses(text: str) -> int | None:
-    if text == "unlimited":
-        return None
-    if not text.isdecimal() or not 0 < int(text) < 2**31:
-        raise CommandError(f'--uses "{text}" is not a number: give 1 or more, or unlimited', code=2)
-    return int(text)
-
-
-def _label(text: str) -> tuple[str, str]:
-    key, equals, value = text.partition("=")
-    if not key or not equals:
-        raise CommandError(f'--label "{text}" is no label: write KEY=VALUE', code=2)
-    return key, value
-
-
-def _https(server: str | None) -> str:
-    if not server:
-        return ""
-    parts = urlsplit(server)
-    try:
-        good = parts.scheme == "https" and bool(parts.hostname) and (parts.port is None or parts.port > 0)
-    except ValueError:
-        good = False
-    if not good or parts.username or parts.query or parts.fragment:
-        raise CommandError(f'--server "{server}" is not an address: write https://HOST:PORT', code=2)
-    return server.rstrip("/")
-
-
-def _host_port(address: str | None) -> str:
-    if not address:
-        return ""
-    try:
-        host, port = split_host(address)
-    except ValueError:
-        host, port = "", None
-    if not host or port is None:
-        raise CommandError(f'--grpc-server "{address}" is not an address: write HOST:PORT', code=2)
-    return address
-
-
-def _lifetime(text: str) -> timedelta:
-    from machinery.durations import parse_duration  # noqa: PLC0415 - only needed here
-
-    try:
-        lifetime = parse_duration(text)
-    except ValueError as error:
-        raise CommandError(f"--expires {error}", code=2) from None
-    if lifetime < timedelta(seconds=1):
-        raise CommandError(f'--expires "{text}" is over before it begins: give at least 1s', code=2)
-    return lifetime

@@ -19,6 +19,7 @@ def lines(document: Mapping[str, Any]) -> list[str]:
         ("For", _whom(spec)),
         ("Cluster Set", spec.get("clusterSet") or NONE),
         ("Labels", ", ".join(f"{key}={value}" for key, value in sorted((spec.get("labels") or {}).items())) or NONE),
+        ("Attested By", _issuer(spec.get("attestation") or {})),
         ("Created", f"{document['metadata'].get('creationTimestamp', '')} by {status.get('createdBy', '')}"),
         ("Expires", status.get("expirationTimestamp", "")),
         ("Phase", status.get("phase", "")),
@@ -37,6 +38,14 @@ def _whom(spec: Mapping[str, Any]) -> str:
         return f"cluster {spec['clusterName']}"
     patterns = spec.get("clusterNames") or []
     return f"clusters {', '.join(patterns)}" if patterns else "clusters of any name"
+
+
+def _issuer(attestation: Mapping[str, Any]) -> str:
+    if not attestation:
+        return NONE
+    how = "with the keys given" if attestation.get("keys") else "with the keys that it publishes"
+    subject = f", for {attestation['subject']}" if attestation.get("subject") else ""
+    return f"{attestation.get('issuer', '')}, {how}{subject}"
 
 
 def _revoked(status: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -5,7 +5,7 @@ signed with the keys of that issuer shows that whoever asks comes from that clus
 issuer, and not to whoever came first.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from fnmatch import fnmatchcase
@@ -46,6 +46,10 @@ class Demand:
 
     def document(self) -> dict[str, str]:
         return {name: text for name in self.__slots__ if (text := getattr(self, name))}
+
+    def is_for(self, cluster: ClusterName, patterns: Sequence[str]) -> bool:
+        """Of an issuer that is good for names that fit patterns; without any for every name."""
+        return not patterns or any(fnmatchcase(cluster, glob) for glob in patterns)
 
     def includes(self, subject: str) -> bool:
         return fnmatchcase(subject, self.subject)

@@ -9,6 +9,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.domain import document as doc
+from hub.domain.attestation import Attested
 from hub.domain.change import Document
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from machinery import conditions
@@ -29,12 +30,13 @@ ACCEPTED_BY = "hub.open-cluster-management.io/accepted-by-rule"
 """Annotation: the ApprovalRule that accepted the cluster."""
 AGENT_ANNOTATIONS = "agent.open-cluster-management.io/"
 DUPLICATED = "ManagedClusterDuplicated"
+ATTESTED = "ManagedClusterAttested"
 NODES = "nodes"
 """The entry of `status.capacity` that counts the nodes."""
 
 HUB_CONDITIONS = frozenset(
     (
-        *(conditions.HUB_ACCEPTED, conditions.CLOCK_SYNCED, DUPLICATED),
+        *(conditions.HUB_ACCEPTED, conditions.CLOCK_SYNCED, DUPLICATED, ATTESTED),
         *("Deleting", "ManagedClusterImportSucceeded", "ApprovalRuleDryRun"),
     )
 )
@@ -100,6 +102,8 @@ class Joining:
     labels: Mapping[str, str] = field(default_factory=dict)
     """Those that it may set."""
     credential: CredentialId | None = None
+    attested: Attested | None = None
+    """What the cluster has proven of itself."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -164,6 +168,12 @@ def is_same_cluster(cluster: Document, uid: str) -> bool:
     """Whether the recorded cluster may be the one with this uid: none recorded yet, or the same."""
     recorded = doc.annotations(cluster).get(CLUSTER_UID, "")
     return recorded in ("", uid)
+
+
+def attested(proven: Attested) -> Condition:
+    """The condition of a cluster whose name is bound to an issuer."""
+    message = f"The name is bound to {proven.subject} of the issuer {proven.issuer}."
+    return Condition(ATTESTED, conditions.TRUE, "AttestedByItsIssuer", message)
 
 
 def is_accepted(cluster: Document) -> bool:

@@ -12,6 +12,7 @@ from hashlib import sha256
 from typing import Any, Protocol
 
 from hub.domain import document as doc
+from hub.domain.attestation import Attested
 from hub.domain.certificate import CertificateRecord
 from hub.domain.change import Document
 from machinery.errors import ForbiddenError, InvalidError
@@ -72,6 +73,8 @@ class Submission:
     cluster_uid: str = ""
     requested_duration: timedelta | None = None
     addon: AddOnRequest | None = None
+    attested: Attested | None = None
+    """What the cluster has proven of itself."""
 
 
 @dataclass(frozen=True, slots=True)

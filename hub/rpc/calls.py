@@ -16,6 +16,7 @@ import structlog
 
 from hub.access import check_agents_door
 from hub.audit.auditor import reference_of, short, user_of
+from hub.domain.attestation import AttestationError
 from hub.domain.audit import Level, Record, ResponseStatus, Stage
 from hub.domain.certificate import CertificateRecord
 from hub.rpc.parts import Parts
@@ -119,7 +120,7 @@ class Call:
         notes = {}
         if not isinstance(error, UnauthorizedError):
             refused = isinstance(error, ForbiddenError)
-            notes = {DECISION: "forbid" if refused else "allow", REASON: short(error.message) if refused and error else ""}
+            notes = {DECISION: "forbid" if refused else "allow", REASON: short(told_of(error)) if refused and error else ""}
         return Record(
             level=level,
             audit_id=self.audit_id,
@@ -167,6 +168,11 @@ async def stream(parts: Parts, context: Context, asked: Attributes) -> AsyncIter
             call.ended(None if isinstance(error, GeneratorExit) else error)
             raise
         call.ended(None)
+
+
+def told_of(error: MusterError) -> str:
+    """What the audit log says of an error: more than the peer hears of a failed attestation."""
+    return f"attestation failed: {error.why}" if isinstance(error, AttestationError) else error.message
 
 
 def _address(peer: str) -> str:

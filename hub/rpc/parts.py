@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 
 from hub.access import AccessLimits, Peers
+from hub.access.attestations import Attestor
 from hub.audit import Auditor
 from hub.domain.authority import Authority
 from hub.domain.certificate import CertificateRecord
@@ -72,6 +73,8 @@ class Parts:
     """How often an agent in reserve says that it is."""
     authorities: Callable[[], Sequence[Authority]] = tuple
     """The hub's CAs, as they stand now."""
+    attestor: Attestor | None = None
+    """Checks which cluster a newcomer is; None: nobody does, and what demands it lets nobody in."""
     trusting: Trusting | None = None
     """Keeps what agents trust, and pushes the bundle; None: nobody does."""
 

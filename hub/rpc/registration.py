@@ -12,6 +12,7 @@ from hub.access import check_greeting, check_recovery_view, check_registration, 
 from hub.domain import document as doc
 from hub.domain import joinlabels
 from hub.domain import request as requests_domain
+from hub.domain.attestation import Attested
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import ChangeType, Document
 from hub.domain.cluster import ClientConfig, Joining
@@ -27,7 +28,7 @@ from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
 from machinery.apiserver.access import Attributes
 from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnauthorizedError, UnavailableError
-from machinery.identity import AddOnName, agent_id, cluster_name
+from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
 
@@ -170,7 +171,13 @@ class Registration(RegistrationServicer):
         hub = self._parts.hub
         answer = wire.GetHubResponse(hub_id=hub.hub_id, version=hub.version, trust_bundle=hub.trust_bundle)
         answer.hub_time.FromDatetime(self._parts.clock.now())
+        if self._parts.attestor is not None:
+            answer.attestation_audience = await self._parts.attestor.audience(record)
         return answer
+
+    async def _attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
+        attestor = self._parts.attestor
+        return await attestor.attested(record, cluster, token) if attestor is not None else None
 
     async def _ensure_cluster(
         self, request: wire.EnsureClusterRequest, record: CertificateRecord
@@ -185,6 +192,7 @@ class Registration(RegistrationServicer):
             annotations=dict(request.annotations),
             labels=joinlabels.kept(request.labels, self._parts.join_labels),
             credential=record.credential if record.purpose is Purpose.BOOTSTRAP else None,
+            attested=await self._attested(record, name, request.attestation),
         )
         try:
             joined = await self._parts.store.run(
@@ -210,6 +218,7 @@ class Registration(RegistrationServicer):
             cluster_uid=request.cluster_uid,
             requested_duration=duration,
             addon=AddOnRequest(AddOnName(addon.addon_name), addon.signer_name) if request.HasField("addon") else None,
+            attested=await self._attested(record, name, request.attestation),
         )
         return wire.SubmitRequestResponse(name=await self._parts.store.run(requests.submit, submission))
 

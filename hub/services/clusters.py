@@ -119,7 +119,7 @@ def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: tim
         )
     labels: Mapping[str, str] = {}
     if joining.credential is not None:
-        record, is_new = credential_uses.admit(tx, joining.credential, joining.name, joining.agent)
+        record, is_new = credential_uses.admit(tx, joining.credential, joining.name, joining.agent, joining.attested)
         labels = credential_uses.bestowed(record) if is_new else {}
     if stored is None:
         return _join(tx, replace(joining, labels={**joining.labels, **labels}), actor, lease_duration)
@@ -137,6 +137,8 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
     tx.trusts.forget(joining.name)
     document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
     document = membership.with_default(tx, document)
+    if joining.attested is not None:
+        document = doc.with_status_condition(document, rules.attested(joining.attested), tx.now)
     document = doc.stamped(document, None, uid=str(uuid4()), now=tx.now, generations=True)
     store(tx, MANAGED_CLUSTERS, document, None, actor, writer=AGENT_WRITER)
     return Joined(created=True, accepted=False, uid=str(document["metadata"]["uid"]))
@@ -152,6 +154,8 @@ def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str, 
         new = doc.with_metadata(new, labels={**doc.labels(new), **bestowed})
     if joining.client_configs:
         new = doc.with_spec(new, managedClusterClientConfigs=rules.merged_client_configs(new, joining.client_configs))
+    if joining.attested is not None:
+        new = doc.with_status_condition(new, rules.attested(joining.attested), tx.now)
     _write_changed(tx, new, stored, actor, AGENT_WRITER)
 
 

@@ -10,11 +10,12 @@ from hub.domain import clusterset as sets
 from hub.domain import credential as rules
 from hub.domain import document as doc
 from hub.domain import request as requests
+from hub.domain.attestation import Attested
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.domain.credential import CredentialRecord, CredentialUse
 from hub.domain.request import RequestPhase
 from hub.ports import Transaction
-from hub.services import revoked
+from hub.services import attestation, revoked
 from machinery.errors import ForbiddenError
 from machinery.identity import AgentId, ClusterName, CredentialId
 
@@ -38,10 +39,18 @@ def check(tx: Transaction, credential: CredentialId, cluster: ClusterName, agent
 
 
 def admit(
-    tx: Transaction, credential: CredentialId, cluster: ClusterName, agent: AgentId | None = None
+    tx: Transaction,
+    credential: CredentialId,
+    cluster: ClusterName,
+    agent: AgentId | None = None,
+    attested: Attested | None = None,
 ) -> tuple[CredentialRecord, bool]:
-    """Lets the name in, which holds a use; the credential, and whether the name is new to it. Raises ForbiddenError."""
+    """Lets the name in, which holds a use; the credential, and whether the name is new to it. Raises ForbiddenError.
+
+    `attested`: what the cluster has proven of itself.
+    """
     record = check(tx, credential, cluster, agent)
+    attestation.bind(tx, record, cluster, attested)
     is_new = not tx.credentials.has_admitted(credential, cluster)
     if is_new:
         tx.credentials.admit(credential, cluster, tx.now)

@@ -55,7 +55,7 @@ def _check_standing(tx: Transaction, submission: Submission) -> None:
     if not requester.is_open(tx.now):
         raise ForbiddenError("the certificate that this request came with is revoked or not valid now")
     if requester.purpose is Purpose.BOOTSTRAP and requester.credential is not None and submission.addon is None:
-        credential_uses.admit(tx, requester.credential, submission.cluster, submission.agent)
+        credential_uses.admit(tx, requester.credential, submission.cluster, submission.agent, submission.attested)
         _check_uid(tx, submission)
     elif requester.purpose is not Purpose.AGENT:
         raise ForbiddenError(f"a certificate of purpose {requester.purpose} cannot request this certificate")

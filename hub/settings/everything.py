@@ -1,5 +1,6 @@
 """All settings of a hub, in one flat list of names."""
 
+from hub.settings.attestations import Attestations
 from hub.settings.authorities import Authorities
 from hub.settings.capacity import Capacity
 from hub.settings.clusters import Clusters
@@ -12,5 +13,7 @@ from hub.settings.process import Process
 from hub.settings.silence import Silence
 
 
-class Settings(Process, Election, Silence, Capacity, Lifetimes, Clusters, KubernetesCa, Entrances, Authorities, Places):
+class Settings(
+    Process, Election, Silence, Capacity, Lifetimes, Attestations, Clusters, KubernetesCa, Entrances, Authorities, Places
+):
     """All settings of a hub. The help lists the last group first."""

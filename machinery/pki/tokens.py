@@ -42,6 +42,10 @@ class TokenKeys:
     def __repr__(self) -> str:
         return "TokenKeys(...)"
 
+    def key_set(self) -> dict[str, Any]:
+        """The public keys, as a JWKS document."""
+        return {"keys": [_jwk(name, key) for name, key in self._verifying.items()]}
+
     def sign(self, claims: Mapping[str, Any]) -> str:
         header = {"alg": ALGORITHM, "kid": self._signing_id}
         signed = f"{_encoded(header)}.{_encoded(claims)}"
@@ -64,6 +68,12 @@ class TokenKeys:
         except (InvalidSignature, UnicodeEncodeError):
             return None
         return claims
+
+
+def _jwk(name: str, key: ec.EllipticCurvePublicKey) -> dict[str, str]:
+    numbers = key.public_numbers()
+    first, second = (_text(number.to_bytes(_HALF, "big")) for number in (numbers.x, numbers.y))
+    return {"kty": "EC", "crv": "P-256", "x": first, "y": second, "kid": name, "use": "sig", "alg": ALGORITHM}
 
 
 def key_id(key: ec.EllipticCurvePrivateKey) -> str:

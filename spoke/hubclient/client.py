@@ -62,6 +62,7 @@ class GrpcHubClient(HubClient):
         self._clock = clock
         self._detection = detection or Detection()
         self._opened: aio.Channel | None = None
+        self._attestation = ""
 
     @property
     def capabilities(self) -> frozenset[Capability]:
@@ -74,7 +75,11 @@ class GrpcHubClient(HubClient):
             time=answer.hub_time.ToDatetime(UTC),
             version=answer.version,
             trust_bundle=answer.trust_bundle,
+            attestation_audience=answer.attestation_audience,
         )
+
+    def bring(self, attestation: str) -> None:
+        self._attestation = attestation
 
     async def ensure_cluster(
         self,
@@ -93,6 +98,7 @@ class GrpcHubClient(HubClient):
             client_configs=client_configs(endpoints),
             annotations=dict(annotations),
             labels=dict(labels),
+            attestation=self._attestation,
         )
         stub = RegistrationStub(self._channel)
         answer = await self._call(stub.EnsureCluster(request, timeout=_seconds(CALL_TIMEOUT)))
@@ -108,7 +114,9 @@ class GrpcHubClient(HubClient):
         duration: timedelta | None,
         addon: tuple[AddOnName, str] | None = None,
     ) -> str:
-        message = wire.SubmitRequestRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid, request=request)
+        message = wire.SubmitRequestRequest(
+            cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid, request=request, attestation=self._attestation
+        )
         if duration is not None:
             message.requested_duration.FromTimedelta(duration)
         if addon is not None:

@@ -1,6 +1,16 @@
 """What the agent's rules and controllers need of the world, as protocols. Adapters implement them; `app.py` introduces them."""
 
-from spoke.ports.cluster import Announcer, Cluster, CredentialDirectory, Health, Remains, SecretPlace, Secrets, SecretSnapshot
+from spoke.ports.cluster import (
+    Announcer,
+    Attest,
+    Cluster,
+    CredentialDirectory,
+    Health,
+    Remains,
+    SecretPlace,
+    Secrets,
+    SecretSnapshot,
+)
 from spoke.ports.hub import (
     NONE,
     AddOnToken,
@@ -24,6 +34,7 @@ __all__ = [
     "NONE",
     "AddOnToken",
     "Announcer",
+    "Attest",
     "Capability",
     "ClientIdentity",
     "Cluster",

@@ -99,6 +99,13 @@ class Remains(Protocol):
         """Deletes the agent's Lease; missing is fine."""
 
 
+class Attest(Protocol):
+    """Proves to a hub which cluster this is."""
+
+    async def token(self, audience: str) -> str:
+        """A token of the managed cluster's own issuer, for one hub. Raises MusterError that says what to do."""
+
+
 class CredentialDirectory(Protocol):
     """Where the hub kubeconfig secret is mirrored for others to mount or read."""
 

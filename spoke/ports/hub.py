@@ -67,6 +67,8 @@ class HubInfo:
     time: datetime
     version: str
     trust_bundle: bytes
+    attestation_audience: str = ""
+    """For whom a token of this cluster must be that a first registration brings; empty: it needs none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,6 +210,10 @@ class HubClient(Protocol):
     def capabilities(self) -> frozenset[Capability]: ...
 
     async def info(self) -> HubInfo: ...
+
+    def bring(self, attestation: str) -> None:
+        """Has what follows carry a token of this cluster, as proof which one it is. Without use where a hub takes none."""
+        del attestation
 
     async def ensure_cluster(
         self,

@@ -29,6 +29,7 @@ from machinery.errors import (
     Verdict,
 )
 from machinery.identity import (
+    BOOTSTRAP_USER_PREFIX,
     RECOVERY_USER_PREFIX,
     AddOnName,
     AgentId,
@@ -139,6 +140,9 @@ class MemoryHub:
     """What a revoked one is told for machines; None: nothing."""
     barred: MusterError | None = None
     """Why no bootstrap credential lets a cluster in."""
+
+    attestation_audience = ""
+    """For whom a token must be that a first registration brings."""
 
     def __init__(self, clock: Clock, *, hub_id: HubId = HUB_ID, approve: bool = True, accept: bool = True) -> None:
         self.clock = clock
@@ -336,6 +340,7 @@ class MemoryHubClient(HubClient):
         self._trust = trust
         self._hub = hub
         self._identity = identity
+        self._attestation = ""
         self.closed = False
 
     @property
@@ -344,7 +349,15 @@ class MemoryHubClient(HubClient):
 
     async def info(self) -> HubInfo:
         self._enter("info")
-        return HubInfo(self._hub.hub_id, self._hub.clock.now(), "v0", self._hub.bundle)
+        return HubInfo(self._hub.hub_id, self._hub.clock.now(), "v0", self._hub.bundle, self._hub.attestation_audience)
+
+    def bring(self, attestation: str) -> None:
+        self._attestation = attestation
+
+    def _check_attested(self) -> None:
+        audience = self._hub.attestation_audience
+        if audience and self._attestation != f"token for {audience}":
+            raise ForbiddenError("attestation failed: the hub's audit log says why")
 
     async def ensure_cluster(
         self,
@@ -360,6 +373,7 @@ class MemoryHubClient(HubClient):
         self._enter("ensure_cluster")
         if self._hub.barred is not None:
             raise self._hub.barred
+        self._check_attested()
         known = self._hub.clusters.get(cluster)
         if known is not None and known.cluster_uid != cluster_uid:
             raise AlreadyExistsError(f'the name "{cluster}" belongs to another cluster')
@@ -382,6 +396,8 @@ class MemoryHubClient(HubClient):
     ) -> str:
         del cluster_uid, duration
         user = self._enter("submit_request")
+        if user.startswith(BOOTSTRAP_USER_PREFIX):
+            self._check_attested()
         check_request(request)
         for known in self._hub.requests.values():
             if (known.requester, known.pem) == (user, request):

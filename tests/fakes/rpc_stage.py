@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -12,12 +12,15 @@ import grpc
 from grpc import aio
 
 from hub.access import AccessLimits, Capacity, Peers
+from hub.access.attestations import Attestor
+from hub.access.attestations import Policy as Attestation
 from hub.apiserver.entrance import account_tokens
 from hub.audit import Auditor, Policy, default_policy
 from hub.audit.storesink import StoreSink
 from hub.audit.trail import Trail
 from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.domain.change import Query
+from hub.domain.credential import UNBOUND, Bounds
 from hub.heartbeat import BeatBuffer
 from hub.issuer import LocalIssuer, ServingNames
 from hub.ports import Store
@@ -31,6 +34,7 @@ from hub.rpc.trusting import Trusting
 from hub.services import clusters, credentials, requests
 from hub.store import SqlStore
 from machinery import pki
+from machinery.apiserver.authentication.asking import HttpsDocuments
 from machinery.clock import Clock, SystemClock
 from machinery.identity import HubId, agent_id, agent_subject, cluster_name
 from machinery.kubeconfig import Credential
@@ -65,7 +69,14 @@ class RpcStage:
         credentials_ = grpc.ssl_channel_credentials(trust or self.issuer.trust_bundle, credential.key, credential.chain)
         return aio.secure_channel(f"localhost:{self.door.port}", credentials_, [("grpc.use_local_subchannel_pool", 1)])
 
-    async def bootstrap(self, cluster: str | None, *, uses: int | None = None, lifetime: timedelta | None = None) -> Credential:
+    async def bootstrap(
+        self,
+        cluster: str | None,
+        *,
+        uses: int | None = None,
+        lifetime: timedelta | None = None,
+        bounds: Bounds = UNBOUND,
+    ) -> Credential:
         """A bootstrap credential."""
         key = pki.generate_key()
         bound = None if cluster is None else cluster_name(cluster)
@@ -78,6 +89,7 @@ class RpcStage:
             issuer=self.issuer,
             lifetimes=self.lifetimes,
             actor=ADMIN,
+            bounds=bounds,
         )
         return Credential(issued.chain, key)
 
@@ -223,6 +235,7 @@ async def rpc_stage(
     window: timedelta = WINDOW,
     policy: Policy | None = None,
     capacity: Capacity | None = None,
+    attestation: Attestation | None = None,
 ) -> AsyncIterator[RpcStage]:
     """A door that serves until the block ends, and is stopped in its order then. With a `policy` it keeps audit records."""
     clock, lifetimes = SystemClock(), Lifetimes()
@@ -236,6 +249,7 @@ async def rpc_stage(
         auditor = Auditor(policy or default_policy(GROUP_SUFFIX), trails, clock)
         await auditor.open()
         parts = parts_over(store, issuer, clock, window=window, auditor=auditor, capacity=capacity)
+        parts = replace(parts, attestor=Attestor(store, HUB, HttpsDocuments.trusting, clock, attestation))
         tasks = await stack.enter_async_context(GuardedTasks("door"))
         tasks.start("feed", parts.feed.run())
         tasks.start("sessions", parts.sessions.run())

@@ -14,7 +14,7 @@ from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.report import NodeResources
 from spoke.options import Options, Pause, Pauses, World
-from spoke.ports import Secrets
+from spoke.ports import Attest, Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub
@@ -38,6 +38,7 @@ class Stage:
     directory: MemoryDirectory = field(default_factory=MemoryDirectory)
     addon_secrets: MemorySecrets = field(default_factory=MemorySecrets)
     timetable: ManualTimetable = field(default_factory=ManualTimetable)
+    attest: Attest | None = None
     options: Options = field(default_factory=lambda: Options(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE)))
 
     def world(self) -> World:
@@ -52,6 +53,7 @@ class Stage:
             clock=self.clock,
             timetable=self.timetable,
             random=Random(1),
+            attest=self.attest,
             recover=lambda address, identity: self.hub.dial_to_recover(address, identity),  # noqa: PLW0108 - as above
         )
 

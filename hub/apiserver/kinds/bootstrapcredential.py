@@ -12,6 +12,21 @@ MOMENT: dict[str, Any] = {"type": "string", "format": "date-time"}
 POSITIVE: dict[str, Any] = {"type": "integer", "format": "int32", "minimum": 1}
 A_YEAR = 365 * 24 * 3600
 COUNT: dict[str, Any] = {"type": "integer", "format": "int32"}
+ATTESTATION: dict[str, Any] = {
+    "type": "object",
+    "required": ["issuer"],
+    "description": "The first registration must bring a token of a service account of the managed cluster, for this hub alone.",
+    "properties": {
+        "issuer": {**TEXT, "description": "The issuer of the cluster's tokens: what `iss` in them is."},
+        "keys": {**TEXT, "description": "Its keys as a JWKS document; absent: fetched from the issuer's discovery."},
+        "certificateAuthority": {
+            **TEXT,
+            "description": "PEM of the CA behind the issuer's address; absent: those that the hub's system trusts.",
+        },
+        "audience": {**TEXT, "description": "For whom the token must be; absent: urn:uuid:<the hub's id>."},
+        "subject": {**TEXT, "description": "A pattern for the service account: system:serviceaccount:<namespace>:<name>."},
+    },
+}
 USE: dict[str, Any] = {
     "type": "object",
     "properties": {
@@ -56,6 +71,7 @@ SCHEMA: dict[str, Any] = {
                     "additionalProperties": TEXT,
                     "description": "Labels that a cluster gets which joins with it, over what its agent says.",
                 },
+                "attestation": ATTESTATION,
                 "uses": {
                     **POSITIVE,
                     "description": "How many agents may get a certificate with it; absent: as many as come.",
@@ -124,6 +140,12 @@ COLUMNS = (
     Column("Held", _of("status", "usesHeld", 0), description="Uses held for those that wait.", priority=1),
     Column("Set", _of("spec", "clusterSet", "<none>"), description="The set that clusters are put into.", priority=1),
     Column("Labels", _labels, description="What clusters get.", priority=1),
+    Column(
+        "Attested",
+        lambda row: doc.mapping(row.document, "spec", "attestation").get("issuer", "<none>"),
+        description="The issuer whose token a cluster must bring.",
+        priority=1,
+    ),
     Column("Created By", _of("status", "createdBy"), description="Who made it.", priority=1),
     Column("Revoked By", _of("status", "revokedBy", "<none>"), description="Who ended it.", priority=1),
 )

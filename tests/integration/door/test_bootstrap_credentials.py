@@ -1,5 +1,6 @@
 """BootstrapCredentials at the door: what they are bound to, what they give, what they say, and who may make them."""
 
+import json
 import re
 from datetime import timedelta
 from pathlib import Path
@@ -9,15 +10,18 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from hub.domain.attestation import FAILED
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import CLUSTER_SETS
 from hub.services import credentials, objects, requests
 from machinery import kubeconfig
-from machinery.identity import CredentialId
+from machinery.identity import CredentialId, Subject
+from machinery.pki import TokenKeys, build_request, generate_key
 from tests.integration.door.conftest import HubUnderTest
 from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
 from tests.integration.door.test_tokens import CREDENTIALS, REQUESTS, cluster, request_for
 
+AUDIT = "/apis/hub.open-cluster-management.io/v1alpha1/auditrecords"
 RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SET = "cluster.open-cluster-management.io/clusterset"
 
@@ -79,7 +83,7 @@ async def test_a_token_for_patterns_puts_clusters_into_its_set_with_its_labels(h
         status, answer = await post(path, body)
         assert (status, "whose name fits shop-*, lab" in answer["message"]) == (403, True), answer
     listed = (await hub.hubctl("get", "bootstrap-credentials", "-o", "wide")).out
-    assert re.search(rf"^{name} +shop-\*,lab +0/2 +Active .* 1 +shops +region=eu +admin", listed, re.MULTILINE), listed
+    assert re.search(rf"^{name} +shop-\*,lab +0/2 +Active .* 1 +shops +region=eu +<none> +admin", listed, re.MULTILINE), listed
 
 
 async def test_a_credential_for_several_sees_no_cluster_beyond_its_bounds(hub: HubUnderTest, tmp_path: Path) -> None:
@@ -225,3 +229,43 @@ async def test_a_token_that_ended_says_so_to_its_holder(hub: HubUnderTest) -> No
     status, answer = await nobody(hub).ask("GET", "/apis", authorization=f"Bearer {token}")
     assert status == 401
     assert re.match(r"the bootstrap credential \w+ expired at \S+Z: have a new bootstrap kubeconfig made", answer["message"])
+
+
+async def test_a_demand_is_made_by_files_shown_and_beyond_this_door(hub: HubUnderTest, tmp_path: Path) -> None:
+    """Whoever comes with such a credential over the Kubernetes API cannot prove anything: the audit log has why."""
+    keys = tmp_path / "jwks.json"
+    keys.write_text(json.dumps(TokenKeys([generate_key()]).key_set()))
+    attest = ("--attest-issuer", "https://kubernetes.default.svc", "--attest-keys", str(keys))
+    name, file = await made(hub, tmp_path, "--cluster", "edge1", *attest)
+    page = (await hub.hubctl("describe", "bootstrap-credential", name)).out
+    assert re.search(r"^Attested By: +https://kubernetes.default.svc, with the keys given", page, re.MULTILINE)
+    status, answer = await holder(hub, file).ask("POST", CLUSTERS, cluster("edge1"))
+    assert (status, answer["message"].endswith(FAILED)) == (403, True), answer
+    status, answer = await holder(hub, file).ask("POST", REQUESTS, request_for("edge1"))
+    assert (status, answer["message"].endswith(FAILED)) == (403, True), answer
+    await hub.auditor.flush()
+    records = (await holder(hub, await hub.admin()).get("/apis/hub.open-cluster-management.io/v1alpha1/auditrecords"))[1][
+        "items"
+    ]
+    whys = [record["annotations"]["muster/attestation-failure"] for record in records if "attestation-failure" in str(record)]
+    assert whys == [f"the bootstrap credential {name} demands an attestation, and there is none"] * 2
+
+
+@pytest.mark.parametrize(
+    ("spec", "where"),
+    [
+        ({"issuer": "http://a"}, "spec.attestation.issuer"),
+        ({"issuer": "https://a", "keys": "{}"}, "spec.attestation.keys"),
+        ({"issuer": "https://a", "certificateAuthority": "x"}, "spec.attestation.certificateAuthority"),
+        ({"issuer": "https://a", "subject": "*"}, "spec.attestation.subject"),
+        ({}, "spec.attestation.issuer"),
+    ],
+)
+async def test_a_demand_that_cannot_be_met_is_refused_by_field(hub: HubUnderTest, spec: dict[str, Any], where: str) -> None:
+    asked = document(token=False, request=build_request(Subject("x"), generate_key()).decode(), attestation=spec)
+    status, answer = await holder(hub, await hub.admin()).ask("POST", CREDENTIALS, asked)
+    assert (status, where in answer["message"]) == (422, True), answer
+    status, answer = await holder(hub, await hub.admin()).ask(
+        "POST", CREDENTIALS, document(attestation={"issuer": "https://a"})
+    )
+    assert (status, "a token is for agents that cannot attest" in answer["message"]) == (422, True), answer

@@ -1,5 +1,6 @@
 """Bootstrap credentials at work: uses held and spent, what binds them, what they bestow, how they end."""
 
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -7,6 +8,7 @@ import pytest
 
 from hub.domain import cluster as clusters_rules
 from hub.domain import document as doc
+from hub.domain.attestation import FAILED, AttestationError, Attested, Binding, Demand
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.cluster import Joining
@@ -14,6 +16,7 @@ from hub.domain.clusterset import LABEL
 from hub.domain.credential import Bounds, CredentialUse, Tally
 from hub.domain.request import RequestPhase
 from hub.services import clusters, credentials, requests
+from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AgentId, ClusterName, CredentialId
@@ -268,3 +271,62 @@ def test_ended_credentials_are_forgotten_after_a_while(newcomer: Newcomer, clock
     left = newcomer.store.transact(lambda tx: [record.id for record in tx.credentials.all()])
     assert left == [standing.credential]
     assert newcomer.certificate().credential == requester.credential, "certificates keep where they came from"
+
+
+# Whom a name is bound to.
+
+
+PROVEN = Attested("https://edge", "system:serviceaccount:agents:spoke", "k1")
+
+
+def enter(newcomer: Newcomer, requester: CertificateRecord, proven: Attested | None) -> None:
+    joining = Joining(newcomer.cluster, newcomer.uid, newcomer.agent, credential=requester.credential, attested=proven)
+    newcomer.store.transact(clusters.ensure, joining, requester.user)
+    newcomer.submit(requester, attested=proven)
+
+
+def test_a_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcomer, clock: ManualClock) -> None:
+    demanding = newcomer.bootstrap(bounds=Bounds(attestation=Demand("https://edge")))
+    with pytest.raises(AttestationError) as caught:
+        enter(newcomer, demanding, None)
+    assert "demands an attestation, and there is none" in caught.value.why
+    enter(newcomer, demanding, PROVEN)
+    bound = newcomer.store.transact(lambda tx: tx.bindings.of(EDGE))
+    assert bound == Binding(EDGE, PROVEN.issuer, PROVEN.subject, PROVEN.key, clock.now())
+    condition = conditions.find(doc.conditions(newcomer.store.transact(clusters.find, EDGE).document), "ManagedClusterAttested")
+    assert condition is not None
+    assert (condition.status, "of the issuer https://edge" in condition.message) == ("True", True)
+    enter(newcomer, demanding, PROVEN)
+
+
+@pytest.mark.parametrize(
+    ("proven", "why"),
+    [
+        (None, 'cluster "edge" is bound to issuer https://edge, and there is no attestation'),
+        (replace(PROVEN, issuer="https://other"), "of https://other"),
+        (replace(PROVEN, subject="system:serviceaccount:agents:other"), "system:serviceaccount:agents:other"),
+        (replace(PROVEN, key="k2", pinned=frozenset(("k2",))), "a key of issuer https://edge that is not among those given"),
+    ],
+)
+def test_another_issuer_has_no_way_in_under_a_bound_name(newcomer: Newcomer, proven: Attested | None, why: str) -> None:
+    """Whatever the credential demands: one without a demand, and a token at the other door, are no way around."""
+    enter(newcomer, newcomer.bootstrap(bounds=Bounds(attestation=Demand("https://edge"))), PROVEN)
+    free = newcomer.bootstrap()
+    with pytest.raises(AttestationError) as caught:
+        enter(newcomer, free, proven)
+    assert (why in caught.value.why, caught.value.message) == (True, FAILED), caught.value.why
+    with pytest.raises(AttestationError):
+        newcomer.submit(free, attested=proven)
+
+
+def test_a_key_that_is_added_to_those_given_by_hand_may_sign(newcomer: Newcomer) -> None:
+    enter(newcomer, newcomer.bootstrap(), PROVEN)
+    enter(newcomer, newcomer.bootstrap(), replace(PROVEN, key="k2", pinned=frozenset(("k1", "k2"))))
+
+
+def test_a_name_is_free_again_once_its_cluster_is_deleted(newcomer: Newcomer) -> None:
+    requester = newcomer.bootstrap()
+    joining = Joining(EDGE, newcomer.uid, newcomer.agent, credential=requester.credential, attested=PROVEN)
+    newcomer.store.transact(clusters.ensure, joining, requester.user)
+    newcomer.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
+    enter(newcomer, newcomer.bootstrap(), None)

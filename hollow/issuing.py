@@ -1,0 +1,72 @@
+"""What a cluster says of itself by tokens: it issues those of its service accounts, and tells everybody with which keys."""
+
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Any
+
+from aiohttp import web
+
+from hollow import kinds
+from machinery.apiserver.authentication.kinds import service_account
+from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer
+from machinery.apiserver.resource import Group
+from machinery.apiserver.storage import Storage
+from machinery.pki import TokenKeys, generate_key
+
+AUDIENCE = "https://kubernetes.default.svc.cluster.local"
+DISCOVERY, KEYS = "/.well-known/openid-configuration", "/openid/v1/jwks"
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+
+
+class TokenIssuer:
+    """The issuer of one cluster's tokens: its name is the cluster's address, known once it listens."""
+
+    def __init__(self, url: Callable[[], str]) -> None:
+        self.url = url
+        self.keys = TokenKeys([generate_key()])
+
+    def rotate(self) -> None:
+        """Issues with a new key from now on; nobody is told the old one any more."""
+        self.keys = TokenKeys([generate_key()])
+
+    def groups(self, storage: Storage) -> tuple[Group, ...]:
+        """The cluster's groups, with ServiceAccounts that tokens are asked for."""
+        resource = service_account(_Issuer("", (AUDIENCE,), self.keys, self), Accounts(storage))
+        own = kinds.SERVICE_ACCOUNT.key
+        return tuple(
+            replace(group, resources=tuple(resource if each.key == own else each for each in group.resources))
+            for group in kinds.GROUPS
+        )
+
+    def middleware(self) -> Any:
+        """Answers for discovery and keys, to whoever asks."""
+
+        @web.middleware
+        async def act(request: web.Request, handler: Handler) -> web.StreamResponse:
+            if request.path == DISCOVERY:
+                return web.json_response(self._configuration())
+            if request.path == KEYS:
+                return web.json_response(self.keys.key_set())
+            return await handler(request)
+
+        return act
+
+    def _configuration(self) -> dict[str, Any]:
+        return {
+            "issuer": self.url(),
+            "jwks_uri": self.url() + KEYS,
+            "response_types_supported": ["id_token"],
+            "subject_types_supported": ["public"],
+            "id_token_signing_alg_values_supported": ["ES256"],
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class _Issuer(Issuer):
+    """As it is when a token is asked for."""
+
+    now: TokenIssuer
+
+    def token(self, account: Account, audiences: Sequence[str], begin: datetime, end: datetime) -> str:
+        return Issuer(self.now.url(), self.audiences, self.now.keys).token(account, audiences, begin, end)

@@ -1,0 +1,185 @@
+"""From the token that a newcomer brings to the cluster that it comes from, by the keys of that cluster's issuer.
+
+What is wrong with a token is told in an AttestationError, for the audit log alone. Keys are those that the credential names, or
+those of the issuer's discovery, which are kept and fetched anew when they are due.
+"""
+
+import asyncio
+import json
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from hub.domain.attestation import AttestationError, Attested, Demand
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.ports import Store, Transaction
+from machinery.apiserver.authentication.asking import Documents, https_flaw
+from machinery.apiserver.authentication.issuerkeys import IssuerKeys
+from machinery.clock import Clock
+from machinery.errors import InvalidError, MusterError
+from machinery.identity import ClusterName, CredentialId, HubId
+from machinery.pki import KeySet, parse_certificate, read_header, unverified_claims
+
+SKEW = timedelta(minutes=1)
+"""How far clusters' clocks may be off."""
+MAX_KEPT = 1000
+FAMILIES = ("RS", "ES")
+PREFIX = "system:serviceaccount:"
+
+Connect = Callable[[bytes], Documents]
+"""From the CAs that a server is verified by (PEM; b"": the machine's) to its documents. Raises InvalidError."""
+
+
+@dataclass(frozen=True, slots=True)
+class KnownIssuer:
+    """An issuer of the hub's own list, and the clusters that it is for."""
+
+    demand: Demand
+    patterns: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Policy:
+    """What is so for the whole hub. `required`: also where a credential does not ask for it.
+
+    `issuers` reads the list of the hub's own, blocking. Raises InvalidError.
+    """
+
+    required: bool = False
+    audience: str = ""
+    issuers: Callable[[], Sequence[KnownIssuer]] = tuple
+
+
+class Attestor:
+    """One per process."""
+
+    def __init__(self, store: Store, hub: HubId, connect: Connect, clock: Clock, policy: Policy | None = None) -> None:
+        self._store = store
+        self._connect = connect
+        self._clock = clock
+        self._policy = policy or Policy()
+        self._audience = self._policy.audience or f"urn:uuid:{hub}"
+        self._kept: dict[tuple[str, str], IssuerKeys] = {}
+
+    async def audience(self, record: CertificateRecord) -> str:
+        """For whom the token must be that this peer brings; "": it needs none. Raises UnavailableError."""
+        if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
+            return ""
+        demand = await self._store.read(_demand, record.credential)
+        if demand is not None:
+            return demand.audience or self._audience
+        return self._audience if self._policy.required else ""
+
+    async def attested(self, record: CertificateRecord, cluster: ClusterName, token: str) -> Attested | None:
+        """What the token proves; None: nothing has to be proven. Raises AttestationError, UnavailableError (the database's)."""
+        if record.purpose is not Purpose.BOOTSTRAP or record.credential is None:
+            return None
+        demand = await self._store.read(_demand, record.credential)
+        if demand is None and not self._policy.required:
+            return None
+        if not token:
+            raise AttestationError("a token of the cluster's issuer is demanded, and none was brought")
+        if demand is None:
+            demand = await self._known(cluster, token)
+        return await self._checked(demand, token)
+
+    async def _known(self, cluster: ClusterName, token: str) -> Demand:
+        """The issuer of the hub's own list that says that it made the token."""
+        issuer = (unverified_claims(token) or {}).get("iss")
+        try:
+            listed = await asyncio.to_thread(self._policy.issuers)
+        except MusterError as error:
+            raise AttestationError(f"the list of issuers cannot be used: {error.message}") from error
+        for known in listed:
+            if known.demand.issuer == issuer and known.demand.is_for(cluster, known.patterns):
+                return known.demand
+        raise AttestationError(f'no issuer that the hub knows for cluster "{cluster}" is {str(issuer)[:200]!r}')
+
+    async def _checked(self, demand: Demand, token: str) -> Attested:
+        header = read_header(token)
+        if header is None or not header.algorithm.startswith(FAMILIES):
+            raise AttestationError("it is no signed JSON web token of an algorithm that is accepted (RS256, ES256 and longer)")
+        claims = await self._verified(demand, token)
+        check_claims(claims, demand, demand.audience or self._audience, self._clock.now())
+        pinned = frozenset(_key_ids(demand.keys)) if demand.keys else frozenset[str]()
+        return Attested(demand.issuer, str(claims["sub"]), header.key_id or "", pinned)
+
+    async def _verified(self, demand: Demand, token: str) -> Mapping[str, Any]:
+        if demand.keys:
+            found = KeySet.parse(json.loads(demand.keys)).verified(token)
+            if found is None:
+                raise AttestationError(f"its signature is of none of the keys that are given for issuer {demand.issuer}")
+            return found
+        try:
+            return await self._keys(demand).verified(token)
+        except MusterError as error:
+            raise AttestationError(f"issuer {demand.issuer}: {error.message}") from error
+
+    def _keys(self, demand: Demand) -> IssuerKeys:
+        place = demand.issuer, demand.authority
+        if place not in self._kept:
+            if len(self._kept) >= MAX_KEPT:
+                del self._kept[next(iter(self._kept))]
+            self._kept[place] = IssuerKeys(demand.issuer, self._connect(demand.authority.encode()), self._clock)
+        return self._kept[place]
+
+
+def flaws(demand: Demand) -> Iterator[tuple[str, str]]:
+    """What is wrong with a demand, by the name of its field."""
+    if not demand.issuer or (not demand.keys and https_flaw(demand.issuer) is not None):
+        yield "issuer", "it is an https:// address, unless the keys are given"
+    if not demand.subject.startswith(PREFIX):
+        yield "subject", f"it begins with {PREFIX}"
+    if demand.keys:
+        try:
+            KeySet.parse(json.loads(demand.keys))
+        except InvalidError as error:
+            yield "keys", error.message
+        except (ValueError, AttributeError):
+            yield "keys", "they are not a JWKS document"
+    if demand.authority:
+        try:
+            parse_certificate(demand.authority.encode())
+        except InvalidError as error:
+            yield "authority", error.message
+
+
+def check_claims(claims: Mapping[str, Any], demand: Demand, audience: str, now: datetime) -> None:
+    """Raises AttestationError unless the token is of the issuer, for this hub, good now, and a service account's that fits."""
+    if claims.get("iss") != demand.issuer:
+        raise AttestationError(f"the token is of issuer {str(claims.get('iss'))[:200]!r} and not of {demand.issuer!r}")
+    told = claims.get("aud")
+    audiences = [told] if isinstance(told, str) else told if isinstance(told, list) else []
+    if audience not in audiences:
+        raise AttestationError(f"the token is for {str(audiences)[:200]} and not for {audience!r}")
+    ends, begins, made = (_moment(claims, name) for name in ("exp", "nbf", "iat"))
+    if ends is None or now >= ends:
+        raise AttestationError("the token has expired" if ends is not None else "the token has no end")
+    if any(moment is not None and now + SKEW < moment for moment in (begins, made)):
+        raise AttestationError("the token is not valid yet")
+    subject = claims.get("sub")
+    if not isinstance(subject, str) or not subject.startswith(PREFIX) or not demand.includes(subject):
+        raise AttestationError(f"the token is for {str(subject)[:200]!r}, which does not fit {demand.subject!r}")
+
+
+def _moment(claims: Mapping[str, Any], name: str) -> datetime | None:
+    value = claims.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise AttestationError(f'"{name}" of the token is no time')
+    try:
+        return datetime.fromtimestamp(value, UTC)
+    except (OverflowError, ValueError, OSError):
+        raise AttestationError(f'"{name}" of the token is no time') from None
+
+
+def _key_ids(keys: str) -> list[str]:
+    listed = json.loads(keys).get("keys") or ()
+    return [str(key["kid"]) for key in listed if isinstance(key, Mapping) and key.get("kid")]
+
+
+def _demand(tx: Transaction, credential: CredentialId) -> Demand | None:
+    record = tx.credentials.by_id(credential)
+    return None if record is None else record.bounds.attestation
