@@ -201,14 +201,14 @@ class Bench:
         await until(written, what=f"hollow cluster {name} answers")
         return file
 
-    async def hubctl(self, *arguments: str, code: int = 0) -> str:
+    async def hubctl(self, *arguments: str, code: int = 0, within: float = 20) -> str:
         process = await asyncio.create_subprocess_exec(
             sys.executable,
             *("-m", "hub.cli", "--kubeconfig", str(self.admin), *arguments),
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.PIPE,
         )
-        out, err = await asyncio.wait_for(process.communicate(), 20)
+        out, err = await asyncio.wait_for(process.communicate(), within)
         assert process.returncode == code, f"hubctl {' '.join(arguments)}: {process.returncode}\n{out.decode()}{err.decode()}"
         return out.decode() + (err.decode() if code else "")
 

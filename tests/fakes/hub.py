@@ -140,6 +140,10 @@ class MemoryHub:
     """What a revoked one is told for machines; None: nothing."""
     barred: MusterError | None = None
     """Why no bootstrap credential lets a cluster in."""
+    renew_within: timedelta | None = None
+    """It asks for a renewal ahead of time, of the certificates that it had issued by then (`ask_to_renew`)."""
+    renew_addons_before: datetime | None = None
+    _asked: frozenset[SerialNumber] = frozenset()
 
     attestation_audience = ""
     """For whom a token must be that a first registration brings."""
@@ -180,12 +184,10 @@ class MemoryHub:
         self.plain = False
         """It is of a release that knows nothing of several hubs."""
         self.again_after: timedelta | None = None
-        self.renew_within: timedelta | None = None
-        """It asks for a renewal ahead of time, of the certificates that it had issued by then (`ask_to_renew`)."""
-        self.renew_addons_before: datetime | None = None
-        self._asked: frozenset[SerialNumber] = frozenset()
         self.trusted: dict[ClusterName, tuple[str, ...]] = {}
         """By which CAs the agent of each cluster says that it knows this hub."""
+        self.greeted: list[tuple[str, ...]] = []
+        """The same, as each session began."""
         self.dialled = 0
         self._changed = asyncio.Event()
         key = generate_key()
@@ -467,6 +469,7 @@ class MemoryHubClient(HubClient):
                 other.end(HubLostError("superseded", Loss.SUPERSEDED))
         session = MemorySession(self._hub, cluster, self._identity, epoch=greeting.epoch)
         self._hub.trusted[cluster] = greeting.trusted
+        self._hub.greeted.append(greeting.trusted)
         if greeting.trusted and greeting.trusted != fingerprints(self._hub.bundle):
             session.push(self._hub.bundle)
         self._hub.sessions.append(session)

@@ -14,6 +14,7 @@ from machinery.pki import Authority, Plan, create_authority, generate_key, publi
 from spoke.domain.addon import AddOn
 from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
 from spoke.kubeconfigs import stored_connection, view_stored
+from spoke.ports import HubLostError
 from spoke.trust import MOST, checked, fingerprints, retrusted
 from tests.fakes.mortal import DyingSecrets, KilledError
 from tests.fakes.stage import OWNER, SLOT, Stage, until
@@ -133,6 +134,9 @@ async def test_a_bundle_is_kept_in_every_place_before_it_is_answered_and_no_cert
         stage.hub.vouchers = (NEW,)
         stage.hub.session.drain()
         await until(lambda: len(stage.hub.sessions) > sessions)
+        stage.hub.session.end(HubLostError("a cut"))
+        await until(lambda: len(stage.hub.sessions) > sessions + 1)
+        assert set(stage.hub.greeted[-2:]) == {fingerprints(NEW)}
     async with stage.running():
         await until(lambda: len(stage.hub.open_sessions) == 1)
         await until(lambda: stage.hub.session.beats)
@@ -189,6 +193,7 @@ async def test_a_renewal_after_a_push_keeps_what_was_pushed(stage: Stage) -> Non
         stage.hub.ask_to_renew(timedelta())
         await until(lambda: len(stage.hub.issued) == 2)
         await until(lambda: len(stage.hub.sessions) == 2 and stage.hub.session.beats)
+        assert stage.hub.greeted[-1] == fingerprints(bundle), "nothing had to be pushed again"
         await all_say(stage, bundle)
 
 
