@@ -7,6 +7,7 @@ from typing import TypeVar
 
 import click
 
+from hollow.cluster import AUTHORITY_PATH
 from hollow.faults import Faults
 from hollow.fleet import Fleet, names, serve_fleet
 from hollow.illness import ADMIN_PATH
@@ -19,9 +20,9 @@ T = TypeVar("T")
 
 _SERVE_HELP = """Serves hollow clusters until SIGTERM or Ctrl-C.
 
-A hollow cluster answers as a real API server does for nodes, namespaces, secrets, config maps, leases, events and
-ClusterClaims, over TLS, to kubectl and to any other client. It runs nothing and forgets everything when it stops; a cluster
-of the same name has the same identity (the uid of kube-system) every time.
+A hollow cluster answers as a real API server does for nodes, namespaces, secrets, config maps, leases, events, Deployments
+with their pods and ClusterClaims, over TLS, to kubectl and to any other client. It runs nothing and forgets everything when
+it stops; a cluster of the same name has the same identity (the uid of kube-system) every time.
 
 \b
   hollow serve --kubeconfig-out c1.kubeconfig
@@ -100,6 +101,12 @@ def fault(kubeconfig: Path, faults: tuple[str, ...]) -> None:
     click.echo(", ".join(word if value is True else f"{word}={value}" for word, value in on.items()) or "healthy")
 
 
+@main.command(name="exchange-ca", help="Puts another CA on a running hollow cluster's control plane, and shows it.")
+@click.option("--kubeconfig", required=True, type=click.Path(path_type=Path), help="The cluster's kubeconfig.")
+def exchange_ca(kubeconfig: Path) -> None:
+    click.echo(_checked(lambda: asyncio.run(_exchange(kubeconfig))), nl=False)
+
+
 async def _serve(fleet: Fleet) -> None:
     with StopSignals() as stop:
         async with serve_fleet(fleet) as clusters:
@@ -117,6 +124,14 @@ async def _switch(kubeconfig: Path, wanted: Faults | None) -> dict[str, object]:
         if wanted is None:
             return await client.get(ADMIN_PATH)
         return await client.update(ADMIN_PATH, wanted.document())
+
+
+async def _exchange(kubeconfig: Path) -> str:
+    """The new CA, in PEM."""
+    from machinery.kube.client import KubeClient  # noqa: PLC0415 - the same
+
+    async with await KubeClient.from_file(kubeconfig) as client:
+        return str((await client.create(AUTHORITY_PATH, {}))["authority"])
 
 
 def _checked(action: Callable[[], T]) -> T:

@@ -38,7 +38,7 @@ class _Heard:
     """What has come so far, per stream."""
 
     limit: int
-    streams: dict[int, bytearray] = field(default_factory=dict)
+    streams: dict[int, bytearray] = field(default_factory=dict, repr=False)
 
     def take(self, message: bytes) -> None:
         """Raises InvalidError when it becomes too much."""
