@@ -63,8 +63,10 @@ class SqlCredentials(Credentials):
     def __init__(self, connection: Connection, *, writable: bool) -> None:
         self._connection = connection
         self._writable = writable
+        self._read: dict[CredentialId, CredentialRecord | None] = {}
 
     def add(self, record: CredentialRecord) -> None:
+        self._read.clear()
         bound = record.bounds != UNBOUND
         values = {
             "id": record.id,
@@ -82,8 +84,11 @@ class SqlCredentials(Credentials):
         self._connection.execute(insert(schema.credentials), values)
 
     def by_id(self, credential: CredentialId) -> CredentialRecord | None:
-        row = (_BY_ID_TO_WRITE if self._writable else _BY_ID).row(self._connection, {"id": credential})
-        return None if row is None else _record(row)
+        """Asked once per transaction, which locks it: fifty requests that are decided together may have come with one."""
+        if credential not in self._read:
+            row = (_BY_ID_TO_WRITE if self._writable else _BY_ID).row(self._connection, {"id": credential})
+            self._read[credential] = None if row is None else _record(row)
+        return self._read[credential]
 
     def admitted(self, credential: CredentialId) -> frozenset[ClusterName]:
         return frozenset(ClusterName(row[0]) for row in _ADMITTED.rows(self._connection, {"credential": credential}))
@@ -140,12 +145,14 @@ class SqlCredentials(Credentials):
         return found
 
     def revoke(self, credential: CredentialId, at: datetime, *, by: str = "", reason: str = "") -> None:
+        self._read.clear()
         chosen = (_column.id == credential, _column.revoked_at.is_(None))
         values = {"revoked_at": to_micros(at), "revoked_by": by or None, "revoked_reason": reason or None}
         self._connection.execute(update(schema.credentials).where(*chosen).values(**values))
         ring_for_everybody(self._connection, REVOCATIONS)
 
     def hide(self, credential: CredentialId) -> None:
+        self._read.clear()
         chosen = (_column.id == credential, _column.revoked_at.is_not(None))
         self._connection.execute(update(schema.credentials).where(*chosen).values(revoked_reason=DELETED))
 
@@ -157,6 +164,7 @@ class SqlCredentials(Credentials):
         return [_record(tuple(row)) for row in self._connection.execute(statement)]
 
     def forget_ended(self, before: datetime) -> int:
+        self._read.clear()
         ended = or_(_column.expires_at < to_micros(before), _column.revoked_at < to_micros(before))
         chosen = select(_column.id).where(ended)
         for table, column in ((schema.credential_uses, _use.credential), (schema.admissions, _admission.credential)):

@@ -202,6 +202,25 @@ async def test_name_that_comes_again_costs_no_use(store: Store, credential: Cred
     assert await store.read(lambda tx: tx.credentials.spent(credential.id)) == 1
 
 
+async def test_a_credential_is_never_remembered_as_it_was_before_it_was_written(
+    store: Store, credential: CredentialRecord
+) -> None:
+    def all_of_it(tx: Transaction) -> list[object]:
+        seen: list[object] = [tx.credentials.by_id(credential.id)]
+        tx.credentials.add(credential)
+        seen.append(tx.credentials.by_id(credential.id) == credential)
+        tx.credentials.revoke(credential.id, tx.now, by="ann", reason="lost")
+        revoked = tx.credentials.by_id(credential.id)
+        seen.append(revoked and revoked.revoked_reason)
+        tx.credentials.hide(credential.id)
+        hidden = tx.credentials.by_id(credential.id)
+        seen.append(hidden != revoked)
+        tx.credentials.forget_ended(tx.now + timedelta(days=1000))
+        return [*seen, tx.credentials.by_id(credential.id)]
+
+    assert await store.run(all_of_it) == [None, True, "lost", True, None]
+
+
 async def test_bounds_of_a_credential_and_its_end_are_kept(
     store: Store, credential: CredentialRecord, clock: ManualClock
 ) -> None:
