@@ -73,6 +73,7 @@ def add_sections(inspection: Inspection, agents: Parts, operators: Door, drainin
         "leadership": leading.snapshot,
         "controller queues": leading.waiting,
         "limits": agents.limits.snapshot,
+        "logins": operators.exchange.snapshot,
         "audit": lambda: {str(trail["sink"]): trail for trail in agents.auditor.snapshot()},
     }
     for name, section in counted.items():

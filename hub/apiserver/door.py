@@ -56,6 +56,7 @@ class Door:
     roles: RoleBook
     store: Store
     groups: Groups
+    exchange: Exchange
 
     def application(self) -> web.Application:
         return self.server.application()
@@ -148,7 +149,7 @@ def build_door(
             ),
         ),
     )
-    return Door(server, feed, entrance, roles, store, own)
+    return Door(server, feed, entrance, roles, store, own, exchange)
 
 
 def namespaces_of(store: Store) -> NamespaceLookup:

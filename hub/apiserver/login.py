@@ -8,6 +8,7 @@ The token leaves the process for the authenticator alone: admission sees a reque
 """
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping
 from contextlib import AbstractAsyncContextManager
 from copy import deepcopy
@@ -108,6 +109,8 @@ class Exchange:
         self._terms = terms
         self._clock = clock
         self._group = f"login.{group_suffix}"
+        self.outcomes: Counter[str] = Counter()
+        """How many tokens were exchanged, and how many in vain, by kind of authenticator."""
 
     def resource(self) -> Resource:
         return token_credential_request(self._group, self.answers, NothingStored())
@@ -125,8 +128,10 @@ class Exchange:
             issued = await self._issued(login, public_key)
         except MusterError as error:
             notes[WHY] = short(error.message)
+            self._count(spec, "failed")
             await self._terms.sleep(_left(self._clock.monotonic() - began))
             return _answer({"message": FAILED})
+        self._count(spec, "given")
         notes.update({SERIAL: f"{issued.serial:x}", SIGNED_BY: issued.signed_by})
         return _answer({"credential": _credential(issued, key)})
 
@@ -168,6 +173,14 @@ class Exchange:
         if kind not in KINDS or group != self._group:
             raise UnauthorizedError(f'there is no kind of authenticators "{kind[:80]}" in the group "{group[:80]}"')
         return Reference(kind, str(named.get("name") or ""))
+
+    def _count(self, spec: Document, outcome: str) -> None:
+        kind = str(doc.mapping(spec, "authenticator").get("kind") or "")
+        self.outcomes[f"{kind if kind in (*KINDS, ACCOUNT) else 'unknown'} {outcome}"] += 1
+
+    def snapshot(self) -> dict[str, Any]:
+        """Numbers for who looks into a running hub."""
+        return {**self.outcomes, "rates": self._terms.rates.snapshot()}
 
     def _note_names(self, named: Named | None, notes: MutableMapping[str, str]) -> None:
         if named is not None and self._terms.names_people:

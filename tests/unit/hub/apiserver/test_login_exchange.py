@@ -335,3 +335,18 @@ async def test_a_chain_signs_logins_of_others(stage: Stage) -> None:
     stage.issuer = chain
     assert "credential" in await stage.ask()
     assert chain.signed == {(Purpose.LOGIN, "hub"): 1}
+
+
+async def test_what_becomes_of_tokens_is_counted_by_kind_and_never_by_what_a_stranger_writes(stage: Stage) -> None:
+    terms = Terms(stage.own, stage.own, Lifetimes(), Rates(0, 1, stage.clock), sleep=stage._sleep)
+    suffix = GROUP.removeprefix("login.")
+    exchange = Exchange(stage.store, stage.authenticators, lambda _write: None, terms, clock=stage.clock, group_suffix=suffix)
+    for reference in (
+        {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"},
+        {"kind": "made-up"},
+        {"kind": "more"},
+    ):
+        document = {"metadata": {}, "spec": {"token": TOKEN, "authenticator": reference}}
+        await exchange.answers(Question(document, Actor("x"), stage.clock.now()))
+    assert exchange.outcomes == {"WebhookAuthenticator given": 1, "unknown failed": 2}
+    assert exchange.snapshot()["rates"]["refused"] == 0
