@@ -1,19 +1,22 @@
 """Who a certificate is: by its record, re-checked each time, and no longer once it is revoked."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
 import pytest
 
 from hub.access import Peers
-from hub.access.peers import KEPT_FOR, TIDY
+from hub.access.peers import BLIND, KEPT_FOR, TIDY
+from hub.apiserver.authentication import end_with_revocations
 from hub.domain.authority import Authority, AuthorityId, Phase
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.services import certificates
 from machinery import pki
+from machinery.apiserver.authentication import Presence
 from machinery.clock import ManualClock
-from machinery.errors import UnauthorizedError, Verdict
+from machinery.errors import UnauthorizedError, UnavailableError, Verdict
 from machinery.identity import SerialNumber, Subject
 from tests.fakes.memory_store import MemoryStore
 
@@ -164,3 +167,55 @@ async def test_a_certificate_that_nobody_comes_with_any_more_is_forgotten(stage:
     await stage.peers.poll()
     assert len(stage.peers) == 0
     assert (await stage.peers.identify(stage.certificate)).user == "cn"
+
+
+async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nobody_is_known(stage: Stage) -> None:
+    told: list[SerialNumber | None] = []
+    stage.peers.listen(told.append)
+    await stage.peers.identify(stage.certificate)
+    await stage.peers._look()
+    stage.store.failure = UnavailableError("the database is away")
+    stage.clock.advance(BLIND)
+    await stage.peers._look()
+    assert told == []
+    stage.clock.advance(timedelta(seconds=1))
+    await stage.peers._look()
+    assert told == [None]
+    with pytest.raises(UnavailableError):
+        await stage.peers.identify(stage.certificate)
+    stage.store.failure = None
+    await stage.peers._look()
+    assert (await stage.peers.identify(stage.certificate)).serial == stage.serial
+    assert told == [None]
+
+
+async def test_what_was_revoked_while_nobody_could_look_is_told_at_the_first_look_after(stage: Stage) -> None:
+    told: list[SerialNumber | None] = []
+    stage.peers.listen(told.append)
+    await stage.peers._look()
+    stage.store.failure = UnavailableError("the database is away from here")
+    stage.clock.advance(BLIND / 2)
+    await stage.peers._look()
+    stage.store.failure = None
+    await stage.revoke()
+    stage.clock.advance(BLIND / 4)
+    await stage.peers._look()
+    assert told == [stage.serial]
+    assert stage.peers.refusal(stage.serial).verdict is Verdict.CERTIFICATE_REVOKED
+
+
+def test_whatever_is_open_at_the_https_door_ends_when_nobody_is_known() -> None:
+    ended: list[str] = []
+
+    class Noted(Presence):
+        def end(self, mark: str) -> None:
+            ended.append(mark)
+
+        def end_all(self) -> None:
+            ended.append("all")
+
+    listeners: list[Callable[[SerialNumber | None], None]] = []
+    end_with_revocations(Noted(ManualClock()), listeners.append, None)
+    for serial in (SerialNumber(5), None):
+        listeners[0](serial)
+    assert ended == ["certificate/5", "all"]
