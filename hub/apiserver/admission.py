@@ -4,6 +4,7 @@ write                                                          asked for, beside
 hubAcceptsClient set, or changed in either direction            update managedclusters/accept of the register group, by name
 the uid of the cluster that has the name changed                update managedclusters/accept of the register group, by name
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
+a cluster's labels changed                                      not to be an agent or a bootstrap credential
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain
 an ApprovalRule that accepts made or changed                    update managedclusters/accept of the register group
@@ -68,6 +69,8 @@ class HubAdmission:
         if write.old is None:
             self._check_attested(write)
             _check_own(write, write.key.name)
+        elif _is_agents(write) and doc.labels(write.new) != doc.labels(write.old):
+            _refuse(write, "an agent does not change its cluster's labels: an operator or its bootstrap credential gives them")
         accepts, accepted = _accepts(write.new), _accepts(write.old)
         if accepts != accepted and not self._may(write, "update", (self._groups.register, "managedclusters", "accept")):
             _refuse(write, f'user "{write.actor.user}" cannot update the HubAcceptsClient field')
@@ -146,6 +149,11 @@ class HubAdmission:
         group, resource, part = what
         asked = Attributes(verb, "", group, "v1", resource, part, name=name or write.key.name)
         return self._decide(write.actor, asked).allowed
+
+
+def _is_agents(write: Admission) -> bool:
+    standing = standing_of(write.actor.holder)
+    return standing is not None and standing.purpose in (Purpose.AGENT, Purpose.ADDON, Purpose.BOOTSTRAP)
 
 
 def _check_own(write: Admission, cluster: str) -> None:

@@ -269,3 +269,19 @@ async def test_a_demand_that_cannot_be_met_is_refused_by_field(hub: HubUnderTest
         "POST", CREDENTIALS, document(attestation={"issuer": "https://a"})
     )
     assert (status, "a token is for agents that cannot attest" in answer["message"]) == (422, True), answer
+
+
+async def test_an_agent_does_not_take_back_what_its_credential_gave(hub: HubUnderTest) -> None:
+    await hub.join("edge1", env="prod")
+    agent = holder(hub, await hub.agent("edge1"))
+    admin = holder(hub, await hub.admin())
+    patch = {"spec": {"hubAcceptsClient": True}}
+    headers = {"Content-Type": "application/merge-patch+json"}
+    assert (await admin.ask("PATCH", f"{CLUSTERS}/edge1", patch, **headers))[0] == 200
+    status, document = await agent.get(f"{CLUSTERS}/edge1")
+    assert status == 200
+    changed = {**document, "metadata": {**document["metadata"], "labels": {"env": "dev"}}}
+    status, answer = await agent.ask("PUT", f"{CLUSTERS}/edge1", changed)
+    assert (status, "does not change its cluster's labels" in answer["message"]) == (403, True), answer
+    noted = {**document, "metadata": {**document["metadata"], "annotations": {"agent.open-cluster-management.io/a": "b"}}}
+    assert (await agent.ask("PUT", f"{CLUSTERS}/edge1", noted))[0] == 200
