@@ -60,6 +60,9 @@ async def test_a_server_with_another_ca_is_told_as_another_hub() -> None:
     async with listen(hub) as listening:
         said = await trouble(HubAddress(f"127.0.0.1:{listening.port}", other.authority.certificate), other.credential())
     assert "is not the hub that the kubeconfig names" in said
+    assert "make a new bootstrap kubeconfig there with hubctl create bootstrap-kubeconfig" in said, (
+        "its CA may have gone at once"
+    )
 
 
 async def test_an_expired_client_certificate_is_suspected() -> None:

@@ -1,7 +1,8 @@
 """What a hub says of its CAs: checked, tried, kept in every place before it is answered, whatever dies in between."""
 
+import asyncio
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
 
@@ -16,6 +17,7 @@ from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
 from spoke.kubeconfigs import stored_connection, view_stored
 from spoke.ports import HubLostError
 from spoke.trust import MOST, checked, fingerprints, retrusted
+from tests.fakes.credentials import MemoryDirectory
 from tests.fakes.mortal import DyingSecrets, KilledError
 from tests.fakes.stage import OWNER, SLOT, Stage, until
 from tests.unit.spoke.test_agent_addons import HUB_ACCESS, LOGS, SECRET
@@ -245,6 +247,51 @@ async def test_an_agent_that_dies_around_any_write_of_a_bundle_works_and_ends_wi
         await until_installed(stage, bundles[-1])
         await all_say(stage, bundles[-1])
         await until(lambda: stage.hub.session.beats)
+    assert stage.hub.issued == issued
+
+
+@dataclass
+class DyingDirectory(MemoryDirectory):
+    """Ends the process at the next set that it is given, before or after it has taken it."""
+
+    fatal: bool = False
+    before: bool = True
+
+    def replace(self, contents: Mapping[str, bytes]) -> None:
+        fatal, self.fatal = self.fatal, False
+        if fatal and self.before:
+            raise KilledError
+        super().replace(contents)
+        if fatal:
+            raise KilledError
+
+
+@pytest.mark.parametrize("before", [True, False])
+@pytest.mark.parametrize("place", ["add-on", "directory"])
+async def test_so_does_one_that_dies_around_the_other_places(stage: Stage, place: str, *, before: bool) -> None:
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
+    stage.directory = directory = DyingDirectory(before=before)
+    dying = DyingSecrets(inner=stage.addon_secrets)
+    bundle = stage.hub.authority.certificate + NEW
+    world = stage.world
+    stage.world = lambda: replace(world(), addon_secrets=lambda _: dying)  # type: ignore[method-assign]
+    async with stage.running():
+        await until(lambda: stage.addon_secrets.contents(SECRET) and stage.hub.session.beats)
+    issued, sessions = list(stage.hub.issued), len(stage.hub.sessions)
+    task = asyncio.create_task(stage.agent().run())
+    await until(lambda: len(stage.hub.sessions) > sessions and stage.hub.session.beats)
+    if place == "add-on":
+        dying.live(1, before=before)
+    else:
+        directory.fatal = True
+    stage.hub.push_trust(bundle)
+    await asyncio.wait([task], timeout=10)
+    raised = task.exception()
+    assert isinstance(raised, KilledError) or (isinstance(raised, BaseExceptionGroup) and raised.subgroup(KilledError))
+    dying.live()
+    async with stage.running():
+        await until_installed(stage, bundle)
+        await all_say(stage, bundle)
     assert stage.hub.issued == issued
 
 
