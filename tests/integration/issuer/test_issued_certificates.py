@@ -31,6 +31,7 @@ from machinery.identity import (
     agent_subject,
     bootstrap_subject,
     cluster_name,
+    recovery_subject,
 )
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
@@ -44,10 +45,11 @@ SUBJECTS = {
     "agent": (Purpose.AGENT, agent_subject(SHORT_NAME, agent_id("bcdfg"))),
     "agent of a cluster named by a UUID": (Purpose.AGENT, agent_subject(UUID_NAME, agent_id("bcdfg"))),
     "agent of a cluster with the longest name": (Purpose.AGENT, agent_subject(LONG_NAME, agent_id("bcdfg"))),
-    "recovery": (Purpose.RECOVERY, agent_subject(SHORT_NAME, agent_id("bcdfg"))),
+    "recovery": (Purpose.RECOVERY, recovery_subject(SHORT_NAME, agent_id("bcdfg"))),
     "add-on": (Purpose.ADDON, addon_subject(SHORT_NAME, AddOnName("work"), "work")),
     "bootstrap": (Purpose.BOOTSTRAP, bootstrap_subject(CredentialId("0123456789abcdef"))),
     "operator": (Purpose.OPERATOR, Subject("admin", frozenset((OPERATOR_GROUP,)))),
+    "login": (Purpose.LOGIN, Subject("ann@corp.example", frozenset(("fleet-viewers",)))),
 }
 
 
@@ -81,12 +83,23 @@ def issuer(tmp_path: Path) -> LocalIssuer:
 def test_the_linter_finds_nothing_in_a_client_certificate_but_long_names(issuer: LocalIssuer, kind: str) -> None:
     purpose, subject = SUBJECTS[kind]
     key = pki.public_key_of(pki.generate_key())
-    profile = Profile(purpose, subject, key, NOW - timedelta(minutes=5), NOW + timedelta(days=30))
+    names = ("work.addon.open-cluster-management.io",) if purpose is Purpose.ADDON else ()
+    profile = Profile(purpose, subject, key, NOW - timedelta(minutes=5), NOW + timedelta(days=30), dns_names=names)
     found = findings(issuer.issue(profile, pki.random_serial(), NOW).chain)
     too_long = [value for value in (subject.common_name, *subject.organizations) if len(value) > 64]
     others = [each for each in found if not each.startswith(TOO_LONG)]
     assert len(found) - len(others) == len(too_long)
     assert others == ([SHARED_RDN] if len(subject.organizations) > 1 else [])
+
+
+def test_every_purpose_is_looked_at() -> None:
+    assert {purpose for purpose, _ in SUBJECTS.values()} | {Purpose.SERVING} == {*Purpose}, "serving: the next test"
+
+
+def test_the_linter_finds_nothing_in_a_ca_that_another_has_signed(issuer: LocalIssuer, tmp_path: Path) -> None:
+    (other := tmp_path / "other").mkdir()
+    next_ca = LocalIssuer.open(other, Lifetimes(), NOW)
+    assert findings(issuer.cross_sign(next_ca.trust_bundle)) == []
 
 
 def test_the_linter_finds_nothing_in_the_ca_and_the_serving_certificate(issuer: LocalIssuer, tmp_path: Path) -> None:
