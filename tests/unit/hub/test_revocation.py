@@ -4,9 +4,12 @@ from typing import Any
 
 import pytest
 
+from hub.cli.revoking import REASONS
+from hub.controllers.chronicle import Chronicle
 from hub.domain import revocation as rules
 from hub.domain.certificate import CertificateRecord, Holder, Profile, Purpose
-from hub.domain.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, Key
+from hub.domain.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeType, Key
+from hub.domain.event import Told
 from hub.domain.request import CLUSTER_LABEL, RequestPhase
 from hub.domain.revocation import Reason
 from hub.ports import Transaction
@@ -276,3 +279,20 @@ def test_a_revocation_is_told_in_words(newcomer: Newcomer, store: MemoryStore) -
     assert rules.told(document) == 'cluster "edge" revoked by ann (KeyCompromise: stolen): 2 certificates'
     again = revoke(store, "r2", cluster="edge", agent="agent-1")
     assert rules.told(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was good any more'
+
+
+def test_a_revocation_is_an_event_of_its_cluster_once(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.registered()
+    document = revoke(store, cluster="edge", reason="KeyCompromise")
+    events: list[Told] = []
+    chronicle = Chronicle(events.append)
+    chronicle.listed(REVOCATIONS, Key("", "r0"), document)  # what is there at the start is no news
+    chronicle.changed(REVOCATIONS, Key("", "r1"), document, ChangeType.ADDED, OPERATOR)
+    (told,) = events
+    assert (told.cluster, told.reason, told.type) == ("edge", "Revoked", "Warning")
+    assert told.message == rules.told(document)
+    assert told.about["metadata"]["uid"] == document["status"]["clusterUID"]
+
+
+def test_hubctl_knows_every_reason() -> None:
+    assert list(REASONS) == [str(reason) for reason in Reason]
