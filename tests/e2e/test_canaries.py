@@ -18,7 +18,7 @@ import pytest
 from machinery.kube.client import KubeClient
 from machinery.kubeconfig import read_kubeconfig
 from tests.e2e.canaries import Canaries, needles, of_processes
-from tests.e2e.processes import Bench
+from tests.e2e.processes import Bench, until
 from tests.e2e.stopping import asked_for_debug
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -132,6 +132,21 @@ async def fail_to_start(bench: Bench, canaries: Canaries) -> None:
         assert await hub.ended(60) != 0
 
 
+async def have_another_ca(bench: Bench) -> None:
+    """One more CA, with a key of its own."""
+
+    def keys() -> int:
+        return sum(b"PRIVATE KEY-----" in path.read_bytes() for path in bench.data.rglob("*") if path.is_file())
+
+    before = keys()
+    await bench.hubctl("ca", "rotate")
+
+    async def made() -> bool:
+        return keys() > before
+
+    await until(made, what="the next CA has a key")
+
+
 async def shown(bench: Bench, debug: Path) -> dict[str, bytes]:
     """Everything that the hub shows to whoever may look."""
     places = {path: await asked(bench, "GET", path) for path in SHOWN}
@@ -140,6 +155,7 @@ async def shown(bench: Bench, debug: Path) -> dict[str, bytes]:
         if "list" in resource["verbs"]:
             places[resource["name"]] = await asked(bench, "GET", f"{HUB}/{resource['name']}")
     places["the debug report"] = (await asked_for_debug(debug)).encode()
+    places["hubctl ca status"] = (await bench.hubctl("ca", "status")).encode()
     for command in ("bootstrap-credentials", "clusters", "csr"):
         places[f"hubctl get {command}"] = (await bench.hubctl("get", command, "-o", "yaml")).encode()
     places["hubctl describe"] = (await bench.hubctl("describe", "cluster", "c1")).encode()
@@ -158,6 +174,7 @@ async def test_no_secret_is_told_anywhere(bench: Bench) -> None:
     await use_tokens(bench, canaries)
     await use_credentials(bench, canaries)
     await fail_to_start(bench, canaries)
+    await have_another_ca(bench)
     canaries.add_keys(bench.data)
     canaries.add_keys(bench.folder / "c1.credentials")
     for name, file in (("the administrator's", bench.admin), ("a bootstrap", bench.folder / "c1.bootstrap")):
