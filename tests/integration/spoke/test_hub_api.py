@@ -195,14 +195,14 @@ async def test_the_ca_bundle_and_annotations_of_a_known_cluster_are_brought_up_t
     assert document["spec"]["hubAcceptsClient"] is True
 
 
-async def test_a_revoked_certificate_ends_the_session_as_one_that_is_not_taken(rig: ApiRig) -> None:
+async def test_a_revoked_certificate_ends_the_session_and_says_that_it_was_revoked(rig: ApiRig) -> None:
     credential = await rig.agent()
     async with session(rig, credential) as opened:
         await opened.report(REPORT)
         await rig.revoke(credential)
         with pytest.raises(HubLostError) as lost:
             await until(lambda: opened.beat(available=True))
-        assert lost.value.loss is Loss.UNAUTHENTICATED
+        assert lost.value.loss is Loss.REVOKED
 
 
 async def test_a_deleted_cluster_ends_the_session(rig: ApiRig) -> None:
