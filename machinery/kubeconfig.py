@@ -9,6 +9,7 @@ import base64
 import binascii
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -155,6 +156,7 @@ def write_exec_kubeconfig(cluster: ClusterEntry, plugin: ExecUser, *, user: str)
     return _write(cluster, user=user, auth={"exec": written_exec(plugin)}, context=cluster.name, namespace=None)
 
 
+@lru_cache(maxsize=64)
 def write_hub_kubeconfig(cluster: ClusterEntry) -> bytes:
     """The hub kubeconfig that lies beside tls.crt and tls.key, as OCM's agents and add-ons expect it. It holds no key."""
     auth = {"client-certificate": HUB_KUBECONFIG_CERTIFICATE, "client-key": HUB_KUBECONFIG_KEY}
