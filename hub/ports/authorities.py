@@ -34,5 +34,8 @@ class Authorities(Protocol):
     def held(self, purpose: Purpose, now: datetime) -> Sequence[Held]:
         """The newest certificate of that purpose of each agent, of those that have neither ended nor been revoked."""
 
+    def name_signer(self, signer: str) -> None:
+        """Writes it into the records that name no signer: those from before that was kept."""
+
     def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
         """Revokes what these signers signed and has not ended; returns how many. What is revoked already keeps its reason."""

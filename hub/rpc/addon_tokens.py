@@ -6,6 +6,7 @@ from typing import Protocol
 from hub.access import session_holder
 from hub.domain.certificate import CertificateRecord
 from hub.ports import Store
+from hub.rpc.messages import asked_duration
 from hub.services import addon_tokens
 from machinery.clock import Clock
 from machinery.errors import ForbiddenError, InvalidError
@@ -32,7 +33,7 @@ async def issue(
     holder, _ = session_holder(record)
     if holder != cluster:
         raise ForbiddenError(f'this certificate is for cluster "{holder}" and cannot act for cluster "{cluster}"')
-    asked = request.requested_duration.ToTimedelta() if request.HasField("requested_duration") else DEFAULT
+    asked = asked_duration(request.requested_duration) if request.HasField("requested_duration") else DEFAULT
     if asked < SHORTEST:
         shortest, short = SHORTEST.total_seconds(), asked.total_seconds()
         raise InvalidError(f"a token lives {shortest:.0f} s at least, and {short:.0f} s were asked for")

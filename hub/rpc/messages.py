@@ -5,6 +5,8 @@ from dataclasses import dataclass
 from datetime import UTC, timedelta
 from typing import Any
 
+from google.protobuf.duration_pb2 import Duration
+
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
 from hub.domain import reported
@@ -18,7 +20,7 @@ from hub.domain.request import SIGNER
 from hub.ports import Transaction
 from machinery import conditions
 from machinery.conditions import Condition
-from machinery.errors import NotFoundError, Verdict
+from machinery.errors import InvalidError, NotFoundError, Verdict
 from machinery.identity import AddOnName, ClusterName, addon_subject
 from machinery.product import GROUP_SUFFIX
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -33,7 +35,16 @@ _STATES: Mapping[int, HubState] = {
     wire.Hub.STATE_UNREACHABLE: HubState.UNREACHABLE,
     wire.Hub.STATE_LOST: HubState.LOST,
 }
+MOST, NANOS = 10**13, 10**9
+"""Seconds of a duration that anybody could mean; Python's own bound is not much higher."""
 _VERDICTS: Mapping[int, bool] = {wire.VERDICT_AVAILABLE: True, wire.VERDICT_UNAVAILABLE: False}
+
+
+def asked_duration(duration: Duration) -> timedelta:
+    """Raises InvalidError for what is no duration at all."""
+    if abs(duration.seconds) > MOST or abs(duration.nanos) >= NANOS:
+        raise InvalidError("the requested duration is out of bounds")
+    return duration.ToTimedelta()
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,6 +22,7 @@ from hub.rpc import addon_tokens
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call, stream, unary
 from hub.rpc.following import Followed
+from hub.rpc.messages import asked_duration
 from hub.rpc.parts import Parts
 from hub.rpc.reserve import check_gone, leave, stand_by
 from hub.rpc.status import Context, abort
@@ -208,7 +209,7 @@ class Registration(RegistrationServicer):
     ) -> wire.SubmitRequestResponse:
         name = cluster_name(request.cluster_name)
         check_registration(record, name)
-        duration = request.requested_duration.ToTimedelta() if request.HasField("requested_duration") else None
+        duration = asked_duration(request.requested_duration) if request.HasField("requested_duration") else None
         addon = request.addon
         submission = Submission(
             cluster=name,
@@ -229,7 +230,7 @@ class Registration(RegistrationServicer):
             request=request.request,
             requester=record,
             cluster_uid=request.cluster_uid,
-            requested_duration=request.requested_duration.ToTimedelta() if request.HasField("requested_duration") else None,
+            requested_duration=asked_duration(request.requested_duration) if request.HasField("requested_duration") else None,
         )
         return await self._parts.store.run(requests.recover, asked, unattended=self._parts.unattended_recovery)
 

@@ -129,11 +129,13 @@ def propose(tx: Transaction, made: Made) -> Authority:
     coming = next((each for each in tx.authorities.all() if each.phase is Phase.DISTRIBUTING), None)
     if coming is not None:
         return coming
-    one = authority_id(made.certificate)
-    if any(each.id == one for each in tx.authorities.all()):
+    one, known = authority_id(made.certificate), tx.authorities.all()
+    if any(each.id == one for each in known):
         raise InvalidError(f"the CA {one} is known already, and does not come back")
     new = Authority(one, made.certificate, Phase.DISTRIBUTING, tx.now, tx.now, cross_signed=made.cross_signed)
     tx.authorities.put(new)
+    if len(known) == 1:  # while there is no doubt whose they are: its list has them, however long it is retired
+        tx.authorities.name_signer(known[0].signer)
     if made.sealed is not None:
         tx.authorities.keep_key(new.id, made.sealed)
     return new

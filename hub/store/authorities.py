@@ -73,6 +73,9 @@ class SqlAuthorities(Authorities):
                 newest[cluster, agent] = held
         return [newest[key] for key in sorted(newest)]
 
+    def name_signer(self, signer: str) -> None:
+        self._connection.execute(update(schema.certificates).where(_signed.signed_by.is_(None)).values(signed_by=signer))
+
     def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
         named = [name for name in signed_by if name is not None]
         of_signer: ColumnElement[bool] = _signed.signed_by.in_(named)

@@ -10,8 +10,11 @@ import pytest
 from hub.domain.authority import Authority, AuthorityId, Follower, Held, Phase, Wish
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.ports import Store, Transaction
+from hub.services import authorities
+from hub.services.authorities import Made
+from machinery import pki
 from machinery.clock import ManualClock
-from machinery.identity import AgentId, ClusterName, SerialNumber
+from machinery.identity import AgentId, ClusterName, SerialNumber, Subject
 
 OLD, NEW = AuthorityId("a" * 16), AuthorityId("b" * 16)
 EDGE, FAR = ClusterName("edge"), ClusterName("far")
@@ -107,6 +110,20 @@ async def test_certificates_are_counted_by_signer_and_purpose_without_those_that
     )
     found = await store.read(lambda tx: tx.authorities.signed(clock.now()))
     assert found == {("hub/a", Purpose.AGENT): 2, ("hub/a", Purpose.RECOVERY): 1, (None, Purpose.AGENT): 1}
+
+
+async def test_the_second_ca_leaves_no_record_without_a_signer(store: Store, clock: ManualClock) -> None:
+    await add(store, record(clock, 1, None), record(clock, 2, "hub/other"))
+    first, second = (
+        pki.create_authority(
+            Subject(name), pki.generate_key(), pki.random_serial(), clock.now(), clock.now() + timedelta(days=9)
+        )
+        for name in ("first", "second")
+    )
+    one = await store.run(authorities.adopt, Made(first.certificate, None))
+    await store.run(authorities.propose, Made(second.certificate, None))
+    found = await store.read(lambda tx: tx.authorities.signed(clock.now()))
+    assert found == {(one.signer, Purpose.AGENT): 1, ("hub/other", Purpose.AGENT): 1}
 
 
 async def test_an_agent_holds_its_newest_certificate(store: Store, clock: ManualClock) -> None:

@@ -165,6 +165,11 @@ class MemoryAuthorities(Authorities):
                 held[record.cluster, record.agent] = one
         return [held[key] for key in sorted(held)]
 
+    def name_signer(self, signer: str) -> None:
+        for record in tuple(self._state.certificates.values()):
+            if record.signed_by is None:
+                self._state.certificates[record.serial] = replace(record, signed_by=signer)
+
     def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
         of_signer = [record for record in self._open(at) if record.signed_by in signed_by]
         for record in of_signer:

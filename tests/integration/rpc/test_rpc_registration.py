@@ -10,6 +10,7 @@ import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives.asymmetric import ed25519
 from cryptography.hazmat.primitives.serialization import Encoding
+from google.protobuf.duration_pb2 import Duration
 from grpc import aio
 
 from hub.domain.certificate import Purpose
@@ -63,6 +64,14 @@ async def refused(call: Any) -> tuple[grpc.StatusCode, str, str]:
         await call
     trailing = caught.value.trailing_metadata()
     return caught.value.code(), str(trailing.get(REASON)), caught.value.details() or ""
+
+
+@pytest.mark.parametrize("told", [Duration(seconds=2**62), Duration(seconds=-(2**62)), Duration(nanos=2**31 - 1)])
+async def test_a_duration_that_is_none_is_a_bad_request_and_no_defect(stage: RpcStage, told: Duration) -> None:
+    async with stage.channel(await stage.bootstrap("edge1")) as channel:
+        request = asked("edge1", csr("edge1"), requested_duration=told)
+        code, _, message = await refused(RegistrationStub(channel).SubmitRequest(request))
+    assert (code, message) == (grpc.StatusCode.INVALID_ARGUMENT, "the requested duration is out of bounds")
 
 
 async def test_the_hub_says_who_it_is(stage: RpcStage) -> None:
