@@ -96,8 +96,9 @@ def _check_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName
 
 
 def _has_place(tx: Transaction, record: CredentialRecord, cluster: ClusterName, agent: AgentId | None) -> bool:
-    if agent is None:
-        return tx.credentials.has_admitted(record.id, cluster)
+    if agent is None:  # an agent of it that was let in may come again, after its ManagedCluster went too; another one may not
+        spent = (use for use in tx.credentials.uses(record.id) if use.issued_at is not None)
+        return tx.credentials.has_admitted(record.id, cluster) or any(use.cluster == cluster for use in spent)
     use = tx.credentials.use_of(record.id, cluster, agent)
     return use is not None and (use.issued_at is not None or _waits(tx, use))
 

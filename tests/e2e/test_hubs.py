@@ -112,6 +112,7 @@ async def test_a_cluster_that_is_denied_on_one_hub_goes_to_the_other(hubs: Hubs)
 
 
 async def test_secrets_that_are_deleted_or_restored_from_last_week_are_healed(hubs: Hubs) -> None:
+    await hubs.bootstraps("restored", "--uses=2")  # an agent that lost all its secrets is another one
     agent = await hubs.spoke("restored")
     await hubs.reserve("restored")
     async with hubs.kubernetes("restored") as client:

@@ -184,11 +184,15 @@ async def test_a_revoked_login_is_refused_and_logging_out_forgets_it(stage: Stag
     path = await stage.login("jwt/corp", "--token-stdin", given=stage.issuer.token("ann", groups=["ops"]))
     assert len(stage.kept()) == 2, "the certificate, and the token that came by the pipe"
     assert (await stage.kubectl(path, "get", "managedclusters")).code == 0
-    async with await KubeClient.from_file(stage.bench.admin) as client:
-        records = (await client.get("/apis/hub.open-cluster-management.io/v1alpha1/auditrecords"))["items"]
     given = json.loads(stage.kept()[0].read_text())["chain"]
     serial = f"{pki.parse_certificate(given.encode()).serial:x}"
-    (record,) = [each for each in records if each.get("annotations", {}).get("login.muster/serial") == serial]
+
+    async def remembered() -> Any:
+        async with await KubeClient.from_file(stage.bench.admin) as client:
+            records = (await client.get("/apis/hub.open-cluster-management.io/v1alpha1/auditrecords"))["items"]
+        return next((each for each in records if each.get("annotations", {}).get("login.muster/serial") == serial), None)
+
+    record = await until(remembered, what="the record of the exchange", within=10)
     assert record["annotations"]["login.muster/user"] == "ann"
     assert record["annotations"]["authentication.kubernetes.io/token-hash"].startswith("SHA256=")
     async with await KubeClient.from_file(stage.bench.admin) as client:

@@ -163,7 +163,7 @@ class _Requests:
 
 def _request_violations(new: Document, _old: Document | None) -> list[Cause]:
     spec: Mapping[str, Any] = new.get("spec", {})
-    seconds, path = spec["expirationSeconds"], "spec.expirationSeconds"
+    seconds, path = spec.get("expirationSeconds", DEFAULT_SECONDS), "spec.expirationSeconds"
     causes = []
     if seconds < MIN_SECONDS:
         causes.append(invalid_value(path, seconds, "may not specify a duration less than 10 minutes"))

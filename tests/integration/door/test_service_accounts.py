@@ -93,6 +93,13 @@ async def test_no_token_for_who_is_not_there_and_none_by_another_name(admin: Vis
     assert (await admin.get(f"{ACCOUNTS}/metrics/token"))[0] == 405
 
 
+async def test_a_token_request_without_a_spec_is_refused_and_no_defect(admin: Visitor) -> None:
+    await make(admin)
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
+    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token", asked)
+    assert (status, "spec" in answer["message"]) == (422, True), answer
+
+
 async def test_a_year_is_the_longest(admin: Visitor) -> None:
     await make(admin)
     claims = unverified_claims(await token_of(admin, expirationSeconds=2**32)) or {}
