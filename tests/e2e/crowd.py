@@ -1,6 +1,7 @@
 """Many whole agents in one process: the program's own loop and controllers, over gRPC, with clusters in memory behind them."""
 
 import asyncio
+from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
@@ -39,6 +40,7 @@ class Tally:
     acknowledged: int = 0
     lost: int = 0
     """Sent, and the session ended before they were acknowledged."""
+    why: Counter[str] = field(default_factory=Counter)
     heard: float = 0.0
     """When the newest was acknowledged, by the event loop's clock."""
 
@@ -65,6 +67,7 @@ class Counted(HubSession):
             # of an older session nothing is expected once its successor has carried a beat
             if error.loss is not Loss.SUPERSEDED and error.message != CLOSED:
                 self._tally.lost += 1
+                self._tally.why[f"{error.loss.name}: {error.message}"] += 1
             raise
         self._tally.acknowledged += 1
         self._tally.heard = asyncio.get_running_loop().time()
@@ -177,6 +180,11 @@ class Crowd:
             return all(holds(tally) for tally in self.tallies.values())
 
         await until(all_do, what=what, within=within)
+
+    @property
+    def why(self) -> Counter[str]:
+        """How often beats were lost, by what was said."""
+        return sum((tally.why for tally in self.tallies.values()), Counter())
 
     @property
     def lost(self) -> int:
