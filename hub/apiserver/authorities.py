@@ -8,8 +8,7 @@ from uuid import NAMESPACE_OID, uuid5
 import msgspec
 
 from hub.apiserver.kinds.certificateauthority import SHOWN, certificate_authority
-from hub.apiserver.storage import not_found
-from hub.apiserver.virtual import VirtualStorage
+from hub.apiserver.virtual import CountedStorage
 from hub.domain import document as doc
 from hub.domain.authority import Authority, AuthorityId, issuing
 from hub.domain.rotation import Member, Survey, waits_for
@@ -17,7 +16,7 @@ from hub.ports import Store, Transaction
 from hub.services import authorities
 from machinery import pki
 from machinery.apiserver.resource import Question, Resource
-from machinery.apiserver.storage import Document, GroupResource, Key, Page, Selection, Stored
+from machinery.apiserver.storage import Document, Key, Stored
 from machinery.errors import ConflictError
 from machinery.timestamps import format_time
 
@@ -34,39 +33,14 @@ async def _can(_known: Collection[AuthorityId]) -> str | None:
     return None
 
 
-class AuthorityStorage(VirtualStorage):
+class AuthorityStorage(CountedStorage):
     """One look at the database for each answer; every object's resourceVersion is the store's revision then."""
 
     def __init__(self, store: Store, api_version: str, patience: timedelta) -> None:
         super().__init__(store, api_version)
         self._patience = patience
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
-        found = {each.key: each for each in (await self._all())[0]}
-        return found.get(key) or not_found(resource, key)
-
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del resource, at
-        found, revision = await self._all()
-        chosen = [
-            each
-            for each in sorted(found, key=lambda one: one.key)
-            if selection.labels.matches({})
-            and selection.fields.matches({"metadata.name": each.key.name, "metadata.namespace": ""})
-            and (after is None or each.key > after)
-        ]
-        page = tuple(chosen[:limit])
-        return Page(page, revision, page[-1].key if page and len(chosen) > len(page) else None)
-
-    async def _all(self) -> tuple[Sequence[Stored], int]:
+    async def everything(self) -> tuple[Sequence[Stored], int]:
         seen, revision = await self._store.read(_look)
         return [self._stored(each, seen, revision) for each in seen.authorities], revision
 

@@ -8,45 +8,19 @@ from uuid import NAMESPACE_OID, uuid5
 
 import msgspec
 
-from hub.apiserver.storage import not_found
-from hub.apiserver.virtual import VirtualStorage
+from hub.apiserver.virtual import CountedStorage
 from hub.domain.replica import Replica
 from hub.ports import Transaction
-from machinery.apiserver.storage import GroupResource, Key, Page, Selection, Stored
+from machinery.apiserver.storage import Key, Stored
 from machinery.timestamps import format_time
 
 KIND = "HubReplica"
 
 
-class ReplicaStorage(VirtualStorage):
+class ReplicaStorage(CountedStorage):
     """One look at the database for each answer; every object's resourceVersion is the store's revision then."""
 
-    async def get(self, resource: GroupResource, key: Key) -> Stored:
-        found = {each.key: each for each in (await self._all())[0]}
-        return found.get(key) or not_found(resource, key)
-
-    async def list(
-        self,
-        resource: GroupResource,
-        selection: Selection,
-        *,
-        limit: int | None = None,
-        after: Key | None = None,
-        at: int | None = None,
-    ) -> Page:
-        del resource, at
-        found, revision = await self._all()
-        chosen = [
-            each
-            for each in found
-            if selection.labels.matches({})
-            and selection.fields.matches({"metadata.name": each.key.name, "metadata.namespace": ""})
-            and (after is None or each.key > after)
-        ]
-        page = tuple(chosen[:limit])
-        return Page(page, revision, page[-1].key if page and len(chosen) > len(page) else None)
-
-    async def _all(self) -> tuple[Sequence[Stored], int]:
+    async def everything(self) -> tuple[Sequence[Stored], int]:
         seen = await self._store.read(_look)
         return [self._stored(each, seen) for each in seen.replicas], seen.revision
 

@@ -3,12 +3,14 @@
 The store's revision is theirs. Nothing of it can be watched, and nobody writes it, unless a kind says otherwise.
 """
 
-from collections.abc import AsyncIterator
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager
 from datetime import timedelta
 
+from hub.apiserver.storage import not_found
 from hub.ports import Store, Transaction
-from machinery.apiserver.storage import Actor, Change, Document, Event, GroupResource, Key, Selection, Storage, Stored
+from machinery.apiserver.storage import Actor, Change, Document, Event, GroupResource, Key, Page, Selection, Storage, Stored
 from machinery.errors import MethodNotAllowedError
 
 FOREVER = timedelta(days=1)
@@ -46,6 +48,39 @@ class VirtualStorage(Storage):
     async def wait_for(self, revision: int) -> None:
         while await self._store.wait_for_change(revision - 1, FOREVER) < revision:
             pass
+
+
+class CountedStorage(VirtualStorage, ABC):
+    """Of a kind of which there are few: all of them are looked at for each answer, and chosen from by name."""
+
+    @abstractmethod
+    async def everything(self) -> tuple[Sequence[Stored], int]:
+        """All objects, and the store's revision when they were looked at."""
+
+    async def get(self, resource: GroupResource, key: Key) -> Stored:
+        found = {each.key: each for each in (await self.everything())[0]}
+        return found.get(key) or not_found(resource, key)
+
+    async def list(
+        self,
+        resource: GroupResource,
+        selection: Selection,
+        *,
+        limit: int | None = None,
+        after: Key | None = None,
+        at: int | None = None,
+    ) -> Page:
+        del resource, at
+        found, revision = await self.everything()
+        chosen = [
+            each
+            for each in sorted(found, key=lambda one: one.key)
+            if selection.labels.matches({})
+            and selection.fields.matches({"metadata.name": each.key.name, "metadata.namespace": ""})
+            and (after is None or each.key > after)
+        ]
+        page = tuple(chosen[:limit])
+        return Page(page, revision, page[-1].key if page and len(chosen) > len(page) else None)
 
 
 def _newest(tx: Transaction) -> int:
