@@ -38,8 +38,9 @@ IN_SIGHT = getattr(select, "EPOLLIN", 1)
 class PausingSelector(selectors.DefaultSelector):
     """Looks at the file that is `pace`d at most once per PAUSE while that is busy, at all others always."""
 
-    def __init__(self) -> None:
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
         super().__init__()
+        self._monotonic = monotonic
         self._paced: int | None = None
         self._looking = True
         self._busy = False
@@ -50,7 +51,7 @@ class PausingSelector(selectors.DefaultSelector):
 
     @property
     def busy(self) -> bool:
-        return self._busy and time.monotonic() < self._window_ends + WINDOW
+        return self._busy and self._monotonic() < self._window_ends + WINDOW
 
     def pace(self, file: socket.socket) -> None:
         """From now on. There is one such file per loop."""
@@ -76,17 +77,17 @@ class PausingSelector(selectors.DefaultSelector):
         self._look(self._paced, yes=True)
         found = super().select(timeout)
         if any(key.fd == self._paced for key, _ in found):
-            self._last = time.monotonic()
+            self._last = self._monotonic()
         return found
 
     def _left(self) -> float:
         """How long the paced file is not to be looked at, in seconds."""
-        now = time.monotonic()
+        now = self._monotonic()
         return self._last + PAUSE - now if self._busy and now >= self._hurried_until else 0.0
 
     def hurry(self) -> None:
         """No pauses for a moment from now on."""
-        self._hurried_until = time.monotonic() + HURRY
+        self._hurried_until = self._monotonic() + HURRY
 
     def _look(self, paced: int, *, yes: bool) -> None:
         if yes is not self._looking:
@@ -96,7 +97,7 @@ class PausingSelector(selectors.DefaultSelector):
 
     def announced(self, count: int) -> None:
         """So many operations have finished."""
-        now = time.monotonic()
+        now = self._monotonic()
         self._finished += count
         if now >= self._window_ends:
             self._busy = now < self._window_ends + WINDOW and self._finished >= (CALM if self._busy else BUSY)
