@@ -26,6 +26,9 @@ class Objects(Protocol):
 
     def find(self, kind: Kind, query: Query) -> ObjectPage: ...
 
+    def has_any(self, kind: Kind) -> bool:
+        """Whether there is one object of the kind, this transaction's own writes included: cheaper than to look for one."""
+
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
         """Stores `new`, guarded by the revision of `old` (None: must not exist yet). Raises ConflictError, AlreadyExistsError.
 

@@ -25,5 +25,7 @@ def check(tx: Transaction, cluster: ClusterName, since: datetime) -> None:
 
 def revoked_at(tx: Transaction, cluster: ClusterName) -> datetime | None:
     """When the whole cluster was revoked last; None: never."""
+    if not tx.objects.has_any(REVOCATIONS):
+        return None
     named = Requirement("spec.cluster", Operator.EQUALS, (cluster,))
     return rules.last_of_cluster(stored.document for stored in tx.objects.find(REVOCATIONS, Query(fields=(named,))).items)

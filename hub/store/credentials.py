@@ -3,6 +3,7 @@
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
@@ -12,6 +13,7 @@ from hub.domain.attestation import Demand
 from hub.domain.credential import DELETED, UNBOUND, Bounds, CredentialRecord, CredentialUse, Tally
 from hub.ports import Credentials
 from hub.store import schema
+from hub.store.engine import upsert
 from hub.store.instants import from_micros, optional_instant, optional_micros, to_micros
 from hub.store.ringing import REVOCATIONS, ring_for_everybody
 from hub.store.statement import Statement
@@ -41,7 +43,7 @@ _USES = Statement(
 )
 _THIS_USE = and_(_use.credential == bindparam("of"), _use.cluster == bindparam("by"), _use.agent == bindparam("who"))
 _USE = Statement(select(schema.credential_uses).where(_THIS_USE))
-_KEEP_USE = Statement(insert(schema.credential_uses))
+_KEEP_USE = Statement.each(partial(upsert, schema.credential_uses))
 _DROP_USE = Statement(delete(schema.credential_uses).where(_THIS_USE))
 _WITHOUT_USE = ~exists().where(_use.credential == _admission.credential, _use.cluster == _admission.cluster)
 _ISSUED = select(func.count(_use.issued_at), func.count()).where(_use.credential == bindparam("credential"))
@@ -64,6 +66,7 @@ class SqlCredentials(Credentials):
         self._connection = connection
         self._writable = writable
         self._read: dict[CredentialId, CredentialRecord | None] = {}
+        self._uses: dict[tuple[CredentialId, ClusterName, AgentId], CredentialUse | None] = {}
 
     def add(self, record: CredentialRecord) -> None:
         self._read.clear()
@@ -113,11 +116,15 @@ class SqlCredentials(Credentials):
         return [_of_use(row) for row in _USES.rows(self._connection, {"credential": credential})]
 
     def use_of(self, credential: CredentialId, cluster: ClusterName, agent: AgentId) -> CredentialUse | None:
-        row = _USE.row(self._connection, {"of": credential, "by": cluster, "who": agent})
-        return None if row is None else _of_use(row)
+        """Asked once per transaction, in which its credential is locked."""
+        place = (credential, cluster, agent)
+        if place not in self._uses:
+            row = _USE.row(self._connection, {"of": credential, "by": cluster, "who": agent})
+            self._uses[place] = None if row is None else _of_use(row)
+        return self._uses[place]
 
     def keep_use(self, use: CredentialUse) -> None:
-        self.drop_use(use)
+        self._uses.pop(_place(use), None)
         values = {
             "credential": use.credential,
             "cluster": use.cluster,
@@ -130,6 +137,7 @@ class SqlCredentials(Credentials):
         _KEEP_USE.run(self._connection, values)
 
     def drop_use(self, use: CredentialUse) -> None:
+        self._uses.pop(_place(use), None)
         _DROP_USE.run(self._connection, {"of": use.credential, "by": use.cluster, "who": use.agent})
 
     def tally(self, credential: CredentialId) -> Tally:
@@ -165,6 +173,7 @@ class SqlCredentials(Credentials):
 
     def forget_ended(self, before: datetime) -> int:
         self._read.clear()
+        self._uses.clear()
         ended = or_(_column.expires_at < to_micros(before), _column.revoked_at < to_micros(before))
         chosen = select(_column.id).where(ended)
         for table, column in ((schema.credential_uses, _use.credential), (schema.admissions, _admission.credential)):
@@ -187,6 +196,10 @@ def _record(values: tuple[Any, ...]) -> CredentialRecord:
         revoked_by=row["revoked_by"],
         revoked_reason=row["revoked_reason"],
     )
+
+
+def _place(use: CredentialUse) -> tuple[CredentialId, ClusterName, AgentId]:
+    return use.credential, use.cluster, use.agent
 
 
 def _of_use(row: tuple[Any, ...]) -> CredentialUse:

@@ -11,7 +11,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Table, bindparam, create_engine, event, make_url
 from sqlalchemy.exc import ArgumentError
 
 from hub.store.bounds import DEFAULT, Bounds
@@ -40,6 +40,13 @@ class _Inserts(Mapping[str, Any]):
 
 INSERTS = _Inserts()
 """An INSERT that knows ON CONFLICT, by dialect."""
+
+
+def upsert(table: Table, dialect: str) -> Any:
+    """A row with a value for every column, in place of the one with its primary key."""
+    new = INSERTS[dialect](table).values({column.name: bindparam(column.name) for column in table.columns})
+    changed = {column.name: new.excluded[column.name] for column in table.columns if not column.primary_key}
+    return new.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
 
 
 def parse_url(text: str) -> URL:

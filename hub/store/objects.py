@@ -89,6 +89,11 @@ class SqlObjects(Objects):
         more = len(found) > len(items)
         return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
 
+    def has_any(self, kind: Kind) -> bool:
+        if any(kind == changed for changed, _ in self._latest):
+            return bool(self._find_with_buffer(kind, Query(), PENDING).items)
+        return queries.ANY.row(self._connection, {"kind": kind}) is not None
+
     def _remaining(self, kind: Kind, query: Query, last: Key) -> int | None:
         """As of now: for a list of the past it is an estimate, which is what Kubernetes promises."""
         if query.labels or query.fields or query.where:

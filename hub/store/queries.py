@@ -40,6 +40,9 @@ ONE = Statement(
 )
 """With kind, namespace and name."""
 
+ANY = Statement(select(objects.c.uid).where(_OF_KIND).limit(1))
+"""With kind."""
+
 _OF_NAMES = select(*ROW).where(
     _OF_KIND, objects.c.namespace == bindparam("namespace"), objects.c.name.in_(bindparam("names", expanding=True))
 )

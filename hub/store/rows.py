@@ -6,12 +6,12 @@ from datetime import datetime
 from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Table, bindparam, delete, insert, update
+from sqlalchemy import Connection, bindparam, delete, insert, update
 
 from hub.domain.asking import order_of
 from hub.domain.change import ChangeType, Key, Kind, StoredObject
 from hub.store import schema
-from hub.store.engine import INSERTS
+from hub.store.engine import upsert
 from hub.store.instants import to_micros
 from hub.store.rowform import RowForm
 from hub.store.statement import Statement
@@ -19,12 +19,6 @@ from hub.store.statement import Statement
 
 class RaceError(Exception):
     """Another transaction changed what this one read: the use case has to run again."""
-
-
-def _upsert(table: Table, dialect: str) -> Any:
-    new = INSERTS[dialect](table).values({column.name: bindparam(column.name) for column in table.columns})
-    changed = {column.name: new.excluded[column.name] for column in table.columns if not column.primary_key}
-    return new.on_conflict_do_update(index_elements=[table.c.uid, table.c.name], set_=changed)
 
 
 _column = schema.objects.c
@@ -40,7 +34,7 @@ _UPDATE = Statement(
 )
 _DELETE = Statement(delete(schema.objects).where(*_AS_READ))
 _SIDES = (schema.labels, schema.fields)
-_INDEX = {table: Statement.each(partial(_upsert, table)) for table in _SIDES}
+_INDEX = {table: Statement.each(partial(upsert, table)) for table in _SIDES}
 _UNINDEX = {
     table: Statement(delete(table).where(table.c.uid == bindparam("of_uid"), table.c.name == bindparam("of_name")))
     for table in _SIDES

@@ -74,7 +74,8 @@ def joined(one: Notation, other: Notation) -> dict[str, Any]:
 
 def in_order(notation: Notation) -> dict[str, Any]:
     """In the order in which `fieldset.encoded` writes it."""
-    return {element: in_order(notation[element]) for element in sorted(notation, key=_order)}
+    names = sorted(notation, key=_order) if len(notation) > 1 else notation
+    return {element: in_order(notation[element]) if notation[element] else {} for element in names}
 
 
 def _order(element: str) -> tuple[Any, ...]:

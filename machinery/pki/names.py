@@ -11,6 +11,7 @@ import re
 import warnings
 from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
+from functools import lru_cache
 from threading import Lock
 
 from cryptography import x509
@@ -37,8 +38,9 @@ _filters = Lock()
 """`warnings.catch_warnings` is not safe for threads: two at once may leave each other's filters behind."""
 
 
+@lru_cache(maxsize=64)
 def build(subject: Subject) -> x509.Name:
-    """The X.509 name of `subject`."""
+    """The X.509 name of `subject`, which is asked for more than once: it is written, and what was signed is held against it."""
     with _long_names() if len(subject.common_name.encode()) > LONGEST_CN else nullcontext():
         parts = [
             x509.RelativeDistinguishedName([_attribute(kind, value) for value in sorted(values)])

@@ -585,3 +585,19 @@ async def test_the_revision_at_an_instant_is_known_as_far_as_the_log_goes(store:
     assert await position(timedelta(minutes=70)) == 2
     with pytest.raises(ExpiredError):
         await position(timedelta(minutes=130))
+
+
+async def test_whether_there_is_any_object_of_a_kind_counts_what_the_transaction_has_written(store: Store) -> None:
+    def coming_and_going(tx: Transaction) -> list[bool]:
+        seen = [tx.objects.has_any(MANAGED_CLUSTERS)]
+        put(tx, cluster("a"))
+        seen.append(tx.objects.has_any(MANAGED_CLUSTERS))
+        remove(tx, "a")
+        return [*seen, tx.objects.has_any(MANAGED_CLUSTERS)]
+
+    assert await store.run(coming_and_going) == [False, True, False]
+    await store.run(put, cluster("b"))
+    assert await store.read(lambda tx: tx.objects.has_any(MANAGED_CLUSTERS))
+    assert not await store.read(lambda tx: tx.objects.has_any(ADDONS))
+    await store.run(remove, "b")
+    assert not await store.read(lambda tx: tx.objects.has_any(MANAGED_CLUSTERS))

@@ -235,6 +235,27 @@ async def test_bounds_of_a_credential_and_its_end_are_kept(
     assert ended == replace(bound, revoked_at=clock.now(), revoked_by="ann", revoked_reason="leaked")
 
 
+async def test_a_use_that_is_kept_again_takes_the_place_of_what_the_transaction_has_read(
+    store: Store, credential: CredentialRecord, clock: ManualClock
+) -> None:
+    held = CredentialUse(credential.id, EDGE, AgentId("a1"), "edge-1", clock.now())
+    again = replace(held, request="edge-2", issued_at=clock.now(), serial=SerialNumber(7))
+
+    def use(tx: Transaction) -> list[CredentialUse | None]:
+        tx.credentials.add(credential)
+        seen = []
+        for one in (held, again):
+            tx.credentials.keep_use(one)
+            seen.append(tx.credentials.use_of(credential.id, EDGE, AgentId("a1")))
+        tx.credentials.drop_use(again)
+        seen.append(tx.credentials.use_of(credential.id, EDGE, AgentId("a1")))
+        tx.credentials.keep_use(again)
+        return seen
+
+    assert await store.run(use) == [held, again, None]
+    assert await store.read(lambda tx: list(tx.credentials.uses(credential.id))) == [again]
+
+
 async def test_uses_are_recorded_counted_and_forgotten(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
     held = CredentialUse(credential.id, EDGE, AgentId("a1"), "edge-1", clock.now())
     spent = replace(held, cluster=FAR, issued_at=clock.now(), serial=SerialNumber(7))

@@ -161,6 +161,9 @@ class MemoryTransaction(Transaction, Objects, Changes):
         counted = rest if rest and (past or not (query.labels or query.fields)) else None
         return ObjectPage(page, query.at if past and query.at else self.state.revision, rest > 0, counted)
 
+    def has_any(self, kind: Kind) -> bool:
+        return any(of == kind for of, _ in self.state.objects)
+
     def count(self, kind: Kind, query: Query) -> int:
         return len(self.find(kind, replace(query, limit=None, at=None)).items)
 
