@@ -32,6 +32,7 @@ from hub.inspection import add_checks, add_sections, checks_of, inspected, keep_
 from hub.installation import Addresses, AdminKubeconfig, entry, lifetimes_of
 from hub.issuer import IssuerChain, ServingNames
 from hub.leading import leadership
+from hub.metrics import Counted, add_metrics, told_metrics
 from hub.ports import Store
 from hub.replica import Presence, is_alone
 from hub.roster import Controllers, OwnControllers
@@ -131,6 +132,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     ending = Ending(stop.requested)
     # who may ask what it does, from the first moment on, and also when it hangs
     inspection = inspected(settings, stack)
+    # what it counts, also while it waits for its database
+    counted = await told_metrics(settings, stack)
 
     # what it stands on: its files, its database, its keys, its place among the replicas
     ground = await laid(settings, lifetimes, clock, stack, stop.requested)
@@ -263,11 +266,13 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
         others=(cas,),
         attests=settings.attestation == "required",
+        metrics=counted.scrape,
     )
     await operators.prepare()  # the roles that every hub has
     installed()
     server.add_door(HttpsDoor(operators, draining, settings.https_listen.host, settings.https_listen.port, serving.context))
     add_sections(inspection, agents, operators, draining, leading)
+    add_metrics(counted, Counted(agents, operators, draining, leading))
     inspection.add("issuers", signing.snapshot)
     inspection.add("kube-cert-agent", host.snapshot)
     # what is buffered goes into the database before the doors close

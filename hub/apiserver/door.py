@@ -38,6 +38,7 @@ from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
+from machinery.apiserver.site import Scrape
 from machinery.clock import Clock
 from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX, NAME, version
@@ -98,6 +99,7 @@ def build_door(
     login: LoginSettings | None = None,
     others: Sequence[Resource] = (),
     attests: bool = False,
+    metrics: Scrape | None = None,
 ) -> Door:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
@@ -106,6 +108,7 @@ def build_door(
     `login`: how tokens are exchanged for certificates.
     `others`: resources in the place of their namesakes.
     `attests`: whether every first registration must be attested.
+    `metrics`: what is counted.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
@@ -141,6 +144,7 @@ def build_door(
         checks=checks,
         namespaces=namespaces_of(store),
         limits=limits,
+        metrics=metrics,
         filters=replace(
             filters or Filters(),
             impersonation=(

@@ -23,6 +23,8 @@ READ, WRITE = ("get", "list", "watch"), ("create", "delete", "deletecollection",
 APPROVER = "system:certificates.k8s.io:kube-apiserver-client-approver"
 LOGIN = "system:muster:login"
 """Who may exchange a token for a certificate: whoever is nobody yet, because that is how one becomes somebody."""
+MONITORING = "system:monitoring"
+"""Who may scrape: the role and its group, as in Kubernetes."""
 SIGNERS = ("kubernetes.io/kube-apiserver-client", "open-cluster-management.io/grpc")
 BOOTSTRAP_ACCOUNT = ("open-cluster-management", "agent-registration-bootstrap")
 
@@ -100,6 +102,7 @@ class Groups:
 
 _FLEET = ("managedclusters", "managedclustersets")
 _DISCOVERY = ("/api", "/api/*", "/apis", "/apis/*", "/healthz", "/livez", "/openapi", "/openapi/*", "/readyz")
+_MONITORED = ("/healthz", "/healthz/*", "/livez", "/livez/*", "/metrics", "/readyz", "/readyz/*")
 
 
 def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
@@ -108,6 +111,7 @@ def cluster_roles(groups: Groups) -> tuple[dict[str, Any], ...]:
         cluster_role("cluster-admin", (rule("*", "*", "*"), {"verbs": ["*"], "nonResourceURLs": ["*"]})),
         cluster_role("system:discovery", (path_rule(*_DISCOVERY, "/version", "/version/"),)),
         cluster_role("system:public-info-viewer", (path_rule("/healthz", "/livez", "/readyz", "/version", "/version/"),)),
+        cluster_role(MONITORING, (path_rule(*_MONITORED),)),
         cluster_role(
             "system:basic-user",
             (
@@ -194,6 +198,7 @@ CLUSTER_ROLE_BINDINGS = (
     _binding("system:discovery", (_group(AUTHENTICATED),)),
     _binding("system:basic-user", (_group(AUTHENTICATED),)),
     _binding("system:public-info-viewer", (_group(AUTHENTICATED), _group(UNAUTHENTICATED))),
+    _binding(MONITORING, (_group(MONITORING),)),
     _binding(LOGIN, (_group(UNAUTHENTICATED),)),
     _binding(
         "open-cluster-management:bootstrap",

@@ -10,10 +10,22 @@ from hub.settings.kubernetesca import KubernetesCa
 from hub.settings.lifetimes import Lifetimes
 from hub.settings.places import Places
 from hub.settings.process import Process
+from hub.settings.seeing import Seeing
 from hub.settings.silence import Silence
 
 
 class Settings(
-    Process, Election, Silence, Capacity, Lifetimes, Attestations, Clusters, KubernetesCa, Entrances, Authorities, Places
+    Process,
+    Seeing,
+    Election,
+    Silence,
+    Capacity,
+    Lifetimes,
+    Attestations,
+    Clusters,
+    KubernetesCa,
+    Entrances,
+    Authorities,
+    Places,
 ):
     """All settings of a hub. The help lists the last group first."""

@@ -26,7 +26,7 @@ from machinery.apiserver.options import request_timeout
 from machinery.apiserver.paths import attributes
 from machinery.apiserver.refusals import InternalError, forbidden_request
 from machinery.apiserver.resource import Group
-from machinery.apiserver.site import Site
+from machinery.apiserver.site import Scrape, Site
 from machinery.apiserver.storage import Actor, Key, Storage
 from machinery.apiserver.watches import Watches
 from machinery.clock import Clock
@@ -54,6 +54,7 @@ class ApiServer:
     """The parts of an API server, introduced to one another. `application()` gives what `serve` listens with.
 
     `namespaces`: by default the Namespace objects, if the server has that resource; otherwise every namespace exists.
+    `metrics`: what `/metrics` answers to who may read that path; None: there is no such path.
     """
 
     def __init__(
@@ -69,6 +70,7 @@ class ApiServer:
         namespaces: NamespaceLookup | None = None,
         limits: Limits | None = None,
         filters: Filters | None = None,
+        metrics: Scrape | None = None,
     ) -> None:
         self._limits = limits or Limits()
         self._clock = clock
@@ -80,7 +82,7 @@ class ApiServer:
         self._objects = ObjectRoutes(
             groups, storage, clock, mutations=mutations, watches=self._watches, patience=self._limits.fresh
         )
-        self._site = Site(groups, version=version, checks=checks, clock=clock)
+        self._site = Site(groups, version=version, checks=checks, clock=clock, metrics=metrics)
         added = filters or Filters()
         self._answer = chained(
             (

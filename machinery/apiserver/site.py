@@ -1,6 +1,6 @@
-"""The paths beside the objects: `/`, `/version`, health, discovery, OpenAPI."""
+"""The paths beside the objects: `/`, `/version`, health, metrics, discovery, OpenAPI."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from aiohttp import web
@@ -13,8 +13,11 @@ from machinery.apiserver.openapi import OpenApi
 from machinery.apiserver.resource import Group
 from machinery.clock import Clock
 from machinery.errors import MethodNotAllowedError
+from machinery.metrics import CONTENT_TYPE
 from machinery.product import TITLE
 
+Scrape = Callable[[], Awaitable[str]]
+"""Everything that is counted, as text for Prometheus."""
 NO_SUCH_PATH = web.ResponseKey("no_such_path", bool)
 """On a response: nothing answers this path, which is another thing than an object that is not there."""
 
@@ -31,13 +34,20 @@ class Site:
     """Answers every path that names no object."""
 
     def __init__(
-        self, groups: Sequence[Group], *, version: Mapping[str, Any], checks: Iterable[HealthCheck], clock: Clock
+        self,
+        groups: Sequence[Group],
+        *,
+        version: Mapping[str, Any],
+        checks: Iterable[HealthCheck],
+        clock: Clock,
+        metrics: Scrape | None = None,
     ) -> None:
         self._discovery = discovery.Discovery(groups)
         self._openapi = OpenApi(groups, TITLE, str(version.get("gitVersion", "")))
         self._health = HealthEndpoints(checks)
         self._version = dict(version)
         self._clock = clock
+        self._metrics = metrics
 
     async def answer(self, request: web.Request) -> web.Response:
         """The page at the request's path. Raises MethodNotAllowedError, NotAcceptableError."""
@@ -46,6 +56,8 @@ class Site:
             return await self._health.answer(request, parts[0], "/".join(parts[1:]))
         if request.method not in ("GET", "HEAD"):
             raise MethodNotAllowedError("the server does not allow this method on the requested resource")
+        if parts == ["metrics"] and self._metrics is not None:
+            return web.Response(body=(await self._metrics()).encode(), headers={"Content-Type": CONTENT_TYPE})
         if parts[:1] == ["openapi"]:
             return await self._openapi.answer(request, parts[1:], self._clock.now()) or no_such_page()
         aggregated = discovery.aggregated_version(request.headers.get("Accept", ""))
@@ -89,7 +101,7 @@ class Site:
     def _paths(self) -> Iterable[str]:
         yield from self._discovery.paths()
         yield from self._health.paths()
-        yield from (*self._openapi.paths(), "/version")
+        yield from (*self._openapi.paths(), "/version", *(("/metrics",) if self._metrics is not None else ()))
 
     async def _aggregated(self, request: web.Request, version: str, *, core: bool) -> web.Response:
         body, tag = self._discovery.aggregated(version, core=core)

@@ -40,6 +40,7 @@ from machinery.apiserver.limits import REQUEST_LIMIT
 from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_subject, bootstrap_user
+from machinery.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
 from machinery.tls import Serving
@@ -112,6 +113,7 @@ class HubUnderTest:
     group_suffix: str = GROUP_SUFFIX
     lease: timedelta = timedelta(seconds=60)
     login: LoginSettings | None = None
+    metrics: Registry = field(default_factory=Registry)
     _running: AsyncExitStack | None = None
 
     async def start(self) -> None:
@@ -151,6 +153,7 @@ class HubUnderTest:
                 ),
                 ways_in=self.ways_in,
                 login=self.login,
+                metrics=self.metrics.scrape,
             )
             await self.door.prepare()
             tasks = await stack.enter_async_context(GuardedTasks("hub"))
