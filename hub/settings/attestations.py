@@ -19,7 +19,7 @@ class Attestations(Group):
     attestation_issuers: Path | None = Field(
         None,
         description="A YAML file with the issuers (OpenID Connect) of managed clusters, for credentials that name none; read "
-        "at each registration. See docs/bootstrap-credentials.md.",
+        "at each registration. See docs/how-to/bootstrap-credentials.md.",
     )
     attestation_audience: str = Field(
         "", description="For whom clusters' tokens must be. Empty: urn:uuid:<the hub's id>, so that no other hub can use them."

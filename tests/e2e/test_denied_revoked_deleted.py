@@ -1,4 +1,4 @@
-"""Real processes: what one agent makes of being denied, revoked and deleted in turn, as `docs/revocation.md` has it."""
+"""Real processes: what one agent makes of being denied, revoked and deleted in turn, as `docs/how-to/revocation.md` has it."""
 
 import json
 from typing import Any

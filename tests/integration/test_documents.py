@@ -100,7 +100,7 @@ def test_files_that_a_document_names_exist(document: Path) -> None:
 
 
 HELD = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
-FAULTS = re.findall(r"^\| (?!fault \|).*$", (ROOT / "docs" / "faults.md").read_text(), re.MULTILINE)
+FAULTS = re.findall(r"^\| (?!fault \|).*$", (ROOT / "docs" / "reference" / "faults.md").read_text(), re.MULTILINE)
 
 
 @pytest.mark.parametrize("row", FAULTS, ids=lambda row: row.split(" | ")[0][2:])

@@ -20,7 +20,7 @@ from tests.fakes.issuer import WordIssuer
 from tests.fakes.memory_store import MemoryStore
 
 ROOT = Path(__file__).parents[2]
-PAGE = (ROOT / "docs" / "threat-model.md").read_text()
+PAGE = (ROOT / "docs" / "explanation" / "threat-model.md").read_text()
 NAMED = re.compile(r"`(tests/[\w/]+\.py)::(test_\w+)`")
 FEWEST = 60
 

@@ -10,7 +10,7 @@ from spoke.flags import parser
 from spoke.gates import KNOWN, FeatureGates, gates_of
 from spoke.settings import Settings
 
-PAGE = Path(__file__).parents[3] / "docs" / "agent-options.md"
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "agent-options.md"
 OCMS = (
     *("spoke-kubeconfig", "spoke-cluster-name", "cluster-name", "hub-kubeconfig-dir", "hub-kubeconfig", "agent-id"),
     *("hub-kube-api-qps", "hub-kube-api-burst", "kube-api-qps", "kube-api-burst", "tls-min-version", "tls-cipher-suites"),
