@@ -34,10 +34,11 @@ from hub.issuer import IssuerChain, ServingNames
 from hub.leading import leadership
 from hub.metrics import Counted, add_metrics, told_metrics
 from hub.ports import Store
-from hub.replica import Presence, is_alone
+from hub.replica import Heard, Measures, Presence, is_alone
 from hub.roster import Controllers, OwnControllers
 from hub.rpc.aging import Age
 from hub.rpc.clocks import Clocks
+from hub.rpc.cordon import Cordon
 from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
@@ -166,6 +167,10 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     limits = AccessLimits(clock, capacity_of(settings))
     # what agents' clocks say
     clocks = Clocks(store, settings.clock_skew_limit)
+    # which agents have a session here, and whether any may
+    sessions = Sessions(store, replica)
+    cordon = Cordon(settings.connection_age_grace, sessions.all)
+    server.health.add("drained", cordon.ready, endpoints=READINESS)
     # the door for agents
     agents = Parts(
         hub=Hub(hub_id, version(), issuer),
@@ -174,7 +179,8 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         peers=peers,
         beats=beats,
         feed=StreamFeed(store),
-        sessions=Sessions(store, replica),
+        sessions=sessions,
+        cordon=cordon,
         clocks=clocks,
         gate=Gate(clock),
         auditor=auditor,
@@ -279,9 +285,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     server.flush.add("heartbeats", beats.flush)
     server.flush.add("audit", auditor.flush)
     # and that it serves is no longer so
-    presence = Presence(
-        store, ground.me, server.signals, sessions=lambda: len(agents.sessions), given_up=agents.sessions.say_again
-    )
+    told = Measures(clock, sessions=lambda: len(agents.sessions), watches=lambda: len(operators.server.watches))
+    heard = Heard(given_up=agents.sessions.say_again, drained=cordon.order)
+    presence = Presence(store, ground.me, server.signals, told, heard)
     server.flush.add("replica", presence.leave)
 
     # what runs beside the doors for as long as they serve; one that falls ends the hub, in order
@@ -297,6 +303,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     tasks.start("trust", trusting.run())
     tasks.start("sessions", agents.sessions.run())
     tasks.start("presence", presence.run())
+    tasks.start("cordon", cordon.run())
     if not is_alone(settings):
         tasks.start("sessions elsewhere", agents.sessions.follow_others())
     tasks.start("watches", operators.run())

@@ -10,18 +10,20 @@ import re
 import socket
 from collections.abc import Callable, Mapping
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
 
 import structlog
 
-from hub.domain.replica import BEAT, LOST_AFTER, Replica
+from hub.domain.replica import BEAT, LOST_AFTER, Load, Replica
 from hub.ports import Store, Transaction
 from hub.services import replicas
 from hub.settings import Settings
+from machinery.clock import Clock
 from machinery.directory import DataDirectory
 from machinery.errors import AlreadyExistsError, InvalidError, MusterError
+from machinery.lifecycle.consumption import ProcessUsage, resident
 from machinery.lifecycle.signals import LifecycleSignal, LifecycleSignals
 from machinery.pacing import until_tick
 from machinery.product import version
@@ -113,23 +115,42 @@ def _seen(tx: Transaction, name: str) -> datetime | None:
     return None if found is None else found.seen
 
 
+@dataclass(frozen=True, slots=True)
+class Measures:
+    """What a replica tells of itself with each beat, beside what it uses of its machine."""
+
+    clock: Clock
+    sessions: Callable[[], int] = lambda: 0
+    watches: Callable[[], int] = lambda: 0
+
+
+@dataclass(frozen=True, slots=True)
+class Heard:
+    """Who hears what a beat brings back."""
+
+    given_up: Callable[[], None] = lambda: None
+    """Others took this replica for dead."""
+    drained: Callable[[bool], None] = lambda _drained: None
+    """With every beat: whether an operator wants no session here."""
+
+
 class Presence:
-    """Keeps the row of this replica: `sessions` counts what is open, `given_up` is called when others took it for dead."""
+    """Keeps the row of this replica."""
 
     def __init__(
         self,
         store: Store,
         me: Replica,
         signals: LifecycleSignals,
-        *,
-        sessions: Callable[[], int],
-        given_up: Callable[[], None],
+        measures: Measures,
+        heard: Heard = Heard(),
     ) -> None:
         self._store = store
         self._me = me
         self._signals = signals
-        self._sessions = sessions
-        self._given_up = given_up
+        self._measures = measures
+        self._heard = heard
+        self._usage = ProcessUsage()
         self._news = asyncio.Event()
         self._left = False
         self._failing = False
@@ -154,9 +175,12 @@ class Presence:
     async def beat(self) -> None:
         ending = self._signals.shutdown_initiated.signaled
         ready = self._signals.has_been_ready.signaled and not ending
-        me = replace(self._me, sessions=self._sessions(), ready=ready, draining=ending)
+        measures = self._measures
+        load = Load(measures.watches(), self._usage.processor(), resident(), timedelta())
+        me = replace(self._me, sessions=measures.sessions(), ready=ready, draining=ending, load=load)
+        me = replace(me, seen=measures.clock.now())
         try:
-            known = await self._store.run(replicas.beat, me)
+            standing = await self._store.run(replicas.beat, me)
         except AlreadyExistsError:
             raise
         except MusterError as error:
@@ -165,9 +189,11 @@ class Presence:
             self._failing = True
             return
         self._failing = False
-        if not known:
+        self._me = replace(self._me, drained=standing.drained)
+        self._heard.drained(standing.drained)
+        if not standing.known:
             log.warning("this replica was taken for dead, and its sessions with it")
-            self._given_up()
+            self._heard.given_up()
 
     async def leave(self) -> None:
         """It ends in good order: nobody has to wait until it is known to be dead. Where that cannot be said, they wait."""

@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from hub.apiserver.audits import AuditStorage
 from hub.apiserver.authorities import authorities_of
+from hub.apiserver.drains import replica_drain
 from hub.apiserver.extras import heartbeat_extras
 from hub.apiserver.hubreplicas import ReplicaStorage
 from hub.apiserver.kinds.addon import managed_cluster_add_on
@@ -68,7 +69,9 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             authorities_of(store, group_suffix),
             credential_issuer(group_suffix),
             cluster_summary(group_suffix, SummaryStorage(store, f"hub.{group_suffix}/v1alpha1")),
-            hub_replica(group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1")),
+            hub_replica(
+                group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1"), replica_drain(store, group_suffix)
+            ),
             hub_leader(group_suffix, LeaderStorage(store, f"hub.{group_suffix}/v1alpha1")),
             cluster_transition(group_suffix, TransitionStorage(store, f"hub.{group_suffix}/v1alpha1")),
             jwt_authenticator(f"login.{group_suffix}"),

@@ -9,12 +9,13 @@ from uuid import NAMESPACE_OID, uuid5
 import msgspec
 
 from hub.apiserver.virtual import CountedStorage
-from hub.domain.replica import Replica
+from hub.domain.replica import Load, Replica
 from hub.ports import Transaction
 from machinery.apiserver.storage import Key, Stored
 from machinery.timestamps import format_time
 
 KIND = "HubReplica"
+MEBIBYTE = 2**20
 
 
 class ReplicaStorage(CountedStorage):
@@ -51,6 +52,7 @@ def _look(tx: Transaction) -> _Seen:
 def _status(replica: Replica, seen: _Seen) -> dict[str, Any]:
     return {
         "state": replica.state(seen.now),
+        "drained": replica.drained,
         "leader": replica.name in seen.leaders,
         "sessions": 0 if replica.is_lost(seen.now) else replica.sessions,
         "version": replica.version,
@@ -58,4 +60,16 @@ def _status(replica: Replica, seen: _Seen) -> dict[str, Any]:
         "httpsAddress": replica.https,
         "startTime": format_time(replica.started),
         "lastSeenTime": format_time(replica.seen),
+        **_load(replica.load),
+    }
+
+
+def _load(load: Load | None) -> dict[str, Any]:
+    if load is None:
+        return {}
+    return {
+        "watches": load.watches,
+        "cpu": f"{round(load.cpu * 1_000)}m",
+        "memory": f"{load.memory // MEBIBYTE}Mi",
+        "clockAheadSeconds": round(load.ahead.total_seconds(), 3),
     }

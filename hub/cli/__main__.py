@@ -16,6 +16,8 @@ COMMANDS = {
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),
     "revoke": ("hub.cli.revoking:revoke", "Revoke a cluster, an agent, a serial or a bootstrap credential, at once."),
     "move": ("hub.cli.moving:move", "Move clusters to other hubs of theirs."),
+    "drain": ("hub.cli.draining:drain", "Have a replica's sessions go elsewhere."),
+    "uncordon": ("hub.cli.draining:uncordon", "Let a drained replica have sessions again."),
     "ca": ("hub.cli.authorities:ca", "Change the hub's CA, and see how far that is."),
     "rotate": ("hub.cli.rotating:rotate", "Have agents renew their certificates ahead of time."),
     "certificate": ("hub.cli.certificates:certificate", "Approve or deny certificate requests."),

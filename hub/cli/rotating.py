@@ -10,8 +10,9 @@ import click
 from hub.cli.client import HubClient
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
+from hub.cli.options import DURATION
 from hub.cli.resources import CLUSTERS, CREDENTIALS
-from machinery.durations import format_duration, parse_duration
+from machinery.durations import format_duration
 
 PAGE = 500
 PER_SECOND = 20
@@ -19,16 +20,6 @@ PER_SECOND = 20
 LEAST = timedelta(minutes=1)
 LOOK = 1.0
 """Seconds between two looks at those that have not renewed yet."""
-
-
-class _Duration(click.ParamType[timedelta]):
-    name = "duration"
-
-    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> timedelta:
-        try:
-            return value if isinstance(value, timedelta) else parse_duration(str(value))
-        except ValueError as error:
-            self.fail(str(error), param, ctx)
 
 
 @click.group()
@@ -45,9 +36,9 @@ def rotate() -> None:
 @rotate.command("cluster")
 @click.argument("name", required=False, default="")
 @click.option("--all", "everybody", is_flag=True, help="Every cluster of the hub.")
-@click.option("--within", type=_Duration(), help="Each agent renews at a random moment within this: 0s, 10m, 1h.")
+@click.option("--within", type=DURATION, help="Each agent renews at a random moment within this: 0s, 10m, 1h.")
 @click.option("--wait", is_flag=True, help="Until every agent that has a certificate has a new one, showing how many have.")
-@click.option("--timeout", type=_Duration(), help="How long to --wait; without it, until Ctrl-C.")
+@click.option("--timeout", type=DURATION, help="How long to --wait; without it, until Ctrl-C.")
 @connected
 def cluster(
     client: HubClient, name: str, within: timedelta | None, timeout: timedelta | None, *, everybody: bool, wait: bool

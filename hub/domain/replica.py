@@ -15,6 +15,20 @@ FORGOTTEN_AFTER = timedelta(minutes=10)
 
 
 @dataclass(frozen=True, slots=True)
+class Load:
+    """What a replica measured of itself when it told last."""
+
+    watches: int
+    """On its HTTPS door."""
+    cpu: float
+    """Processor seconds per second since it told before."""
+    memory: int
+    """Bytes that are resident."""
+    ahead: timedelta
+    """How far its clock is before the database's."""
+
+
+@dataclass(frozen=True, slots=True)
 class Replica:
     """One process that serves this hub, as its row says."""
 
@@ -32,17 +46,27 @@ class Replica:
     sessions: int = 0
     ready: bool = False
     draining: bool = False
+    """The process ends."""
+    drained: bool = False
+    """An operator wants no session on it; ends with the process."""
+    load: Load | None = None
+    """None: it is of a release that does not tell."""
 
     def is_lost(self, now: datetime) -> bool:
         return now - self.seen > LOST_AFTER
 
     def state(self, now: datetime) -> str:
-        """For people: Starting, Ready, Draining or Lost."""
+        """For people: Starting, Ready, Draining, Drained or Lost."""
         if self.is_lost(now):
             return "Lost"
         if self.draining:
             return "Draining"
+        if self.drained:
+            return "Draining" if self.sessions else "Drained"
         return "Ready" if self.ready else "Starting"
+
+    def takes_sessions(self, now: datetime) -> bool:
+        return self.ready and not (self.draining or self.drained or self.is_lost(now))
 
     def is_forgotten(self, now: datetime) -> bool:
         return now - self.seen > FORGOTTEN_AFTER

@@ -186,7 +186,7 @@ def _admin(groups: Groups) -> tuple[Rule, ...]:
         rule((groups.clusters,), _FLEET, WRITE),
         rule((groups.clusters,), ("managedclustersets/bind", "managedclustersets/join"), ("create",)),
         rule((groups.clusters,), ("managedclusters/move", "managedclusters/rotate"), ("create",)),
-        rule((groups.own,), ("revocations",), ("create",)),
+        rule((groups.own,), ("hubreplicas/drain", "revocations"), ("create",)),
         rule((groups.own,), ("certificateauthorities/compromised", "certificateauthorities/proceed"), ("create",)),
         rule((groups.own,), ("certificateauthorities/rotate",), ("create",)),
         rule((groups.register,), ("managedclusters/accept",), ("update",)),

@@ -42,6 +42,7 @@ class Connecting:
             async with stream(self._parts, context, self._asking.session(None)) as call:
                 record = await call.identify()
                 call.asked = self._asking.session(record.cluster)
+                self._parts.cordon.check()
                 cluster, agent = session_holder(record)
                 with self._parts.limits.session(cluster):
                     heard, hello = True, await self._hello(context)

@@ -15,6 +15,7 @@ from hub.rpc.acknowledging import Deferred
 from hub.rpc.addon_tokens import AccountToken
 from hub.rpc.aging import Age
 from hub.rpc.clocks import Clocks
+from hub.rpc.cordon import Cordon
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.sessions import Sessions
@@ -60,6 +61,8 @@ class Parts:
     default_lease_duration: timedelta
     clocks: Clocks | None = None
     """None: nobody looks at agents' clocks."""
+    cordon: Cordon = field(default_factory=Cordon)
+    """Whether this replica takes sessions."""
     deferred: Deferred = field(default_factory=Deferred)
     age: Age = field(default_factory=Age)
     group_suffix: str = GROUP_SUFFIX

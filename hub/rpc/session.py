@@ -170,6 +170,7 @@ class Session(Sink):
         self._spacing = spacing(view.lease_duration, interval, self._patience)
         if hello is not None:
             self._parts.gate.check()  # a drain that has begun would not know of this session
+            self._parts.cordon.check()
             self._parts.sessions.add(self)
             self._send(welcome(self._parts, self.id, interval))
         elif interval != self._interval:

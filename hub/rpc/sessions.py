@@ -51,7 +51,7 @@ class OpenSession(Protocol):
     def end(self, error: MusterError) -> None:
         """Ends it from inside its handler with this error's status."""
 
-    def drain(self, reconnect_after: timedelta) -> None:
+    def drain(self, reconnect_after: timedelta, reason: str = ...) -> None:
         """Tells the agent to leave soon."""
 
 

@@ -17,6 +17,16 @@ ACTOR = "system:hub:sessions"
 
 
 @dataclass(frozen=True, slots=True)
+class Standing:
+    """What a replica hears when it tells of itself."""
+
+    known: bool
+    """False: it was given up meanwhile, and its sessions with it."""
+    drained: bool
+    """An operator wants no session on it."""
+
+
+@dataclass(frozen=True, slots=True)
 class Opened:
     """A session of an agent that was opened here, or that had been (`at`: then)."""
 
@@ -54,17 +64,19 @@ def begin_alone(tx: Transaction, me: Replica) -> datetime:
     return tx.now
 
 
-def beat(tx: Transaction, me: Replica) -> bool:
-    """Says that this replica is there; False: it was given up meanwhile, and its sessions with it.
+def beat(tx: Transaction, me: Replica) -> Standing:
+    """Says that this replica is there. Whether it is drained is the row's word; where the row is gone, the replica's own.
 
-    Raises AlreadyExistsError when another process has taken its name.
+    Its clock is read as `me.seen`. Raises AlreadyExistsError when another process has taken its name.
     """
     before = tx.replicas.of(me.name)
     if before is not None and before.instance != me.instance:
         raise AlreadyExistsError(f'another process has taken the name of this replica, "{me.name}"')
     lost = before is None or before.is_lost(tx.now)
-    tx.replicas.put(replace(me, started=before.started if before else tx.now, seen=tx.now))
-    return not lost
+    drained = before.drained if before else me.drained
+    load = replace(me.load, ahead=me.seen - tx.now) if me.load else None
+    tx.replicas.put(replace(me, started=before.started if before else tx.now, seen=tx.now, drained=drained, load=load))
+    return Standing(not lost, drained)
 
 
 def leave(tx: Transaction, me: Replica) -> None:

@@ -1,12 +1,12 @@
 """The replicas, and the sessions that each has."""
 
 from collections.abc import Sequence
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 from sqlalchemy import Connection, Select, bindparam, delete, or_, select, tuple_, update
 
-from hub.domain.replica import AgentSession, Replica
+from hub.domain.replica import AgentSession, Load, Replica
 from hub.ports import AgentSessions, Replicas
 from hub.store import schema
 from hub.store.engine import INSERTS
@@ -14,6 +14,8 @@ from hub.store.instants import from_micros, to_micros
 from hub.store.ringing import SESSIONS, ring_for_others
 from hub.store.statement import Statement
 from machinery.identity import AgentId, ClusterName
+
+MICROSECOND = timedelta(microseconds=1)
 
 _row = schema.replicas.c
 _session = schema.sessions.c
@@ -70,6 +72,8 @@ class SqlReplicas(Replicas):
             "sessions": replica.sessions,
             "ready": replica.ready,
             "draining": replica.draining,
+            "drained": replica.drained,
+            **_load_values(replica.load),
         }
         new = INSERTS[self._connection.dialect.name](schema.replicas).values(values)
         self._connection.execute(new.on_conflict_do_update(index_elements=[_row.name], set_=values))
@@ -91,9 +95,26 @@ class SqlReplicas(Replicas):
                 sessions=row.sessions,
                 ready=row.ready,
                 draining=row.draining,
+                drained=bool(row.drained),
+                load=_load(row),
             )
             for row in self._connection.execute(query)
         ]
+
+
+def _load_values(load: Load | None) -> dict[str, int | None]:
+    return {
+        "watches": load.watches if load else None,
+        "cpu_ms": round(load.cpu * 1_000) if load else None,
+        "memory": load.memory if load else None,
+        "ahead_us": load.ahead // MICROSECOND if load else None,
+    }
+
+
+def _load(row: Any) -> Load | None:
+    if row.cpu_ms is None:
+        return None
+    return Load(row.watches, row.cpu_ms / 1_000, row.memory, row.ahead_us * MICROSECOND)
 
 
 class SqlAgentSessions(AgentSessions):

@@ -180,6 +180,11 @@ replicas = Table(
     Column("sessions", Integer, nullable=False),
     Column("ready", Boolean, nullable=False),
     Column("draining", Boolean, nullable=False),
+    Column("drained", Boolean),
+    Column("watches", Integer),
+    Column("cpu_ms", Integer),
+    Column("memory", Counter),
+    Column("ahead_us", Counter),
 )
 
 sessions = Table(

@@ -5,7 +5,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 
 from hub.domain.heartbeat import Beat
-from hub.domain.replica import AgentSession, Replica
+from hub.domain.replica import AgentSession, Load, Replica
 from hub.ports import Store, Transaction
 from machinery.clock import ManualClock
 from machinery.identity import AgentId, ClusterName
@@ -33,7 +33,8 @@ async def open_on(store: Store, *sessions: AgentSession) -> None:
 
 
 async def test_a_replica_is_kept_as_it_was_put_and_goes(store: Store) -> None:
-    two = replace(ONE, name="TWO", started=AT + MOMENT, draining=True, ready=False)
+    load = Load(watches=7, cpu=0.125, memory=3 * 2**30, ahead=-MOMENT)
+    two = replace(ONE, name="TWO", started=AT + MOMENT, draining=True, ready=False, drained=True, load=load)
     for each in (ONE, two):
         await store.run(lambda tx, each: tx.replicas.put(each), each)
     newer = replace(ONE, seen=AT + MOMENT, sessions=4)

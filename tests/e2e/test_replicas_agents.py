@@ -1,4 +1,4 @@
-"""Agents on several replicas: any will do, one that dies or ends loses nothing, and they spread over those there are."""
+"""Agents on several replicas: any will do, one that dies, ends or is drained loses no beat, and they spread over all."""
 
 import asyncio
 import signal
@@ -204,10 +204,10 @@ async def test_the_end_of_one_replica_of_two_loses_no_beat_and_no_short_request(
         assert shown == [(staying.name,)]
 
 
-async def test_agents_of_old_sessions_spread_over_a_replica_that_came_later_and_lose_no_beat(
+async def test_agents_spread_over_a_replica_that_came_later_and_leave_one_that_is_drained_and_lose_no_beat(
     bench: Bench, postgres_url: str
 ) -> None:
-    flags = ("--auto-approve=*", "--connection-age=4s", "--connection-age-grace=3s", *FAST)
+    flags = ("--auto-approve=*", "--connection-age=4s", "--connection-age-grace=30s", *FAST)
     async with replicas_of(bench, postgres_url, *flags) as replicas:
         await replicas.start(1)
         crowd = await crowd_of(bench.admin, 10)
@@ -222,3 +222,16 @@ async def test_agents_of_old_sessions_spread_over_a_replica_that_came_later_and_
 
             await until(spread, what="both replicas have sessions, and every agent has moved", within=60)
             assert crowd.lost == 0
+            await bench.hubctl("drain", "replica", "hub-0", "--timeout", "60s", within=90)
+            assert "drained" in await unready(replicas[0])
+            assert rows(postgres_url, "SELECT DISTINCT replica FROM sessions") == [("hub-1",)]
+            await crowd.all_heard(asyncio.get_running_loop().time(), within=30)
+            assert crowd.lost == 0, "whoever is told to leave beats on until the next session carries a beat"
+
+
+async def unready(replica: Replica) -> str:
+    """What its /readyz says is not well."""
+    async with await replica.client() as client:
+        answer = await client.raw("GET", "/readyz")
+    assert answer.status != 200
+    return answer.body.decode()

@@ -25,6 +25,7 @@ from hub.heartbeat import BeatBuffer
 from hub.issuer import LocalIssuer, ServingNames
 from hub.ports import Store
 from hub.rpc.clocks import Clocks
+from hub.rpc.cordon import Cordon
 from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
@@ -208,6 +209,7 @@ def parts_over(
     auditor: Auditor | None = None,
     capacity: Capacity | None = None,
 ) -> Parts:
+    sessions = Sessions(store)
     return Parts(
         hub=Hub(HUB, "0.0.1", issuer),
         store=store,
@@ -215,7 +217,8 @@ def parts_over(
         peers=Peers(store, clock),
         beats=BeatBuffer(store, clock, window),
         feed=Feed(store),
-        sessions=Sessions(store),
+        sessions=sessions,
+        cordon=Cordon(sessions=sessions.all),
         clocks=Clocks(store, timedelta()),
         gate=Gate(clock),
         auditor=auditor or Auditor(default_policy(GROUP_SUFFIX), [], clock),
@@ -253,6 +256,7 @@ async def rpc_stage(
         tasks = await stack.enter_async_context(GuardedTasks("door"))
         tasks.start("feed", parts.feed.run())
         tasks.start("sessions", parts.sessions.run())
+        tasks.start("cordon", parts.cordon.run())
         if parts.clocks is not None:
             tasks.start("clocks", parts.clocks.run())
         tasks.start("beats", parts.beats.run())

@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -11,8 +12,8 @@ from hub.domain import duplicate
 from hub.domain.cluster import DUPLICATED, Joining
 from hub.domain.heartbeat import Beat
 from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica
-from hub.replica import Presence, take_place
-from hub.services import clusters, heartbeats, replicas
+from hub.replica import Heard, Measures, Presence, take_place
+from hub.services import clusters, draining, heartbeats, replicas
 from hub.services.replicas import Opened
 from machinery import conditions
 from machinery.clock import ManualClock
@@ -141,16 +142,21 @@ def test_a_replica_that_ends_in_good_order_leaves_nothing(store: MemoryStore) ->
 
 
 @pytest.mark.parametrize(
-    ("ready", "draining", "silent", "state"),
+    ("told", "silent", "state"),
     [
-        (False, False, timedelta(), "Starting"),
-        (True, False, LOST_AFTER, "Ready"),
-        (False, True, timedelta(), "Draining"),
-        (True, False, LOST_AFTER + TICK, "Lost"),
+        ({"ready": False}, timedelta(), "Starting"),
+        ({}, LOST_AFTER, "Ready"),
+        ({"ready": False, "draining": True}, timedelta(), "Draining"),
+        ({"drained": True, "sessions": 1}, timedelta(), "Draining"),
+        ({"drained": True}, timedelta(), "Drained"),
+        ({"drained": True}, LOST_AFTER + TICK, "Lost"),
+        ({}, LOST_AFTER + TICK, "Lost"),
     ],
 )
-def test_the_state_of_a_replica_in_a_word(ready: bool, draining: bool, silent: timedelta, state: str) -> None:  # noqa: FBT001 - a row of the table
-    assert replace(ONE, ready=ready, draining=draining).state(EPOCH + silent) == state
+def test_the_state_of_a_replica_in_a_word(told: dict[str, Any], silent: timedelta, state: str) -> None:
+    shown = replace(ONE, **{"ready": True, **told})
+    assert shown.state(EPOCH + silent) == state
+    assert shown.takes_sessions(EPOCH + silent) == (state == "Ready")
 
 
 class Told:
@@ -170,7 +176,7 @@ async def test_a_replica_that_was_taken_for_dead_has_its_sessions_written_down_a
     store: MemoryStore, clock: ManualClock
 ) -> None:
     told = Told()
-    presence = Presence(store, ONE, LifecycleSignals(clock), sessions=told.sessions, given_up=told.lost)
+    presence = Presence(store, ONE, LifecycleSignals(clock), Measures(clock, told.sessions), Heard(told.lost))
     await take_place(store, ONE, alone=False)
     clock.advance(BEAT)
     await presence.beat()
@@ -189,9 +195,39 @@ async def test_a_replica_that_was_taken_for_dead_has_its_sessions_written_down_a
     assert store.state.replicas == {}
 
 
+async def test_a_replica_hears_with_its_beat_that_it_is_drained_and_tells_what_it_measures(
+    store: MemoryStore, clock: ManualClock
+) -> None:
+    heard: list[bool] = []
+    ahead = ManualClock(clock.now() + timedelta(seconds=3))
+    measures = Measures(ahead, sessions=lambda: 1, watches=lambda: 4)
+    presence = Presence(store, ONE, LifecycleSignals(clock), measures, Heard(drained=heard.append))
+    await take_place(store, ONE, alone=True)
+    await presence.beat()
+    await store.run(draining.order, "one", "ann", force=True)
+    await presence.beat()
+    told = store.state.replicas["one"]
+    assert (heard, told.drained, told.seen) == ([False, True], True, clock.now())
+    assert told.load is not None
+    assert (told.load.watches, told.load.ahead, told.load.memory > 2**20) == (4, timedelta(seconds=3), True)
+    store.state.replicas.clear()
+    await presence.beat()
+    assert (heard[-1], store.state.replicas["one"].drained) == (True, True), "a row that is lost does not end a drain"
+    await store.run(draining.lift, "one", "ann")
+    await presence.beat()
+    assert heard[-1] is False
+
+
+def test_a_replica_that_starts_anew_takes_sessions(store: MemoryStore) -> None:
+    store.transact(replicas.begin, ONE)
+    store.transact(draining.order, "one", "ann", force=True)
+    store.transact(replicas.begin, replace(ONE, instance="second"))
+    assert not store.state.replicas["one"].drained
+
+
 async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: MemoryStore, clock: ManualClock) -> None:
     signals = LifecycleSignals(clock)
-    presence = Presence(store, ONE, signals, sessions=lambda: 0, given_up=lambda: None)
+    presence = Presence(store, ONE, signals, Measures(clock))
     await take_place(store, ONE, alone=False)
 
     async def state_is(state: str) -> None:

@@ -38,8 +38,8 @@ class Open:
     def end(self, error: MusterError) -> None:
         self.ended.append(error)
 
-    def drain(self, reconnect_after: timedelta) -> None:
-        raise AssertionError(reconnect_after)
+    def drain(self, reconnect_after: timedelta, reason: str = "") -> None:
+        raise AssertionError(reconnect_after, reason)
 
 
 @dataclass
