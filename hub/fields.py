@@ -3,12 +3,14 @@
 import re
 from dataclasses import dataclass
 from datetime import timedelta
+from fractions import Fraction
 from typing import Annotated, Self
 
 from pydantic import AfterValidator, BeforeValidator, Field
 from pydantic_settings import NoDecode
 
 from machinery.durations import parse_duration
+from machinery.expression.values import parse_quantity
 
 MAX_PORT = 65535
 _HOST = re.compile(r"[A-Za-z0-9._-]+|\[[0-9A-Fa-f:.]+\]")
@@ -49,6 +51,19 @@ def _words(value: object) -> object:
     return [word.strip() for word in value.split(",") if word.strip()] if isinstance(value, str) else value
 
 
+def _size(value: object) -> object:
+    if not isinstance(value, str):
+        return value
+    try:
+        size = parse_quantity(value)
+    except ValueError:
+        size = Fraction(-1)
+    if size < 0 or size.denominator != 1:
+        msg = f'"{value[:80]}" is not a size in bytes: write a number with a unit, such as 256Mi, 1Gi or 500M'
+        raise ValueError(msg)
+    return int(size)
+
+
 def _positive(duration: timedelta) -> timedelta:
     if duration <= timedelta():
         raise ValueError("must be longer than 0s")
@@ -64,6 +79,8 @@ def _not_negative(duration: timedelta) -> timedelta:
 Duration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_positive)]
 NoDuration = Annotated[timedelta, BeforeValidator(_duration), AfterValidator(_not_negative)]
 """May be 0s: none."""
+Size = Annotated[int, BeforeValidator(_size), Field(ge=0)]
+"""Bytes, as a Kubernetes quantity."""
 Count = Annotated[int, Field(ge=0)]
 Words = Annotated[tuple[str, ...], NoDecode, BeforeValidator(_words)]
 ListenAddress = Annotated[Address, BeforeValidator(_address)]

@@ -27,7 +27,9 @@ from hub.deciding import Decided, Deciding
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
 from hub.domain.event import Told
+from hub.domain.history import Keeping
 from hub.domain.replica import LOST_AFTER
+from hub.domain.request_end import Ends
 from hub.fleet import Fleet, Gates
 from hub.ports import Issuer, Store
 from hub.settings import Settings
@@ -82,15 +84,11 @@ class Controllers:
         # what belongs to a deleted cluster goes before it
         self._removal = Controller(removal.NAME, Removal(store, settings.deletion_deadline, self.tell), workers=HOUSES)
         # what is over goes
-        self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, settings.finished_requests, settings.ended_credentials))
-        keeping = Compaction(
-            store,
-            window=settings.watch_window,
-            events=settings.event_lifetime,
-            records=settings.audit_retention,
-            transitions=settings.transition_retention,
-        )
-        self._compaction = Controller(compaction.NAME, keeping)
+        ends = Ends(settings.finished_requests, settings.pending_requests)
+        self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, ends, settings.ended_credentials))
+        self.keeping = Compaction(store, keeping_of(settings), self.tell)
+        """Its `standing` says what is kept, and what room that takes."""
+        self._compaction = Controller(compaction.NAME, self.keeping)
         # what replicas that died have left behind
         self._replicas = Controller(replicas.NAME, LostReplicas(store))
         # whether those can be asked who know operators' tokens
@@ -195,6 +193,19 @@ class OwnControllers:
 
     def start(self, tasks: GuardedTasks) -> None:
         tasks.start(self._serving.name, self._serving.run())
+
+
+def keeping_of(settings: Settings) -> Keeping:
+    """How long things are kept."""
+    return Keeping(
+        window=settings.watch_window,
+        history=settings.history_retention,
+        history_bytes=settings.history_size,
+        events=settings.event_lifetime,
+        records=settings.audit_retention,
+        transitions=settings.transition_retention,
+        reserve=settings.disk_reserve,
+    )
 
 
 def _together(kind: Kind, reconciler: Batched, controller: Controller[str], wanted: Callable[[Document], bool]) -> Route:

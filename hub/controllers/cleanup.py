@@ -5,8 +5,10 @@ from datetime import timedelta
 import structlog
 
 from hub.controllers import ACTOR
+from hub.domain.request_end import Ends
 from hub.ports import Store
 from hub.services import credentials, requests
+from hub.services.request_ends import REMOVED_AT_ONCE
 from machinery.controller import Reconciler
 
 NAME = "request-cleanup"
@@ -15,15 +17,17 @@ log = structlog.get_logger(__name__)
 
 
 class RequestCleanup(Reconciler[str]):
-    """`keep`: how long a finished request can still be looked at; `keep_credentials`: one that expired or was revoked."""
+    """`ends`: how long a request can still be looked at; `keep_credentials`: one that expired or was revoked."""
 
-    def __init__(self, store: Store, keep: timedelta, keep_credentials: timedelta) -> None:
+    def __init__(self, store: Store, ends: Ends, keep_credentials: timedelta) -> None:
         self._store = store
-        self._keep = keep
+        self._ends = ends
         self._keep_credentials = keep_credentials
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        gone = await self._store.run(requests.expire_finished, self._keep, f"{ACTOR}:{NAME}")
+        due = await self._store.read(requests.due, self._ends)
+        portions = [due[place : place + REMOVED_AT_ONCE] for place in range(0, len(due), REMOVED_AT_ONCE)]
+        gone = sum([await self._store.run(requests.expire, names, self._ends, f"{ACTOR}:{NAME}") for names in portions])
         if gone:
             log.info("finished requests removed", count=gone)
         forgotten = await self._store.run(credentials.forget_ended, self._keep_credentials)

@@ -75,7 +75,10 @@ class StoredObject:
 
 @dataclass(frozen=True, slots=True)
 class Query:
-    """Which objects of a kind, in the order of their keys. `at`: as of an earlier revision."""
+    """Which objects of a kind, in the order of their keys. `at`: as of an earlier revision.
+
+    `past`: also of one that is only remembered, from which no watch could go on.
+    """
 
     namespace: str | None = None
     labels: tuple[Requirement, ...] = ()
@@ -84,6 +87,7 @@ class Query:
     after: Key | None = None
     at: int | None = None
     where: Where | None = None
+    past: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -5,6 +5,10 @@ from datetime import datetime
 from typing import Any, Protocol
 
 from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
+from hub.domain.history import Ledger, Trimmed
+
+EVERYTHING = 2**31 - 1
+"""As a limit: all there is, in one transaction."""
 
 
 class Written(Protocol):
@@ -59,11 +63,35 @@ class Changes(Protocol):
 
     def newest(self) -> int: ...
 
+    def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
+        """What became of one object below a revision (None: up to now), newest first, as far as it is kept."""
+
+    def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
+        """The object as it was when `at` was the newest revision. Raises ExpiredError when that past is forgotten."""
+
     def position(self, moment: datetime) -> int:
-        """The newest revision at that instant. Raises ExpiredError when that is forgotten."""
+        """The newest revision at that instant. Raises ExpiredError when that past is forgotten."""
+
+    def instant(self, revision: int) -> datetime | None:
+        """When the newest change up to that revision was written; None: there was none, or it is superseded and forgotten."""
+
+    def began(self) -> datetime | None:
+        """When the first change was written that can be read about; None: nothing was written since."""
+
+    def ledger(self) -> Ledger:
+        """From where on watches can resume and the past can be read, and what the log takes."""
 
     def oldest(self) -> int:
         """Watches can resume from this revision on."""
 
-    def compact(self, before: datetime) -> int:
-        """Forgets what is older; returns how many rows went."""
+    def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
+        """Watches cannot resume any more from what is older; what is not remembered goes. It passes `limit` rows at most."""
+
+    def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
+        """The past cannot be read any more from before an instant (None: as far back as watches do not need it).
+
+        It passes `limit` rows at most. What can be compacted is compacted first: nothing goes that a watch may need.
+        """
+
+    def measure(self, *, limit: int = EVERYTHING) -> bool:
+        """Counts what the log takes, `limit` rows of it at most; whether more may be to be counted."""

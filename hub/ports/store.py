@@ -6,6 +6,7 @@ from datetime import datetime, timedelta
 from typing import Concatenate, ParamSpec, Protocol, TypeVar
 
 from hub.domain.change import Change, Kind
+from hub.domain.history import Volume
 from hub.ports.authorities import Authorities
 from hub.ports.identities import Bindings, Certificates, Credentials
 from hub.ports.liveness import AgentSessions, Heartbeats, Marks, Replicas, Transitions
@@ -68,6 +69,9 @@ class Transaction(Protocol):
 
     @property
     def leaders(self) -> Leaders: ...
+
+    def volume(self) -> Volume:
+        """How much room the database takes, and has."""
 
 
 class Store(Protocol):

@@ -99,17 +99,3 @@ def decide(tx: Transaction, name: str, *, approve: bool, reason: str, message: s
     if opposite in present:
         raise ConflictError(f'certificate request "{name}" is already {opposite.lower()}: a decision is not taken back')
     return write(tx, rules.with_decision(stored.document, decision, reason, message, tx.now), stored, actor)
-
-
-def expire_finished(
-    tx: Transaction, older_than: timedelta, actor: str, *, pending_older_than: timedelta = timedelta(days=1)
-) -> int:
-    """Removes requests that were issued, denied or failed longer ago, and undecided ones older still; returns how many."""
-    removed = 0
-    for stored in tx.objects.find(REQUESTS, Query()).items:
-        finished = rules.finished_at(stored.document)
-        deadline = finished + older_than if finished else rules.created_at(stored.document) + pending_older_than
-        if tx.now >= deadline:
-            remove(tx, stored, actor)
-            removed += 1
-    return removed

@@ -3,12 +3,14 @@
 from hub.services.approving import review
 from hub.services.issuance import issue
 from hub.services.recovery import recover
-from hub.services.request_objects import decide, expire_finished, find, put, read_ahead, remove, state
+from hub.services.request_ends import due, expire
+from hub.services.request_objects import decide, find, put, read_ahead, remove, state
 from hub.services.submission import submit
 
 __all__ = [
     "decide",
-    "expire_finished",
+    "due",
+    "expire",
     "find",
     "issue",
     "put",

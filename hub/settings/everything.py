@@ -10,6 +10,7 @@ from hub.settings.kubernetesca import KubernetesCa
 from hub.settings.lifetimes import Lifetimes
 from hub.settings.places import Places
 from hub.settings.process import Process
+from hub.settings.retention import Retention
 from hub.settings.seeing import Seeing
 from hub.settings.silence import Silence
 
@@ -20,6 +21,7 @@ class Settings(
     Election,
     Silence,
     Capacity,
+    Retention,
     Lifetimes,
     Attestations,
     Clusters,

@@ -85,6 +85,17 @@ changes = Table(
     Index(None, "kind", "namespace", "name", "revision"),
 )
 
+history = Table(
+    "history",
+    metadata,
+    Column("id", Integer, primary_key=True, autoincrement=False),
+    Column("floor", Counter, nullable=False),
+    Column("compacted", Counter, nullable=False),
+    Column("measured", Counter, nullable=False),
+    Column("bytes", Counter, nullable=False),
+)
+"""One row, or none yet. It counts while `compacted` is as in `revision`: an earlier release forgets more as it compacts."""
+
 certificates = Table(
     "certificates",
     metadata,

@@ -6,6 +6,7 @@ from datetime import datetime
 from sqlalchemy import Connection
 
 from hub.domain.change import Change
+from hub.domain.history import Volume
 from hub.ports import Transaction
 from hub.store.audit import SqlAuditLog
 from hub.store.authorities import SqlAuthorities
@@ -22,6 +23,7 @@ from hub.store.replicas import SqlAgentSessions, SqlReplicas
 from hub.store.rowform import RowForm
 from hub.store.transitions import SqlTransitions
 from hub.store.trusts import SqlTrusts
+from hub.store.volume import volume
 
 
 class SqlTransaction(Transaction):
@@ -44,6 +46,7 @@ class SqlTransaction(Transaction):
         self._facts = SqlFacts(connection)
         self._audit = SqlAuditLog(connection)
         self._leaders = SqlLeaders(connection, lambda: now)
+        self._connection = connection
 
     @property
     def now(self) -> datetime:
@@ -108,6 +111,9 @@ class SqlTransaction(Transaction):
     @property
     def leaders(self) -> SqlLeaders:
         return self._leaders
+
+    def volume(self) -> Volume:
+        return volume(self._connection)
 
     def flush(self) -> Sequence[Change]:
         """The last step before the commit: revisions and rows of everything that was put or deleted."""

@@ -388,28 +388,6 @@ async def test_list_as_of_an_earlier_revision(store: Store) -> None:
     assert names(await store.read(find, at=2, after=Key("", "a"))) == ["b"]
 
 
-async def test_compaction_forgets_the_past_and_says_so(store: Store, clock: ManualClock) -> None:
-    await store.run(put, cluster("kept"))
-    await store.run(put, cluster("changed", step=1))
-    await store.run(put, cluster("changed", step=2))
-    await store.run(put, cluster("gone"))
-    await store.run(remove, "gone")
-    clock.advance(timedelta(hours=1))
-    await store.run(put, cluster("changed", step=3))
-    forgotten = await store.run(lambda tx: tx.changes.compact(clock.now() - timedelta(minutes=30)))
-    assert forgotten == 3
-    assert await store.read(lambda tx: tx.changes.oldest()) == 5
-    assert [change.revision for change in await store.read(since, 5)] == [6]
-    for revision in (0, 4):
-        with pytest.raises(ExpiredError):
-            await store.read(since, revision)
-        with pytest.raises(ExpiredError):
-            await store.read(find, at=max(revision, 1))
-    past = await store.read(find, at=5)
-    assert [(item.key.name, item.document["spec"]) for item in past.items] == [("changed", {"step": 2}), ("kept", {})]
-    assert await store.run(lambda tx: tx.changes.compact(clock.now() - timedelta(minutes=30))) == 0
-
-
 async def test_follower_sees_every_change_once_and_in_order(store: Store) -> None:
     for number in range(3):
         await store.run(put, cluster(f"early{number}"))
@@ -582,6 +560,8 @@ async def test_the_revision_at_an_instant_is_known_as_far_as_the_log_goes(store:
     assert await position(timedelta(days=1)) == 0
     assert [await position(timedelta(minutes=minutes)) for minutes in (190, 180, 130, 70, 0)] == [0, 1, 1, 2, 3]
     await store.run(lambda tx: tx.changes.compact(clock.now() - timedelta(minutes=90)))
+    assert await position(timedelta(minutes=130)) == 1
+    await store.run(lambda tx: tx.changes.forget(clock.now() - timedelta(minutes=90)))
     assert await position(timedelta(minutes=70)) == 2
     with pytest.raises(ExpiredError):
         await position(timedelta(minutes=130))

@@ -6,13 +6,16 @@ from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mappi
 from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
+from itertools import takewhile
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hub.domain import document as doc
 from hub.domain.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
+from hub.domain.history import BYTES_OF_A_ROW, Ledger, Trimmed, Volume, is_remembered
 from hub.domain.selection import fields_of, selects
 from hub.ports import Changes, Leaders, Lifeline, Objects, Store, Transaction, Written
-from hub.store.encoding import encode
+from hub.ports.objects import EVERYTHING
+from hub.store.encoding import encode, encode_values
 from hub.store.wakes import Wake, Wakes
 from machinery.clock import Clock, SystemClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
@@ -148,7 +151,7 @@ class MemoryTransaction(Transaction, Objects, Changes):
 
     def find(self, kind: Kind, query: Query) -> ObjectPage:
         past = query.at is not None and query.at != self.state.revision
-        objects = self._objects_at(query.at or 0) if past else self.state.objects
+        objects = self._objects_at(query.at or 0, past=query.past) if past else self.state.objects
         found = [
             objects[place]
             for place in sorted(objects)
@@ -177,8 +180,11 @@ class MemoryTransaction(Transaction, Objects, Changes):
         old = [stored for stored in of_kind if stored.revision in at and at[stored.revision] < moment]
         return sorted(old, key=lambda stored: stored.revision)[:limit]
 
-    def _objects_at(self, revision: int) -> dict[Place, StoredObject]:
-        self._check_kept(revision)
+    def _objects_at(self, revision: int, *, past: bool) -> dict[Place, StoredObject]:
+        if past:
+            self._check_remembered(revision)
+        else:
+            self._check_kept(revision)
         objects: dict[Place, StoredObject] = {}
         for change in self.state.log:
             if change.revision > revision:
@@ -250,10 +256,33 @@ class MemoryTransaction(Transaction, Objects, Changes):
         before = [change for change in same if change.at < since]
         return [*before[-1:], *same[len(before) :]]
 
+    def past(self, kind: Kind, key: Key, *, below: int | None = None, limit: int) -> Sequence[Change]:
+        same = [change for change in self.state.log if (change.kind, change.key) == (kind, key)]
+        return [change for change in reversed(same) if below is None or change.revision < below][:limit]
+
+    def one_at(self, kind: Kind, key: Key, at: int) -> StoredObject | None:
+        return self._objects_at(at, past=True).get((kind, key))
+
     def position(self, moment: datetime) -> int:
         position = max((change.revision for change in self.state.log if change.at <= moment), default=0)
-        self._check_kept(position)
+        self._check_remembered(position)
         return position
+
+    def instant(self, revision: int) -> datetime | None:
+        return max(((c.revision, c.at) for c in self.state.log if c.revision <= revision), default=(0, None))[1]
+
+    def began(self) -> datetime | None:
+        return next((change.at for change in self.state.log if change.revision > self.state.floor), None)
+
+    def ledger(self) -> Ledger:
+        counted = sum(_weight(change) for change in self.state.log if change.revision <= self.state.measured)
+        return Ledger(self.state.compacted, self.state.floor, self.state.measured, counted)
+
+    def _check_remembered(self, revision: int) -> None:
+        if revision < self.state.floor:
+            raise ExpiredError(f"the past is remembered from revision {self.state.floor} on")
+        if revision > self.state.revision:
+            raise ExpiredError(f"{revision} is above the newest revision, {self.state.revision}")
 
     def _check_kept(self, revision: int) -> None:
         if revision < self.state.compacted:
@@ -267,20 +296,45 @@ class MemoryTransaction(Transaction, Objects, Changes):
     def oldest(self) -> int:
         return self.state.compacted
 
-    def compact(self, before: datetime) -> int:
-        kept = [change.revision for change in self.state.log if change.at >= before]
-        point = min(kept) - 1 if kept else self.state.revision
-        if point <= self.state.compacted:
-            return 0
-        self.state.compacted = point
+    def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
+        self.state.compacted, trimmed = self._trimmed(self.state.compacted, before, limit, lambda kind: not is_remembered(kind))
+        return trimmed
+
+    def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
+        self.state.floor, trimmed = self._trimmed(self.state.floor, before, limit, is_remembered, self.state.compacted)
+        return trimmed
+
+    def measure(self, *, limit: int = EVERYTHING) -> bool:
+        waiting = [change.revision for change in self.state.log if change.revision > self.state.measured]
+        self.state.measured = max(waiting[:limit], default=self.state.measured)
+        return len(waiting) >= limit
+
+    def volume(self) -> Volume:
+        return Volume(sum(_weight(change) for change in self.state.log), free=self.state.free)
+
+    def _trimmed(
+        self, bound: int, before: datetime | None, limit: int, forgets: Callable[[Kind], bool], end: int = EVERYTHING
+    ) -> tuple[int, Trimmed]:
+        """Where the bound is then."""
+        waiting = [change for change in self.state.log if change.revision > bound][:limit]
+        passed = list(takewhile(lambda change: before is None or change.at < before, waiting))
+        point = min(max((change.revision for change in passed), default=bound), end)
         last = {(change.kind, change.key): change for change in self.state.log if change.revision <= point}
-        length = len(self.state.log)
-        self.state.log[:] = [
+        kept = [
             change
             for change in self.state.log
-            if change.revision > point or (last[change.kind, change.key] is change and change.type is not ChangeType.DELETED)
+            if change.revision > point
+            or not forgets(change.kind)
+            or (last[change.kind, change.key] is change and change.type is not ChangeType.DELETED)
         ]
-        return length - len(self.state.log)
+        rows = len(self.state.log) - len(kept)
+        self.state.log[:] = kept
+        return point, Trimmed(rows, len(passed) == limit and point < end)
+
+
+def _weight(change: Change) -> int:
+    before = encode_values(change.labels_before), encode_values(change.fields_before)
+    return len(change.encoded) + sum(map(len, before)) + BYTES_OF_A_ROW
 
 
 class MemoryStore(Store):

@@ -48,6 +48,9 @@ class State:
     log: list[Change] = field(default_factory=list)
     revision: int = 0
     compacted: int = 0
+    floor: int = 0
+    measured: int = 0
+    free: int | None = None
     authorities: dict[AuthorityId, Authority] = field(default_factory=dict)
     sealed_keys: dict[AuthorityId, bytes] = field(default_factory=dict)
     followers: dict[str, tuple[Follower, ...]] = field(default_factory=dict)

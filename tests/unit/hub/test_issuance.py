@@ -12,6 +12,7 @@ from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import ADDONS, REQUESTS, Key
 from hub.domain.credential import CredentialRecord
 from hub.domain.request import AddOnRequest, Requester, RequestPhase
+from hub.domain.request_end import Ends
 from hub.ports import Transaction
 from hub.services import addons, clusters, credentials, request_objects, requests
 from hub.services.credentials import Terms, create_token
@@ -604,7 +605,8 @@ def test_finished_requests_go_after_a_while_and_undecided_ones_later(newcomer: N
     decide(newcomer, denied, approve=False)
 
     def gone() -> int:
-        return newcomer.store.transact(requests.expire_finished, timedelta(hours=1), "hub")
+        due = newcomer.store.transact(requests.due, Ends())
+        return newcomer.store.transact(requests.expire, due, Ends(), "hub")
 
     clock.advance(timedelta(minutes=59))
     assert gone() == 0

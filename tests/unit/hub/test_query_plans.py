@@ -3,13 +3,15 @@
 import sqlite3
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 import pytest
+from sqlalchemy import Select
 from sqlalchemy.dialects import sqlite
 
 from hub.domain.asking import where_of
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
-from hub.store import changes, queries
+from hub.store import past, queries, retention
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
 from machinery.selectors import parse_field_selector, parse_label_selector
@@ -83,8 +85,25 @@ def test_what_remains_is_counted_on_the_index_alone(database: sqlite3.Connection
     assert all("USING COVERING INDEX" in step for step in steps), steps
 
 
-@pytest.mark.parametrize("places", [changes._PLACES, changes._PLACES_OF])
+@pytest.mark.parametrize("places", [past._PLACES, past._PLACES_OF])
 def test_a_page_of_the_past_finds_its_places_on_the_index_alone(database: sqlite3.Connection, places: object) -> None:
     steps = plan(database, places)
     assert any("USING COVERING INDEX" in step for step in steps), steps
+    assert not [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN")], steps
+
+
+@pytest.mark.parametrize(
+    "statement", [past._OF_ONE, past._AT_OR_BEFORE, past._FIRST_AFTER, past._MOMENT_OF, past._MOMENT_AFTER]
+)
+def test_a_look_into_the_past_of_one_object_or_moment_scans_nothing(database: sqlite3.Connection, statement: object) -> None:
+    """However long the history is."""
+    steps = plan(database, statement)
+    assert not [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN")], steps
+
+
+@pytest.mark.parametrize("statement", [retention._NEXT, *retention.UNREMEMBERED_ROWS, *retention.REMEMBERED_ROWS])
+def test_a_portion_of_the_log_is_trimmed_without_a_look_at_the_rest(
+    database: sqlite3.Connection, statement: Select[Any]
+) -> None:
+    steps = plan(database, statement.params(bound=1, point=2, limit=3))
     assert not [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN")], steps

@@ -9,6 +9,7 @@ from hub.controllers.batch import TOGETHER, Batched
 from hub.controllers.compaction import Compaction
 from hub.controllers.feed import Feed, Route
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
+from hub.domain.history import Keeping
 from hub.ports import Transaction
 from machinery.errors import ExpiredError, NotFoundError, UnavailableError
 from tests.unit.hub.controllers.conftest import Hub
@@ -73,7 +74,8 @@ async def test_compaction_keeps_the_watch_window(hub: Hub) -> None:
     hub.join("c2")
     hub.clock.advance(timedelta(minutes=59))
     hour = timedelta(hours=1)
-    await Compaction(hub.store, window=hour, events=hour, records=hour, transitions=hour).reconcile("all")
+    keeping = Keeping(hour, hour, 2**30, hour, hour, hour, 0)
+    await Compaction(hub.store, keeping).reconcile("all")
     changes = await hub.store.read(lambda tx: tx.changes.since(old))
     assert changes[-1].key.name == "c2"
     with pytest.raises(ExpiredError):

@@ -1,0 +1,226 @@
+"""What every store promises about the past: how far it can be read, what goes and when, and what it says about itself."""
+
+import json
+import random
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hub.domain.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, ChangeType, Key, Kind, Query
+from hub.domain.history import Trimmed
+from hub.ports import Store, Transaction, Written
+from machinery.clock import ManualClock
+from machinery.errors import ExpiredError
+from machinery.selectors import Operator, Requirement
+
+HOUR, DAY = timedelta(hours=1), timedelta(days=1)
+KINDS = (MANAGED_CLUSTERS, LEASES, EVENTS, SECRETS)
+
+
+def put(tx: Transaction, /, name: str, kind: Kind = MANAGED_CLUSTERS, *, env: str = "", **spec: Any) -> Written:
+    old = tx.objects.get(kind, Key("", name))
+    uid = old.uid if old else f"{kind}-{name}-{tx.changes.newest()}"
+    metadata = {"name": name, "uid": uid} | ({"labels": {"env": env}} if env else {})
+    return tx.objects.put(kind, {"metadata": metadata, "spec": spec}, old, "tester")
+
+
+def remove(tx: Transaction, /, name: str, kind: Kind = MANAGED_CLUSTERS) -> Written:
+    old = tx.objects.get(kind, Key("", name))
+    assert old is not None
+    return tx.objects.delete(kind, old, "tester")
+
+
+def compact(tx: Transaction, /, age: timedelta, **limit: int) -> Trimmed:
+    return tx.changes.compact(tx.now - age, **limit)
+
+
+def forget(tx: Transaction, /, age: timedelta | None, **limit: int) -> Trimmed:
+    return tx.changes.forget(None if age is None else tx.now - age, **limit)
+
+
+def sizes(tx: Transaction, /, at: int, **query: Any) -> dict[str, int]:
+    """Names and spec.size of the clusters that there were."""
+    page = tx.objects.find(MANAGED_CLUSTERS, Query(at=at, past=True, **query))
+    return {item.key.name: item.document["spec"]["size"] for item in page.items}
+
+
+async def test_the_past_is_read_beyond_the_watch_window(store: Store, clock: ManualClock) -> None:
+    for size in (1, 2, 3):
+        await store.run(put, "a", size=size)
+        clock.advance(HOUR)
+    assert (await store.run(compact, HOUR)).rows == 0
+    assert (await store.read(lambda tx: tx.changes.ledger())).compacted == 2
+    with pytest.raises(ExpiredError):
+        await store.read(lambda tx: tx.changes.since(1))
+    with pytest.raises(ExpiredError):
+        await store.read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query(at=1)))
+    assert [await store.read(sizes, at) for at in (1, 2, 3)] == [{"a": 1}, {"a": 2}, {"a": 3}]
+    first = await store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "a"), 1))
+    assert first is not None
+    assert (first.revision, first.document["spec"]) == (1, {"size": 1})
+
+
+async def test_forgetting_keeps_what_the_rest_of_the_past_stands_on(store: Store, clock: ManualClock) -> None:
+    await store.run(put, "kept", size=0)
+    await store.run(put, "changed", size=1)
+    await store.run(put, "changed", size=2)
+    await store.run(put, "gone", size=0)
+    await store.run(remove, "gone")
+    clock.advance(DAY)
+    await store.run(put, "changed", size=3)
+    clock.advance(2 * HOUR)
+    await store.run(compact, HOUR)
+    assert (await store.run(forget, DAY)).rows == 3
+    ledger = await store.read(lambda tx: tx.changes.ledger())
+    assert (ledger.compacted, ledger.floor) == (6, 5)
+    assert await store.read(sizes, 5) == {"kept": 0, "changed": 2}
+    assert await store.read(lambda tx: tx.changes.began()) == clock.now() - 2 * HOUR
+    for at in (0, 4):
+        with pytest.raises(ExpiredError, match="remembered from"):
+            await store.read(sizes, at)
+    with pytest.raises(ExpiredError):
+        await store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "kept"), 4))
+    assert (await store.run(forget, DAY)).rows == 0
+
+
+async def test_nothing_is_forgotten_that_a_watch_can_still_resume_from(store: Store, clock: ManualClock) -> None:
+    for size in range(5):
+        await store.run(put, "a", size=size)
+    assert (await store.run(forget, None)).rows == 0
+    assert [change.revision for change in await store.read(lambda tx: tx.changes.since(0))] == [1, 2, 3, 4, 5]
+    clock.advance(HOUR)
+    await store.run(put, "a", size=9)
+    await store.run(compact, HOUR / 2)
+    assert (await store.run(forget, None)).rows == 4
+    assert [change.revision for change in await store.read(lambda tx: tx.changes.since(5))] == [6]
+
+
+async def test_secrets_events_and_leases_go_with_the_watch_window(store: Store, clock: ManualClock) -> None:
+    for kind in KINDS:
+        for size in (1, 2):
+            await store.run(put, "x", kind, size=size)
+    clock.advance(DAY)
+    assert (await store.run(compact, HOUR)).rows == 3
+    past = await store.read(lambda tx: [len(tx.changes.past(kind, Key("", "x"), limit=9)) for kind in KINDS])
+    assert past == [2, 1, 1, 1]
+
+
+async def test_a_past_that_is_selected_from_is_that_of_its_time(store: Store) -> None:
+    for name, env in (("a", "prod"), ("b", "prod"), ("a", "test"), ("c", "prod")):
+        await store.run(put, name, env=env, size=1)
+    prod = (Requirement("env", Operator.EQUALS, ("prod",)),)
+    assert [list(await store.read(sizes, at, labels=prod)) for at in (1, 2, 3, 4)] == [["a"], ["a", "b"], ["b"], ["b", "c"]]
+    assert list(await store.read(sizes, 2, limit=1)) == ["a"]
+    assert list(await store.read(sizes, 2, after=Key("", "a"))) == ["b"]
+
+
+async def test_what_became_of_an_object_is_told_from_its_end(store: Store, clock: ManualClock) -> None:
+    for size in (1, 2):
+        await store.run(put, "a", size=size)
+        await store.run(put, "b", size=size)
+    await store.run(remove, "a")
+    await store.run(put, "a", size=3)
+
+    def told(tx: Transaction, /, **bounds: int) -> list[tuple[int, ChangeType]]:
+        return [(change.revision, change.type) for change in tx.changes.past(MANAGED_CLUSTERS, Key("", "a"), **bounds)]
+
+    added, modified, deleted = ChangeType.ADDED, ChangeType.MODIFIED, ChangeType.DELETED
+    assert await store.read(told, limit=9) == [(6, added), (5, deleted), (3, modified), (1, added)]
+    assert await store.read(told, limit=2, below=6) == [(5, deleted), (3, modified)]
+    assert await store.read(lambda tx: tx.changes.one_at(MANAGED_CLUSTERS, Key("", "a"), 5)) is None
+    assert await store.read(lambda tx: tx.changes.instant(6)) == clock.now()
+    assert await store.read(lambda tx: tx.changes.instant(0)) is None
+
+
+async def test_the_revision_at_an_instant_survives_a_clock_that_was_set_back(store: Store, clock: ManualClock) -> None:
+    """A position counts everything that was written up to the instant, whatever order the times have."""
+    began = clock.now()
+    for minutes in (0, 20, 11, 15, 35):
+        clock.advance(began + timedelta(minutes=minutes) - clock.now())
+        await store.run(put, "a", size=minutes)
+    clock.advance(began + timedelta(hours=2) - clock.now())
+
+    async def position(minutes: float) -> int:
+        return await store.read(lambda tx: tx.changes.position(began + timedelta(minutes=minutes)))
+
+    assert [await position(minutes) for minutes in (-1, 0, 12, 30, 40)] == [0, 1, 3, 4, 5]
+
+
+async def test_portions_end_where_one_piece_would_and_the_log_says_what_it_takes(store: Store, clock: ManualClock) -> None:
+    """A model: whatever is written, and however the log is trimmed, the past above the bounds stays what it was."""
+    chance = random.Random(7)
+    was: dict[int, Mapping[tuple[Kind, str], int]] = {0: {}}
+    world: dict[tuple[Kind, str], int] = {}
+    for step in range(120):
+        place = (chance.choice(KINDS[:3]), chance.choice("abcdef"))
+        if place in world and chance.random() < 0.25:
+            written = await store.run(remove, place[1], place[0])
+            del world[place]
+        else:
+            world[place] = step
+            written = await store.run(put, place[1], place[0], size=step)
+        was[written.stored.revision] = dict(world)
+        clock.advance(timedelta(minutes=chance.randrange(30)))
+        if step % 7 == 0:
+            await _trim(store, chance)
+            await _check(store, was)
+    ledger = await store.read(lambda tx: tx.changes.ledger())
+    assert 0 < ledger.floor < ledger.compacted, "the trial has to reach what it is about"
+
+
+async def _trim(store: Store, chance: random.Random) -> None:
+    """As the hub does, in portions; now and then it stops half-way."""
+    while (await store.run(compact, 3 * HOUR, limit=3)).more and chance.random() < 0.9:
+        pass
+    while await store.run(lambda tx: tx.changes.measure(limit=5)):
+        pass
+    while (await store.run(forget, 12 * HOUR, limit=4)).more and chance.random() < 0.9:
+        pass
+
+
+async def _check(store: Store, was: Mapping[int, Mapping[tuple[Kind, str], int]]) -> None:
+    ledger = await store.read(lambda tx: tx.changes.ledger())
+    newest = max(was)
+    for at in range(ledger.floor, newest + 1):
+        assert await store.read(sizes, at) == {name: size for (kind, name), size in was[at].items() if kind == MANAGED_CLUSTERS}
+    told = await store.read(lambda tx: tx.changes.since(ledger.compacted))
+    assert [change.revision for change in told] == list(range(ledger.compacted + 1, newest + 1))
+    kept = await store.read(_kept)
+    measured = [change for change in kept if change.revision <= ledger.measured]
+    assert ledger.bytes == sum(len(change.encoded) + _before(change) + 200 for change in measured)
+
+
+def _before(change: Any) -> int:
+    """What labels and fields before take, as they are stored."""
+    pairs = (change.labels_before, change.fields_before)
+    return sum(len(json.dumps(dict(one), separators=(",", ":"))) for one in pairs if one)
+
+
+def _kept(tx: Transaction) -> list[Any]:
+    return [change for kind in KINDS for name in "abcdef" for change in tx.changes.past(kind, Key("", name), limit=999)]
+
+
+async def test_a_release_that_knows_no_history_leaves_what_it_left(store: Store, clock: ManualClock) -> None:
+    """It compacts everything alike. Where it has done so the past begins anew, and nothing is made up."""
+    if not hasattr(store, "_writer"):
+        pytest.skip("only databases are shared with an earlier release")
+    for size in range(4):
+        await store.run(put, "a", size=size)
+        clock.advance(HOUR)
+    await store.run(compact, 4 * HOUR)
+    await store.run(_compact_as_before, 3)
+    ledger = await store.read(lambda tx: tx.changes.ledger())
+    assert (ledger.compacted, ledger.floor, ledger.bytes) == (3, 3, 0)
+    with pytest.raises(ExpiredError):
+        await store.read(sizes, 2)
+    assert await store.read(sizes, 3) == {"a": 2}
+
+
+def _compact_as_before(tx: Any, point: int) -> None:
+    from sqlalchemy import text  # noqa: PLC0415 - only here
+
+    connection = tx.changes._connection
+    connection.execute(text("UPDATE revision SET compacted = :point"), {"point": point})
+    connection.execute(text("DELETE FROM changes WHERE revision < :point"), {"point": point})
