@@ -11,6 +11,7 @@ from functools import partial
 import structlog
 
 from hub.access import AccessLimits, Capacity, Peers
+from hub.adminsecret import admin_secret
 from hub.apiserver.auditing import Auditing
 from hub.apiserver.authorities import authorities_of
 from hub.apiserver.credentials import HubAddress
@@ -296,6 +297,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     tasks.start("certificate authorities", ground.follower.run())
     tasks.start("serving certificate", shown.run())
     tasks.start("admin kubeconfig", way_in.run())
+    tasks.start("admin secret", (await admin_secret(settings, way_in, issuer, stack)).run())
     tasks.start("heartbeats", beats.run())
     tasks.start("hearing", hearing.run())
     tasks.start("clocks", clocks.run())

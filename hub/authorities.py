@@ -5,11 +5,9 @@ there what it acts upon and whose keys it has, and no step of a change of CA is 
 before.
 """
 
-import os
 from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import datetime, timedelta
-from pathlib import Path
 
 import structlog
 
@@ -19,6 +17,7 @@ from hub.domain.authority import Authority, AuthorityId, Follower, Phase, issuin
 from hub.domain.certificate import Lifetimes
 from hub.domain.event import Told
 from hub.domain.rotation import Survey
+from hub.hostsecrets import secret_at
 from hub.issuer.keyfiles import KeyFiles
 from hub.issuer.keyvaults import SealedKeys, SecretKeys
 from hub.issuer.local import CA_CERTIFICATE, LocalIssuer, make_authority
@@ -34,7 +33,6 @@ from machinery.errors import ConflictError, InvalidError, MusterError
 from machinery.sealing import Seal
 
 LOOK_EVERY = timedelta(seconds=1)
-IN_CLUSTER = "in-cluster"
 
 log = structlog.get_logger(__name__)
 
@@ -191,14 +189,7 @@ async def ring_of(settings: Settings, keys: KeyFolder, store: Store, seal: Seal,
         return KeyRing(in_files, (sealed,))
     if settings.ca_key_place == "database":
         return KeyRing(sealed, (in_files,))
-    from hub.management import ClusterKeySecret  # noqa: PLC0415 - 60 MB that only such a hub needs
-    from machinery.kube.client import KubeClient  # noqa: PLC0415 - the same
-
-    namespace, _, name = (settings.ca_key_secret or "").partition("/")
-    elsewhere = settings.management_cluster not in (None, IN_CLUSTER)
-    client = await KubeClient.from_file(Path(settings.management_cluster or "")) if elsewhere else KubeClient.in_cluster()
-    pod = None if elsewhere else os.environ.get("POD_NAME")
-    secret = await stack.enter_async_context(ClusterKeySecret(client, namespace, name, pod=pod))
+    secret = await secret_at(settings.ca_key_secret or "", settings, stack)
     return KeyRing(SecretKeys(secret), (in_files, sealed))
 
 

@@ -165,6 +165,17 @@ class AdminKubeconfig:
             self._directory, self._store, self._issuer, cluster, lifetimes=self._lifetimes, now=now
         )
 
+    @property
+    def trust(self) -> bytes:
+        """What the file's reader trusts, in PEM."""
+        return self._issuer.trust_bundle
+
+    def is_right(self, content: bytes | None) -> bool:
+        """Whether a copy of such a file, of whichever replica, still opens this hub."""
+        cluster = replace(self._cluster, certificate_authority=self.trust)
+        credential, found = _judged(content, "the Secret", cluster, self._clock.now())
+        return credential is not None and found == cluster
+
     async def run(self) -> None:
         """Looks for ever: when told, and now and then."""
         while True:
@@ -182,11 +193,16 @@ class AdminKubeconfig:
 
 def _kept(directory: DataDirectory, cluster: ClusterEntry, now: datetime) -> tuple[Credential | None, ClusterEntry | None]:
     """The credential of the file there is, when it can still be used, and the cluster that it leads to."""
-    content = directory.read(ADMIN_FILE)
+    return _judged(directory.read(ADMIN_FILE), str(directory.path / ADMIN_FILE), cluster, now)
+
+
+def _judged(
+    content: bytes | None, source: str, cluster: ClusterEntry, now: datetime
+) -> tuple[Credential | None, ClusterEntry | None]:
     if content is None:
         return None, None
     try:
-        found = kubeconfig.parse_kubeconfig(content, source=str(directory.path / ADMIN_FILE))
+        found = kubeconfig.parse_kubeconfig(content, source=source)
         credential = found.require_credential()
         facts = pki.parse_certificate(credential.chain)
         fits = pki.key_matches(credential.chain, credential.key)

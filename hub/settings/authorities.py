@@ -1,6 +1,5 @@
 """Where the keys of the hub's CAs lie, how a change of CA goes, and which certificate the doors show."""
 
-import re
 from datetime import timedelta
 from pathlib import Path
 from typing import Literal
@@ -8,9 +7,7 @@ from typing import Literal
 from pydantic import Field, ValidationInfo, field_validator
 
 from hub.fields import NoDuration
-from hub.settings.group import Group
-
-_SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+from hub.settings.group import SECRET, Group
 
 
 class Authorities(Group):
@@ -46,7 +43,7 @@ class Authorities(Group):
     @field_validator("ca_key_secret")
     @classmethod
     def _names_a_secret(cls, secret: str | None, seen: ValidationInfo) -> str | None:
-        if secret is not None and not _SECRET.fullmatch(secret):
+        if secret is not None and not SECRET.fullmatch(secret):
             raise ValueError(f'"{secret}" names no Secret: write NAMESPACE/NAME')
         if secret is None and seen.data.get("ca_key_place") == "secret":
             raise ValueError("--ca-key-place secret needs it: which Secret, as NAMESPACE/NAME")

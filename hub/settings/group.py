@@ -1,8 +1,12 @@
 """What settings of every concern have in common."""
 
+import re
+
 from pydantic_settings import BaseSettings, SettingsConfigDict
 
 ENVIRONMENT_PREFIX = "HUB_"
+SECRET = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?/[a-z0-9]([-a-z0-9.]*[a-z0-9])?")
+"""NAMESPACE/NAME."""
 
 
 class Group(BaseSettings):

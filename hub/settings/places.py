@@ -5,7 +5,7 @@ from pathlib import Path
 from pydantic import Field, SecretStr, ValidationInfo, field_validator
 
 from hub.fields import Address, ListenAddress
-from hub.settings.group import Group
+from hub.settings.group import SECRET, Group
 from machinery.directory import default_data_dir
 
 
@@ -38,6 +38,11 @@ class Places(Group):
         description="Which replica of the hub this is, the same after every restart. Without it: POD_NAME of the environment, "
         "else the host's name; on SQLite a name that the data directory keeps.",
     )
+    admin_kubeconfig_secret: str | None = Field(
+        None,
+        description="NAMESPACE/NAME of a Secret in the cluster that the hub runs in (or that --management-cluster names), "
+        "where the administrator's kubeconfig is kept right too, under `kubeconfig`, with what it trusts under `ca.crt`.",
+    )
     keys_dir: Path | None = Field(
         None,
         description="Folder with the keys that all replicas share: ca.crt, ca.key, secrets.key and token-*.key, as "
@@ -48,6 +53,13 @@ class Places(Group):
         description="Keys that encrypt Secrets in the database, 32 bytes in base64 on each line: the first encrypts, all "
         "decrypt. Replicas share one file. Without it: secrets.key beside the other keys.",
     )
+
+    @field_validator("admin_kubeconfig_secret")
+    @classmethod
+    def _is_namespace_and_name(cls, secret: str | None) -> str | None:
+        if secret is not None and not SECRET.fullmatch(secret):
+            raise ValueError(f'"{secret[:80]}" names no Secret: write NAMESPACE/NAME')
+        return secret
 
     @field_validator("grpc_listen", "https_listen")
     @classmethod
