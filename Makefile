@@ -62,6 +62,10 @@ endef
 proto: $(VENV)/.dev ## generate machinery/wire from proto/
 	$(call generate,.)
 
+.PHONY: charts
+charts: $(VENV)/.dev ## write what is generated of the charts: the tables of values, the hub's settings in its schema
+	$(BIN)/python -m tests.charts
+
 .PHONY: drift
 drift: $(VENV)/.dev ## fail when machinery/wire is not what proto/ generates
 	@fresh=$$(mktemp -d); trap 'rm -rf "$$fresh"' EXIT; \

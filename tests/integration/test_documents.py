@@ -12,7 +12,12 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[2]
-DOCUMENTS = [*ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md"), *(ROOT / "bench").glob("*.md")]
+DOCUMENTS = [
+    *ROOT.glob("*.md"),
+    *(ROOT / "docs").rglob("*.md"),
+    *(ROOT / "bench").glob("*.md"),
+    *(ROOT / "charts").rglob("*.md"),
+]
 PROGRAMS = {"hub": "hub", "spoke": "spoke", "hubctl": "hub.cli", "hollow": "hollow"}
 OTHERS = {"python3", "kubectl", "helm", "docker", "git", "export", "kill", "curl"}
 BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)

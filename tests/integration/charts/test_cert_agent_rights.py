@@ -20,11 +20,11 @@ from hub.kubecert.watching import mirrors
 from machinery.apiserver.paths import attributes
 from machinery.clock import SystemClock
 from machinery.kube.client import KubeClient
+from tests.charts.rendering import BARE, environment, pod_spec, render
 from tests.fakes.host_cluster import BookInMemory
-from tests.integration.test_charts import VALUES, environment, pod_spec, render
 
 NAMESPACE = "fleet"
-ON: dict[str, Any] = {**VALUES["hub"], "kubernetesCA": {"enabled": True}}
+ON: dict[str, Any] = {**BARE, "kubernetesCA": {"enabled": True}}
 BY_METHOD = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
 
 
@@ -152,7 +152,7 @@ async def test_every_call_has_its_right_and_every_right_its_call(cluster: Hollow
 
 
 def test_nothing_of_it_is_rendered_where_it_is_off() -> None:
-    documents = render("hub", VALUES["hub"])
+    documents = render("hub", BARE)
     assert not [each["kind"] for each in documents if "Role" in each["kind"]]
     assert len([each for each in documents if each["kind"] == "ServiceAccount"]) == 1
     assert not [name for name in environment(documents) if "KUBE" in name]

@@ -1,0 +1,5 @@
+"""Writes what is generated of the charts."""
+
+from tests.charts.written import write
+
+write()

@@ -1,0 +1,147 @@
+"""The charts as the Helm library renders them, and what is looked for in what comes out."""
+
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import yaml
+
+ROOT = Path(__file__).parents[2]
+CHARTS = ROOT / "charts"
+VALUES: dict[str, dict[str, Any]] = {
+    "hub": {"advertise": {"grpc": "hub.example.com:8443", "https": "hub.example.com:6443"}},
+    "spoke": {"clusterName": "cluster1"},
+}
+FULL: dict[str, dict[str, Any]] = {
+    "hub": VALUES["hub"]
+    | {
+        "autoApprove": ["edge-*", "*"],
+        "database": {"existingSecret": "hub-database"},
+        "keys": {"existingSecret": "hub-keys"},
+        "replicas": 3,
+        "election": {"lock": "kubernetes"},
+        "kubernetesCA": {"enabled": True, "groups": ["ops"], "server": "https://k8s.example.com", "priorityClassName": "high"},
+        "ca": {"keyPlace": "secret", "secret": "hub-ca-keys"},
+        "imagePullSecrets": [{"name": "pull"}],
+        "persistence": {"size": "10Gi", "storageClassName": "fast"},
+        "service": {"type": "LoadBalancer", "annotations": {"example.com/tcp": "true"}},
+        "podAnnotations": {"example.com/note": "x"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"key": "hub", "operator": "Exists"}],
+        "affinity": {"nodeAffinity": {}},
+        "serviceAccount": {"name": "other", "annotations": {"example.com/role": "hub"}},
+    },
+    "spoke": VALUES["spoke"]
+    | {
+        "bootstrap": {"existingSecret": "east", "furtherSecrets": ["west", "north"]},
+        "hosted": {"kubeconfigSecret": "managed"},
+        "externalServerURLs": ["https://one.example.com:6443", "https://two.example.com:6443"],
+        "addOns": {"enabled": False},
+        "podAnnotations": {"example.com/note": "x"},
+        "nodeSelector": {"kubernetes.io/os": "linux"},
+        "tolerations": [{"operator": "Exists"}],
+        "serviceAccount": {"name": "other", "annotations": {"example.com/role": "spoke"}},
+    },
+}
+
+BARE = VALUES["hub"] | {"adminKubeconfig": {"enabled": False}}
+"""A hub that asks the cluster that it runs in for nothing."""
+_SHARED = {"database": {"existingSecret": "hub-database"}, "keys": {"existingSecret": "hub-keys"}}
+_TWO_HOSTS = {"advertise": {"grpc": "agents.example.com:443", "https": "api.example.com:443"}}
+MATRIX: dict[str, dict[str, dict[str, Any]]] = {
+    "hub": {
+        "least": VALUES["hub"],
+        "full": FULL["hub"],
+        "bare": BARE,
+        "named": VALUES["hub"] | {"fullnameOverride": "fleet-hub", "image": {"digest": "sha256:" + "0" * 64}},
+        "database by url": VALUES["hub"] | {"database": {"url": "postgresql+psycopg://hub:secret@db/hub"}},
+        "no volume": VALUES["hub"] | _SHARED | {"persistence": {"enabled": False}},
+        "apart": VALUES["hub"] | _SHARED | {"replicas": 2, "antiAffinity": "hard", "podDisruptionBudget": {"enabled": False}},
+        "anywhere": VALUES["hub"] | {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+        "ingress": _TWO_HOSTS | {"ingress": {"enabled": True, "className": "nginx"}},
+        "gateway of its own": VALUES["hub"] | {"gateway": {"enabled": True, "className": "envoy"}},
+        "gateway of others": _TWO_HOSTS
+        | {"gateway": {"enabled": True, "routeVersion": "v1alpha2", "parentRefs": [{"name": "edge", "namespace": "infra"}]}},
+        "closed": VALUES["hub"]
+        | {
+            "networkPolicy": {
+                "enabled": True,
+                "from": [{"ipBlock": {"cidr": "10.0.0.0/8"}}],
+                "egress": [{"ports": [{"port": 5432}], "to": [{"podSelector": {}}]}],
+            }
+        },
+        "load balancer": VALUES["hub"]
+        | {
+            "service": {
+                "type": "LoadBalancer",
+                "loadBalancerClass": "example.com/l4",
+                "loadBalancerSourceRanges": ["10.0.0.0/8"],
+                "externalTrafficPolicy": "Local",
+                "nodePorts": {"grpc": 30443, "https": 30444},
+            }
+        },
+        "aggregated": VALUES["hub"] | {"aggregation": {"enabled": True}},
+        "own serving certificate": VALUES["hub"] | {"servingCertificate": {"existingSecret": "hub-tls"}},
+        "settings": VALUES["hub"] | {"settings": {"agent_lifetime": "240h", "join_labels": ["region"], "brake_share": 0.5}},
+        "more": VALUES["hub"]
+        | {
+            "extraEnv": [{"name": "HUB_IDENTITY_RATE", "value": "50"}],
+            "extraVolumes": [{"name": "policy", "configMap": {"name": "audit-policy"}}],
+            "extraVolumeMounts": [{"name": "policy", "mountPath": "/etc/muster/policy"}],
+            "podLabels": {"example.com/team": "fleet"},
+            "priorityClassName": "high",
+            "topologySpreadConstraints": [
+                {"maxSkew": 1, "topologyKey": "topology.kubernetes.io/zone", "whenUnsatisfiable": "ScheduleAnyway"}
+            ],
+        },
+    },
+    "spoke": {"least": VALUES["spoke"], "full": FULL["spoke"]},
+}
+"""Each feature by itself, and all that go together."""
+
+
+def render(chart: str, values: dict[str, Any], name: str = "muster") -> list[dict[str, Any]]:
+    with helm_python.Chart.load(CHARTS / chart) as loaded:
+        loaded.validate_schema(values)
+        rendered = loaded.render(values, name=name, namespace="fleet")
+    return [
+        document
+        for path, text in sorted(rendered.items())
+        if path.endswith(".yaml")
+        for document in yaml.safe_load_all(text)
+        if document
+    ]
+
+
+def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
+    return [document for document in documents if document["kind"] == kind]
+
+
+def only(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
+    [found] = [document for document in documents if document["kind"] == kind]
+    return found
+
+
+def pod_spec(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    [workload] = [document for document in documents if document["kind"] in {"Deployment", "StatefulSet"}]
+    spec: dict[str, Any] = workload["spec"]["template"]["spec"]
+    return spec
+
+
+def pods_of(documents: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """The spec of every pod that comes of it, those of hooks too."""
+    return [
+        document["spec"] if document["kind"] == "Pod" else document["spec"]["template"]["spec"]
+        for document in documents
+        if document["kind"] in {"Pod", "Deployment", "StatefulSet", "Job"}
+    ]
+
+
+def environment(documents: list[dict[str, Any]]) -> dict[str, Any]:
+    [container] = pod_spec(documents)["containers"]
+    return {variable["name"]: variable.get("value", variable.get("valueFrom")) for variable in container["env"]}
+
+
+def plain(variables: dict[str, Any]) -> dict[str, str]:
+    """Those whose value stands in the manifest."""
+    return {name: value for name, value in variables.items() if isinstance(value, str)}
