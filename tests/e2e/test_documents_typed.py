@@ -20,6 +20,7 @@ AGENT = "$(hubctl describe cluster edge1 | grep -om1 'management:edge1:[a-z0-9]*
 SERIAL = (
     "$(kubectl get csr -o jsonpath='{.items[0].status.certificate}' | base64 -d | openssl x509 -noout -serial | cut -d= -f2)"
 )
+REPLICA = "$(hubctl get replicas -o name | cut -d/ -f2)"
 AUTHORITY = "$(kubectl get certificateauthorities -o name | tail -1 | cut -d/ -f2)"
 ON_THIS_MACHINE = {"create bootstrap-kubeconfig ": "create bootstrap-kubeconfig --allow-loopback "}
 """What the documents write for hubs that others reach."""
@@ -51,6 +52,9 @@ PAGES: Mapping[str, Page] = {
             "| jq ": "| cat #",
         },
     ),
+    "docs/how-to/drain-a-replica.md": Page(
+        spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}
+    ),  # no other one is there
     "docs/how-to/kubernetes-ca.md": Page(
         elsewhere={"helm ": CLUSTER, "kubectl get credentialissuer hub": "needs a cluster; tests/e2e/test_kube_cert.py has one"}
     ),
