@@ -5,8 +5,8 @@ from alembic import op
 
 Counter = sa.BigInteger().with_variant(sa.Integer(), "sqlite")
 
-revision = "0013"
-down_revision = "0012"
+revision = "0014"
+down_revision = "0013"
 usable_from = "0006"
 
 
