@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from hub.apiserver.audits import AuditStorage
 from hub.apiserver.authorities import authorities_of
+from hub.apiserver.diagnoses import DiagnosisStorage
 from hub.apiserver.drains import replica_drain
 from hub.apiserver.extras import heartbeat_extras
 from hub.apiserver.hubreplicas import ReplicaStorage
@@ -14,6 +15,7 @@ from hub.apiserver.kinds.approvalrule import approval_rule
 from hub.apiserver.kinds.auditrecord import audit_record
 from hub.apiserver.kinds.authenticators import jwt_authenticator, webhook_authenticator
 from hub.apiserver.kinds.bootstrapcredential import bootstrap_credential
+from hub.apiserver.kinds.clusterdiagnosis import cluster_diagnosis
 from hub.apiserver.kinds.clustermanagementaddon import cluster_management_add_on
 from hub.apiserver.kinds.clusterprofile import cluster_profile
 from hub.apiserver.kinds.clusterset import managed_cluster_set, managed_cluster_set_binding
@@ -72,6 +74,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             hub_replica(
                 group_suffix, ReplicaStorage(store, f"hub.{group_suffix}/v1alpha1"), replica_drain(store, group_suffix)
             ),
+            cluster_diagnosis(group_suffix, DiagnosisStorage(store, f"hub.{group_suffix}/v1alpha1")),
             hub_leader(group_suffix, LeaderStorage(store, f"hub.{group_suffix}/v1alpha1")),
             cluster_transition(group_suffix, TransitionStorage(store, f"hub.{group_suffix}/v1alpha1")),
             jwt_authenticator(f"login.{group_suffix}"),

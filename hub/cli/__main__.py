@@ -12,6 +12,7 @@ from machinery.product import version
 COMMANDS = {
     "get": ("hub.cli.getting:get", "Show clusters, csr, rules, bootstrap-credentials, addons, leases or the fleet."),
     "describe": ("hub.cli.describing:describe", "Show all that is known of a cluster or a bootstrap credential."),
+    "diagnose": ("hub.cli.diagnosing:diagnose", "Find out why a cluster is not Available, and what to do."),
     "accept": ("hub.cli.deciding:accept", "Accept clusters into the fleet."),
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),
     "revoke": ("hub.cli.revoking:revoke", "Revoke a cluster, an agent, a serial or a bootstrap credential, at once."),

@@ -128,6 +128,14 @@ LEADER = Resource(
     "leader",
     watchable=False,
 )
+DIAGNOSES = Resource(
+    ("diagnoses", "diagnosis", "clusterdiagnoses", "clusterdiagnosis"),
+    f"hub.{GROUP_SUFFIX}/v1alpha1",
+    "clusterdiagnoses",
+    "ClusterDiagnosis",
+    "diagnosis",
+    watchable=False,
+)
 TRANSITIONS = Resource(
     ("transitions", "transition", "clustertransitions", "clustertransition"),
     f"hub.{GROUP_SUFFIX}/v1alpha1",
@@ -150,6 +158,7 @@ ALL = (
     RULES,
     REVOCATIONS,
     LEADER,
+    DIAGNOSES,
     TRANSITIONS,
 )
 

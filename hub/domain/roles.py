@@ -163,6 +163,7 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
         rule((groups.addons,), ("clustermanagementaddons",), READ),
         rule((groups.clusters,), (*_FLEET, *(f"{each}/status" for each in _FLEET)), READ),
         rule(("multicluster.x-k8s.io",), ("clusterprofiles", "clusterprofiles/status"), READ),
+        rule((groups.own,), ("clusterdiagnoses",), ("get",)),
         rule((groups.own,), ("approvalrules", "clustersummaries", "clustertransitions", "hubleaders", "hubreplicas"), READ),
         rule((groups.login,), ("jwtauthenticators", "webhookauthenticators"), READ),
         rule((groups.login,), ("tokencredentialrequests",), ("list",)),

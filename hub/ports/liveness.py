@@ -95,6 +95,9 @@ class AgentSessions(Protocol):
     def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
         """Who has one, in the order of their names."""
 
+    def of(self, cluster: ClusterName) -> Sequence[AgentSession]:
+        """Those of its agents, in the order of their names."""
+
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
         """Nothing happens when another has taken its place."""
 

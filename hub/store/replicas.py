@@ -39,6 +39,7 @@ _CLOSE = Statement(
     )
 )
 _AGENTS = Statement(select(_session.agent).where(_session.cluster == bindparam("cluster")).order_by(_session.agent))
+_OF_CLUSTER = Statement(select(schema.sessions).where(_session.cluster == bindparam("cluster")).order_by(_session.agent))
 _OPENED = Statement(
     select(schema.sessions).where(_session.opened_at >= bindparam("moment"), _session.replica != bindparam("but"))
 )
@@ -140,15 +141,15 @@ class SqlAgentSessions(AgentSessions):
     def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
         return [AgentId(agent) for (agent,) in _AGENTS.rows(self._connection, {"cluster": cluster})]
 
+    def of(self, cluster: ClusterName) -> Sequence[AgentSession]:
+        return [_session_of(row) for row in _OF_CLUSTER.rows(self._connection, {"cluster": cluster})]
+
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
         _CLOSE.run(self._connection, {"cluster": cluster, "agent": agent, "session": session})
 
     def opened_since(self, moment: datetime, *, but: str) -> Sequence[AgentSession]:
         found = _OPENED.rows(self._connection, {"moment": to_micros(moment), "but": but})
-        return [
-            AgentSession(ClusterName(cluster), AgentId(agent), session, replica, from_micros(at))
-            for cluster, agent, session, replica, at in found
-        ]
+        return [_session_of(row) for row in found]
 
     def replicas(self) -> Sequence[str]:
         return list(self._connection.execute(select(_session.replica).distinct().order_by(_session.replica)).scalars())
@@ -167,3 +168,8 @@ class SqlAgentSessions(AgentSessions):
         unowned = _beat.session.not_in(select(_session.session))
         ended = update(schema.heartbeats).where(_beat.session.is_not(None), unheard, unowned).values(session=None)
         return self._connection.execute(ended).rowcount
+
+
+def _session_of(row: Sequence[Any]) -> AgentSession:
+    cluster, agent, session, replica, at = row
+    return AgentSession(ClusterName(cluster), AgentId(agent), session, replica, from_micros(at))

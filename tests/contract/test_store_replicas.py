@@ -76,6 +76,7 @@ async def test_what_others_opened_since_a_moment_is_told(store: Store) -> None:
 
     assert await store.read(told, AT, "") == {"s1", "s2", "s3"}
     assert await store.read(told, AT, "one") == {"s3"}
+    assert await store.read(lambda tx: tx.agent_sessions.of(EDGE)) == [late, SESSION], "by the names of agents"
     assert await store.read(told, AT + MOMENT, "two") == {"s2"}
 
 

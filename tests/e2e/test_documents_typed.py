@@ -52,6 +52,7 @@ PAGES: Mapping[str, Page] = {
             "| jq ": "| cat #",
         },
     ),
+    "docs/how-to/diagnose-a-cluster.md": Page(joined=("edge1",)),
     "docs/how-to/drain-a-replica.md": Page(
         spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}
     ),  # no other one is there

@@ -406,6 +406,9 @@ class MemoryAgentSessions(AgentSessions):
     def agents(self, cluster: ClusterName) -> Sequence[AgentId]:
         return sorted(agent for of, agent in self._sessions if of == cluster)
 
+    def of(self, cluster: ClusterName) -> Sequence[AgentSession]:
+        return [self._sessions[cluster, agent] for agent in self.agents(cluster)]
+
     def close(self, cluster: ClusterName, agent: AgentId, session: str) -> None:
         if (before := self._sessions.get((cluster, agent))) and before.session == session:
             del self._sessions[cluster, agent]

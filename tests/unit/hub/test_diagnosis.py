@@ -1,0 +1,355 @@
+"""Why a cluster is not Available: each cause is brought about by the use cases that bring it about, and then found."""
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+
+from hub.domain import cluster as rules
+from hub.domain import document as doc
+from hub.domain.brake import Brake, encoded
+from hub.domain.change import ADDONS, REQUESTS, Key
+from hub.domain.cluster import Joining
+from hub.domain.diagnosis import Diagnosis, Finding, State
+from hub.domain.heartbeat import Beat
+from hub.domain.parting import Departure
+from hub.domain.replica import LOST_AFTER, Replica
+from hub.domain.revocation import Target
+from hub.ports import Transaction
+from hub.services import brake, clocksync, clusters, credentials, diagnosing, heartbeats, namespaces, owners, replicas, requests
+from hub.services.replicas import Opened
+from hub.services.revocation import revoke
+from machinery import conditions
+from machinery.clock import ManualClock
+from machinery.conditions import Condition
+from machinery.election.lock import Candidate
+from machinery.errors import UnavailableError
+from machinery.identity import ClusterName, HubId
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
+
+EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
+REPLICA = Replica("hub-0", "here", "i1", "1", "grpc", "https", EPOCH, EPOCH, ready=True)
+LEASE = timedelta(seconds=60)
+WINDOW = timedelta(seconds=1)
+
+
+@pytest.fixture
+def world(newcomer: Newcomer, clock: ManualClock) -> "World":
+    return World(newcomer, clock)
+
+
+class World:
+    """A hub with a leader, and a cluster that goes its way into it as far as a test wants."""
+
+    def __init__(self, newcomer: Newcomer, clock: ManualClock) -> None:
+        self.newcomer = newcomer
+        self.clock = clock
+        self.store = newcomer.store
+        self.store.transact(namespaces.ensure_standing)
+        self.store.transact(replicas.begin, REPLICA)
+        self.store.transact(lambda tx: tx.leaders.take("hub", None, Candidate("hub-0", "i1"), timedelta(seconds=15)))
+
+    def diagnose(self, name: ClusterName = EDGE) -> Diagnosis:
+        return self.store.transact(diagnosing.of_cluster, name)
+
+    def found(self, step: str) -> Finding:
+        return next(each for each in self.diagnose().findings if each.step == step)
+
+    def cause(self, name: ClusterName = EDGE) -> tuple[str, str]:
+        cause = self.diagnose(name).cause
+        assert cause is not None
+        assert cause.advice, "whoever is told what is wrong is told what to do"
+        return cause.reason, cause.said
+
+    def connect(self) -> None:
+        self.store.transact(replicas.open_session, Opened(EDGE, AGENT, "s1", "v1", "hub-0"))
+
+    def beat(self, *, available: bool = True) -> None:
+        beat = Beat(EDGE, timedelta(), available=available)
+        self.store.transact(heartbeats.flush, [beat])
+        told = rules.AVAILABLE if available else rules.UNAVAILABLE
+        self.store.transact(clusters.set_condition, EDGE, told, "agent")
+
+    def live(self) -> None:
+        """All the way to Available."""
+        self.newcomer.registered()
+        self.store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+        self.connect()
+        self.beat()
+
+    def pass_time(self, time: timedelta) -> None:
+        """The hub lives on."""
+        self.clock.advance(time)
+        self.store.transact(replicas.beat, REPLICA)
+
+    def write(self, change: Callable[[Any], dict[str, Any]]) -> None:
+        def write(tx: Transaction) -> None:
+            stored = clusters.find(tx, EDGE)
+            clusters.put(tx, change(stored.document), stored, OPERATOR)
+
+        self.store.transact(write)
+
+
+def test_a_cluster_that_is_well_is_told_so_at_every_step(world: World) -> None:
+    world.live()
+    found = world.diagnose()
+    assert (found.is_well, found.cause, {each.state for each in found.findings}) == (True, None, {State.OK})
+    steps = ["hub", "cluster", "acceptance", "certificate", "session", "beats", "API server"]
+    assert [each.step for each in found.findings] == steps
+
+
+def test_a_name_that_nobody_may_have(world: World) -> None:
+    world.newcomer.credential(cluster=ClusterName("other"), uses=1, lifetime=None)
+    reason, said = world.cause()
+    assert (reason, 'no cluster "edge"' in said) == ("NoBootstrapCredential", True)
+    assert [each.step for each in world.diagnose().findings] == ["hub", "cluster"], "nothing else is looked at"
+
+
+def test_an_agent_that_has_not_come_yet(world: World) -> None:
+    record, _ = world.newcomer.credential(cluster=EDGE, uses=1, lifetime=None)
+    reason, said = world.cause()
+    assert (reason, record.id in said, world.diagnose().findings[-1].state) == ("NotComeYet", True, State.WAITING)
+
+
+def test_a_bootstrap_credential_that_expired(world: World) -> None:
+    world.newcomer.credential(cluster=EDGE, uses=1, lifetime=timedelta(hours=1))
+    world.pass_time(timedelta(hours=1))
+    assert world.cause()[0] == "BootstrapCredentialExpired"
+    world.newcomer.credential(cluster=EDGE, uses=1, lifetime=None)
+    assert world.cause()[0] == "NotComeYet", "the best of several counts"
+
+
+def test_a_bootstrap_credential_that_is_revoked_or_used_up(world: World) -> None:
+    record, _ = world.newcomer.credential(cluster=EDGE, uses=1, lifetime=None)
+    world.store.transact(credentials.revoke, record.id, OPERATOR)
+    assert world.cause()[0] == "BootstrapCredentialRevoked"
+    other = Newcomer(world.store, cluster=ClusterName("far"))
+    requester = world.newcomer.bootstrap(uses=1)
+    other.join(requester)
+    other.accept()
+    name = other.submit(requester)
+    other.approve(name)
+    other.issue(name)
+    assert world.cause()[0] == "BootstrapCredentialUsedUp"
+
+
+def test_a_cluster_that_an_operator_entered_and_whose_agent_never_asked(world: World) -> None:
+    entered = rules.joining_document(Joining(EDGE, ""), LEASE)
+    world.store.transact(lambda tx: clusters.put(tx, doc.with_spec(entered, hubAcceptsClient=True), None, OPERATOR))
+    reason, said = world.cause()
+    assert (reason, "has asked for no certificate" in said) == ("NoBootstrapCredential", True)
+
+
+def test_both_decisions_that_nobody_took(world: World) -> None:
+    requester = world.newcomer.bootstrap()
+    world.newcomer.join(requester)
+    name = world.newcomer.submit(requester)
+    found = world.diagnose()
+    waiting = [(each.reason, each.advice) for each in found.findings if each.state is State.WAITING]
+    assert waiting == [("NotAccepted", "hubctl accept edge"), ("NotApproved", f"hubctl certificate approve {name}")]
+    world.newcomer.accept()
+    assert world.cause()[0] == "NotApproved"
+
+
+def test_a_request_that_was_denied(world: World) -> None:
+    requester = world.newcomer.bootstrap()
+    world.newcomer.join(requester)
+    world.newcomer.accept()
+    name = world.newcomer.submit(requester)
+    deny = lambda tx: requests.decide(tx, name, approve=False, reason="NotOurs", message="who is this", actor=OPERATOR)  # noqa: E731 - one line
+    world.store.transact(deny)
+    reason, said = world.cause()
+    assert (reason, "NotOurs: who is this" in said) == ("RequestDenied", True)
+
+
+def test_a_request_that_nobody_signs(world: World) -> None:
+    requester = world.newcomer.bootstrap()
+    world.newcomer.join(requester)
+    world.newcomer.accept()
+    name = world.newcomer.submit(requester)
+    world.newcomer.approve(name)
+    assert world.found("request").state is State.WAITING, "a moment is not much"
+    world.pass_time(timedelta(minutes=1))
+    assert (world.cause()[0], world.found("request").state) == ("NotSigned", State.BROKEN)
+
+
+def test_a_request_that_fails(world: World) -> None:
+    requester = world.newcomer.bootstrap()
+    world.newcomer.join(requester)
+    world.newcomer.accept()
+    name = world.newcomer.submit(requester)
+    world.newcomer.approve(name)
+
+    def fail(tx: Transaction) -> None:
+        stored = tx.objects.get(REQUESTS, Key("", name))
+        assert stored is not None
+        failed = Condition("Failed", "True", "SignerValidationFailure", "usages")
+        tx.objects.put(REQUESTS, doc.with_status_condition(stored.document, failed, tx.now), stored, "hub")
+
+    world.store.transact(fail)
+    assert world.cause()[0] == "RequestFailed"
+
+
+def test_a_cluster_that_is_denied(world: World) -> None:
+    world.live()
+    world.newcomer.accept(accepted=False)
+    assert world.cause()[0] == "Denied"
+    assert not any(each.step == "beats" for each in world.diagnose().findings)
+
+
+def test_a_certificate_that_is_revoked(world: World) -> None:
+    world.live()
+    world.store.transact(revoke, Target(cluster=EDGE), "KeyCompromise", OPERATOR)
+    reason, said = world.cause()
+    assert (reason, "KeyCompromise" in said) == ("Revoked", True)
+    assert world.diagnose().findings[-1].step == "certificate", "what follows from it is not told beside it"
+
+
+def test_a_certificate_that_ended_while_the_agent_was_off(world: World) -> None:
+    world.live()
+    world.pass_time(timedelta(days=28))
+    assert world.found("certificate").reason == "EndsSoon"
+    world.pass_time(timedelta(days=3))
+    assert world.cause()[0] == "ExpiredRecoverable"
+    world.pass_time(timedelta(days=60))
+    assert world.cause()[0] == "Expired"
+
+
+def test_an_agent_that_is_not_connected(world: World) -> None:
+    world.live()
+    world.store.transact(replicas.close_session, EDGE, AGENT, "s1")
+    assert (world.cause()[0], world.diagnose().is_well) == ("NoSession", False)
+
+
+def test_an_agent_that_never_connected(world: World) -> None:
+    world.newcomer.registered()
+    found = world.diagnose()
+    assert [each.reason for each in found.findings if each.state is State.BROKEN] == ["NoSession", "NeverBeat"]
+
+
+def test_an_agent_that_comes_over_the_kubernetes_api_needs_no_session(world: World) -> None:
+    world.newcomer.registered()
+    world.beat()
+    assert (world.found("session").reason, world.diagnose().is_well) == ("NoneNeeded", True)
+
+
+def test_a_replica_that_is_lost_with_its_sessions(world: World) -> None:
+    world.live()
+    world.clock.advance(LOST_AFTER * 2)
+    other = replace(REPLICA, name="hub-1", home="there")
+    world.store.transact(replicas.begin, other)
+    lock = world.store.state.leaders["hub"]
+    world.store.transact(lambda tx: tx.leaders.take("hub", lock, Candidate("hub-1", "i2"), timedelta(seconds=15)))
+    assert world.cause()[0] == "ReplicaLost"
+
+
+def test_a_hub_that_nobody_leads(world: World) -> None:
+    world.live()
+    world.clock.advance(timedelta(minutes=1))
+    reason, said = world.cause()
+    assert (reason, "hub-0" in said) == ("NoLeader", True)
+    world.store.transact(replicas.beat, REPLICA)
+    assert world.found("hub").state is State.OK, "whoever serves alone renews nothing"
+    world.store.state.leaders.clear()
+    assert world.cause()[0] == "NoLeader"
+
+
+def test_beats_that_come_late_and_then_not_at_all(world: World) -> None:
+    world.live()
+    world.pass_time(2 * LEASE)
+    assert (world.found("beats").reason, world.diagnose().cause) == ("Late", None)
+    world.pass_time(4 * LEASE)
+    assert world.cause()[0] == "Silent"
+    world.store.transact(heartbeats.expire, EDGE, window=WINDOW, since=EPOCH, actor="hub")
+    assert world.diagnose().available == conditions.UNKNOWN
+
+
+def test_an_agent_that_reports_to_another_hub(world: World) -> None:
+    world.live()
+    departure = Departure(EDGE, HubId("b2f1d5a0-0000-4000-8000-000000000002"), 1)
+    world.store.transact(owners.bid_farewell, departure, 0, "agent")
+    reason, said = world.cause()
+    assert (reason, "b2f1d5a0" in said) == ("ReportsElsewhere", True)
+
+
+def test_an_api_server_that_is_ill(world: World) -> None:
+    world.live()
+    world.beat(available=False)
+    assert world.cause() == ("ManagedClusterKubeAPIServerUnavailable", "The kube-apiserver is not ok")
+
+
+def test_two_agents_of_one_cluster(world: World) -> None:
+    world.live()
+    second = Opened(EDGE, type(AGENT)("agent-2"), "s2", "v1", "hub-0")
+    world.store.transact(replicas.open_session, second)
+    assert world.cause()[0] == "TwoAgents"
+
+
+def test_another_cluster_that_wants_the_name_is_told_and_harms_nobody(world: World) -> None:
+    world.live()
+    world.store.transact(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
+    assert (world.found("one of a name").state, world.diagnose().is_well) == (State.WARNING, True)
+    assert "--rebuilt" in world.found("one of a name").advice
+
+
+def test_a_cluster_that_is_being_deleted(world: World) -> None:
+    world.live()
+    world.write(lambda document: doc.with_metadata(document, finalizers=["example.org/waits"]))
+    world.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
+    reason, said = world.cause()
+    assert (reason, "example.org/waits" in said) == ("Deleting", True)
+
+
+@pytest.mark.parametrize("skew", [timedelta(hours=1), -timedelta(hours=1)])
+def test_a_clock_that_is_off_is_a_warning(world: World, skew: timedelta) -> None:
+    world.live()
+    world.store.transact(clocksync.note, EDGE, skew, timedelta(), "hub")
+    assert (world.found("clock").state, world.diagnose().is_well) == (State.WARNING, True)
+    assert "NTP" in world.found("clock").advice
+
+
+def test_add_ons_that_are_ill_are_named(world: World) -> None:
+    world.live()
+    for name, status in (("well", "True"), ("ill", "False")):
+        addon = {
+            "apiVersion": "addon.open-cluster-management.io/v1beta1",
+            "kind": "ManagedClusterAddOn",
+            "metadata": {"name": name, "namespace": EDGE, "uid": name},
+            "status": {"conditions": [{"type": "Available", "status": status, "reason": "R", "message": ""}]},
+        }
+        world.store.transact(lambda tx, addon: tx.objects.put(ADDONS, addon, None, "op"), addon)
+    assert (world.found("add-ons").state, world.found("add-ons").said) == (State.WARNING, "not Available: ill")
+
+
+def test_the_brake_and_flaps_are_warnings(world: World) -> None:
+    world.live()
+    held = Brake(since=world.clock.now(), silent=20, fleet=50)
+    world.store.transact(lambda tx: tx.facts.set(brake.FACT, encoded(held)))
+    for _ in range(3):
+        world.beat(available=False)
+        world.beat()
+    assert [world.found(step).reason for step in ("brake", "flaps")] == ["BrakeHolds", "Flaps"]
+    assert world.diagnose().is_well
+
+
+def test_a_cluster_where_all_is_well_but_the_word(world: World) -> None:
+    world.newcomer.registered()
+    world.connect()
+    world.store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=None)])
+    assert world.cause()[0] == "NotToldYet"
+
+
+def test_a_database_that_is_away_is_no_diagnosis(store: MemoryStore) -> None:
+    store.failure = UnavailableError("away")
+    with pytest.raises(UnavailableError):
+        store.transact(diagnosing.of_cluster, EDGE)
+
+
+def test_every_finding_that_is_not_well_says_what_to_do(world: World) -> None:
+    """The rule of the page; `cause` of each test above asks it of each cause."""
+    world.newcomer.registered()
+    for finding in world.diagnose().findings:
+        assert finding.state is State.OK or finding.advice, finding
