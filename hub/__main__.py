@@ -9,6 +9,7 @@ from typing import Any
 
 import click
 
+from hub.backup.commands import backup, restore
 from hub.settings import ENVIRONMENT_PREFIX, Settings, SettingsError, load
 from machinery.product import TITLE, version
 
@@ -76,6 +77,10 @@ def serve(config: Path | None, **flags: Any) -> None:
     from hub import app  # noqa: PLC0415 - help and settings errors come at once
 
     sys.exit(app.main(settings))
+
+
+main.add_command(backup)
+main.add_command(restore)
 
 
 @main.command(name="version")

@@ -18,7 +18,7 @@ import structlog
 from hub.domain.certificate import Lifetimes
 from hub.fields import Address
 from hub.ports import Issuer, Store, Transaction
-from hub.services import operators
+from hub.services import certificates, operators
 from hub.services.moves import HUB_ID
 from hub.settings import Settings
 from machinery import kubeconfig, pki
@@ -119,6 +119,9 @@ async def keep_admin_kubeconfig(
     """The admin kubeconfig's path; the file is right when this returns. Raises UnavailableError."""
     path = directory.path / ADMIN_FILE
     credential, current = _kept(directory, cluster, now)
+    if credential is not None and not await _is_known(credential, store):
+        log.info("admin kubeconfig is not on record and is written again: the hub was restored, or is another")
+        credential = None
     if credential is not None and current == cluster:
         return path
     if credential is None:
@@ -128,6 +131,10 @@ async def keep_admin_kubeconfig(
     directory.write(ADMIN_FILE, kubeconfig.write_kubeconfig(cluster, credential, user=ADMIN))
     log.info("admin kubeconfig written", path=str(path), server=cluster.server)
     return path
+
+
+async def _is_known(credential: Credential, store: Store) -> bool:
+    return await store.read(certificates.resolve, pki.parse_certificate(credential.chain).serial) is not None
 
 
 class AdminKubeconfig:

@@ -56,6 +56,9 @@ class Verdict(StrEnum):
     AUTHORITY_RETIRED = "AuthorityRetired"
     """The CA that signed the certificate is on its way out: its recovery certificate may still do."""
 
+    CERTIFICATE_LOST = "CertificateLost"
+    """The hub was restored from a backup that is older than the certificate: its recovery certificate may still do."""
+
     def because(self, message: str) -> tuple[Cause]:
         """As the causes of an error."""
         return (Cause(self.value, message, ""),)

@@ -27,7 +27,7 @@ from spoke.progress import Progress
 from spoke.slot import Contents, OwnedSlot, Slot, hub_slot
 from spoke.trust import trust_in
 
-RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED)
+RECOVERABLE = (Flaw.EXPIRED, Flaw.OUTLIVED, Flaw.UNRECORDED)
 """The recovery certificate beside the credential may still be good."""
 
 log = structlog.get_logger(__name__)

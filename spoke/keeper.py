@@ -57,6 +57,7 @@ PATIENCE = timedelta(minutes=2)
 LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
 """Between two attempts that can only succeed if our clock is wrong, or the hub changes its mind."""
 SOON = 0.1
+_FLAWS = {Loss.REVOKED: Flaw.REVOKED, Loss.OUTLIVED: Flaw.OUTLIVED, Loss.UNRECORDED: Flaw.UNRECORDED}
 """A credential that is not renewed with this part of its life left is told to people."""
 
 log = structlog.get_logger(__name__)
@@ -238,9 +239,7 @@ class Keeper:
     @staticmethod
     def _told_off(connection: Connection, error: MusterError) -> Finding:
         """What the hub's refusal says of the credential."""
-        flaw = {Loss.REVOKED: Flaw.REVOKED, Loss.OUTLIVED: Flaw.OUTLIVED}.get(
-            loss_of(error.verdict, Loss.REFUSED), Flaw.REJECTED
-        )
+        flaw = _FLAWS.get(loss_of(error.verdict, Loss.REFUSED), Flaw.REJECTED)
         serial = connection.certificate.serial if flaw is Flaw.REVOKED else None
         return Finding(flaw, f"the hub does not take the credential: {error.message}", serial)
 

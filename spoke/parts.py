@@ -41,6 +41,8 @@ def judge_loss(lost: HubLostError, chain: Sequence[CertificateFacts], now: datet
         finding = Finding(Flaw.REJECTED, f"the hub does not take the stored credential: {lost.message}")
     elif lost.loss is Loss.OUTLIVED:
         finding = Finding(Flaw.OUTLIVED, lost.message)
+    elif lost.loss is Loss.UNRECORDED:
+        finding = Finding(Flaw.UNRECORDED, lost.message)
     elif lost.loss is Loss.FORGOTTEN:
         finding = Finding(Flaw.REJECTED, f"the hub does not know this cluster: {lost.message}")
     elif finding is None or finding.flaw is not Flaw.EXPIRED:

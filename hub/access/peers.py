@@ -16,11 +16,12 @@ from hub.domain.authority import BUNDLED, RECOVERING, Authority, signer_of
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.revocation import verdict_on
 from hub.ports import Store, Transaction
-from hub.services import certificates
+from hub.services import certificates, readoption
 from machinery import pki
 from machinery.clock import Clock
 from machinery.errors import InvalidError, MusterError, UnauthorizedError, Verdict
 from machinery.identity import SerialNumber
+from machinery.pki import CertificateFacts
 
 FRESH = timedelta(seconds=2)
 BLIND = timedelta(seconds=60)
@@ -140,7 +141,9 @@ class Peers:
             facts = pki.parse_certificate(certificate)
         except InvalidError as error:
             raise UnauthorizedError(error.message) from error
-        record = await self._store.read(certificates.resolve, facts.serial)
+        record, lost = await self._store.read(_record_of, facts)
+        if lost is not None:
+            raise lost
         if record is None or record.key_hash != facts.key_hash:
             raise UnauthorizedError("this certificate is not known to the hub: register again with a bootstrap kubeconfig")
         return record
@@ -176,6 +179,12 @@ def refusal_of(reason: str | None) -> UnauthorizedError:
     """What the holder of a certificate is told that was revoked for this reason."""
     verdict, message = verdict_on(reason)
     return UnauthorizedError(message, causes=verdict.because(message))
+
+
+def _record_of(tx: Transaction, facts: CertificateFacts) -> tuple[CertificateRecord | None, UnauthorizedError | None]:
+    """The record; where there is none, what its holder is told when a restore has lost it."""
+    record = certificates.resolve(tx, facts.serial)
+    return record, readoption.refusal_of(tx, facts) if record is None else None
 
 
 def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, Mapping[SerialNumber, str]]:

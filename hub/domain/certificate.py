@@ -111,11 +111,14 @@ class Lifetimes:
 
 
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
-    """The agent that came last among those with a certificate that stands. Renewing moves nobody forward."""
+    """The agent that came last among those with a certificate that stands. Renewing moves nobody forward.
+
+    A recovery certificate counts as the one beside it: of an agent that a restored hub has forgotten it is all that there is.
+    """
     came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
     standing: set[AgentId] = set()
     for record in records:
-        if record.purpose is Purpose.AGENT and record.agent is not None:
+        if record.purpose in (Purpose.AGENT, Purpose.RECOVERY) and record.agent is not None:
             issued = (record.issued_at, record.serial)
             came[record.agent] = min(came.get(record.agent, issued), issued)
             standing.update((record.agent,) if record.revoked_at is None else ())

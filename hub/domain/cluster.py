@@ -280,6 +280,11 @@ def is_denied(cluster: Document) -> bool:
     return was_judged(cluster) and not is_accepted(cluster)
 
 
+def awaits_acceptance(cluster: Document) -> bool:
+    """Nobody has judged it yet."""
+    return not is_accepted(cluster) and not was_judged(cluster) and not doc.is_deleting(cluster)
+
+
 def was_judged(cluster: Document) -> bool:
     """Whether it was ever accepted: one that is not accepted now was denied by somebody."""
     return conditions.find(doc.conditions(cluster), conditions.HUB_ACCEPTED) is not None

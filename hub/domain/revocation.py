@@ -69,6 +69,11 @@ def listed_reason(reason: str | None) -> str:
     return _LISTED.get(reason or "", "")
 
 
+def recorded_reason(listed: str) -> str:
+    """A record's reason for the word of a revocation list: an operator's, since a list does not tell the hub's own apart."""
+    return next((reason.value for reason in Reason if _LISTED.get(reason) == listed), Reason.UNSPECIFIED.value)
+
+
 def verdict_on(reason: str | None) -> tuple[Verdict, str]:
     """What the holder of a certificate that was revoked for this reason is told, and in which words."""
     verdict = _VERDICTS.get(reason or "", Verdict.CERTIFICATE_REVOKED)

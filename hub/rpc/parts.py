@@ -83,14 +83,15 @@ class Parts:
 
     async def identify(self, context: Context) -> CertificateRecord:
         """The record of the peer's certificate. Raises UnauthorizedError, UnavailableError."""
-        return await self.peers.identify(self._shown(context))
+        return await self.peers.identify(self.shown(context))
 
     async def former(self, context: Context) -> CertificateRecord:
         """The same, although it may be revoked or have ended: it opens nothing, but tells who had it."""
-        return await self.peers.former(self._shown(context))
+        return await self.peers.former(self.shown(context))
 
     @staticmethod
-    def _shown(context: Context) -> bytes:
+    def shown(context: Context) -> bytes:
+        """The peer's certificate (PEM), as TLS has verified it. Raises UnauthorizedError: it has shown none."""
         shown = context.auth_context().get(CERTIFICATE)
         certificate = next(iter(shown), None) if shown else None
         if certificate is None:

@@ -25,6 +25,7 @@ from hub.rpc.following import Followed
 from hub.rpc.messages import asked_duration
 from hub.rpc.parts import Parts
 from hub.rpc.reserve import check_gone, leave, stand_by
+from hub.rpc.returning import returning_holder
 from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
 from machinery.apiserver.access import Attributes
@@ -103,7 +104,7 @@ class Registration(RegistrationServicer):
     ) -> AsyncIterator[wire.FollowRequestResponse]:
         try:
             async with stream(self._parts, context, self._asking.recovery()) as call:
-                recovering_agent(await call.identify())
+                recovering_agent(await returning_holder(self._parts, request, call))
                 async with call.seat(request.cluster_name):
                     call.made = await self._recover(request, await call.identify())
                 async for answer in self._follow(call.made, call, check_recovery_view):

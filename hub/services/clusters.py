@@ -127,12 +127,8 @@ def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: tim
     return Joined(created=False, accepted=rules.is_accepted(stored.document), uid=stored.uid)
 
 
-def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedelta) -> Joined:
-    if joining.credential is None:
-        raise NotFoundError(
-            f'{rules.RESOURCE} "{joining.name}" not found: it was deleted; register again with a bootstrap kubeconfig',
-            subject=_subject(joining.name),
-        )
+def enter(tx: Transaction, joining: Joining, actor: str, lease_duration: timedelta) -> Joined:
+    """Creates the ManagedCluster of a join, not accepted. Whether that may be was found out before, and that none is there."""
     tx.heartbeats.forget(joining.name)
     tx.trusts.forget(joining.name)
     document = admission.admitted(rules.joining_document(joining, lease_duration), None, tx.now)
@@ -142,6 +138,15 @@ def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedel
     document = doc.stamped(document, None, uid=str(uuid4()), now=tx.now, generations=True)
     store(tx, MANAGED_CLUSTERS, document, None, actor, writer=AGENT_WRITER)
     return Joined(created=True, accepted=False, uid=str(document["metadata"]["uid"]))
+
+
+def _join(tx: Transaction, joining: Joining, actor: str, lease_duration: timedelta) -> Joined:
+    if joining.credential is None:
+        raise NotFoundError(
+            f'{rules.RESOURCE} "{joining.name}" not found: it was deleted; register again with a bootstrap kubeconfig',
+            subject=_subject(joining.name),
+        )
+    return enter(tx, joining, actor, lease_duration)
 
 
 def _adopt(tx: Transaction, stored: StoredObject, joining: Joining, actor: str, bestowed: Mapping[str, str]) -> None:

@@ -1,7 +1,7 @@
 """An agent whose certificate has expired comes back with the recovery certificate beside it: who may, and who has to agree.
 
 The recovery certificate proves possession of the previous key. Everything else is judged as it is now: an agent that is denied,
-revoked, superseded or deleted meanwhile has nothing to recover.
+revoked, superseded or deleted meanwhile has nothing to recover. One that a restored hub has entered anew waits to be accepted.
 """
 
 from hub.domain import cluster as clusters
@@ -10,7 +10,7 @@ from hub.domain.certificate import Purpose, own_agent
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.domain.request import RequestPhase, Submission
 from hub.ports import Transaction
-from hub.services import request_objects, submission
+from hub.services import readoption, request_objects, submission
 from machinery.errors import AlreadyExistsError, ForbiddenError, NotFoundError
 from machinery.identity import ClusterName
 
@@ -28,9 +28,13 @@ def recover(tx: Transaction, asked: Submission, *, unattended: bool) -> str:
     _check_holder(tx, asked)
     _check_cluster(tx, asked)
     name = submission.enter(tx, asked)
-    if unattended and request_objects.state(tx, name).phase is RequestPhase.PENDING:
+    if unattended and not readoption.needs_approval(tx, asked.requester) and _is_pending(tx, name):
         request_objects.decide(tx, name, approve=True, reason=REASON, message=MESSAGE, actor=ACTOR)
     return name
+
+
+def _is_pending(tx: Transaction, name: str) -> bool:
+    return request_objects.state(tx, name).phase is RequestPhase.PENDING
 
 
 def _check_holder(tx: Transaction, asked: Submission) -> None:
@@ -47,6 +51,8 @@ def _check_cluster(tx: Transaction, asked: Submission) -> None:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", asked.cluster))
     if stored is None:
         raise NotFoundError(f'the ManagedCluster "{asked.cluster}" was deleted: register again with a bootstrap kubeconfig')
+    if readoption.is_readopted(asked.requester) and clusters.awaits_acceptance(stored.document):
+        return  # nothing is issued before that
     _check_acceptance(stored.document, asked.cluster)
     if not clusters.is_same_cluster(stored.document, asked.cluster_uid):
         raise AlreadyExistsError(

@@ -154,16 +154,34 @@ def pending(version: str | None) -> Sequence[tuple[str, str]]:
 
 
 def _migrate(connection: Connection, schema: Schema, prepare: Prepare | None) -> None:
-    command = _commands()
     began = time.monotonic()
     if prepare is not None and schema.version is not None:
         prepare(schema.version)
-    config = _config()
-    config.attributes["connection"] = connection
-    command.upgrade(config, HEAD)
-    SqlFacts(connection).set(USABLE_FROM, max(_usable_from(script) for script in _scripts()))
+    raise_to_head(connection)
     if schema.version is not None:
         log.info("database migrated", before=schema.version, schema=HEAD, seconds=round(time.monotonic() - began, 3))
+
+
+def raise_to(connection: Connection, version: str) -> None:
+    """The schema as the release of that version had it, in the caller's transaction, of an older one or of nothing."""
+    config = _config()
+    config.attributes["connection"] = connection
+    _commands().upgrade(config, version)
+
+
+def raise_to_head(connection: Connection) -> None:
+    """The schema of this release, and the word which releases can run on it."""
+    raise_to(connection, HEAD)
+    SqlFacts(connection).set(USABLE_FROM, max(_usable_from(script) for script in _scripts()))
+
+
+@contextmanager
+def sole_migrator(engine: Engine) -> Iterator[Connection]:
+    """A transaction in which nobody else migrates. Raises UnavailableError: somebody does."""
+    with _locked(engine) as connection:
+        if connection is None:
+            raise UnavailableError("a replica of a hub is migrating the database: let it end, and stop the hub")
+        yield connection
 
 
 def _commands() -> Any:

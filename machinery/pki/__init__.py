@@ -15,7 +15,7 @@ from machinery.pki.certificates import (
 )
 from machinery.pki.keys import generate_key, key_hash, public_key_of
 from machinery.pki.keysets import Header, KeySet, read_header
-from machinery.pki.lists import REASONS, RevocationList, RevokedSerial, SignedList, list_to_pem, parse_list
+from machinery.pki.lists import REASONS, RevocationList, RevokedSerial, SignedList, is_list_of, list_to_pem, parse_list
 from machinery.pki.requests import MAX_REQUEST_BYTES, RequestFacts, build_request, check_request, parse_request
 from machinery.pki.tokens import TokenKeys, unverified_claims
 
@@ -39,6 +39,7 @@ __all__ = [
     "encode_pem",
     "generate_key",
     "is_issued_by",
+    "is_list_of",
     "key_hash",
     "key_matches",
     "list_to_pem",

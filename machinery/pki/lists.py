@@ -10,6 +10,7 @@ from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
 from machinery.errors import InvalidError
 from machinery.identity import SerialNumber
+from machinery.pki.certificates import DER_SEQUENCE, load_certificate
 
 _NO_WORDS = (x509.ReasonFlags.unspecified, x509.ReasonFlags.remove_from_crl)
 REASONS = tuple(flag.value for flag in x509.ReasonFlags if flag not in _NO_WORDS)
@@ -64,9 +65,9 @@ def sign_list(
     return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.DER)
 
 
-def parse_list(der: bytes) -> SignedList:
-    """Reads a list, without a look at its signature. Raises InvalidError."""
-    found = _load(der)
+def parse_list(encoded: bytes) -> SignedList:
+    """Reads a list (DER or PEM), without a look at its signature. Raises InvalidError."""
+    found = _load(encoded)
     try:
         number = found.extensions.get_extension_for_class(x509.CRLNumber).value.crl_number
     except x509.ExtensionNotFound:
@@ -76,14 +77,22 @@ def parse_list(der: bytes) -> SignedList:
     return SignedList(found.issuer.rfc4514_string(), content)
 
 
+def is_list_of(encoded: bytes, authority: bytes) -> bool:
+    """Whether the CA (PEM) has signed this list (DER or PEM). Raises InvalidError where one cannot be read."""
+    key = load_certificate(authority).public_key()
+    if not isinstance(key, ec.EllipticCurvePublicKey | rsa.RSAPublicKey):
+        return False
+    return _load(encoded).is_signature_valid(key)
+
+
 def list_to_pem(der: bytes) -> bytes:
     """Raises InvalidError."""
     return _load(der).public_bytes(serialization.Encoding.PEM)
 
 
-def _load(der: bytes) -> x509.CertificateRevocationList:
+def _load(encoded: bytes) -> x509.CertificateRevocationList:
     try:
-        return x509.load_der_x509_crl(der)
+        return x509.load_der_x509_crl(encoded) if encoded.startswith(DER_SEQUENCE) else x509.load_pem_x509_crl(encoded)
     except ValueError:
         raise InvalidError("the revocation list cannot be read") from None
 

@@ -46,6 +46,8 @@ class Flaw(Enum):
     OTHER_SUBJECT = "other subject"
     OUTLIVED = "outlived"
     """By its hub's CA: what that signed brings its agent back, and opens nothing else."""
+    UNRECORDED = "unrecorded"
+    """Its hub was restored from a backup of before it was issued: as with OUTLIVED."""
     WRONG_KEY = "wrong key"
     NOT_YET_VALID = "not yet valid"
     EXPIRED = "expired"

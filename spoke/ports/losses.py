@@ -14,6 +14,7 @@ class Loss(Enum):
     SUPERSEDED = "another session of this cluster took over"
     UNAUTHENTICATED = "the hub does not take this credential"
     OUTLIVED = "the hub's CA that signed this credential is on its way out"
+    UNRECORDED = "the hub was restored, and has no record of this credential"
     REFUSED = "the hub refuses this cluster"
     REVOKED = "the hub has revoked this credential"
     """For good: only a bootstrap credential that was made since leads back."""
@@ -29,6 +30,7 @@ _BY_VERDICT = {
     Verdict.CLUSTER_DELETED: Loss.FORGOTTEN,
     Verdict.CLUSTER_REBUILT: Loss.REFUSED,
     Verdict.AUTHORITY_RETIRED: Loss.OUTLIVED,
+    Verdict.CERTIFICATE_LOST: Loss.UNRECORDED,
 }
 
 

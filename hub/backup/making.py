@@ -1,0 +1,78 @@
+"""The program `hub backup`: from the settings to a file, and what is said of it."""
+
+from functools import partial
+from pathlib import Path
+
+import click
+
+from hub.auditing import database_url
+from hub.backup import keys
+from hub.installation import SUFFIX
+from hub.services.moves import HUB_ID
+from hub.settings import Settings, SettingsError, load
+from hub.store.archive import FORMAT, ArchiveWriter, Manifest
+from hub.store.backup import note_backup, write_tables
+from machinery.directory import DataDirectory
+from machinery.errors import InvalidError, MusterError
+from machinery.product import version
+
+MADE, FAILED = 0, 1
+CHOICE = (
+    "say what becomes of the hub's keys: --passphrase-file FILE seals them into the backup, --without-keys leaves them out "
+    "(then keep a copy of them elsewhere: without its keys a hub is lost)"
+)
+
+
+def run(file: Path, config: Path | None, data_dir: Path | None, passphrase: Path | None, *, without_keys: bool) -> int:
+    """The exit code; what was written stands on standard output, what went wrong on standard error."""
+    try:
+        if (passphrase is None) is not without_keys:
+            raise InvalidError(CHOICE)
+        settings = load({"data_dir": data_dir}, config)
+        manifest, sealed = _made(file, settings, passphrase)
+    except (SettingsError, MusterError) as error:
+        click.echo(f"hub: {error}", err=True)
+        return FAILED
+    _tell(file, manifest, sealed, settings)
+    return MADE
+
+
+def _made(file: Path, settings: Settings, passphrase: Path | None) -> tuple[Manifest, list[str]]:
+    """The backup's manifest, and the keys that are in it."""
+    found: dict[str, bytes] = {}
+    seal = None
+    if passphrase is not None:
+        folder = DataDirectory(settings.keys_dir or settings.data_dir, "hub")
+        found = keys.collect(folder, settings.secrets_key_file)
+        seal = partial(keys.sealed, found, keys.read_passphrase(passphrase))
+    with ArchiveWriter(file) as writer:
+        snapshot = write_tables(database_url(settings), writer)
+        manifest = Manifest(
+            format=FORMAT,
+            program=version(),
+            made=snapshot.made,
+            schema=snapshot.schema,
+            revision=snapshot.revision,
+            hub_id=snapshot.facts.get(HUB_ID, ""),
+            group_suffix=snapshot.facts.get(SUFFIX, ""),
+            tables=(),
+            key_place=settings.ca_key_place,
+        )
+        if not manifest.hub_id:
+            raise InvalidError("the database has no hub yet: nothing can be backed up")
+        manifest = writer.finish(manifest, seal)
+    note_backup(database_url(settings), snapshot.made)
+    return manifest, sorted(found)
+
+
+def _tell(file: Path, manifest: Manifest, sealed: list[str], settings: Settings) -> None:
+    rows = sum(entry.rows for entry in manifest.tables)
+    click.echo(f"{file} is a backup of hub {manifest.hub_id} as it was at {manifest.made}")
+    click.echo(f"  {rows} rows of {len(manifest.tables)} tables, schema {manifest.schema}, revision {manifest.revision}")
+    if sealed:
+        click.echo(f"  keys, sealed with the passphrase: {', '.join(sealed)}")
+    else:
+        folder = settings.keys_dir or settings.data_dir
+        click.echo(f"  without keys: keep a copy of ca*.crt, ca*.key, secrets.key and token-*.key of {folder} elsewhere")
+    if manifest.key_place == "secret":
+        click.echo(f"  the CA's key lies in the Secret {settings.ca_key_secret}, which is not in it: keep a copy of that, too")

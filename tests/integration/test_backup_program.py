@@ -1,0 +1,128 @@
+"""`hub backup` and `hub restore` as an operator types them: words, exit codes, keys, and what is left alone."""
+
+import asyncio
+from datetime import UTC, datetime
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner, Result
+
+from hub.__main__ import main
+from hub.domain.certificate import Lifetimes
+from hub.installation import settle
+from hub.keys import create_keys
+from hub.services import authorities
+from hub.services.authorities import Made
+from hub.store import SqlStore
+from hub.store.archive import MANIFEST
+from hub.store.sole import sole_user
+from machinery.sealing import Seal
+from tests.contract.test_store_backup import rewritten
+
+WORDS = "correct horse battery staple"
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Path:
+    """The data directory of a hub that is not running."""
+    folder = tmp_path / "hub"
+    create_keys(folder, Lifetimes(), datetime.now(UTC))
+    asyncio.run(first_start(folder))
+    (tmp_path / "passphrase").write_text(f"{WORDS}\nanother line\n")
+    return folder
+
+
+async def first_start(folder: Path) -> None:
+    store = SqlStore(f"sqlite:///{folder / 'hub.db'}", Seal.parse((folder / "secrets.key").read_bytes()))
+    await store.open()
+    await store.run(settle)
+    await store.run(authorities.adopt, Made((folder / "ca.crt").read_bytes(), None))
+    await store.close()
+
+
+def run(folder: Path, command: str, *words: str | Path) -> Result:
+    return CliRunner().invoke(main, [command, *map(str, words), f"--data-dir={folder}"])
+
+
+def keys(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir() if path.suffix in (".key", ".crt")}
+
+
+def test_a_hub_and_its_keys_go_into_a_file_and_come_out_elsewhere(hub: Path, tmp_path: Path) -> None:
+    file, sealed = tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}"
+    answer = run(hub, "backup", file, sealed)
+    assert answer.exit_code == 0, answer.output
+    assert "keys, sealed with the passphrase: ca.crt, ca.key, secrets.key, token-" in answer.output
+    for secret in keys(hub).values():
+        assert secret.strip().splitlines()[1] not in file.read_bytes()
+    elsewhere = tmp_path / "elsewhere"
+    answer = run(elsewhere, "restore", file, sealed)
+    assert answer.exit_code == 0, answer.output
+    assert "is restored as it was at" in answer.output
+    assert "revocations of certificates after" in answer.output
+    assert "--crl" in answer.output
+    assert keys(elsewhere) == keys(hub)
+    assert {path.stat().st_mode & 0o077 for path in elsewhere.iterdir()} == {0}
+
+
+def test_what_becomes_of_the_keys_is_asked(hub: Path, tmp_path: Path) -> None:
+    both = (f"--passphrase-file={tmp_path / 'passphrase'}", "--without-keys")
+    for flags in ((), both):
+        answer = run(hub, "backup", tmp_path / "hub.zip", *flags)
+        assert (answer.exit_code, "say what becomes of the hub's keys" in answer.output) == (1, True)
+    assert not (tmp_path / "hub.zip").exists()
+    (tmp_path / "passphrase").write_text("short\n")
+    answer = run(hub, "backup", tmp_path / "hub.zip", both[0])
+    assert (answer.exit_code, "12 characters at least" in answer.output) == (1, True)
+
+
+def test_without_keys_the_restored_hub_is_told_to_wait_for_them(hub: Path, tmp_path: Path) -> None:
+    file = tmp_path / "hub.zip"
+    answer = run(hub, "backup", file, "--without-keys")
+    assert (answer.exit_code, "keep a copy of" in answer.output) == (0, True)
+    answer = run(tmp_path / "elsewhere", "restore", file)
+    assert (answer.exit_code, "put them there before it starts" in answer.output) == (0, True)
+    answer = run(tmp_path / "third", "restore", file, f"--passphrase-file={tmp_path / 'passphrase'}")
+    assert (answer.exit_code, "has no keys in it" in answer.output) == (1, True)
+
+
+def test_keys_open_with_their_passphrase_and_with_their_backup_alone(hub: Path, tmp_path: Path) -> None:
+    file, elsewhere = tmp_path / "hub.zip", tmp_path / "elsewhere"
+    sealed = f"--passphrase-file={tmp_path / 'passphrase'}"
+    assert run(hub, "backup", file, sealed).exit_code == 0
+    assert "give the passphrase" in run(elsewhere, "restore", file).output
+    (tmp_path / "other").write_text("another passphrase\n")
+    assert (
+        "do not open with this passphrase" in run(elsewhere, "restore", file, f"--passphrase-file={tmp_path / 'other'}").output
+    )
+    rewritten(file, tmp_path / "changed.zip", MANIFEST, b'"revision": 0', b'"revision": 1')
+    assert "was changed after it was made" in run(elsewhere, "restore", tmp_path / "changed.zip", sealed).output
+    assert not (elsewhere / "hub.db").exists()
+
+
+def test_nothing_is_restored_over_other_keys_or_under_a_hub_that_runs(hub: Path, tmp_path: Path) -> None:
+    file, sealed = tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}"
+    assert run(hub, "backup", file, sealed).exit_code == 0
+    other = tmp_path / "other"
+    create_keys(other, Lifetimes(), datetime.now(UTC))
+    before = keys(other)
+    answer = run(other, "restore", file, sealed)
+    assert (answer.exit_code, "keys are never replaced" in answer.output) == (1, True)
+    assert keys(other) == before
+    answer = run(hub, "restore", file, sealed)
+    assert (answer.exit_code, "--replace" in answer.output) == (1, True)
+    with sole_user(f"sqlite:///{hub / 'hub.db'}"):
+        answer = run(hub, "restore", file, sealed, "--replace")
+        assert (answer.exit_code, "in use by another hub" in answer.output) == (1, True)
+        assert run(hub, "backup", tmp_path / "again.zip", sealed).exit_code == 0, "a backup is made while it runs"
+    assert run(hub, "restore", file, sealed, "--replace").exit_code == 0
+    assert list(hub.glob("hub.db.before-restore.*"))
+
+
+def test_a_hub_with_other_api_groups_is_told_how_to_be_restored(hub: Path, tmp_path: Path) -> None:
+    file = tmp_path / "hub.zip"
+    assert run(hub, "backup", file, "--without-keys").exit_code == 0
+    answer = CliRunner(env={"HUB_API_GROUP_SUFFIX": "example.org"}).invoke(
+        main, ["restore", str(file), f"--data-dir={tmp_path / 'elsewhere'}"]
+    )
+    assert (answer.exit_code, "--api-group-suffix open-cluster-management.io" in answer.output) == (1, True)
