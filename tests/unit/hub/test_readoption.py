@@ -99,6 +99,7 @@ def test_an_agent_that_renewed_after_the_backup_comes_back_without_a_person(loss
 
 def test_an_agent_that_took_a_place_after_the_backup_has_it(loss: Loss, newcomer: Newcomer) -> None:
     newcomer.registered()
+    loss.clock.advance(timedelta(minutes=1))
     loss.restored()
     other = replace(newcomer, agent=AgentId("agent-2"))
     holder = loss.back(loss.signed(recovery_subject(EDGE, other.agent)), agent=other.agent)
