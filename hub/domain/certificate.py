@@ -90,6 +90,11 @@ class CertificateRecord:
     signed_by: str | None = None
     """Which issuer and CA; None: signed before that was recorded, by the hub's first CA."""
 
+    @property
+    def is_readopted(self) -> bool:
+        """A recovery certificate that a restored hub had forgotten (`hub.services.readoption`): every other came with a request."""
+        return self.purpose is Purpose.RECOVERY and self.request_uid is None
+
     def is_open(self, now: datetime) -> bool:
         """Within its validity and not revoked."""
         return self.revoked_at is None and self.not_before <= now <= self.not_after
@@ -113,12 +118,12 @@ class Lifetimes:
 def own_agent(records: Sequence[CertificateRecord]) -> AgentId | None:
     """The agent that came last among those with a certificate that stands. Renewing moves nobody forward.
 
-    A recovery certificate counts as the one beside it: of an agent that a restored hub has forgotten it is all that there is.
+    Of an agent that a restored hub has forgotten, the recovery certificate that it came back with is all that there is.
     """
     came: dict[AgentId, tuple[datetime, SerialNumber]] = {}
     standing: set[AgentId] = set()
     for record in records:
-        if record.purpose in (Purpose.AGENT, Purpose.RECOVERY) and record.agent is not None:
+        if (record.purpose is Purpose.AGENT or record.is_readopted) and record.agent is not None:
             issued = (record.issued_at, record.serial)
             came[record.agent] = min(came.get(record.agent, issued), issued)
             standing.update((record.agent,) if record.revoked_at is None else ())

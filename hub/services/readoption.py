@@ -65,14 +65,9 @@ def readopt(tx: Transaction, returning: Returning) -> None:
     events.tell(tx, [Told(returning.cluster, about, REASON, _message(returning, restored))], ACTOR)
 
 
-def is_readopted(holder: CertificateRecord) -> bool:
-    """Whether this recovery certificate has its record from `readopt`: every other came with a request."""
-    return holder.purpose is Purpose.RECOVERY and holder.request_uid is None
-
-
 def needs_approval(tx: Transaction, holder: CertificateRecord) -> bool:
     """Whether somebody has to approve what the holder of this record asks for: it has come back so, and that was the order."""
-    if not is_readopted(holder):
+    if not holder.is_readopted:
         return False
     found = rules.covering(restorations(tx), holder.not_before)
     return found is not None and found.readopts is rules.Readopts.APPROVAL

@@ -51,7 +51,7 @@ def _check_cluster(tx: Transaction, asked: Submission) -> None:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", asked.cluster))
     if stored is None:
         raise NotFoundError(f'the ManagedCluster "{asked.cluster}" was deleted: register again with a bootstrap kubeconfig')
-    if readoption.is_readopted(asked.requester) and clusters.awaits_acceptance(stored.document):
+    if asked.requester.is_readopted and clusters.awaits_acceptance(stored.document):
         return  # nothing is issued before that
     _check_acceptance(stored.document, asked.cluster)
     if not clusters.is_same_cluster(stored.document, asked.cluster_uid):
