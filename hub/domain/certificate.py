@@ -92,7 +92,7 @@ class CertificateRecord:
 
     @property
     def is_readopted(self) -> bool:
-        """A recovery certificate that a restored hub had forgotten (`hub.services.readoption`): every other came with a request."""
+        """A recovery certificate that a restored hub had forgotten: every other came with a request."""
         return self.purpose is Purpose.RECOVERY and self.request_uid is None
 
     def is_open(self, now: datetime) -> bool:
