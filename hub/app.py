@@ -279,7 +279,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     installed()
     server.add_door(HttpsDoor(operators, draining, settings.https_listen.host, settings.https_listen.port, serving.context))
     add_sections(inspection, agents, operators, draining, leading)
-    add_metrics(counted, Counted(agents, operators, draining, leading))
+    watch_loop = add_metrics(counted, Counted(server, store, agents, operators, draining, leading, issuer, signing, shown))
     inspection.add("issuers", signing.snapshot)
     inspection.add("kube-cert-agent", host.snapshot)
     # what is buffered goes into the database before the doors close
@@ -310,6 +310,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         tasks.start("sessions elsewhere", agents.sessions.follow_others())
     tasks.start("watches", operators.run())
     tasks.start("log", keep_log(log_progress))
+    tasks.start("event loop", watch_loop())
 
     where = {"data": str(files.path), "admin_kubeconfig": str(admin), "server": cluster.server}
     log.info("hub is set up", hub=hub_id, replica=replica, **where)

@@ -1,14 +1,16 @@
 """What a replica does while it leads, and what it needs in order to lead: its lock, its flag, its controllers, term by term."""
 
 import asyncio
-from collections.abc import AsyncGenerator, Callable, Mapping
+from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import asdict, dataclass
 from datetime import timedelta
+from typing import Any
 from uuid import uuid4
 
 import structlog
 
+from hub.controllers.chronicle import Chronicle
 from hub.domain.event import Told
 from hub.election import FencedStore, RowLock, SoleLock
 from hub.ports import Store
@@ -17,7 +19,8 @@ from hub.roster import Controllers
 from hub.settings import Settings
 from hub.store.lifeline import SqlLifeline
 from machinery.clock import Clock
-from machinery.election import Candidate, Elector, Leadership, Lock, Term, Timings
+from machinery.controller import Controller
+from machinery.election import Candidate, Elector, Leadership, Lock, Tally, Term, Timings
 from machinery.lifecycle.starting import in_time
 from machinery.scheduler import Timetable
 from machinery.tasks import GuardedTasks, TaskEndedError
@@ -119,6 +122,21 @@ class Leading:
     def _news(self, term: Term) -> Told:
         about = {"apiVersion": self._api_version, "kind": "HubLeader", "metadata": {"name": self._lock_name}}
         return Told("", about, REASON, f"{term.holder} became leader in term {term.number}: {term.because}")
+
+    @property
+    def controllers(self) -> Sequence[Controller[Any]]:
+        """Those of the term that stands; none while another replica leads."""
+        return () if self._working is None else self._working.everyone
+
+    @property
+    def chronicle(self) -> Chronicle | None:
+        """That of the term that stands."""
+        return None if self._working is None else self._working.chronicle
+
+    @property
+    def tally(self) -> Tally:
+        """What was counted of the election since the start."""
+        return self._elector.tally
 
     def waiting(self) -> Mapping[str, int]:
         """How many keys wait in each controller's queue; nothing while another replica leads."""

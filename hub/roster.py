@@ -101,6 +101,8 @@ class Controllers:
         self._rotation = [] if rotation is None else [Controller(rotations.NAME, rotation(store, self.tell))]
         # silence, and what follows from it
         self._silence = Silence(store, settings, clock, since, self.tell)
+        # what the operator reads in the log
+        self.chronicle = Chronicle(self.tell)
         # where keys come from
         self._feed = Feed(
             store,
@@ -117,8 +119,7 @@ class Controllers:
                 *self._silence.routes,
                 *(Route(kind, partial(self._look, kind), looking.wanted(kind)) for kind in authenticators.WORDS),
             ),
-            # what the operator reads in the log
-            Chronicle(self.tell),
+            self.chronicle,
             self._fleet.observer,
         )
 
@@ -150,7 +151,7 @@ class Controllers:
 
     async def start(self, tasks: GuardedTasks) -> None:
         """Returns when every object there is was looked at once. Raises StartError when that cannot be done in time."""
-        for controller in self._everyone:
+        for controller in self.everyone:
             tasks.start(controller.name, controller.run())
         self._fleet.begin()
         tasks.start("feed", self._feed.run())
@@ -159,10 +160,11 @@ class Controllers:
 
     def waiting(self) -> Mapping[str, int]:
         """How many keys wait in each controller's queue."""
-        return {controller.name: len(controller.queue) for controller in self._everyone}
+        return {controller.name: len(controller.queue) for controller in self.everyone}
 
     @property
-    def _everyone(self) -> Sequence[Controller[Any]]:
+    def everyone(self) -> Sequence[Controller[Any]]:
+        """All controllers of this term."""
         return (
             *self._deciding.controllers,
             self._issuance,

@@ -6,6 +6,8 @@ log, watch, session, scheduler) is not known here.
 """
 
 import asyncio
+import time
+from collections import Counter
 from collections.abc import Callable, Hashable
 from datetime import timedelta
 from random import Random
@@ -15,6 +17,7 @@ import structlog
 
 from machinery.backoff import Backoff
 from machinery.errors import MusterError
+from machinery.metrics import Distribution
 
 K = TypeVar("K", bound=Hashable)
 KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
@@ -109,6 +112,10 @@ class Controller(Generic[K]):
         self._failures: dict[K, Backoff] = {}
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
+        self.outcomes: Counter[str] = Counter()
+        """How many steps ended in `success` and in `error`."""
+        self.seconds = Distribution()
+        """How long steps took."""
 
     def enqueue(self, key: K) -> None:
         self.queue.add(key)
@@ -129,24 +136,30 @@ class Controller(Generic[K]):
             await _finish(step, self._grace)
 
     async def _step(self, key: K) -> None:
+        began = time.monotonic()
         try:
             again = await self._reconciler.reconcile(key)
         except Exception as error:  # noqa: BLE001 - one failing key must not end the controller
             self._retry(key, error)
         else:
             self._failures.pop(key, None)
-            self._observe(self.name, "success")
+            self._tally("success")
             if again is not None:
                 self.queue.add_after(key, again)
         finally:
+            self.seconds.observe(time.monotonic() - began)
             self.queue.done(key)
+
+    def _tally(self, outcome: str) -> None:
+        self.outcomes[outcome] += 1
+        self._observe(self.name, outcome)
 
     def _retry(self, key: K, error: Exception) -> None:
         backoff = self._failures.setdefault(
             key, Backoff(timedelta(milliseconds=20), timedelta(seconds=30), random=self._random)
         )
         delay = backoff.next()
-        self._observe(self.name, "error")
+        self._tally("error")
         expected = isinstance(error, MusterError)
         log.warning(
             "reconcile failed",

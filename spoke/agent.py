@@ -68,6 +68,7 @@ class SpokeAgent:
         self._waits_for_first = True
         self._decision: Decision | None = None
         self.progress = progress or Progress(world.clock)
+        self.progress.verdict = lambda: self._watch.verdict
         self._announcements = Announcements(world.announcer)
         ahead = options.standby_registration
         self._reserve: Reserve = Standby(options, world, self._announcements.tell) if ahead else NoReserve()

@@ -3,14 +3,16 @@
 from collections import deque
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 
 import structlog
 
 from machinery.clock import Clock
 from machinery.errors import MusterError
+from machinery.metrics import Distribution, Tally
 from spoke.domain.hubs import Standing
+from spoke.ports import HubLostError
 
 STUCK = timedelta(minutes=5)
 """A step of a controller is bounded by time-outs far below this."""
@@ -35,6 +37,10 @@ class Role:
     state: str = "works"
     holder: str = ""
 
+    @property
+    def works(self) -> bool:
+        return self.state.startswith("works")
+
 
 @dataclass(frozen=True, slots=True)
 class Decided:
@@ -43,6 +49,26 @@ class Decided:
     at: datetime
     reason: str
     message: str
+
+
+@dataclass(slots=True)
+class Counts:
+    """What has happened since the start of the process."""
+
+    beats: int = 0
+    """Those that were acknowledged."""
+    acknowledgement: Distribution = field(default_factory=Distribution)
+    """Seconds from a beat to its acknowledgement."""
+    sessions: int = 0
+    """Those that were opened."""
+    renewals: int = 0
+    """Of the certificate of the hub that holds the session."""
+    troubles: Tally = field(default_factory=Tally)
+    """What ended an attempt, or a session, by cause."""
+    decisions: Tally = field(default_factory=Tally)
+    """By their reason: each says which hub holds the session from then on."""
+    steps: Tally = field(default_factory=Tally)
+    """Of controllers, by name and outcome."""
 
 
 class Progress:
@@ -54,6 +80,9 @@ class Progress:
         """What this process is to its agent; asked when somebody wants to know."""
         self.decisions: deque[Decided] = deque(maxlen=DECISIONS)
         """The last ones, in order."""
+        self.counts = Counts()
+        self.verdict: Callable[[], bool | None] = lambda: None
+        """Whether the API server of the managed cluster answers; None: not known."""
         self._standing = Standing()
         self._step = "starting"
         self._trouble = ""
@@ -78,6 +107,7 @@ class Progress:
             decided = Decided(standing.decided_at, made.why.value, made.message)
             if not self.decisions or self.decisions[-1] != decided:
                 self.decisions.append(decided)
+                self.counts.decisions[made.why.value,] += 1
         self._standing = standing
 
     @property
@@ -113,6 +143,7 @@ class Progress:
     def troubled(self, error: MusterError, delay: timedelta, following: str) -> timedelta:
         """As `fail`, with a line in the log; returns `delay`, after which `following` is done."""
         self.fail(error.message)
+        self.counts.troubles[error.loss.name.lower() if isinstance(error, HubLostError) else error.reason,] += 1
         log.warning(
             "agent.trouble",
             step=self.step,
@@ -124,6 +155,7 @@ class Progress:
 
     def beat(self) -> None:
         """A beat was acknowledged."""
+        self.counts.beats += 1
         self._beat_at = self._clock.monotonic()
         self._trouble = ""
 
@@ -143,6 +175,7 @@ class Progress:
     def connected(self, *, arbitrated: bool) -> Iterator[None]:
         """Around an open session; `arbitrated`: its hub knows of it, and ends it when a newer one of the cluster begins."""
         self._sessions += arbitrated
+        self.counts.sessions += 1
         try:
             yield
         finally:

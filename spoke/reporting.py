@@ -93,7 +93,11 @@ class Reporting:
 
 def watched(name: str, reconciler: Reconciler[K], progress: Progress, *, workers: int = 1) -> Controller[K]:
     """A controller of a session: the probes know of its steps, and it leaves the loss of the session to others."""
-    return Controller(name, _Watched(name, reconciler, progress), workers=workers, grace=TEAR_AFTER)
+
+    def observe(controller: str, outcome: str) -> None:
+        progress.counts.steps[controller, outcome] += 1
+
+    return Controller(name, _Watched(name, reconciler, progress), workers=workers, observe=observe, grace=TEAR_AFTER)
 
 
 class _Watched(Reconciler[K]):

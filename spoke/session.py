@@ -51,6 +51,7 @@ class SessionRun:
             acknowledged=self._acknowledged,
             silence=_silence(link, around.silence),
             random=around.random,
+            latency=around.progress.counts.acknowledgement,
         )
         self._reporting = Reporting(link, around)
         self._addon_lease = AddOnLeaseController(
@@ -239,6 +240,7 @@ class SessionRun:
         raise SucceededError(link)
 
     def _renewed(self, contents: Contents) -> None:
+        self._around.progress.counts.renewals += 1
         connection = stored_connection(contents, self._around.reach)
         self._succeed(Succession(lambda: self._open(connection)))
 

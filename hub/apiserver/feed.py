@@ -160,6 +160,8 @@ class ChangeFeed:
         self._position = 0
         self._following = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
+        self.behind = 0
+        """How often a watcher fell behind since the start."""
 
     async def run(self) -> None:
         """Follows for ever. A database that is away is asked again, a place that is compacted is left behind."""
@@ -223,10 +225,12 @@ class ChangeFeed:
         watcher = _Watcher(self._queue, patience)
         watcher.behind = after < self._position
         with self._attended(kind, selection, watcher):
-            told = after
+            told, was_behind = after, watcher.behind
             if not watcher.behind:
                 yield told
             while True:
+                self.behind += watcher.behind and not was_behind
+                was_behind = watcher.behind
                 source = self._behind(kind, watcher, selection, told) if watcher.behind else self._abreast(watcher, told)
                 async with aclosing(source):
                     async for event in source:

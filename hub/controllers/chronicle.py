@@ -4,7 +4,8 @@ It is told from the change log and so once for the whole hub, whichever door or 
 told: neither heartbeats nor status reports are. What is there at the start is no news.
 """
 
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -47,6 +48,14 @@ class Chronicle:
         self._tell = tell
         self._clusters: dict[Key, _Cluster] = {}
         self._requests: dict[Key, RequestPhase] = {}
+        self.phases: Counter[str] = Counter()
+        """How many requests have come into each phase since this began."""
+        self.availability: Counter[str] = Counter()
+        """How many clusters have become True, False or Unknown since this began."""
+
+    def standing(self) -> Mapping[str, int]:
+        """How many requests are in each phase now."""
+        return Counter(phase.value for phase in tuple(self._requests.values()))
 
     def relisting(self) -> None:
         """What was told once is not told again."""
@@ -109,6 +118,7 @@ class Chronicle:
         if now.deleting and not before.deleting:
             tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
         if available and now.available != before.available:
+            self.availability[available.status] += 1
             _tell_availability(key.name, available)
             if available.status == TRUE or has_parted(available):  # the alarm of one that is not well comes with its taint
                 self._tell(Told(key.name, document, available.reason, available.message))
@@ -134,6 +144,7 @@ class Chronicle:
         before, self._requests[key] = self._requests.get(key), phase
         if told or phase is before:
             return
+        self.phases[phase.value] += 1
         cluster = doc.labels(document).get(request_rules.CLUSTER_LABEL, "")
         tell = log.bind(request=key.name, cluster=cluster, **_by(by))
         if before is None:

@@ -7,8 +7,8 @@ news: it wakes the loop and commits in a transaction of its own, with the change
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Protocol
 
@@ -20,6 +20,7 @@ from hub.services import heartbeats
 from machinery.clock import Clock
 from machinery.errors import MusterError, StaleEpochError
 from machinery.identity import ClusterName
+from machinery.metrics import COUNTS, Distribution
 from machinery.pacing import until_tick
 
 ACTOR = "system:hub:heartbeat"
@@ -51,6 +52,26 @@ class _Held:
     ends_silence: bool
 
 
+@dataclass(slots=True)
+class BeatCounts:
+    """What came of the beats since the start."""
+
+    stored: int = 0
+    """Made durable, by their clusters: of several that came within a window one."""
+    revived: int = 0
+    """Those of them that ended a silence."""
+    refused: int = 0
+    """Of agents that report to another hub since."""
+    failures: int = 0
+    """Attempts to store that the database refused; nothing was lost by them."""
+    lag: Distribution = field(default_factory=Distribution)
+    """Seconds from the receipt of a beat until it was durable."""
+    flush: Distribution = field(default_factory=Distribution)
+    """Seconds that a flush took."""
+    rows: Distribution = field(default_factory=lambda: Distribution(COUNTS))
+    """How many beats a flush stored."""
+
+
 class BeatBuffer:
     """Beats of all sessions of this process. `run` must be running for anything to be stored."""
 
@@ -62,6 +83,7 @@ class BeatBuffer:
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
         self._failing = False
+        self.counts = BeatCounts()
 
     @property
     def storing(self) -> bool:
@@ -116,6 +138,7 @@ class BeatBuffer:
         self._filled.clear()
         if not taken:
             return
+        began = self._clock.monotonic()
         try:
             refused = await self._store.run(heartbeats.flush, self._beats(taken.items()))
         except MusterError as error:
@@ -124,8 +147,20 @@ class BeatBuffer:
         self._stored()
         for cluster, known in refused.items():
             taken.pop(cluster).sink.refuse(heartbeats.outdated(known))
+        self._count(taken.values(), len(refused), began)
         for held in taken.values():
             held.sink.acknowledge(held.sequence, ended_silence=False)
+
+    def _count(self, stored: Collection[_Held], refused: int, began: float) -> None:
+        """A flush that began at that moment of the monotonic clock, and has just ended."""
+        now, counts = self._clock.monotonic(), self.counts
+        counts.flush.observe(now - began)
+        counts.rows.observe(len(stored))
+        counts.stored += len(stored)
+        counts.refused += refused
+        observe = counts.lag.observe
+        for held in stored:
+            observe(now - held.received)
 
     async def _revive(self) -> None:
         self._urgent.clear()
@@ -139,11 +174,15 @@ class BeatBuffer:
         try:
             await self._store.run(heartbeats.revive, beat, ACTOR)
         except StaleEpochError as error:
+            self.counts.refused += 1
             held.sink.refuse(error)
             return
         except MusterError as error:
             self._keep({cluster: held}, error)
             return
+        self.counts.stored += 1
+        self.counts.revived += 1
+        self.counts.lag.observe(self._clock.monotonic() - held.received)
         held.sink.acknowledge(held.sequence, ended_silence=True)
 
     def _beats(self, held: Iterable[tuple[ClusterName, _Held]]) -> Sequence[Beat]:
@@ -155,6 +194,7 @@ class BeatBuffer:
         if not self._failing:
             log.warning("heartbeats cannot be stored and are not acknowledged", error=error.message, held=len(taken))
         self._failing = True
+        self.counts.failures += 1
         self._held = taken | self._held
         self._filled.set()
 

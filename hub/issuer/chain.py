@@ -5,6 +5,7 @@ another CA's API server would accept such certificates, and could not revoke the
 own is a `LoginIssuer`, which has no `issue`. Logins are signed by the first of these that can, and by the hub's own CA last.
 """
 
+import time
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from hub.domain.certificate import IssuedCertificate, Profile, Purpose
 from hub.ports import Issuer, LoginIssuer
 from machinery.errors import MusterError, UnavailableError
 from machinery.identity import SerialNumber
+from machinery.metrics import Distribution
 
 OWN = "hub"
 NOBODY = "no issuer signs certificates of this kind"
@@ -48,6 +50,8 @@ class IssuerChain(Issuer):
         self.signed: Counter[tuple[Purpose, str]] = Counter()
         """By purpose and issuer: how many certificates since the start."""
         self.failed: Counter[tuple[Purpose, str]] = Counter()
+        self.seconds = Distribution()
+        """How long a signature took, the looks at it before and after included."""
 
     @property
     def trust_bundle(self) -> bytes:
@@ -56,7 +60,11 @@ class IssuerChain(Issuer):
 
     def issue(self, profile: Profile, serial: SerialNumber, now: datetime) -> IssuedCertificate:
         """By the first issuer that can; the serial has one signature. Raises what `first_of` raises."""
-        return first_of(self._links[profile.purpose], profile, serial, now, self._count)
+        began = time.monotonic()
+        issued = first_of(self._links[profile.purpose], profile, serial, now, self._count)
+        with self._lock:
+            self.seconds.observe(time.monotonic() - began)
+        return issued
 
     def names(self, purpose: Purpose) -> str:
         """The issuers for a purpose in their order, joined by commas."""

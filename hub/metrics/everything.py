@@ -1,15 +1,29 @@
 """All metrics of a hub, and who counts what they tell."""
 
+from collections.abc import Callable, Coroutine
 from dataclasses import dataclass
+from typing import Any
 
 from hub.apiserver.door import Door
+from hub.issuer import IssuerChain, RotatingIssuer
 from hub.leading import Leading
-from hub.metrics import agents, process
+from hub.metrics import agents, certificates, database, fleet, leader, process, requests
 from hub.rpc.parts import Parts
+from hub.serving import DoorsCertificate
+from hub.store import SqlStore
 from machinery.apiserver.draining import Draining
+from machinery.lifecycle.server import Server
 from machinery.metrics import Metric, Registry
 
-METRICS: tuple[Metric, ...] = (*process.METRICS, *agents.METRICS)
+METRICS: tuple[Metric, ...] = (
+    *fleet.METRICS,
+    *agents.METRICS,
+    *certificates.METRICS,
+    *requests.METRICS,
+    *database.METRICS,
+    *leader.METRICS,
+    *process.METRICS,
+)
 """Every one that a hub can tell, in the order of the reference page."""
 
 
@@ -17,12 +31,23 @@ METRICS: tuple[Metric, ...] = (*process.METRICS, *agents.METRICS)
 class Counted:
     """The parts that count."""
 
+    server: Server
+    store: SqlStore
     agents: Parts
     operators: Door
     draining: Draining
     leading: Leading
+    issuer: RotatingIssuer
+    signing: IssuerChain
+    shown: DoorsCertificate
 
 
-def add_metrics(registry: Registry, counted: Counted) -> None:
-    """Binds everything but the process, which is told of from the start."""
+def add_metrics(registry: Registry, counted: Counted) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Binds everything but what is told from the start. Returns what runs for as long as the hub serves."""
+    fleet.add_fleet(registry, counted.store, counted.agents.clock)
     agents.add_agents(registry, counted.agents)
+    certificates.add_certificates(registry, counted.issuer, counted.signing, counted.shown, counted.leading)
+    requests.add_requests(registry, counted.operators, counted.draining, counted.agents.limits)
+    database.add_database(registry, counted.store, counted.agents.auditor)
+    leader.add_leader(registry, counted.leading)
+    return process.add_server(registry, counted.server)

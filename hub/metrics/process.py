@@ -1,13 +1,43 @@
-"""The hub as a process."""
+"""The hub as a process: what it uses, whether it is ready, how late its event loop is."""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
 
 from machinery.lifecycle import usage
-from machinery.metrics import Registry, gauge
+from machinery.lifecycle.health import Endpoint
+from machinery.lifecycle.server import Server
+from machinery.metrics import Distribution, Registry, gauge, histogram
 from machinery.product import version
 
 BUILD = gauge("hub_build_info", "Always 1; the version of this hub.", "version")
-METRICS = (BUILD, *usage.METRICS)
+CHECKS = gauge("hub_readiness_check", "1: this check of /readyz passes; 0: it fails. The log has why.", "check")
+DRAINING = gauge("hub_draining", "1: this replica stops and sends its agents away; 0: it serves.")
+LATE = histogram("hub_event_loop_lag_seconds", "How much later than asked for the event loop came back, twice a second.")
+METRICS = (BUILD, CHECKS, DRAINING, LATE, *usage.METRICS)
+LOOK_EVERY = 0.5
+LAG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
+"""Bounds in seconds. A busy loop pauses on purpose, for up to 20 ms."""
 
 
 def add_process(registry: Registry) -> None:
+    """What there is to tell before anything else is there."""
     registry.bind(BUILD, lambda: {version(): 1})
     usage.bind_usage(registry)
+
+
+def add_server(registry: Registry, server: Server) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Returns what looks after the loop for as long as it is awaited."""
+    registry.bind(CHECKS, lambda: {name: int(passes) for name, passes in server.health.known(Endpoint.READYZ).items()})
+    registry.bind(DRAINING, lambda: int(server.signals.shutdown_initiated.signaled))
+    lag = Distribution(LAG)
+    registry.bind(LATE, lambda: lag)
+    return lambda: _follow(lag)
+
+
+async def _follow(lag: Distribution) -> None:
+    loop = asyncio.get_running_loop()
+    while True:
+        due = loop.time() + LOOK_EVERY
+        await asyncio.sleep(LOOK_EVERY)
+        lag.observe(max(loop.time() - due, 0.0))

@@ -48,6 +48,9 @@ class Objects(Protocol):
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
         """How many objects of a kind have each value of a selectable field; "" stands for those that lack it."""
 
+    def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
+        """The value that each object of a kind has of a selectable field; those that lack it are not among them."""
+
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
         """Objects that were last written before `moment`, the first `limit` in the order of their revisions."""
 

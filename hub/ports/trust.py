@@ -1,6 +1,7 @@
 """What each agent trusts, and which certificate it holds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Protocol
 
 from hub.domain.trust import AgentTrust
@@ -14,6 +15,9 @@ class Trusts(Protocol):
 
     def all(self) -> Sequence[AgentTrust]:
         """In the order of clusters and agents, by their bytes."""
+
+    def ends(self) -> Mapping[ClusterName, datetime]:
+        """When the certificates end that agents hold, of several of one cluster the last."""
 
     def put(self, trust: AgentTrust) -> None:
         """Replaces what was there of this agent."""

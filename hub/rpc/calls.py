@@ -87,6 +87,11 @@ class Call:
         return self.parts.limits.seat(self.actor, self.asked, flow=flow, has=has)
 
     @property
+    def method(self) -> str:
+        """The method of the service that was called."""
+        return self.asked.path.rpartition("/")[2]
+
+    @property
     def actor(self) -> Actor:
         return ANONYMOUS if self.record is None else actor_of(self.record)
 
@@ -96,6 +101,7 @@ class Call:
 
     def ended(self, error: BaseException | None) -> None:
         """The call has its outcome."""
+        self.parts.calls.ended(self.method, error)
         if error is None:
             self._remember(Stage.RESPONSE_COMPLETE, ResponseStatus(CREATED if self.created else OK))
         elif isinstance(error, MusterError):
@@ -153,6 +159,7 @@ async def unary(
             call.ended(error)
             raise
         call.ended(None)
+        parts.calls.took(call.method, parts.auditor.clock.now() - call.received)
         return answer
 
 

@@ -16,6 +16,7 @@ from hub.rpc.addon_tokens import AccountToken
 from hub.rpc.aging import Age
 from hub.rpc.clocks import Clocks
 from hub.rpc.cordon import Cordon
+from hub.rpc.counts import CallCounts
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.sessions import Sessions
@@ -59,6 +60,7 @@ class Parts:
     limits: AccessLimits
     beat_interval: timedelta
     default_lease_duration: timedelta
+    calls: CallCounts = field(default_factory=CallCounts)
     clocks: Clocks | None = None
     """None: nobody looks at agents' clocks."""
     cordon: Cordon = field(default_factory=Cordon)

@@ -83,6 +83,8 @@ class Sessions:
         self._since: datetime | None = None
         self._failing = False
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
+        self.opened = self.superseded = 0
+        """Sessions since the start, and those of them that a newer one of the same agent took the place of."""
 
     def __len__(self) -> int:
         return len(self._open)
@@ -103,7 +105,9 @@ class Sessions:
         self._empty.clear()
         self._open[place] = session
         self._recorded.pop(place, None)
+        self.opened += 1
         if older is not None:
+            self.superseded += 1
             older.end(_superseded())
         self._say(place, self._opened(session))
 
@@ -172,6 +176,7 @@ class Sessions:
             place = (other.cluster, other.agent)
             ours, recorded = self._open.get(place), self._recorded.get(place)
             if ours is not None and recorded is not None and other.is_newer_than(ours.id, recorded.at):
+                self.superseded += 1
                 ours.end(_superseded())
 
     def _note(self, recorded: AgentSession) -> None:

@@ -137,6 +137,10 @@ class SqlObjects(Objects):
         found = self._connection.execute(queries.TALLY, {"kind": kind, "field": field})
         return {str(value): int(count) for value, count in found}
 
+    def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
+        found = self._connection.execute(queries.VALUES, {"kind": kind, "field": field})
+        return {Key(namespace, name): value for namespace, name, value in found}
+
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
         values = {"kind": kind, "moment": to_micros(moment), "limit": limit}
         found = self._connection.execute(queries.WRITTEN_BEFORE, values)

@@ -53,6 +53,13 @@ _NAMED = and_(schema.fields.c.uid == objects.c.uid, schema.fields.c.name == bind
 TALLY = select(_VALUE, func.count()).select_from(objects.outerjoin(schema.fields, _NAMED)).where(_OF_KIND).group_by(_VALUE)
 """With kind and field."""
 
+VALUES = (
+    select(objects.c.namespace, objects.c.name, schema.fields.c.value)
+    .select_from(objects.join(schema.fields, _NAMED))
+    .where(_OF_KIND, schema.fields.c.value != "")
+)
+"""With kind and field."""
+
 # The log keeps the last change of every object that is there, however old.
 WRITTEN_BEFORE = (
     select(*ROW)

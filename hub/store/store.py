@@ -15,6 +15,7 @@ from sqlalchemy import Connection, text
 from hub.domain.change import Change, Kind
 from hub.ports import Store, Transaction
 from hub.store.bounds import BUSY_TIMEOUT_MS, Bounds, SessionLimits
+from hub.store.counts import StoreCounts
 from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writing_engine
 from hub.store.failures import translated
 from hub.store.migrating import migrate_database
@@ -83,6 +84,7 @@ class SqlStore(Store):
         self._following: asyncio.Task[None] | None = None
         self._revocations, self._sessions = Wakes(), Wakes()
         self._closed = False
+        self.counts = StoreCounts()
 
     async def open(self) -> None:
         """Brings the schema up to date and begins to serve.
@@ -149,15 +151,22 @@ class SqlStore(Store):
         now: datetime = connection.execute(text("SELECT now()")).scalar_one()
         return now.astimezone(UTC)
 
+    @property
+    def newest(self) -> int:
+        """The newest revision that this replica knows of; 0 before `open`."""
+        return self._tail.newest if self._tail is not None else 0
+
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         if self._writer is None:
             raise UnavailableError(CLOSED)
         work: Callable[[SqlTransaction], T] = partial(_call, use_case, args, kwargs)
-        return await asyncio.wrap_future(self._writer.submit(work))
+        with self.counts.writing.counted():
+            return await asyncio.wrap_future(self._writer.submit(work))
 
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         work: Callable[[SqlTransaction], T] = partial(_call, query, args, kwargs)
-        return await self._on(self._readers, self._query, work)
+        with self.counts.reading.counted():
+            return await self._on(self._readers, self._query, work)
 
     async def _on(self, threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
         if self._closed:

@@ -1,9 +1,10 @@
 """What each agent trusts, and which certificate it holds."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, select
+from sqlalchemy import Connection, bindparam, delete, func, select
 
 from hub.domain.trust import AgentTrust
 from hub.ports import Trusts
@@ -26,6 +27,7 @@ def _upsert(dialect: str) -> Any:
 _PUT = Statement.each(_upsert)
 _GET = Statement(select(schema.trusts).where(_row.cluster == bindparam("cluster"), _row.agent == bindparam("agent")))
 _ALL = Statement(select(schema.trusts).order_by(_row.cluster, _row.agent))
+_ENDS = Statement(select(_row.cluster, func.max(_row.not_after)).group_by(_row.cluster))
 _FORGET = Statement(delete(schema.trusts).where(_row.cluster == bindparam("cluster")))
 
 
@@ -39,6 +41,9 @@ class SqlTrusts(Trusts):
 
     def all(self) -> Sequence[AgentTrust]:
         return [_trust(row) for row in _ALL.rows(self._connection, {})]
+
+    def ends(self) -> Mapping[ClusterName, datetime]:
+        return {ClusterName(cluster): from_micros(end) for cluster, end in _ENDS.rows(self._connection, {})}
 
     def put(self, trust: AgentTrust) -> None:
         values = {

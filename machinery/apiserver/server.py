@@ -16,6 +16,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Authenticator, Authorizer
 from machinery.apiserver.answers import error_answer
+from machinery.apiserver.counting import RequestCounts
 from machinery.apiserver.filters import INCOMING, Filters, Incoming, Inner, chained
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.limits import BODY_LIMIT, REQUEST_LIMIT
@@ -83,9 +84,11 @@ class ApiServer:
             groups, storage, clock, mutations=mutations, watches=self._watches, patience=self._limits.fresh
         )
         self._site = Site(groups, version=version, checks=checks, clock=clock, metrics=metrics)
+        self.counts = RequestCounts(clock, (resource.name for group in groups for resource in group.resources))
         added = filters or Filters()
         self._answer = chained(
             (
+                self.counts.counted,
                 self._errors_as_status,
                 *added.paths,
                 *added.gate,

@@ -102,6 +102,12 @@ class HealthChecks:
             Probe(entry.name, lenient, frozenset({Endpoint.LIVEZ}), entry.group),
         )
 
+    def known(self, endpoint: Endpoint) -> dict[str, bool]:
+        """Whether each of the endpoint's checks passed when `failing` last asked all of them; empty: nobody has asked yet."""
+        told = self._told.get(endpoint)
+        names = {probe.name for probe in self.probes() if endpoint in probe.endpoints}
+        return {} if told is None else {name: name not in told for name in sorted(names)}
+
     async def failing(self, endpoint: Endpoint) -> dict[str, str]:
         """The endpoint's checks that fail now, each with its reason. News is logged."""
         failing: dict[str, str] = {}
@@ -113,7 +119,7 @@ class HealthChecks:
                     failing[probe.name] = str(error) or type(error).__name__
         if failing != self._told.get(endpoint, {}):
             log.warning("health has changed", endpoint=endpoint.value, failing=failing)
-            self._told[endpoint] = failing
+        self._told[endpoint] = failing
         return failing
 
     async def _ask_leniently(self, entry: _Registered, until: float) -> None:

@@ -11,6 +11,7 @@ from random import Random
 
 import structlog
 
+from machinery.metrics import Distribution
 from spoke.domain.patience import SILENCE
 from spoke.ports import HubLostError, HubSession, Loss
 
@@ -31,8 +32,11 @@ class LeaseController:
         acknowledged: Callable[[], None],
         silence: timedelta = SILENCE,
         random: Random | None = None,
+        latency: Distribution | None = None,
     ) -> None:
+        """`latency`: observes how long each acknowledgement took, in seconds."""
         self._session = session
+        self._latency = latency or Distribution()
         self._verdict = verdict
         self._acknowledged = acknowledged
         self._silence = silence
@@ -67,6 +71,8 @@ class LeaseController:
             raise _first(lost) from None
 
     async def _beat(self) -> None:
+        loop = asyncio.get_running_loop()
+        began = loop.time()
         try:
             async with asyncio.timeout(self._silence.total_seconds()):
                 await self._session.beat(available=self._verdict())
@@ -75,6 +81,7 @@ class LeaseController:
                 return  # the hub acknowledges nothing of a cluster that it has ceased to accept
             seconds = self._silence.total_seconds()
             raise HubLostError(f"the hub has not acknowledged a beat for {seconds:g} s", Loss.SILENT) from None
+        self._latency.observe(loop.time() - began)
         self._acknowledged()
 
     async def _pause(self) -> None:

@@ -529,6 +529,8 @@ async def test_objects_are_counted_by_the_values_of_a_field(store: Store) -> Non
     counted = await store.read(lambda tx: dict(tx.objects.tally(MANAGED_CLUSTERS, "status.version.kubernetes")))
     assert counted == {"v1.30": 1, "v1.31": 1, "": 1}
     assert await store.read(lambda tx: dict(tx.objects.tally(ADDONS, "status.version.kubernetes"))) == {}
+    told = await store.read(lambda tx: dict(tx.objects.values(MANAGED_CLUSTERS, "status.version.kubernetes")))
+    assert told == {Key("", "a"): "v1.30", Key("", "b"): "v1.31"}
 
 
 async def test_objects_are_counted_by_a_query_with_what_the_transaction_has_written(store: Store) -> None:

@@ -47,6 +47,14 @@ async def test_what_an_agent_trusts_is_kept_as_it_was_put_and_goes_with_its_clus
     assert await store.read(lambda tx: tx.changes.newest()) == 0, "no news"
 
 
+async def test_of_several_agents_of_a_cluster_the_certificate_counts_that_ends_last(store: Store) -> None:
+    assert await store.read(lambda tx: dict(tx.trusts.ends())) == {}
+    later = replace(FIRST, agent=OTHER, not_after=AT + 3 * MOMENT)
+    for each in (later, FIRST, replace(FIRST, cluster=FAR)):
+        await store.run(lambda tx, each: tx.trusts.put(each), each)
+    assert await store.read(lambda tx: dict(tx.trusts.ends())) == {EDGE: AT + 3 * MOMENT, FAR: AT + MOMENT}
+
+
 async def test_what_is_on_record_already_is_not_written_again(store: Store) -> None:
     await joined_cluster(store, EDGE)
     now = await store.read(lambda tx: tx.now)

@@ -174,6 +174,11 @@ class MemoryTransaction(Transaction, Objects, Changes):
         stored = (each for (of, _), each in self.state.objects.items() if of == kind)
         return Counter(fields_of(kind, each.document).get(field, "") for each in stored)
 
+    def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
+        stored = (each for (of, _), each in self.state.objects.items() if of == kind)
+        found = {each.key: fields_of(kind, each.document).get(field, "") for each in stored}
+        return {key: value for key, value in found.items() if value}
+
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
         at = {change.revision: change.at for change in self.state.log}
         of_kind = [stored for (each, _), stored in self.state.objects.items() if each == kind]

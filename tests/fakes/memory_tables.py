@@ -451,6 +451,12 @@ class MemoryTrusts(Trusts):
     def all(self) -> Sequence[AgentTrust]:
         return [trust for _, trust in sorted(self._trusts.items())]
 
+    def ends(self) -> Mapping[ClusterName, datetime]:
+        found: dict[ClusterName, datetime] = {}
+        for trust in self._trusts.values():
+            found[trust.cluster] = max(trust.not_after, found.get(trust.cluster, trust.not_after))
+        return found
+
     def put(self, trust: AgentTrust) -> None:
         self._trusts[trust.cluster, trust.agent] = trust
 

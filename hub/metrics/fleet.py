@@ -1,0 +1,169 @@
+"""The fleet, as the database counts it: asked at most every few seconds, however often somebody scrapes.
+
+Every replica tells the same of it: queries take the `max` over replicas, not the sum. While the database does not answer there
+is nothing to tell, which is another thing than an old number.
+"""
+
+import asyncio
+import re
+from collections import Counter
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+
+from hub.domain.change import MANAGED_CLUSTERS
+from hub.domain.selectable import CONDITIONS, HUB_ACCEPTS, VERSION
+from hub.metrics.agents import OTHER, bounded
+from hub.ports import Store, Transaction
+from hub.services import brake
+from machinery import conditions
+from machinery.clock import Clock
+from machinery.errors import MusterError
+from machinery.metrics import Registry, gauge
+
+EVERY = timedelta(seconds=5)
+PATIENCE = timedelta(seconds=5)
+"""Less than a scrape has by default."""
+AVAILABLE = CONDITIONS + conditions.AVAILABLE
+STATES = {conditions.TRUE: "available", conditions.FALSE: "unavailable", conditions.UNKNOWN: "unknown", "": "never_heard_of"}
+LEFT = ((timedelta(), "ended"), (timedelta(days=1), "1d"), (timedelta(days=7), "7d"), (timedelta(days=30), "30d"))
+MORE = "more"
+_MINOR = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?!\d)")
+
+CLUSTERS = gauge("hub_clusters", "Clusters by what is known of them: available, unavailable, unknown, never_heard_of.", "state")
+ACCEPTED = gauge("hub_clusters_accepted", "Clusters that are accepted (true), and that wait or are denied (false).", "accepted")
+VERSIONS = gauge("hub_clusters_by_version", "Clusters by the minor version of their Kubernetes.", "version")
+BRAKE = gauge("hub_brake_holds", "1: so many clusters fell silent together that taints and removal are held; 0: not so.")
+CERTIFICATES = gauge(
+    "hub_agent_certificates",
+    "Clusters by how long the certificate of their agent lasts: ended, at most 1d, 7d, 30d, more. Agents over gRPC.",
+    "left",
+)
+EARLIEST = gauge(
+    "hub_agent_certificate_expiry_timestamp_seconds",
+    "When the next certificate of an agent ends that has not ended, since 1970.",
+)
+REPLICAS = gauge("hub_replicas", "Replicas of the hub by state: Starting, Ready, Draining, Lost.", "state")
+SEEN = gauge("hub_fleet_seen_timestamp_seconds", "When the fleet was counted, since 1970.")
+CLUSTER = gauge(
+    "hub_cluster_available", "1: this cluster is available; 0: it is not, or not known to be.", "cluster", detailed=True
+)
+BEAT = gauge(
+    "hub_cluster_last_heartbeat_timestamp_seconds", "When this cluster was heard of last, since 1970.", "cluster", detailed=True
+)
+EXPIRY = gauge(
+    "hub_cluster_certificate_expiry_timestamp_seconds",
+    "When the certificate of this cluster's agent ends, since 1970.",
+    "cluster",
+    detailed=True,
+)
+METRICS = (CLUSTERS, ACCEPTED, VERSIONS, BRAKE, CERTIFICATES, EARLIEST, REPLICAS, SEEN, CLUSTER, BEAT, EXPIRY)
+
+
+@dataclass(frozen=True, slots=True)
+class Fleet:
+    """One look at all of it, in one snapshot of the database."""
+
+    at: datetime
+    states: Mapping[str, int]
+    accepted: Mapping[str, int]
+    versions: Mapping[str, int]
+    brake: bool
+    left: Mapping[str, int]
+    earliest: datetime | None
+    replicas: Mapping[str, int]
+    available: Mapping[str, int] = field(default_factory=dict)
+    heard: Mapping[str, float] = field(default_factory=dict)
+    ends: Mapping[str, float] = field(default_factory=dict)
+
+
+class FleetLook:
+    """Keeps the newest look; `seen` is None while there is none."""
+
+    def __init__(self, store: Store, clock: Clock, *, detailed: bool) -> None:
+        self._store = store
+        self._clock = clock
+        self._detailed = detailed
+        self._looked_at: float | None = None
+        self._looking = asyncio.Lock()
+        self.seen: Fleet | None = None
+
+    async def __call__(self) -> None:
+        """Looks, unless somebody has a moment ago. Those that come meanwhile share what comes of it."""
+        async with self._looking:
+            now = self._clock.monotonic()
+            if self._looked_at is not None and now - self._looked_at < EVERY.total_seconds():
+                return
+            self._looked_at = now
+            try:
+                async with asyncio.timeout(PATIENCE.total_seconds()):
+                    self.seen = await self._store.read(counted, detailed=self._detailed)
+            except (MusterError, TimeoutError):  # that the database is away other metrics tell, and the log
+                self.seen = None
+
+
+def counted(tx: Transaction, *, detailed: bool = False) -> Fleet:
+    """The fleet now. `detailed`: also each cluster of it."""
+    ends = tx.trusts.ends()
+    known = Fleet(
+        at=tx.now,
+        states=tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE),
+        accepted=tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS),
+        versions=tx.objects.tally(MANAGED_CLUSTERS, VERSION),
+        brake=brake.now(tx).holds,
+        left=Counter(_left(end - tx.now) for end in ends.values()),
+        earliest=min((end for end in ends.values() if end > tx.now), default=None),
+        replicas=Counter(each.state(tx.now) for each in tx.replicas.all() if not each.is_forgotten(tx.now)),
+    )
+    if not detailed:
+        return known
+    states = tx.objects.values(MANAGED_CLUSTERS, AVAILABLE)
+    return replace(
+        known,
+        available={key.name: int(state == conditions.TRUE) for key, state in states.items()},
+        heard={last.cluster: last.at.timestamp() for last in tx.heartbeats.all() if last.at is not None},
+        ends={cluster: end.timestamp() for cluster, end in ends.items()},
+    )
+
+
+def _left(left: timedelta) -> str:
+    return next((name for at_most, name in LEFT if left <= at_most), MORE)
+
+
+def minor(version: str) -> str:
+    """`v1.30.2+k3s1` as `1.30`: clusters say what they are, and a label takes few values."""
+    found = _MINOR.match(version)
+    return f"{found[1]}.{found[2]}" if found else OTHER
+
+
+def add_fleet(registry: Registry, store: Store, clock: Clock) -> None:
+    look = FleetLook(store, clock, detailed=registry.detailed)
+    registry.look(look)
+
+    def told(of: Callable[[Fleet], float | Mapping[str, float] | None]) -> Callable[[], float | Mapping[str, float] | None]:
+        return lambda: None if look.seen is None else of(look.seen)
+
+    registry.bind(CLUSTERS, told(lambda fleet: {name: fleet.states.get(state, 0) for state, name in STATES.items()}))
+    registry.bind(ACCEPTED, told(_accepted))
+    registry.bind(VERSIONS, told(_versions))
+    registry.bind(BRAKE, told(lambda fleet: int(fleet.brake)))
+    registry.bind(CERTIFICATES, told(lambda fleet: {name: fleet.left.get(name, 0) for name in (*dict(LEFT).values(), MORE)}))
+    registry.bind(EARLIEST, told(lambda fleet: fleet.earliest.timestamp() if fleet.earliest else None))
+    registry.bind(REPLICAS, told(lambda fleet: fleet.replicas))
+    registry.bind(SEEN, told(lambda fleet: fleet.at.timestamp()))
+    registry.bind(CLUSTER, told(lambda fleet: fleet.available))
+    registry.bind(BEAT, told(lambda fleet: fleet.heard))
+    registry.bind(EXPIRY, told(lambda fleet: fleet.ends))
+
+
+def _accepted(fleet: Fleet) -> Mapping[str, int]:
+    accepted = fleet.accepted.get("true", 0)
+    return {"true": accepted, "false": sum(fleet.accepted.values()) - accepted}
+
+
+def _versions(fleet: Fleet) -> Mapping[str, int]:
+    found: Counter[str] = Counter()
+    for version, count in fleet.versions.items():
+        if version:
+            found[minor(version)] += count
+    return bounded(found)

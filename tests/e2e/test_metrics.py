@@ -1,0 +1,78 @@
+"""What Prometheus finds at a hub and an agent that work: every metric there is, and no label that grows with the fleet."""
+
+from collections.abc import Iterator
+
+import aiohttp
+import pytest
+from prometheus_client.parser import text_string_to_metric_families
+
+import hub.metrics as of_hub
+import spoke.metrics as of_spoke
+from machinery.metrics import Metric
+from tests.e2e.processes import Bench, free_port, until
+from tests.e2e.test_spoke import probe
+
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+
+Samples = dict[str, dict[tuple[str, ...], float]]
+HAPPENED = {
+    *("muster_hub_certificates_failed_total", "muster_hub_leader_lost_total", "muster_hub_logins_total"),
+    *("muster_hub_cluster_transitions_total", "muster_spoke_troubles_total", "muster_hub_watchers"),
+    "muster_spoke_failover_total",
+}
+"""What has no series before it happens for the first time."""
+
+
+def samples(text: str) -> Samples:
+    """The values of each name by the values of its labels."""
+    found: Samples = {}
+    for family in text_string_to_metric_families(text):
+        for each in family.samples:
+            found.setdefault(each.name, {})[tuple(each.labels.values())] = each.value
+    return found
+
+
+async def scraped(port: int) -> Samples:
+    async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
+        assert response.status == 200
+        return samples(await response.text())
+
+
+def missing(told: Samples, metrics: tuple[Metric, ...], *, detailed: bool) -> Iterator[str]:
+    for metric in metrics:
+        if metric.name not in HAPPENED and (detailed or not metric.detailed):
+            yield from (name for name in metric.series if name not in told)
+
+
+async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> None:
+    port = free_port()
+    flags = ("--auto-approve=*", f"--metrics-listen=127.0.0.1:{port}", "--metrics-per-cluster=true", "--beat-interval=300ms")
+    await bench.hub(*flags, "--flush-window=100ms")
+    agent = await bench.spoke("c1")
+    await bench.available("c1")
+
+    async def counted() -> Samples | None:
+        told = await scraped(port)
+        is_there = told["muster_hub_heartbeats_total"]["stored",] and told["muster_hub_agent_certificates"]["30d",]
+        return told if is_there and told["muster_hub_clusters"]["available",] else None
+
+    told: Samples = await until(counted, what="the available cluster and its beats are counted", within=30)
+    assert list(missing(told, of_hub.METRICS, detailed=True)) == []
+    assert told["muster_hub_clusters"] == {("available",): 1, ("unavailable",): 0, ("unknown",): 0, ("never_heard_of",): 0}
+    assert told["muster_hub_cluster_available"] == {("c1",): 1}
+    assert told["muster_hub_leader"][()] == 1
+    assert told["muster_hub_csr_total"]["Issued",] == 1
+    assert told["muster_hub_certificates_signed_total"]["agent", "hub"] == 1
+    assert told["muster_hub_agent_certificates"]["30d",] == 1
+    assert sum(told["muster_hub_sessions"].values()) == 1
+    assert told["muster_hub_readiness_check"]["database",] == 1
+    assert told["muster_hub_grpc_handled_total"]["SubmitRequest", "OK"] == 1
+    assert told["muster_hub_heartbeat_lag_seconds_count"][()] == told["muster_hub_heartbeats_total"]["stored",]
+    status, text = await probe(agent, "/metrics")
+    of_agent = samples(text)
+    assert status == 200
+    assert list(missing(of_agent, of_spoke.METRICS, detailed=False)) == []
+    assert of_agent["muster_spoke_hubs"]["ready",] == 1
+    assert of_agent["muster_spoke_ready"][()] == 1
+    assert of_agent["muster_spoke_heartbeats_acknowledged_total"][()] > 0
+    assert "c1" not in text
