@@ -107,21 +107,26 @@ class Kubeconfig:
         return self.credential
 
 
-def read_kubeconfig(path: Path) -> Kubeconfig:
-    """The file's current context, files it names included. Raises InvalidError that names the file and what is missing."""
+def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
+    """The file's current context, or the one that is named, files it names included.
+
+    Raises InvalidError that names the file and what is missing.
+    """
     try:
         text = path.read_bytes()
     except OSError as error:
         raise InvalidError(f"kubeconfig {path} cannot be read: {error.strerror or error}") from None
-    return parse_kubeconfig(text, source=str(path), folder=path.parent)
+    return parse_kubeconfig(text, source=str(path), folder=path.parent, context=context)
 
 
-def parse_kubeconfig(text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None) -> Kubeconfig:
-    """The current context of a kubeconfig in memory; relative paths in it start at `folder`, which may be in memory too.
+def parse_kubeconfig(
+    text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
+) -> Kubeconfig:
+    """The current context of a kubeconfig in memory, or the one that is named. Raises InvalidError.
 
-    Raises InvalidError.
+    Relative paths in it start at `folder`, which may be in memory too.
     """
-    return _Reader(source, folder).read(text)
+    return _Reader(source, folder).read(text, context)
 
 
 def endpoint_extension(endpoint: HubEndpoint) -> dict[str, Any]:
@@ -229,14 +234,14 @@ class _Reader:
         self._source = source
         self._folder = folder
 
-    def read(self, text: bytes) -> Kubeconfig:
+    def read(self, text: bytes, chosen: str | None = None) -> Kubeconfig:
         try:
             document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
         except (yaml.YAMLError, ValueError):
             raise self._wrong("is not YAML") from None
         if not isinstance(document, dict):
             raise self._wrong("is empty or not a mapping")
-        name = document.get("current-context")
+        name = chosen or document.get("current-context")
         if not isinstance(name, str) or not name:
             raise self._wrong("has no current-context")
         context = self._entry(document, "context", name)

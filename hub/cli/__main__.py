@@ -2,15 +2,18 @@
 
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 
 import click
 
-from hub.cli.failures import CommandError
+from hub.cli.contexts import context_names
+from hub.cli.failures import DONE, FAILED, INTERRUPTED, CommandError
 from machinery.product import version
 
 COMMANDS = {
-    "get": ("hub.cli.getting:get", "Show clusters, csr, rules, bootstrap-credentials, addons, leases or the fleet."),
+    "get": ("hub.cli.getting:get", "Show clusters, csr, addons, the fleet, or anything else that the hub has."),
+    "wait": ("hub.cli.waiting:wait", "Wait until clusters or other objects are as you want them."),
     "describe": ("hub.cli.describing:describe", "Show all that is known of a cluster or a bootstrap credential."),
     "diagnose": ("hub.cli.diagnosing:diagnose", "Find out why a cluster is not Available, and what to do."),
     "accept": ("hub.cli.deciding:accept", "Accept clusters into the fleet."),
@@ -19,20 +22,24 @@ COMMANDS = {
     "move": ("hub.cli.moving:move", "Move clusters to other hubs of theirs."),
     "drain": ("hub.cli.draining:drain", "Have a replica's sessions go elsewhere."),
     "uncordon": ("hub.cli.draining:uncordon", "Let a drained replica have sessions again."),
+    "label": ("hub.cli.labelling:label", "Set or remove labels."),
+    "annotate": ("hub.cli.labelling:annotate", "Set or remove annotations."),
+    "taint": ("hub.cli.tainting:taint", "Taint clusters, or take taints off."),
+    "apply": ("hub.cli.applying:apply", "Make objects as manifests say."),
     "ca": ("hub.cli.authorities:ca", "Change the hub's CA, and see how far that is."),
     "rotate": ("hub.cli.rotating:rotate", "Have agents renew their certificates ahead of time."),
     "certificate": ("hub.cli.certificates:certificate", "Approve or deny certificate requests."),
     "create": ("hub.cli.creating:create", "Make a bootstrap kubeconfig for a cluster that is to join."),
-    "delete": ("hub.cli.deciding:delete", "Delete clusters (their certificates are revoked) and other objects."),
+    "delete": ("hub.cli.deleting:delete", "Delete clusters (their certificates are revoked) and other objects."),
     "release-brake": ("hub.cli.braking:release_brake", "Let silent clusters be tainted and removed again."),
     "audit": ("hub.cli.audit:audit", "Show who did what: the hub's audit records."),
     "login": ("hub.cli.login:login", "Log in with a token of others, and write a kubeconfig."),
     "logout": ("hub.cli.login:logout", "Forget a login."),
     "whoami": ("hub.cli.whoami:whoami", "Show as whom the hub knows you."),
     "credential": ("hub.cli.credential:credential", "The plug-in by which kubectl logs in."),
+    "api-resources": ("hub.cli.listing:api_resources", "Show the kinds of objects that the hub has."),
     "version": ("hub.cli.versions:version", "Show the versions of hubctl and of the hub."),
 }
-INTERRUPTED = 130
 
 
 class LazyGroup(click.Group):
@@ -73,9 +80,16 @@ def _show_version(context: click.Context, _option: click.Parameter, wanted: bool
     help="The kubeconfig that leads to the hub. Without it: $HUBCTL_KUBECONFIG, $KUBECONFIG, or the admin.kubeconfig of a hub "
     "on this machine.",
 )
+@click.option(
+    "--context",
+    "context_name",
+    metavar="NAME",
+    shell_complete=context_names,
+    help="The context of the kubeconfig to use, if not the current one.",
+)
 @click.option("--version", is_flag=True, is_eager=True, expose_value=False, callback=_show_version, help="Show the version.")
 @click.pass_context
-def hubctl(context: click.Context, kubeconfig: str | None) -> None:
+def hubctl(context: click.Context, kubeconfig: str | None, context_name: str | None) -> None:
     """Look after a fleet: which clusters are there, which may join, how they are.
 
     \b
@@ -86,23 +100,31 @@ def hubctl(context: click.Context, kubeconfig: str | None) -> None:
       hubctl accept edge1
       hubctl certificate approve edge1
     """
+    del context_name  # connection.py reads it where it is needed
     context.obj = kubeconfig
 
 
-def main() -> None:
-    """Runs a command; exit codes: 0 done, 1 not done, 2 wrong usage."""
+def run(arguments: Sequence[str] | None = None, name: str = "hubctl") -> int:
+    """Runs a command, that of the process unless told another; its exit code is one of failures.py."""
     try:
-        hubctl(prog_name="hubctl", standalone_mode=False)
+        ended = hubctl(arguments, prog_name=name, standalone_mode=False)
     except CommandError as error:
         click.echo(f"error: {error.sentence}", err=True)
-        sys.exit(error.code)
+        return error.code
     except click.ClickException as error:
         error.show()
-        sys.exit(error.exit_code)
+        return error.exit_code
     except click.exceptions.Exit as ending:
-        sys.exit(ending.exit_code)
+        return ending.exit_code
     except (click.Abort, KeyboardInterrupt):
-        sys.exit(INTERRUPTED)
+        return INTERRUPTED
+    return ended if isinstance(ended, int) else DONE
+
+
+def main(name: str = "hubctl") -> None:
+    """The program."""
+    try:
+        sys.exit(run(name=name))
     except BrokenPipeError:
         # The reader of a pipe has enough; Python would complain once more when it flushes at exit.
         sys.stderr.close()
@@ -111,7 +133,7 @@ def main() -> None:
         click.echo(f"error: the answer cannot be written: {error.strerror or error}", err=True)
         # What is still in the buffer cannot be written either, and Python would say so once more at exit.
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        sys.exit(1)
+        sys.exit(FAILED)
 
 
 if __name__ == "__main__":

@@ -1,17 +1,17 @@
 """hubctl audit: who did what, from the hub's audit records."""
 
 from datetime import UTC, datetime
-from typing import Any
 
 import click
 
 from hub.cli.client import HubClient
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
-from hub.cli.getting import FORMATS, Documents, Rows, Wish
+from hub.cli.outputs import Form, output_option
+from hub.cli.paging import whole
+from hub.cli.printers import Look, printer_of
 from hub.cli.resources import AUDIT
 
-PAGE = 500
 ROOMY = ("Name", "Age")
 """Columns that only `-o wide` has room for."""
 
@@ -25,9 +25,9 @@ ROOMY = ("Name", "Age")
 @click.option("--since", default="24h", show_default=True, metavar="TIME", help="A duration back from now, or an instant.")
 @click.option("--until", default="", metavar="TIME", help="Likewise; without it: until now.")
 @click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show so many at most, beginning with the oldest.")
-@click.option("-o", "--output", type=click.Choice(FORMATS), help="Another form than the table; json and yaml show all of it.")
+@output_option()
 @connected
-def audit(client: HubClient, output: str | None, limit: int | None, **chosen: str) -> None:
+def audit(client: HubClient, output: Form, limit: int | None, **chosen: str) -> None:
     """Show who did what: one line per request that changed something or read a secret, oldest first.
 
     \b
@@ -37,22 +37,12 @@ def audit(client: HubClient, output: str | None, limit: int | None, **chosen: st
       hubctl audit --user admin --resource managedclusters -o wide
       hubctl audit --since 2026-11-21T08:00:00Z --until 2026-11-21T09:00:00Z -o json
     """
-    wish = Wish(AUDIT, output=output)
-    printer: Rows | Documents = Rows(wish) if wish.is_table else Documents(wish)
-    part = "rows" if wish.is_table else "items"
-    query = {"fieldSelector": _selector(chosen)}
-    whole: dict[str, Any] = {}
-    while True:
-        left = PAGE if limit is None else min(PAGE, limit - len(whole.get(part) or ()))
-        answer = client.get(AUDIT.path, accept=printer.accept, limit=str(left), **query)
-        whole = {**answer, **whole, part: [*(whole.get(part) or ()), *(answer.get(part) or ())]}
-        query["continue"] = str((answer.get("metadata") or {}).get("continue") or "")
-        if not query["continue"] or len(whole[part]) == limit:
-            break
-    if output != "wide":
-        for column in whole.get("columnDefinitions") or ():
+    printer = printer_of(Look(AUDIT, output))
+    found = whole(client, AUDIT.path, {"fieldSelector": _selector(chosen)}, accept=printer.accept, limit=limit)
+    if not output.given:
+        for column in found.get("columnDefinitions") or ():
             column["priority"] = 1 if column["name"] in ROOMY else column["priority"]
-    printer.first(whole)
+    printer.first(found)
 
 
 def _selector(chosen: dict[str, str]) -> str:

@@ -8,7 +8,7 @@ import click
 from hub.cli.client import HubClient
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
-from hub.cli.getting import Wish, show
+from hub.cli.getting import show
 from hub.cli.resources import AUTHORITIES
 from machinery.durations import parse_duration
 
@@ -38,7 +38,7 @@ def ca() -> None:
 @connected
 def status(client: HubClient) -> None:
     """Show the CAs, their phases, and what the next step waits for."""
-    show(client, Wish(AUTHORITIES))
+    show(client, AUTHORITIES)
     for each in _all(client):
         for words in (each.get("status") or {}).get("waitsFor") or ():
             click.echo(f"{each['metadata']['name']} waits for {words}")

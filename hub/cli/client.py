@@ -19,6 +19,7 @@ T = TypeVar("T")
 
 JSON = "application/json"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io,application/json"
+PARTIAL = "application/json;as=PartialObjectMetadataList;v=v1;g=meta.k8s.io,application/json"
 MERGE_PATCH = "application/merge-patch+json"
 HTTPS_PORT = 443
 REQUEST_TIMEOUT, SILENCE = 30.0, 75.0
@@ -34,8 +35,8 @@ APIS = "/apis/"
 class _Connection(http.client.HTTPSConnection):
     """Verifies the server under the name that the kubeconfig gives, if it gives one."""
 
-    def __init__(self, host: str, port: int, context: ssl.SSLContext, server_name: str | None) -> None:
-        super().__init__(host, port, timeout=REQUEST_TIMEOUT, context=context)
+    def __init__(self, host: str, port: int, context: ssl.SSLContext, server_name: str | None, patience: float) -> None:
+        super().__init__(host, port, timeout=patience, context=context)
         self._tls = context
         self._server_name = server_name
 
@@ -49,8 +50,10 @@ class _Connection(http.client.HTTPSConnection):
 class HubClient:
     """Speaks to one hub with one identity. Every failure is a CommandError."""
 
-    def __init__(self, kubeconfig: Kubeconfig) -> None:
+    def __init__(self, kubeconfig: Kubeconfig, patience: float = REQUEST_TIMEOUT) -> None:
+        """`patience`: seconds until an answer must have begun."""
         self._kubeconfig = kubeconfig
+        self._patience = patience
         self._server = urlsplit(kubeconfig.cluster.server)
         self._address = kubeconfig.cluster.server.rstrip("/")
         endpoint = kubeconfig.cluster.endpoint
@@ -113,13 +116,15 @@ class HubClient:
             raise self._refusal(response.status, answer)
         return answer
 
-    def stream(self, path: str, query: Mapping[str, str], *, accept: str = JSON) -> Iterator[dict[str, Any]]:
-        """The events of a watch until the hub ends it. Raises ConnectionLostError when it breaks."""
+    def stream(
+        self, path: str, query: Mapping[str, str], *, accept: str = JSON, silence: float = SILENCE
+    ) -> Iterator[dict[str, Any]]:
+        """The events of a watch until the hub ends it. Raises ConnectionLostError when it breaks or is silent for that long."""
         with closing(self._connection()) as connection:
             response = self._exchange(connection, "GET", self._target(path, query), {"Accept": accept})
             if response.status >= http.client.BAD_REQUEST:
                 raise self._refusal(response.status, self._guarded(response.read))
-            connection.sock.settimeout(SILENCE)
+            connection.sock.settimeout(silence)
             while line := self._guarded(response.readline):
                 if line.strip():
                     yield _document(line)
@@ -131,17 +136,21 @@ class HubClient:
             path = f"{APIS}{suffixed(group, self.group_suffix)}{slash}{rest}"
         return f"{path}?{urlencode(chosen)}" if chosen else path
 
+    def spelled(self, api_version: str) -> str:
+        """A group and version as this hub has it, whose groups may end otherwise than by default."""
+        return suffixed(api_version, self.group_suffix)
+
     def _grouped(self, body: Mapping[str, Any]) -> Mapping[str, Any]:
         version = body.get("apiVersion")
-        return {**body, "apiVersion": suffixed(version, self.group_suffix)} if isinstance(version, str) else body
+        return {**body, "apiVersion": self.spelled(version)} if isinstance(version, str) else body
 
     def _connection(self) -> _Connection:
         host, port = self._server.hostname or "", self._server.port or HTTPS_PORT
         proxy = urlsplit(self._kubeconfig.cluster.proxy_url or "")
         name = self._kubeconfig.cluster.tls_server_name
         if not proxy.hostname:
-            return _Connection(host, port, self._context, name)
-        connection = _Connection(proxy.hostname, proxy.port or HTTPS_PORT, self._context, name)
+            return _Connection(host, port, self._context, name, self._patience)
+        connection = _Connection(proxy.hostname, proxy.port or HTTPS_PORT, self._context, name, self._patience)
         connection.set_tunnel(host, port)
         return connection
 

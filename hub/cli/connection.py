@@ -1,6 +1,5 @@
-"""Which kubeconfig hubctl uses, and the option that every command takes for it."""
+"""Which kubeconfig and which context of it hubctl uses, and the options that every command takes for them."""
 
-import os
 from collections.abc import Callable
 from functools import update_wrapper
 from pathlib import Path
@@ -8,52 +7,59 @@ from typing import Any, TypeVar
 
 import click
 
-from hub.cli.client import HubClient
-from hub.cli.failures import CommandError
+from hub.cli.client import REQUEST_TIMEOUT, HubClient
+from hub.cli.contexts import context_names
+from hub.cli.kubeconfigs import KubeconfigFiles
 from hub.cli.plugins import with_credential
-from machinery.directory import default_data_dir
-from machinery.errors import InvalidError
-from machinery.kubeconfig import Kubeconfig, read_kubeconfig
+from machinery.kubeconfig import Kubeconfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-ADMIN_KUBECONFIG = "admin.kubeconfig"
-VARIABLES = ("HUBCTL_KUBECONFIG", "KUBECONFIG")
 
 
 def kubeconfig_path(given: str | None) -> Path:
-    """The flag's file, else $HUBCTL_KUBECONFIG, else the first file of $KUBECONFIG, else the admin kubeconfig of a hub here."""
-    if given:
-        return Path(given).expanduser()
-    for variable in VARIABLES:
-        named = [part for part in os.environ.get(variable, "").split(os.pathsep) if part]
-        if named:
-            return Path(next((part for part in named if Path(part).exists()), named[0]))
-    path = default_data_dir() / ADMIN_KUBECONFIG
-    if not path.exists():
-        raise CommandError(
-            f"no kubeconfig: there is none at {path}, where a hub on this machine writes it. "
-            "Give --kubeconfig FILE or set HUBCTL_KUBECONFIG",
-            code=2,
-        )
-    return path
+    """The file to use: of a list the first that exists. Raises CommandError."""
+    return KubeconfigFiles.chosen(given).first
 
 
-def load_kubeconfig(given: str | None) -> Kubeconfig:
+def load_kubeconfig(given: str | None, context: str | None = None) -> Kubeconfig:
     """The kubeconfig to use. Raises CommandError that names the file and what is wrong with it."""
-    try:
-        return read_kubeconfig(kubeconfig_path(given))
-    except InvalidError as error:
-        raise CommandError(error.message, code=2) from None
+    return KubeconfigFiles.chosen(given).read(context)
+
+
+def client_of(given: str | None, context: str | None, *, patience: float = REQUEST_TIMEOUT) -> HubClient:
+    """A client for the hub that a kubeconfig leads to. Raises CommandError."""
+    return HubClient(with_credential(load_kubeconfig(given, context)), patience)
+
+
+def kubeconfig_options(command: Command) -> Command:
+    """--kubeconfig and --context, for commands that read a kubeconfig themselves."""
+    file = click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that leads to the hub.")
+    context = click.option(
+        "--context",
+        "context_name",
+        metavar="NAME",
+        shell_complete=context_names,
+        help="Its context, if not the current one.",
+    )
+    return file(context(command))
 
 
 def connected(command: Callable[..., None]) -> Callable[..., None]:
-    """Gives a command the option --kubeconfig and, as its first argument, a client."""
+    """Gives a command the options --kubeconfig and --context and, as its first argument, a client."""
 
-    @click.option("--kubeconfig", metavar="FILE", help="The kubeconfig that leads to the hub.")
+    @kubeconfig_options
     @click.pass_context
-    def with_client(context: click.Context, /, kubeconfig: str | None, **arguments: Any) -> None:
-        command(HubClient(with_credential(load_kubeconfig(kubeconfig or context.obj))), **arguments)
+    def with_client(context: click.Context, /, kubeconfig: str | None, context_name: str | None, **arguments: Any) -> None:
+        command(
+            client_of(kubeconfig or root_option(context, "kubeconfig"), context_name or root_option(context, "context_name")),
+            **arguments,
+        )
 
     # click reads name, help and parameters from here
     update_wrapper(with_client, command)
     return with_client
+
+
+def root_option(context: click.Context, name: str) -> str | None:
+    """An option as it was given before the command."""
+    return context.find_root().params.get(name)

@@ -1,35 +1,64 @@
 """hubctl get: tables as the hub makes them, documents as they are, and rows as they change."""
 
-import json
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any
 
 import click
 
-from hub.cli.client import JSON, TABLE, HubClient
+from hub.cli.client import HubClient
+from hub.cli.completing import target_words
 from hub.cli.connection import connected
+from hub.cli.discovery import Catalogue
 from hub.cli.failures import CommandError
 from hub.cli.lists import FORMS, WORDS, show_lists
-from hub.cli.resources import Resource, resource_named
-from hub.cli.tables import Layout, shown, wants_color
+from hub.cli.options import with_options
+from hub.cli.outputs import Form, output_option
+from hub.cli.paging import whole
+from hub.cli.printers import Look, Printer, items_of, printer_of
+from hub.cli.resources import Resource
+from hub.cli.several import each
+from hub.cli.targets import Place, Target, check, read_targets
 
-FORMATS = ("table", "wide", "json", "yaml", "name")
+LOOKS = with_options(
+    output_option(*FORMS, note="Another form; clusters are wide anyway."),
+    click.option("--no-headers", is_flag=True, help="Leave the titles of the columns out."),
+    click.option("-L", "--label-columns", default="", metavar="LABEL,...", help="Show these labels in columns of their own."),
+    click.option("--show-labels", is_flag=True, help="Show all labels in the last column."),
+    click.option("--show-kind", is_flag=True, help="Show names with their kind."),
+)
+CHOICES = with_options(
+    click.option("-l", "--selector", default="", metavar="SELECTOR", help="Labels, as in 'env in (prod,dev),!edge'."),
+    click.option("--field-selector", default="", metavar="SELECTOR", help="Fields, as in 'status.available!=True'."),
+    click.option(
+        "--where",
+        default="",
+        metavar="CONDITION",
+        help="Of clusters: 'version < 1.30 && available != \"True\"' (see below).",
+    ),
+    click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons, leases, events: of one cluster."),
+    click.option("-A", "--all-namespaces", is_flag=True, help="Of all clusters, which is what is shown without -n."),
+    click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show so many at most."),
+    click.option("--ignore-not-found", is_flag=True, help="A name that is not there is no failure."),
+)
+WATCHES = with_options(
+    click.option("-w", "--watch", is_flag=True, help="Then show every change until interrupted; survives restarts of the hub."),
+    click.option("--watch-only", is_flag=True, help="Show changes alone."),
+    click.option("--output-watch-events", "events", is_flag=True, help="Say what each change was: ADDED, MODIFIED, DELETED."),
+)
 
 
 @click.command()
-@click.argument("kind")
-@click.argument("name", required=False)
-@click.option("-w", "--watch", is_flag=True, help="Then show every change until interrupted; survives restarts of the hub.")
-@click.option("-o", "--output", type=click.Choice((*FORMATS, *FORMS)), help="Another form; clusters are wide anyway.")
-@click.option("-l", "--selector", default="", metavar="SELECTOR", help="Labels, as in 'env in (prod,dev),!edge'.")
-@click.option(
-    "--where", default="", metavar="CONDITION", help="Of clusters: as in 'version < 1.30 && available != \"True\"' (see below)."
-)
-@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons and leases: those of one cluster.")
+@click.argument("words", nargs=-1, required=True, metavar="KIND [NAME...]", shell_complete=target_words)
+@LOOKS
+@CHOICES
+@WATCHES
 @connected
-def get(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
+def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
     """Show clusters, csr, rules, bootstrap-credentials, addons, leases, the fleet or leader; with NAME one of them.
+
+    KIND is any kind that the hub serves (`hubctl api-resources` lists them), or several with commas between; KIND/NAME is one
+    object.
 
     Clusters are shown with the age of the last heartbeat and the agent behind it. AGENT reads "(no session)" as soon as the
     agent's connection is gone; AVAILABLE turns Unknown when its lease ends.
@@ -40,6 +69,15 @@ def get(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
     chooses nothing.
 
     \b
+    Forms (-o):
+      wide                         all columns of the table
+      json, yaml                   the objects
+      name                         KIND/NAME, for other commands
+      csv                          the table with all its columns; csv=TITLE:.path,... those columns
+      jsonpath='{.items[*]...}'    as kubectl's; jsonpath-as-json=... each result as JSON; jsonpath-file=FILE
+      custom-columns=TITLE:.path   columns of your own; custom-columns-file=FILE
+
+    \b
     Examples:
       hubctl get clusters
       hubctl get clusters -w
@@ -47,139 +85,168 @@ def get(client: HubClient, kind: str, name: str | None, **chosen: Any) -> None:
       hubctl get clusters --where 'version < 1.30 && memory >= 64Gi'
       hubctl get clusters --where 'available != "True" && age > 1h && !("maintenance" in taints)'
       hubctl get cluster edge1 -o yaml
+      hubctl get cluster edge1 -o jsonpath='{.status.version.kubernetes}'
+      hubctl get clusters -o custom-columns=NAME:.metadata.name,VERSION:.status.version.kubernetes
+      hubctl get clusters -o csv > clusters.csv
       hubctl get csr
       hubctl get fleet
       hubctl get addons -n edge1
+      hubctl get events -n edge1
       hubctl get leader
       hubctl get crl -o pem
     """
-    if kind.lower() in WORDS:
-        show_lists(client, name, chosen["output"])
+    form: Form = chosen["output"]
+    if words[0].lower() in WORDS:
+        show_lists(client, words[1] if len(words) > 1 else None, form.name if form.given else None)
         return
-    if chosen["output"] in FORMS:
-        raise CommandError(f"-o {chosen['output']} is for revocation lists: hubctl get crl", code=2)
-    show(client, Wish(resource_named(kind), name, **chosen))
+    if form.name in FORMS:
+        raise CommandError(f"-o {form.name} is for revocation lists: hubctl get crl", code=2)
+    targets = read_targets(Catalogue(client), words)
+    _show_all(client, targets, _wish(chosen))
+
+
+def show(client: HubClient, resource: Resource, form: Form | None = None) -> None:
+    """Prints all objects of a kind once. Raises CommandError."""
+    printer = printer_of(Look(resource, form or Form()))
+    printer.first(whole(client, resource.path, {}, accept=printer.accept))
 
 
 @dataclass(frozen=True, slots=True)
 class Wish:
-    """What the command line asks to see."""
+    """What the command line asks to see, of whatever kind."""
 
-    resource: Resource
-    name: str | None = None
-    watch: bool = False
-    output: str | None = None
-    selector: str = ""
+    place: Place
+    look: Callable[[Target], Look]
     where: str = ""
-    namespace: str = ""
-
-    @property
-    def is_table(self) -> bool:
-        return self.output in (None, "table", "wide")
+    limit: int | None = None
+    watch: bool = False
+    only_changes: bool = False
+    ignores_missing: bool = False
 
     @property
     def query(self) -> dict[str, str]:
-        by_name = {"fieldSelector": f"metadata.name={self.name}"} if self.name and self.watch else {}
-        return {"labelSelector": self.selector, "where": self.where, **by_name}
-
-    @property
-    def path(self) -> str:
-        """Of the one object, or of all; a watch is always on all, with the name as a field."""
-        resource = self.resource
-        return resource.of(self.name, self.namespace) if self.name and not self.watch else resource.within(self.namespace)
+        return {**self.place.query, "where": self.where}
 
 
-def show(client: HubClient, wish: Wish) -> None:
-    """Prints objects once, and with `watch` every change of them. Raises CommandError."""
-    if wish.name and (wish.selector or wish.where):
-        raise CommandError("give a name, or --selector and --where, not both", code=2)
-    if wish.name and wish.resource.namespaced and not wish.namespace:
-        raise CommandError(f"an {wish.resource.noun} is found by its cluster too: give -n CLUSTER", code=2)
-    if wish.watch and not wish.resource.watchable:
-        raise CommandError(f"{wish.resource.words[0]} cannot be watched: leave out -w", code=2)
-    printer: Rows | Documents = Rows(wish) if wish.is_table else Documents(wish)
-    answer = client.get(wish.path, accept=printer.accept, **wish.query)
-    printer.first(answer)
+def _wish(chosen: dict[str, Any]) -> Wish:
+    if chosen["all_namespaces"] and chosen["namespace"]:
+        raise CommandError("give -n or -A, not both", code=2)
+    watch = chosen["watch"] or chosen["watch_only"]
+    if watch and chosen["limit"]:
+        raise CommandError("a watch shows all of them: leave out --limit", code=2)
+    labels = tuple(label for label in chosen["label_columns"].split(",") if label)
+
+    def look(target: Target) -> Look:
+        return Look(
+            target.resource,
+            chosen["output"],
+            watch=watch,
+            headers=not chosen["no_headers"],
+            labels=labels,
+            all_labels=chosen["show_labels"],
+            kinds=chosen["show_kind"],
+            events=chosen["events"],
+        )
+
+    return Wish(
+        Place(chosen["namespace"], chosen["selector"], chosen["field_selector"]),
+        look,
+        chosen["where"],
+        chosen["limit"],
+        watch,
+        chosen["watch_only"],
+        chosen["ignore_not_found"],
+    )
+
+
+def _show_all(client: HubClient, targets: list[Target], wish: Wish) -> None:
+    for target in targets:
+        check(target, wish.place)
+        if target.names and wish.where:
+            raise CommandError("give names, or --where, not both", code=2)
+    if len(targets) == 1:
+        _show(client, targets[0], wish)
+        return
     if wish.watch:
-        from hub.cli.watching import Watched, follow  # noqa: PLC0415 - start-up time
-
-        follow(client, Watched(wish.path, wish.query, answer), printer)
-
-
-class Rows:
-    """Prints the tables that the hub makes."""
-
-    accept = TABLE
-
-    def __init__(self, wish: Wish) -> None:
-        self._wish = wish
-        self._wide = wish.output == "wide" or (wish.output is None and wish.resource.wide)
-        self._chosen: list[int] = []
-        self._layout: Layout | None = None
-
-    def first(self, answer: dict[str, Any]) -> None:
-        """The whole table; again after a gap in the watch."""
-        rows = answer.get("rows") or []
-        if not rows and not self._wish.watch:
-            click.echo(f"there is no {self._wish.resource.noun} to show", err=True)
-            return
-        columns = answer.get("columnDefinitions") or []
-        self._chosen = [index for index, column in enumerate(columns) if self._wide or not column.get("priority")]
-        cells = [self._cells(row) for row in rows]
-        if self._layout is None:
-            titles = [columns[index]["name"] for index in self._chosen]
-            self._layout = Layout(
-                ["Namespace", *titles] if self._wish.resource.namespaced else titles, cells, color=wants_color()
-            )
-            click.echo(self._layout.header)
-        for row in cells:
-            click.echo(self._layout.row(row))
-
-    def event(self, kind: str, answer: dict[str, Any]) -> None:
-        """One change."""
-        for row in answer.get("rows") or []:
-            cells = self._cells(row)
-            if self._layout is not None:
-                line = self._layout.row(cells)
-                click.echo(f"{line}   (deleted)" if kind == "DELETED" else line)
-
-    def _cells(self, row: dict[str, Any]) -> list[str]:
-        cells: Sequence[Any] = row.get("cells") or []
-        chosen = [shown(cells[index]) if index < len(cells) else "" for index in self._chosen]
-        if not self._wish.resource.namespaced:
-            return chosen
-        metadata = (row.get("object") or {}).get("metadata") or {}
-        return [shown(metadata.get("namespace")), *chosen]
+        raise CommandError("one kind at a time can be watched", code=2)
+    _show_kinds(client, targets, wish)
 
 
-class Documents:
-    """Prints objects as JSON, YAML or names."""
+def _show_kinds(client: HubClient, targets: list[Target], wish: Wish) -> None:
+    """Several kinds: tables one after the other, documents as one list."""
+    looks = [replace(wish.look(target), kinds=True) for target in targets]
+    if looks[0].form.is_table or looks[0].form.name == "name":
+        for index, (target, look) in enumerate(zip(targets, looks, strict=True)):
+            if index and look.form.name != "name":
+                click.echo()
+            _show_once(client, target, wish, printer_of(look))
+        return
+    printer = printer_of(looks[0])
+    found: list[dict[str, Any]] = []
+    for target in targets:
+        _collect(client, target, wish, printer.accept, found)
+    printer.first(_together([item for answer in found for item in items_of(answer)], several=True))
 
-    accept = JSON
 
-    def __init__(self, wish: Wish) -> None:
-        self._wish = wish
+def _show(client: HubClient, target: Target, wish: Wish) -> None:
+    """Prints objects once, and with a watch every change of them. Raises CommandError."""
+    printer = printer_of(wish.look(target))
+    if not wish.watch:
+        _show_once(client, target, wish, printer)
+        return
+    if not target.resource.watchable:
+        raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)
+    if len(target.names) > 1:
+        raise CommandError("one name, or all, can be watched", code=2)
+    from hub.cli.watching import Watched, follow  # noqa: PLC0415 - start-up time
 
-    def first(self, answer: dict[str, Any]) -> None:
-        items = answer.get("items")
-        if self._wish.output == "name" or (self._wish.watch and items is not None):
-            for item in [answer] if items is None else items:
-                self._print(item)
-        else:
-            self._print(answer)
+    path, query = _watched(target, wish)
+    answer = whole(client, path, query, accept=printer.accept)
+    if not wish.only_changes:
+        printer.first(answer)
+    elif answer.get("columnDefinitions"):
+        printer.first({**answer, "rows": []})
+    follow(client, Watched(path, query, answer), printer)
 
-    def event(self, kind: str, answer: dict[str, Any]) -> None:
-        del kind
-        self._print(answer)
 
-    def _print(self, document: dict[str, Any]) -> None:
-        if self._wish.output == "name":
-            group, _, _ = str(document.get("apiVersion") or self._wish.resource.group_version).partition("/")
-            click.echo(f"{self._wish.resource.kind.lower()}.{group}/{document['metadata']['name']}")
-        elif self._wish.output == "json":
-            click.echo(json.dumps(document, indent=4))
-        else:
-            import yaml  # noqa: PLC0415 - the other forms do not wait for it
+def _watched(target: Target, wish: Wish) -> tuple[str, dict[str, str]]:
+    """A watch is always on all, with the name as a field."""
+    query = wish.query
+    if target.names:
+        query = {**query, "fieldSelector": f"metadata.name={target.names[0]}"}
+    return target.resource.within(wish.place.namespace), query
 
-            several = self._wish.watch
-            click.echo(yaml.safe_dump(document, sort_keys=False, allow_unicode=True, explicit_start=several), nl=False)
+
+def _show_once(client: HubClient, target: Target, wish: Wish, printer: Printer) -> None:
+    """What is there is shown, also when some of the names are not. Raises CommandError."""
+    found: list[dict[str, Any]] = []
+    try:
+        _collect(client, target, wish, printer.accept, found)
+    finally:
+        if found:
+            printer.first(_together(found))
+
+
+def _collect(client: HubClient, target: Target, wish: Wish, accept: str, found: list[dict[str, Any]]) -> None:
+    """Puts the list of all that are meant into `found`, or the objects that are named; what is not there is a CommandError."""
+    resource, namespace = target.resource, wish.place.namespace
+    if not target.names:
+        found.append(whole(client, resource.within(namespace), wish.query, accept=accept, limit=wish.limit))
+        return
+
+    def fetch(name: str) -> None:
+        try:
+            found.append(client.get(resource.of(name, namespace), accept=accept))
+        except CommandError as error:
+            if error.reason != "NotFound" or not wish.ignores_missing:
+                raise
+
+    each(target.names, fetch)
+
+
+def _together(found: list[dict[str, Any]], *, several: bool = False) -> dict[str, Any]:
+    if len(found) == 1 and not several:
+        return found[0]
+    if any("columnDefinitions" in answer for answer in found):
+        return {**found[0], "rows": [row for answer in found for row in answer.get("rows") or ()]}
+    return {"apiVersion": "v1", "kind": "List", "items": found, "metadata": {}}

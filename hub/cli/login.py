@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from hub.cli.connection import kubeconfig_path, load_kubeconfig
+from hub.cli.connection import kubeconfig_path, load_kubeconfig, root_option
 from hub.cli.credential import authority_in, wallet_of
 from hub.cli.exchanging import Authenticator, Login, exchanged
 from hub.cli.failures import CommandError
@@ -49,7 +49,7 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
       hubctl login --authenticator serviceaccount --token-file /run/secrets/token -o robot.kubeconfig \\
           --server https://hub.example.org:6443 --certificate-authority hub.crt
     """
-    entry = _entry(chosen, chosen["kubeconfig"] or context.obj)
+    entry = _entry(chosen, chosen["kubeconfig"] or context.obj, root_option(context, "context_name"))
     suffix = entry.endpoint.group_suffix if entry.endpoint else chosen["group_suffix"] or GROUP_SUFFIX
     known = Login(asked_cluster(entry), Authenticator.parse(authenticator), suffix)
     source = source_of(chosen, kept=chosen["token_stdin"])
@@ -111,10 +111,10 @@ def asked_cluster(entry: ClusterEntry) -> AskedCluster:
     return AskedCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
 
 
-def _entry(chosen: dict[str, Any], kubeconfig: str | None) -> ClusterEntry:
+def _entry(chosen: dict[str, Any], kubeconfig: str | None, context_name: str | None) -> ClusterEntry:
     server, authority = chosen["server"], chosen["certificate_authority"]
     if not server:
-        return load_kubeconfig(kubeconfig).cluster
+        return load_kubeconfig(kubeconfig, context_name).cluster
     if not server.startswith("https://"):
         raise CommandError(f'--server "{server}" is not an address: write https://HOST:PORT', code=2)
     if not authority:

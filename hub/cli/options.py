@@ -1,11 +1,16 @@
-"""Types of options that several commands take."""
+"""Options that several commands have, with one meaning and one help each, and the types of such."""
 
+from collections.abc import Callable
 from datetime import timedelta
-from typing import Any
+from functools import reduce
+from typing import Any, TypeVar
 
 import click
 
 from machinery.durations import parse_duration
+
+F = TypeVar("F", bound=Callable[..., Any])
+Decorator = Callable[[Any], Any]
 
 
 class Duration(click.ParamType[timedelta]):
@@ -21,3 +26,25 @@ class Duration(click.ParamType[timedelta]):
 
 
 DURATION = Duration()
+SELECTOR = click.option("-l", "--selector", default="", metavar="SELECTOR", help="Those with these labels, instead of names.")
+FIELDS = click.option("--field-selector", default="", metavar="SELECTOR", help="Those with these fields, instead of names.")
+EVERYTHING = click.option("--all", "everything", is_flag=True, help="All of that kind, instead of names.")
+NAMESPACE = click.option(
+    "-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons and leases: the cluster they belong to."
+)
+DRY_RUN = click.option("--dry-run", is_flag=True, help="Only have the hub say whether it would be done.")
+
+
+def with_options(*options: Decorator) -> Callable[[F], F]:
+    """Decorates a command with options, which stand in its help in this order."""
+
+    def decorate(command: F) -> F:
+        decorated: F = reduce(lambda inner, option: option(inner), reversed(options), command)
+        return decorated
+
+    return decorate
+
+
+def dry_run_query(dry_run: Any) -> dict[str, str]:
+    """What asks the hub to only say whether it would be done."""
+    return {"dryRun": "All"} if dry_run else {}

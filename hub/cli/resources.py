@@ -3,7 +3,6 @@
 from dataclasses import dataclass
 from urllib.parse import quote
 
-from hub.cli.failures import CommandError
 from machinery.product import GROUP_SUFFIX
 
 CLUSTER_LABEL = "open-cluster-management.io/cluster-name"
@@ -24,8 +23,26 @@ class Resource:
     watchable: bool = True
 
     @property
+    def group(self) -> str:
+        """The API group; "" is the core's."""
+        return self.group_version.rpartition("/")[0]
+
+    @property
     def path(self) -> str:
-        return f"/apis/{self.group_version}/{self.plural}"
+        return f"{self._root}/{self.plural}"
+
+    @property
+    def singular(self) -> str:
+        """Kind and group as `-o name` has them: `managedcluster.cluster.open-cluster-management.io`."""
+        return f"{self.kind.lower()}.{self.group}" if self.group else self.kind.lower()
+
+    def called(self, name: str) -> str:
+        """An object as `-o name` shows it."""
+        return f"{self.singular}/{name}"
+
+    @property
+    def _root(self) -> str:
+        return f"/apis/{self.group_version}" if self.group else f"/api/{self.group_version}"
 
     def of(self, name: str, namespace: str = "") -> str:
         """The path of one object."""
@@ -35,9 +52,9 @@ class Resource:
 
     def within(self, namespace: str) -> str:
         """The path of all objects in a namespace, or with "" in all of them."""
-        if not namespace:
+        if not namespace or not self.namespaced:
             return self.path
-        return f"/apis/{self.group_version}/namespaces/{quote(namespace, safe='')}/{self.plural}"
+        return f"{self._root}/namespaces/{quote(namespace, safe='')}/{self.plural}"
 
 
 CLUSTERS = Resource(
@@ -163,10 +180,6 @@ ALL = (
 )
 
 
-def resource_named(word: str) -> Resource:
-    """Raises CommandError with the words that are known."""
-    for resource in ALL:
-        if word.lower() in resource.words:
-            return resource
-    known = ", ".join(resource.words[0] for resource in ALL)
-    raise CommandError(f'there is no kind "{word}": use one of {known}', code=2)
+def known_resource(word: str) -> Resource | None:
+    """The kind that people call so; None: one that only the hub can know."""
+    return next((resource for resource in ALL if word.lower() in resource.words), None)

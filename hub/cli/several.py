@@ -1,14 +1,14 @@
 """One command for several names."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import click
 
-from hub.cli.failures import CommandError
+from hub.cli.failures import FAILED, CommandError
 
 
-def each(names: tuple[str, ...], act: Callable[[str], None]) -> None:
-    """Acts on every name, also when one fails. Raises CommandError at the end."""
+def each(names: Sequence[str], act: Callable[[str], None]) -> None:
+    """Acts on every name, also when one fails. Raises CommandError at the end, with their exit code if all failed alike."""
     failed: list[CommandError] = []
     for name in names:
         try:
@@ -18,6 +18,7 @@ def each(names: tuple[str, ...], act: Callable[[str], None]) -> None:
             if len(names) > 1:
                 click.echo(f"error: {error.sentence}", err=True)
     if len(names) > 1 and failed:
-        raise CommandError(f"{len(failed)} of {len(names)} failed")
+        codes = {error.code for error in failed}
+        raise CommandError(f"{len(failed)} of {len(names)} failed", code=codes.pop() if len(codes) == 1 else FAILED)
     if failed:
         raise failed[0]

@@ -32,9 +32,18 @@ def wants_color() -> bool:
 class Layout:
     """Columns and their widths. Rows that come later keep what is there and widen only themselves."""
 
-    def __init__(self, titles: Sequence[str], rows: Sequence[Sequence[str]], *, color: bool = False) -> None:
-        self._titles = [title.upper() for title in titles]
-        lengths = [[len(title) for title in self._titles], *([len(cell) for cell in row] for row in rows)]
+    def __init__(
+        self,
+        titles: Sequence[str],
+        rows: Sequence[Sequence[str]],
+        *,
+        color: bool = False,
+        upper: bool = True,
+        heads: bool = True,
+    ) -> None:
+        """`upper`: titles are written in capitals. `heads`: columns are as wide as their titles at least."""
+        self._titles = [title.upper() if upper else title for title in titles]
+        lengths = [[len(title) if heads else 0 for title in self._titles], *([len(cell) for cell in row] for row in rows)]
         self._widths = [max(column) for column in zip(*lengths, strict=True)]
         self._color = color
 

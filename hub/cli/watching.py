@@ -4,27 +4,18 @@ import time
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any, Protocol
+from typing import Any
 
 import click
 
 from hub.cli.client import HubClient
 from hub.cli.failures import CommandError, ConnectionLostError
+from hub.cli.paging import whole
+from hub.cli.printers import Printer
 from machinery.backoff import Backoff
 
 TOO_OLD = frozenset(("Expired", "Gone"))
 TEMPORARY = frozenset(("ServiceUnavailable", "TooManyRequests", "Timeout", "InternalError"))
-
-
-class Printer(Protocol):
-    """Where a watch's objects go."""
-
-    @property
-    def accept(self) -> str: ...
-
-    def first(self, answer: dict[str, Any]) -> None: ...
-
-    def event(self, kind: str, answer: dict[str, Any]) -> None: ...
 
 
 class _ExpiredPlaceError(Exception):
@@ -52,7 +43,7 @@ def follow(client: HubClient, shown: Watched, printer: Printer) -> None:
                 if kind != "BOOKMARK":
                     printer.event(kind, found)
         except _ExpiredPlaceError:
-            answer = client.get(shown.path, accept=printer.accept, **shown.query)
+            answer = whole(client, shown.path, shown.query, accept=printer.accept)
             place = str(answer["metadata"]["resourceVersion"])
             click.echo("hubctl: the watch was away too long to resume; all is shown again", err=True)
             printer.first(answer)

@@ -52,11 +52,14 @@ class Application:
         structure = self._structure(self.api_version)
         held = current(self.versions, self.holdings)
         last = held.get(self.applier)
-        fields = fields_of(structure, self.config) - NOBODYS
+        said = fields_of(structure, self.config)
+        fields = said - NOBODYS
         own = Holding(self.api_version, fields, last.time if last else None)
         claimed = {**held, self.applier: own}
         merged = merge(structure, self.live, self.config)
-        new = self._pruned(merged, claimed, last) if last is not None else merged
+        # The name is nobody's, but it is said again: whoever takes the last label back does not take the metadata along.
+        stays = {**claimed, self.applier: Holding(self.api_version, said, None)}
+        new = self._pruned(merged, stays, last) if last is not None else merged
         comparisons = Comparisons(self.versions, self.live, new)
         found = conflicts(comparisons, claimed, self.applier)
         after = released(comparisons, claimed, keeping=self.applier)

@@ -52,7 +52,7 @@ async def test_an_operator_orders_a_change_and_the_leader_is_to_make_it(hub: Hub
     assert (await every(hub))[second].wish is Wish.PROCEED
     again = await hub.hubctl("ca", "rotate")
     assert (again.code, "is Distributing still" in again.err) == (1, True)
-    assert (await hub.hubctl("ca", "proceed", "0123456789abcdef")).code == 1
+    assert (await hub.hubctl("ca", "proceed", "0123456789abcdef")).code == 3
 
 
 async def test_before_a_ca_is_given_up_it_is_said_who_needs_a_new_bootstrap_credential(hub: HubUnderTest) -> None:

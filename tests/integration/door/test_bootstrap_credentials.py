@@ -137,7 +137,7 @@ async def test_describe_tells_who_came_in_and_who_ended_it(hub: HubUnderTest, tm
     deleted = await hub.hubctl("delete", "bootstrap-credential", name)
     assert deleted.code == 0, deleted.err
     assert name not in (await hub.hubctl("get", "bootstrap-credentials")).out
-    assert (await hub.hubctl("describe", "bootstrap-credential", name)).code == 1
+    assert (await hub.hubctl("describe", "bootstrap-credential", name)).code == 3
 
 
 @pytest.mark.parametrize(

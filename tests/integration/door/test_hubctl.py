@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hub.cli.failures import NOT_FOUND, UNREACHABLE
 from hub.domain.heartbeat import Beat
 from hub.issuer import LocalIssuer
 from hub.services import heartbeats, replicas
@@ -109,7 +110,7 @@ async def test_several_names_are_all_tried_though_one_fails(hub: HubUnderTest) -
     await hub.join("edge1")
     await hub.join("edge2")
     ended = await hub.hubctl("accept", "edge1", "nope", "edge2")
-    assert ended.code == 1
+    assert ended.code == NOT_FOUND
     assert ended.out.splitlines() == ['cluster "edge1" accepted', 'cluster "edge2" accepted']
     assert '"nope" not found' in ended.err
 
@@ -136,7 +137,7 @@ async def test_a_decision_is_not_taken_back(hub: HubUnderTest) -> None:
 
 async def test_approving_what_is_not_there_says_where_to_look(hub: HubUnderTest) -> None:
     refused = await hub.hubctl("certificate", "approve", "edge9")
-    assert refused.code == 1
+    assert refused.code == NOT_FOUND
     assert "hubctl get csr" in refused.err
 
 
@@ -162,7 +163,7 @@ async def test_delete_removes_a_cluster(hub: HubUnderTest) -> None:
     assert (await hub.hubctl("delete", "cluster", "edge1")).out == 'cluster "edge1" deleted\n'
     gone = await hub.hubctl("get", "cluster", "edge1")
     assert (gone.code, gone.err) == (
-        1,
+        NOT_FOUND,
         'error: managedclusters.cluster.open-cluster-management.io "edge1" not found\n',
     )
 
@@ -290,7 +291,7 @@ async def test_a_hub_that_is_away_is_named(hub: HubUnderTest) -> None:
     path = await hub.admin()
     await hub.stop()
     refused = await hub.hubctl("get", "clusters", path=path)
-    assert refused.code == 1
+    assert refused.code == UNREACHABLE
     assert hub.server in refused.err
     assert "hub serve" in refused.err
 

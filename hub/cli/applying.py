@@ -1,0 +1,84 @@
+"""hubctl apply: manifests become what they say, by server-side apply."""
+
+from typing import Any
+
+import click
+
+from hub.cli.client import HubClient
+from hub.cli.connection import connected
+from hub.cli.discovery import Catalogue
+from hub.cli.failures import CommandError
+from hub.cli.manifests import Manifest, located, read_manifests
+from hub.cli.options import DRY_RUN, dry_run_query
+from hub.cli.several import each
+from hub.cli.targets import One
+
+APPLY_PATCH = "application/apply-patch+yaml"
+MANAGER = "hubctl"
+
+
+@click.command()
+@click.option(
+    "-f",
+    "--filename",
+    "files",
+    multiple=True,
+    required=True,
+    metavar="FILE",
+    help="A file, a folder, or - (standard input).",
+)
+@click.option("-R", "--recursive", is_flag=True, help="Folders with all that is in them.")
+@click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of objects that say no namespace.")
+@click.option("--force-conflicts", is_flag=True, help="Take fields over that others have set.")
+@click.option("--field-manager", default=MANAGER, show_default=True, metavar="NAME", help="Whose the fields are.")
+@DRY_RUN
+@click.option("--server-side", is_flag=True, hidden=True, help="There is no other way; kubectl's word is taken.")
+@connected
+def apply(client: HubClient, files: tuple[str, ...], *, recursive: bool, namespace: str, **chosen: Any) -> None:
+    """Make objects as manifests say: create what is missing, change what is otherwise.
+
+    It is Kubernetes' server-side apply. Fields that you applied before and leave out now are removed; fields that others set
+    are refused as conflicts, unless --force-conflicts takes them over.
+
+    \b
+    Examples:
+      hubctl apply -f rules.yaml
+      hubctl apply -f fleet/ -R --dry-run
+      hubctl get rule edges -o yaml | hubctl apply -f - --force-conflicts
+    """
+    manifests = read_manifests(files, recursive=recursive)
+    if not manifests:
+        raise CommandError("there is no object in it", code=2)
+    catalogue = Catalogue(client)
+    numbered = {str(index): manifest for index, manifest in enumerate(manifests)}
+    each(tuple(numbered), lambda index: _apply(client, catalogue, numbered[index], namespace, chosen))
+
+
+def _apply(client: HubClient, catalogue: Catalogue, manifest: Manifest, namespace: str, chosen: dict[str, Any]) -> None:
+    one = located(catalogue, manifest, namespace)
+    before = _revision(client, one)
+    query = {
+        "fieldManager": chosen["field_manager"],
+        "force": "true" if chosen["force_conflicts"] else "false",
+        "fieldValidation": "Strict",
+        **dry_run_query(chosen["dry_run"]),
+    }
+    metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+    try:
+        after = client.request("PATCH", one.path, {**manifest, "metadata": metadata}, content_type=APPLY_PATCH, query=query)
+    except CommandError as error:
+        more = "; --force-conflicts takes them over" if error.reason == "Conflict" else ""
+        sentence = f'{one.resource.noun} "{one.name}": {error.sentence}{more}'
+        raise CommandError(sentence, reason=error.reason, code=error.code) from None
+    word = "created" if before is None else "unchanged" if after["metadata"]["resourceVersion"] == before else "configured"
+    click.echo(f'{one.resource.noun} "{one.name}" {word}{" (dry run)" if chosen["dry_run"] else ""}')
+
+
+def _revision(client: HubClient, one: One) -> str | None:
+    """None: it is not there."""
+    try:
+        return str(client.get(one.path)["metadata"]["resourceVersion"])
+    except CommandError as error:
+        if error.reason != "NotFound":
+            raise
+        return None

@@ -1,0 +1,47 @@
+"""hubctl's JSONPath is kubectl's: the same templates, printed by a real kubectl."""
+
+import json
+import os
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from hub.cli.failures import CommandError
+from hub.cli.jsonpath import parse_template, rendered
+from tests.fakes.jsonpaths import DOCUMENT, SAME, WRONG
+
+APART = "\n-----\n"
+NOT_REFUSED = {
+    "{range .spec.list[*]}{.name}",  # kubectl prints the body, and then what follows once more
+    ".metadata.name",  # kubectl prints the text itself
+}
+
+pytestmark = pytest.mark.kubectl
+
+
+def printed(folder: Path, template: str) -> subprocess.CompletedProcess[str]:
+    """By a kubectl without any server: it sets a label on a file and prints the object."""
+    file = folder / "thing.json"
+    file.write_text(json.dumps(DOCUMENT))
+    command = ("kubectl", "label", "--local", "--overwrite", "-f", str(file), "x=y", "-o", f"jsonpath={template}")
+    environment = {**os.environ, "HOME": str(folder), "KUBECONFIG": str(folder / "none")}
+    return subprocess.run(command, capture_output=True, text=True, check=False, timeout=30, env=environment)
+
+
+def test_kubectl_prints_the_same(tmp_path: Path) -> None:
+    said = printed(tmp_path, f'{{"{APART}"}}'.replace("\n", "\\n").join(SAME))
+    assert said.returncode == 0, said.stderr
+    assert dict(zip(SAME, said.stdout.split(APART), strict=True)) == SAME
+
+
+def test_numbers_and_json_are_printed_as_by_kubectl(tmp_path: Path) -> None:
+    template = "{@}"
+    assert printed(tmp_path, template).stdout == rendered(parse_template(template), DOCUMENT)
+
+
+@pytest.mark.parametrize("template", [template for template in WRONG if template not in NOT_REFUSED][::4])
+def test_what_kubectl_refuses_is_refused(template: str, tmp_path: Path) -> None:
+    assert printed(tmp_path, template).returncode != 0
+    with pytest.raises(CommandError):
+        rendered(parse_template(template), DOCUMENT)
