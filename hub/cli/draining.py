@@ -8,7 +8,7 @@ import click
 
 from hub.cli.client import HubClient
 from hub.cli.connection import connected
-from hub.cli.failures import CommandError
+from hub.cli.failures import TIMED_OUT, CommandError
 from hub.cli.options import DURATION
 from hub.cli.resources import REPLICAS
 
@@ -97,5 +97,5 @@ def _wait(client: HubClient, name: str, timeout: timedelta | None) -> None:
             click.echo(f"{left} sessions are left")
         empty = {*empty, seen} if not left else set()
         if until is not None and time.monotonic() > until and len(empty) <= BEATS:
-            raise CommandError(f'replica "{name}" still has {left} sessions; they go on leaving')
+            raise CommandError(f'replica "{name}" still has {left} sessions; they go on leaving', code=TIMED_OUT)
         time.sleep(LOOK)

@@ -9,7 +9,7 @@ import click
 
 from hub.cli.client import HubClient
 from hub.cli.connection import connected
-from hub.cli.failures import CommandError
+from hub.cli.failures import TIMED_OUT, CommandError
 from hub.cli.options import DURATION
 from hub.cli.resources import CLUSTERS, CREDENTIALS
 from machinery.durations import format_duration
@@ -83,7 +83,7 @@ def _wait(client: HubClient, names: Sequence[str], timeout: timedelta | None) ->
             click.echo(f"{done} of {len(names)} renewed")
         if waiting and until is not None and time.monotonic() > until:
             some = ", ".join(waiting[:10]) + (" ..." if waiting[10:] else "")
-            raise CommandError(f"{len(waiting)} have not renewed in time; they do when they come back: {some}")
+            raise CommandError(f"{len(waiting)} have not renewed in time; they do when they come back: {some}", code=TIMED_OUT)
         if waiting:
             time.sleep(LOOK)
 
