@@ -28,29 +28,56 @@ from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.timetable import LoopTimetable
 
-CLOSED = "the session was closed"
-"""By the agent itself."""
-
 
 @dataclass
 class Tally:
-    """What became of one agent's beats."""
+    """What became of one agent's beats. Its sessions are numbered as they begin to open."""
 
+    begun: int = 0
     opened: int = 0
     acknowledged: int = 0
-    lost: int = 0
-    """Sent, and the session ended before they were acknowledged."""
-    why: Counter[str] = field(default_factory=Counter)
+    carried: int = 0
+    """The newest session that has carried a beat."""
     heard: float = 0.0
     """When the newest was acknowledged, by the event loop's clock."""
+    missed: int = 0
+    why: Counter[str] = field(default_factory=Counter)
+    hoped: list[int] = field(default_factory=list)
+    """For each beat that a session lost while another was about to take over: that other one's number."""
+    leaving: bool = False
+    """It is being stopped: what it does not hear any more is not lost."""
+
+    @property
+    def lost(self) -> int:
+        """Beats that were sent, of sessions that ended before they were acknowledged, and whose successor was not there.
+
+        Of an older session nothing is expected once its successor has carried a beat.
+        """
+        return self.missed + len(self.hoped)
+
+    def hears(self, session: int) -> None:
+        self.acknowledged += 1
+        self.carried = max(self.carried, session)
+        self.hoped = [other for other in self.hoped if other > session]
+        self.heard = asyncio.get_running_loop().time()
+
+    def loses(self, session: int, error: HubLostError) -> None:
+        if self.leaving or error.loss is Loss.SUPERSEDED or self.carried > session:
+            return
+        self.why[f"{error.loss.name}: {error.message}"] += 1
+        if self.begun > session:
+            self.hoped.append(self.begun)
+        else:
+            self.missed += 1
 
 
 class Counted(HubSession):
     """A session whose beats are counted."""
 
-    def __init__(self, session: HubSession, tally: Tally) -> None:
+    def __init__(self, session: HubSession, tally: Tally, number: int) -> None:
         self._session = session
         self._tally = tally
+        self._number = number
 
     @property
     def beat_interval(self) -> timedelta:
@@ -64,13 +91,9 @@ class Counted(HubSession):
         try:
             await self._session.beat(available=available)
         except HubLostError as error:
-            # of an older session nothing is expected once its successor has carried a beat
-            if error.loss is not Loss.SUPERSEDED and error.message != CLOSED:
-                self._tally.lost += 1
-                self._tally.why[f"{error.loss.name}: {error.message}"] += 1
+            self._tally.loses(self._number, error)
             raise
-        self._tally.acknowledged += 1
-        self._tally.heard = asyncio.get_running_loop().time()
+        self._tally.hears(self._number)
 
     async def report(self, report: ClusterReport) -> int:
         return await self._session.report(report)
@@ -112,9 +135,11 @@ class CountedClient(GrpcHubClient):
 
     @asynccontextmanager
     async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+        self._tally.begun += 1
+        number = self._tally.begun
         async with super().session(greeting) as session:
             self._tally.opened += 1
-            yield Counted(session, self._tally)
+            yield Counted(session, self._tally, number)
 
 
 @dataclass
@@ -132,14 +157,15 @@ class Crowd:
     @asynccontextmanager
     async def running(self, numbers: Iterable[int] | None = None) -> AsyncIterator["Crowd"]:
         """All of them, or only these."""
-        chosen = range(self.count) if numbers is None else numbers
+        chosen = list(range(self.count) if numbers is None else numbers)
         tasks = [asyncio.create_task(self._agent(number).run()) for number in chosen]
         try:
             yield self
             failed = [task.exception() for task in tasks if task.done()]
             assert not failed, failed
         finally:
-            for task in tasks:
+            for number, task in zip(chosen, tasks, strict=True):
+                self.tallies[f"{self.prefix}-{number}"].leaving = True
                 task.cancel()
             await asyncio.wait(tasks)
 
