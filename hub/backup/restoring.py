@@ -126,7 +126,7 @@ def _remaining(manifest: Manifest, order: Order, outcome: Outcome) -> Iterator[s
     yield "  clusters that were denied or deleted, and roles that were withdrawn, are as they were: hubctl get clusters"
     if outcome.spent:
         shown = ", ".join(outcome.spent[:SHOWN]) + (" ..." if len(outcome.spent) > SHOWN else "")
-        yield f"  of these clusters the lists have revoked every certificate, perhaps because they were deleted: {shown}"
+        yield f"  of these clusters the lists name every certificate: they are revoked, and were perhaps deleted: {shown}"
     yield f"  {_AGENTS[order.readopts]}"
 
 

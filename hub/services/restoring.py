@@ -1,6 +1,6 @@
 """What a hub is made to know when it is restored: that it was, and what was revoked after the backup, as its lists say."""
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -10,12 +10,17 @@ from hub.domain import restoration as rules
 from hub.domain.authority import Authority
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.restoration import Readopts, Restoration
-from hub.domain.revocation import recorded_reason
+from hub.domain.revocation import Reason, recorded_reason
 from hub.ports import Transaction
+from hub.services import revocation
 from machinery import pki
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName
 from machinery.pki import RevokedSerial
+from machinery.product import GROUP_SUFFIX
+
+ACTOR = "system:hub:restore"
+MESSAGE = "A revocation list of after the backup, from which the hub was restored, names every certificate of it."
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +67,7 @@ def restored(tx: Transaction, order: Order) -> Outcome:
         agents=len(tx.authorities.held(Purpose.AGENT, tx.now)),
         credentials=sum(1 for each in tx.credentials.all() if each.revoked_at is None and each.expires_at > tx.now),
         lists=taken,
-        spent=tuple(sorted(name for name in touched if not _stands(tx, name))),
+        spent=tuple(_revoke_spent(tx, touched)),
     )
 
 
@@ -108,6 +113,17 @@ def _remembered(entry: RevokedSerial, authority: Authority) -> CertificateRecord
         revoked_reason=recorded_reason(entry.reason),
         signed_by=authority.signer,
     )
+
+
+def _revoke_spent(tx: Transaction, touched: set[ClusterName]) -> Iterator[ClusterName]:
+    """Of what was revoked whole a Revocation is kept again: without one, older bootstrap credentials would bring it back."""
+    for name in sorted(cluster for cluster in touched if not _stands(tx, cluster)):
+        spec = {"cluster": name, "reason": Reason.UNSPECIFIED.value, "message": MESSAGE}
+        group = f"hub.{tx.facts.get('group-suffix') or GROUP_SUFFIX}/v1alpha1"
+        metadata = {"name": f"{name}-restored-{tx.now:%Y%m%d%H%M%S}"}
+        new = {"apiVersion": group, "kind": revocation.KIND, "metadata": metadata, "spec": spec}
+        revocation.put(tx, new, None, ACTOR)
+        yield name
 
 
 def _stands(tx: Transaction, cluster: ClusterName) -> bool:

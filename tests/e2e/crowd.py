@@ -20,7 +20,7 @@ from spoke.domain.news import News
 from spoke.domain.report import ClusterReport
 from spoke.hubclient.client import GrpcHubClient
 from spoke.hubclient.recovering import RecoveringHubClient
-from spoke.options import Options, World
+from spoke.options import Options, Pauses, World
 from spoke.ports import ClientIdentity, Desired, Drain, Greeting, HubAddress, HubLostError, HubSession, Loss
 from tests.e2e.joining import entrance
 from tests.e2e.processes import until
@@ -151,6 +151,8 @@ class Crowd:
     count: int
     prefix: str = "edge"
     tallies: dict[str, Tally] = field(default_factory=dict)
+    pauses: Pauses = field(default_factory=Pauses)
+    """Between what they try again."""
     secrets: dict[str, MemorySecrets] = field(default_factory=dict)
     """What each of them keeps, also while it does not run."""
 
@@ -186,7 +188,7 @@ class Crowd:
             random=Random(number),
             recover=lambda address, identity: RecoveringHubClient(address, identity, SystemClock()),
         )
-        return SpokeAgent(Options(cluster_name=name), world)
+        return SpokeAgent(Options(cluster_name=name, pauses=self.pauses), world)
 
     async def all_heard(self, since: float = 0.0, *, within: float) -> None:
         """Returns when a beat of every agent was acknowledged after `since`."""

@@ -10,7 +10,7 @@ from hub.domain.change import EVENTS, MANAGED_CLUSTERS, Key, Query
 from hub.domain.request import RequestPhase
 from hub.domain.restoration import KEPT, Readopts, Restoration, covering
 from hub.issuer.local import make_authority
-from hub.services import authorities, clusters, readoption, requests, restoring
+from hub.services import authorities, clusters, readoption, requests, restoring, revoked
 from hub.services.authorities import Made
 from hub.services.readoption import Returning, readopt
 from hub.services.restoring import Order
@@ -209,6 +209,8 @@ def test_what_a_list_names_and_the_backup_knows_is_revoked(loss: Loss, newcomer:
     found = newcomer.certificate()
     assert found.revoked_at is not None
     assert found.revoked_reason == "KeyCompromise"
+    with pytest.raises(ForbiddenError, match='cluster "edge" was revoked at'):
+        loss.store.transact(lambda tx: revoked.check(tx, EDGE, loss.made))
 
 
 def test_a_list_of_another_hub_is_refused_whole(loss: Loss) -> None:
