@@ -21,6 +21,7 @@ from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of, roles_in, with_lease, with_others
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.login import Exchange, LoginSettings
+from hub.apiserver.past import PastObjects
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
 from hub.domain.lease import DEFAULT_LEASE_DURATION
@@ -133,8 +134,11 @@ def build_door(
     leases, events = LeaseStorage(store, feed, objects, clock, clock_skew_limit), EventStorage(store, feed, group_suffix, clock)
     groups = groups_of(store, group_suffix, AdmittedStorage(credentials, admission), leases, events)
     server = ApiServer(
-        with_others(
-            with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource(), *others
+        PastObjects(store, group_suffix).remembered(
+            with_others(
+                with_lease(groups, default_lease_duration), *entrance.resources, *permissions, exchange.resource(), *others
+            ),
+            clock,
         ),
         AdmittedStorage(objects, admission),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),

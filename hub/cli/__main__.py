@@ -16,6 +16,8 @@ COMMANDS = {
     "wait": ("hub.cli.waiting:wait", "Wait until clusters or other objects are as you want them."),
     "describe": ("hub.cli.describing:describe", "Show all that is known of a cluster or a bootstrap credential."),
     "diagnose": ("hub.cli.diagnosing:diagnose", "Find out why a cluster is not Available, and what to do."),
+    "history": ("hub.cli.history:history", "Show what became of a cluster: every change, when, and by whom."),
+    "diff": ("hub.cli.differing:diff", "Show what is different between two moments."),
     "accept": ("hub.cli.deciding:accept", "Accept clusters into the fleet."),
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),
     "revoke": ("hub.cli.revoking:revoke", "Revoke a cluster, an agent, a serial or a bootstrap credential, at once."),

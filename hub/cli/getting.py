@@ -12,6 +12,7 @@ from hub.cli.connection import connected
 from hub.cli.discovery import Catalogue
 from hub.cli.failures import CommandError
 from hub.cli.lists import FORMS, WORDS, show_lists
+from hub.cli.moments import moment
 from hub.cli.options import with_options
 from hub.cli.outputs import Form, output_option
 from hub.cli.paging import whole
@@ -38,6 +39,9 @@ CHOICES = with_options(
     ),
     click.option("-n", "--namespace", default="", metavar="CLUSTER", help="Of add-ons, leases, events: of one cluster."),
     click.option("-A", "--all-namespaces", is_flag=True, help="Of all clusters, which is what is shown without -n."),
+    click.option(
+        "--at", default="", metavar="TIME", help="As it was: at a time such as 2026-11-01T12:00Z, or so long ago, as 2h."
+    ),
     click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show so many at most."),
     click.option("--ignore-not-found", is_flag=True, help="A name that is not there is no failure."),
 )
@@ -88,6 +92,8 @@ def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl get cluster edge1 -o jsonpath='{.status.version.kubernetes}'
       hubctl get clusters -o custom-columns=NAME:.metadata.name,VERSION:.status.version.kubernetes
       hubctl get clusters -o csv > clusters.csv
+      hubctl get cluster edge1 --at 2026-11-01T12:00Z
+      hubctl get clusters --at 2h --where 'available != "True"'
       hubctl get csr
       hubctl get fleet
       hubctl get addons -n edge1
@@ -122,10 +128,12 @@ class Wish:
     watch: bool = False
     only_changes: bool = False
     ignores_missing: bool = False
+    at: str = ""
+    """As the hub takes it; "" is now."""
 
     @property
     def query(self) -> dict[str, str]:
-        return {**self.place.query, "where": self.where}
+        return {**self.place.query, "where": self.where, "at": self.at}
 
 
 def _wish(chosen: dict[str, Any]) -> Wish:
@@ -134,6 +142,8 @@ def _wish(chosen: dict[str, Any]) -> Wish:
     watch = chosen["watch"] or chosen["watch_only"]
     if watch and chosen["limit"]:
         raise CommandError("a watch shows all of them: leave out --limit", code=2)
+    if watch and chosen["at"]:
+        raise CommandError("the past does not change: leave out -w, or --at", code=2)
     labels = tuple(label for label in chosen["label_columns"].split(",") if label)
 
     def look(target: Target) -> Look:
@@ -156,6 +166,7 @@ def _wish(chosen: dict[str, Any]) -> Wish:
         watch,
         chosen["watch_only"],
         chosen["ignore_not_found"],
+        moment(chosen["at"]),
     )
 
 
@@ -236,7 +247,7 @@ def _collect(client: HubClient, target: Target, wish: Wish, accept: str, found: 
 
     def fetch(name: str) -> None:
         try:
-            found.append(client.get(resource.of(name, namespace), accept=accept))
+            found.append(client.get(resource.of(name, namespace), accept=accept, at=wish.at))
         except CommandError as error:
             if error.reason != "NotFound" or not wish.ignores_missing:
                 raise

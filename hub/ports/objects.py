@@ -76,7 +76,7 @@ class Changes(Protocol):
         """The newest revision at that instant. Raises ExpiredError when that past is forgotten."""
 
     def instant(self, revision: int) -> datetime | None:
-        """When the newest change up to that revision was written; None: there was none, or it is superseded and forgotten."""
+        """When the newest change up to that revision was written; None: there was none. Raises ExpiredError as `position`."""
 
     def began(self) -> datetime | None:
         """When the first change was written that can be read about; None: nothing was written since."""

@@ -69,6 +69,7 @@ class SqlChanges(Changes):
         return position
 
     def instant(self, revision: int) -> datetime | None:
+        self._check_remembered(revision)
         return self._past.instant(revision)
 
     def began(self) -> datetime | None:

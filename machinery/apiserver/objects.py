@@ -5,7 +5,7 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from machinery.apiserver import questions, reads
+from machinery.apiserver import past, questions, reads
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.mutations import NO_NAME, Mutations
 from machinery.apiserver.negotiation import is_pretty, negotiate
@@ -52,6 +52,8 @@ class ObjectRoutes:
         form = negotiate(request.headers.get("Accept", ""), pretty=_pretty(request))
         storage = resource.storage or self._storage
         call = Call(request, asked, resource, storage, self._clock, form, _versions(resource)[asked.version], self._patience)
+        if past.asked_of(request.query):
+            call = await past.looking_back(call)
         if asked.subresource:
             return await self._part(call, actor)
         return await self._whole(call, actor)
@@ -86,6 +88,8 @@ class ObjectRoutes:
             return await self._changed(call, actor, part)
         if call.attributes.verb == "create" and part.question is not None:
             return await questions.answer(call, actor, part.question, self._mutations)
+        if part.shows is not None and part.question is not None:
+            return await questions.shown(call, part.question, part.shows)
         return await reads.get(call)
 
     def _unknown(self, asked: Attributes) -> web.StreamResponse:

@@ -1,16 +1,17 @@
-"""Creates that store nothing: a question is posted, and its answer comes back in the same kind."""
+"""What is computed and not stored: a question is posted and its answer comes back in the same kind, or a part is read."""
 
 from dataclasses import replace
 
 import msgspec
 from aiohttp import web
 
+from machinery.apiserver.answers import value_answer
 from machinery.apiserver.filters import INCOMING
 from machinery.apiserver.mutations import Mutations, write_answer
 from machinery.apiserver.options import write_options
 from machinery.apiserver.reads import Call
 from machinery.apiserver.refusals import invalid
-from machinery.apiserver.resource import Question, Resource
+from machinery.apiserver.resource import Question, Resource, Shows
 from machinery.apiserver.schema import defaulted, violations
 from machinery.apiserver.storage import Actor, Document, Key, Stored
 from machinery.apiserver.writes import Write, check_envelope, check_types
@@ -39,6 +40,12 @@ async def answer(call: Call, actor: Actor, kind: Resource, mutations: Mutations)
     answered = {**await kind.answers(question), "apiVersion": kind.api_version(), "kind": kind.kind}
     stored = Stored(Key(call.namespace, str(document["metadata"].get("name", ""))), 0, msgspec.json.encode(answered))
     return await write_answer(call, write, stored, 201)
+
+
+async def shown(call: Call, kind: Resource, shows: Shows) -> web.Response:
+    """What is told of an object. Raises what `shows` raises."""
+    told = await shows(call.key, call.request.query)
+    return await value_answer(call.request, {"apiVersion": kind.api_version(), "kind": kind.kind, **told}, call.form)
 
 
 def _checked(kind: Resource, document: Document) -> Document:

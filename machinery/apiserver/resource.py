@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Storage
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Storage
 from machinery.errors import Cause
 from machinery.managedfields.structure import LEAF, Form, Structure, keyed_lists, structure
 
@@ -54,6 +54,9 @@ class Question:
     annotations: MutableMapping[str, str] = field(default_factory=dict)
     """What the audit record shall say beside the rest; never a secret."""
 
+
+Shows = Callable[[Key, Mapping[str, str]], Awaitable[Document]]
+"""What is told of an object when its part is read, by the request's parameters, without `apiVersion` and `kind`."""
 
 Answers = Callable[[Question], Awaitable[Document]]
 """The document of the answer; `apiVersion` and `kind` are put in. Raises a MusterError to refuse."""
@@ -102,7 +105,10 @@ class Subresource:
     validate: Validation | None = None
     verbs: tuple[str, ...] = SUBRESOURCE_VERBS
     question: "Resource | None" = None
-    """What is posted here, when that is another kind whose answer is computed (`serviceaccounts/token`). `verbs`: create."""
+    """What is posted here, when that is another kind whose answer is computed (`serviceaccounts/token`). `verbs`: create.
+
+    With `shows` it is what is read here, also of objects that are not there any more, and `verbs` is get."""
+    shows: "Shows | None" = None
 
 
 STATUS = Subresource("status")
@@ -167,6 +173,8 @@ class Resource:
     """A custom resource: no strategic merge patch; unknown fields are pruned with a warning."""
     storage: Storage | None = None
     """Where the objects live, when not in the server's storage."""
+    past: Past | None = None
+    """Where reads with `at` are answered from; None: its past is not kept."""
     answers: Answers | None = None
     """Computes the answer to a create of a kind that is never stored; its `verbs` are ("create",), and with a `storage` that
     has none of them, `list`."""

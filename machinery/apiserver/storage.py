@@ -9,6 +9,7 @@ are integers that ascend over all resources of one storage.
 from collections.abc import AsyncIterator, Callable, Hashable, Mapping
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
+from datetime import datetime
 from enum import StrEnum
 from typing import Any, Protocol
 
@@ -151,3 +152,26 @@ class Storage(Protocol):
 
     async def wait_for(self, revision: int) -> None:
         """Returns when `revision` is visible. The caller bounds the wait."""
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """A place in the past: the newest revision there, and when it was that."""
+
+    revision: int
+    moment: datetime
+
+
+class Past(Protocol):
+    """What some resources were at earlier times. All methods raise ExpiredError for what is forgotten."""
+
+    async def place(self, asked: datetime | int) -> Place:
+        """Where an instant, or a revision, is."""
+
+    async def get_at(self, resource: GroupResource, key: Key, at: int) -> Stored:
+        """The object as it was. Raises NotFoundError."""
+
+    async def list_at(
+        self, resource: GroupResource, selection: Selection, *, limit: int | None, after: Key | None, at: int
+    ) -> Page:
+        """A page as of that revision."""

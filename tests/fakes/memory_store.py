@@ -274,6 +274,7 @@ class MemoryTransaction(Transaction, Objects, Changes):
         return position
 
     def instant(self, revision: int) -> datetime | None:
+        self._check_remembered(revision)
         return max(((c.revision, c.at) for c in self.state.log if c.revision <= revision), default=(0, None))[1]
 
     def began(self) -> datetime | None:

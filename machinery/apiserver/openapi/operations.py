@@ -77,8 +77,8 @@ def paths_of(resource: Resource, version: str, prefix: str) -> Iterator[tuple[st
 def _of_part(resource: Resource, version: str, part: Subresource) -> dict[str, Any]:
     suffix = "".join(word.capitalize() for word in part.name.split("-"))
     if part.question is not None:
-        asked = part.question
-        return {"post": _operation(asked, asked.version, "create", suffix=suffix, of=resource)}
+        asked, verb = part.question, part.verbs[0]
+        return {_METHODS[verb]: _operation(asked, asked.version, verb, suffix=suffix, of=resource)}
     return {
         method: _operation(resource, version, verb, suffix=suffix) for verb, method in _METHODS.items() if verb in part.verbs
     }

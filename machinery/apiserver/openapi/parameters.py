@@ -33,6 +33,7 @@ _ALL: Mapping[str, dict[str, Any]] = {
             "drops them.",
             choices=("Ignore", "Warn", "Strict"),
         ),
+        _query("at", "As it was then: a time such as 2026-11-01T12:00Z, a time ago such as -2h, or a revision."),
         _flag("force", "Whether an apply patch takes over fields that others own."),
         _number("gracePeriodSeconds", "How long the object may take to go. No kind of this server uses it."),
         _query("includeObject", "What the rows of a table carry.", choices=("None", "Metadata", "Object")),
@@ -54,20 +55,20 @@ _ALL: Mapping[str, dict[str, Any]] = {
     )
 }
 _LIST = (
-    *("allowWatchBookmarks", "continue", "fieldSelector", "includeObject", "labelSelector", "limit", "resourceVersion"),
+    *("allowWatchBookmarks", "at", "continue", "fieldSelector", "includeObject", "labelSelector", "limit", "resourceVersion"),
     *("resourceVersionMatch", "sendInitialEvents", "timeoutSeconds", "watch", "where"),
 )
 _WRITE = ("dryRun", "fieldManager", "fieldValidation")
 _DELETE = ("dryRun", "gracePeriodSeconds", "orphanDependents", "propagationPolicy")
 _BY_VERB: Mapping[str, tuple[str, ...]] = {
-    "get": ("includeObject", "resourceVersion"),
+    "get": ("at", "includeObject", "resourceVersion"),
     "list": _LIST,
     "create": _WRITE,
     "update": _WRITE,
     "patch": (*_WRITE, "force"),
     "delete": _DELETE,
     "deletecollection": tuple(
-        sorted({*_LIST, *_DELETE} - {"allowWatchBookmarks", "includeObject", "sendInitialEvents", "watch"})
+        sorted({*_LIST, *_DELETE} - {"allowWatchBookmarks", "at", "includeObject", "sendInitialEvents", "watch"})
     ),
 }
 

@@ -1,0 +1,215 @@
+"""The past at the HTTPS door, and what hubctl makes of it."""
+
+import asyncio
+import json
+import sys
+from contextlib import suppress
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from hub.ports import Transaction
+from hub.services import clusters
+from machinery.identity import ClusterName
+from machinery.product import GROUP_SUFFIX
+from tests.integration.door.conftest import HubUnderTest, environment
+
+EDGE = ClusterName("edge1")
+CLUSTERS = f"/apis/cluster.{GROUP_SUFFIX}/v1/managedclusters"
+AVAILABLE = "ManagedClusterConditionAvailable"
+
+
+async def label(hub: HubUnderTest, name: str, **labels: str) -> int:
+    """The revision of the write."""
+    stored = await hub.store.read(clusters.find, ClusterName(name))
+    metadata = {**stored.document["metadata"], "labels": labels}
+    written = await hub.store.run(clusters.put, {**stored.document, "metadata": metadata}, stored, "mary")
+    return written.stored.revision
+
+
+async def remove(hub: HubUnderTest, name: str) -> None:
+    stored = await hub.store.read(clusters.find, ClusterName(name))
+    await hub.store.run(lambda tx: tx.objects.delete(stored.kind, stored, "mary"))
+
+
+async def raw(hub: HubUnderTest, path: str) -> tuple[int, Any]:
+    """Exit code and document, as kubectl gets it."""
+    answer = await hub.kubectl("get", "--raw", path)
+    return answer.code, json.loads(answer.out) if answer.code == 0 else answer.err
+
+
+async def forget(hub: HubUnderTest) -> None:
+    """As if the watch window, and then the time of history, were over."""
+    await hub.store.run(lambda tx: tx.changes.compact(tx.now + timedelta(seconds=1)))
+    await hub.store.run(lambda tx: tx.changes.forget(None))
+
+
+@pytest.mark.kubectl
+async def test_a_list_and_an_object_are_read_as_they_were(hub: HubUnderTest) -> None:
+    for name in ("edge1", "edge2"):
+        await hub.join(name, env="prod")
+    then = await hub.store.read(lambda tx: tx.changes.newest())
+    moment = await hub.store.read(lambda tx: tx.changes.instant(then))
+    assert moment is not None
+    await label(hub, "edge1", env="test")
+    at = moment.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    for asked in (str(then), at):
+        code, listed = await raw(hub, f"{CLUSTERS}?at={asked}&labelSelector=env%3Dprod")
+        assert (code, [item["metadata"]["name"] for item in listed["items"]]) == (0, ["edge1", "edge2"])
+        assert listed["metadata"]["resourceVersion"] == str(then)
+        code, one = await raw(hub, f"{CLUSTERS}/edge1?at={asked}")
+        assert (code, one["metadata"]["labels"]["env"]) == (0, "prod")
+    code, first = await raw(hub, f"{CLUSTERS}?at={then}&limit=1")
+    code, second = await raw(hub, f"{CLUSTERS}?at={then}&limit=1&continue={first['metadata']['continue']}")
+    assert [item["metadata"]["name"] for page in (first, second) for item in page["items"]] == ["edge1", "edge2"]
+    assert (await raw(hub, f"{CLUSTERS}/edge1"))[1]["metadata"]["labels"]["env"] == "test"
+
+
+@pytest.mark.kubectl
+async def test_the_past_is_read_below_the_watch_window_and_no_further_than_it_is_kept(hub: HubUnderTest) -> None:
+    await hub.join("edge1", env="prod")
+    then = await hub.store.read(lambda tx: tx.changes.newest())
+    await label(hub, "edge1", env="test")
+    await hub.store.run(lambda tx: tx.changes.compact(tx.now + timedelta(seconds=1)))
+    assert (await raw(hub, f"{CLUSTERS}/edge1?at={then}"))[1]["metadata"]["labels"]["env"] == "prod"
+    _, first = await raw(hub, f"{CLUSTERS}?at={then}&limit=1")
+    assert first["items"][0]["metadata"]["labels"]["env"] == "prod"
+    code, refused = await raw(hub, f"{CLUSTERS}?resourceVersion={then}&resourceVersionMatch=Exact")
+    assert (code, "too old" in refused) == (1, True)
+    await forget(hub)
+    code, refused = await raw(hub, f"{CLUSTERS}/edge1?at={then}")
+    assert (code, "the past is remembered from revision" in refused) == (1, True)
+
+
+@pytest.mark.kubectl
+@pytest.mark.parametrize(
+    ("path", "word"),
+    [
+        (f"{CLUSTERS}?at=yesterday", "give a time such as"),
+        (f"{CLUSTERS}?at=2999-01-01T00:00Z", "has not come yet"),
+        (f"{CLUSTERS}?at=1&resourceVersion=1", "exclude each other"),
+        (f"{CLUSTERS}?at=1&watch=1", "the past does not change"),
+        (f"{CLUSTERS}?at=999999", "not of this database"),
+        ("/api/v1/namespaces/default/secrets?at=1", "the past of secrets is not kept"),
+        ("/api/v1/events?at=1", "the past of events is not kept"),
+        (f"/apis/hub.{GROUP_SUFFIX}/v1alpha1/hubreplicas?at=1", "the past of hubreplicas is not kept"),
+    ],
+)
+async def test_what_cannot_be_asked_of_the_past_is_refused_with_the_reason(hub: HubUnderTest, path: str, word: str) -> None:
+    code, refused = await raw(hub, path)
+    assert (code, word in refused) == (1, True), refused
+
+
+@pytest.mark.kubectl
+async def test_the_past_cannot_be_written(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    ended = await hub.kubectl("delete", "--raw", f"{CLUSTERS}/edge1?at=1")
+    assert (ended.code, "what was cannot be changed" in ended.err) == (1, True)
+    assert await hub.store.read(clusters.find, EDGE)
+
+
+@pytest.mark.kubectl
+async def test_a_history_tells_each_change_also_of_what_is_gone(hub: HubUnderTest) -> None:
+    await hub.join("edge1", env="prod")
+    await label(hub, "edge1", env="test", tier="a")
+    await remove(hub, "edge1")
+    code, told = await raw(hub, f"{CLUSTERS}/edge1/history")
+    assert (code, told["kind"], told["apiVersion"]) == (0, "ObjectHistory", f"hub.{GROUP_SUFFIX}/v1alpha1")
+    types = [change["type"] for change in told["changes"]]
+    assert (types[0], types[-1], set(types[1:-1])) == ("DELETED", "ADDED", {"MODIFIED"})
+    labelled = told["changes"][-2]
+    assert labelled["actor"] == "mary"
+    assert labelled["fields"] == [
+        {"path": "metadata.labels.env", "before": "prod", "after": "test"},
+        {"path": "metadata.labels.tier", "after": "a"},
+    ]
+    code, newest = await raw(hub, f"{CLUSTERS}/edge1/history?limit=1")
+    code, older = await raw(hub, f"{CLUSTERS}/edge1/history?limit=500&before={newest['metadata']['continue']}")
+    assert [*newest["changes"], *older["changes"]] == told["changes"]
+    assert "continue" not in older["metadata"]
+    assert (await raw(hub, f"{CLUSTERS}/nobody/history"))[1]["changes"] == []
+    after = told["changes"][1]["revision"]
+    assert (await raw(hub, f"{CLUSTERS}/edge1/history?after={after}"))[1]["changes"] == told["changes"][:1]
+
+
+async def test_what_is_forgotten_is_no_change_but_what_the_rest_differs_from(hub: HubUnderTest) -> None:
+    await hub.join("edge1", env="prod")
+    await forget(hub)
+    await label(hub, "edge1", env="test")
+    ended = await hub.hubctl("history", "edge1", "-o", "json")
+    told = json.loads(ended.out)
+    assert [change["fields"] for change in told["changes"]] == [
+        [{"path": "metadata.labels.env", "before": "prod", "after": "test"}]
+    ]
+    assert told["began"]
+
+
+async def test_hubctl_shows_what_was_what_became_of_it_and_what_is_different(hub: HubUnderTest) -> None:
+    await hub.join("edge1", env="prod")
+    await hub.join("edge2", env="prod")
+    then = str(await hub.store.read(lambda tx: tx.changes.newest()))
+    assert (await hub.hubctl("accept", "edge1")).code == 0
+    await remove(hub, "edge2")
+    shown = await hub.hubctl("get", "clusters", "--at", then)
+    assert (shown.code, [line.split()[:2] for line in shown.out.splitlines()[1:]]) == (
+        0,
+        [["edge1", "false"], ["edge2", "false"]],
+    )
+    assert (await hub.hubctl("get", "cluster", "edge2", "--at", then, "-o", "name")).out.startswith("managedcluster.cluster")
+    assert "(no session)" in shown.out
+    told = (await hub.hubctl("history", "edge1")).out
+    assert "added" in told
+    assert "spec.hubAcceptsClient: false -> true" in told
+    assert (await hub.hubctl("history", "cluster", "edge2")).out.splitlines()[-1].split()[-1] == "deleted"
+    missing = await hub.hubctl("history", "nobody")
+    assert (missing.code, 'nothing is known of the cluster "nobody"' in missing.err) == (3, True)
+    unified = await hub.hubctl("diff", "cluster", "edge1", "--from", then)
+    assert (unified.code, "-  hubAcceptsClient: false" in unified.out, "+  hubAcceptsClient: true" in unified.out) == (
+        1,
+        True,
+        True,
+    )
+    fleet = await hub.hubctl("diff", "clusters", "--from", then)
+    assert fleet.code == 1
+    assert "spec.hubAcceptsClient: false -> true" in fleet.out
+    assert [line.split() for line in fleet.out.splitlines() if "edge2" in line] == [["edge2", "deleted"]]
+    assert (await hub.hubctl("diff", "clusters", "--from", "now")).code == 0
+    assert (await hub.hubctl("diff", "cluster", "nobody", "--from", then)).code == 2
+
+
+async def test_a_history_that_is_watched_shows_each_change_once(hub: HubUnderTest) -> None:
+    await hub.join("edge1", step="0")
+    watching = await asyncio.create_subprocess_exec(
+        *(sys.executable, "-u", "-m", "hub.cli", "history", "edge1", "-w"),
+        stdout=asyncio.subprocess.PIPE,
+        env=environment(HUBCTL_KUBECONFIG=str(await hub.admin())),
+    )
+    assert watching.stdout is not None
+    try:
+        async with asyncio.timeout(30):
+            lines = [(await watching.stdout.readline()).decode() for _ in range(2)]
+            assert lines[1].split()[-1] == "added"
+            for step in range(1, 4):
+                await label(hub, "edge1", step=str(step))
+            shown = [(await watching.stdout.readline()).decode() for _ in range(3)]
+        assert [line.split()[-1] for line in shown] == ["1", "2", "3"]
+    finally:
+        with suppress(ProcessLookupError):
+            watching.kill()
+        await watching.wait()
+
+
+@pytest.mark.kubectl
+async def test_who_may_read_an_object_may_not_therefore_read_its_history(hub: HubUnderTest) -> None:
+    """It is a right of its own, which the role `view` has; an agent's rights end with what is."""
+    await hub.join("edge1")
+    await hub.store.run(_accept)
+    agent = await hub.agent("edge1")
+    assert (await hub.kubectl("get", "--raw", f"{CLUSTERS}/edge1", path=agent)).code == 0
+    refused = await hub.kubectl("get", "--raw", f"{CLUSTERS}/edge1/history", path=agent)
+    assert (refused.code, "Forbidden" in refused.err) == (1, True)
+
+
+def _accept(tx: Transaction) -> None:
+    clusters.set_accepted(tx, EDGE, True, "admin")  # noqa: FBT003 - what it takes
