@@ -9,12 +9,10 @@ import click
 
 from hub.cli.client import HubClient
 from hub.cli.connection import connected
-from hub.cli.failures import CommandError
+from hub.cli.failures import NOT_WELL, CommandError
 from hub.cli.resources import DIAGNOSES
 from hub.cli.tables import printable, wants_color
 
-NOT_WELL = 6
-"""The exit code: the cluster is not Available, or something stands in the way."""
 MARKS = {"Ok": ("ok", "32"), "Waiting": ("waits", "33"), "Warning": ("warning", "33"), "Broken": ("broken", "31")}
 WIDTH = max(len(mark) for mark, _ in MARKS.values())
 

@@ -1,8 +1,8 @@
 """What hubctl says when something does not work: one sentence with what to do, and the exit code."""
 
-DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT, UNREACHABLE, INTERRUPTED = 0, 1, 2, 3, 4, 5, 130
+DONE, FAILED, MISUSED, NOT_FOUND, TIMED_OUT, UNREACHABLE, NOT_WELL, INTERRUPTED = 0, 1, 2, 3, 4, 5, 6, 130
 """Exit codes. Done; refused or failed; wrong usage, a kubeconfig that cannot be used included; an object is not there; what was
-waited for did not come in time; the hub cannot be reached or does not answer; interrupted (Ctrl-C)."""
+waited for did not come in time; the hub cannot be reached or does not answer; what was looked at is not well; interrupted."""
 
 
 class CommandError(Exception):

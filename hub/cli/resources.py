@@ -86,7 +86,15 @@ ADDONS = Resource(
     "managedclusteraddons",
     "ManagedClusterAddOn",
     "add-on",
+    wide=True,
     namespaced=True,
+)
+ADDON_DEFINITIONS = Resource(
+    ("clustermanagementaddons", "clustermanagementaddon", "cma", "cmas"),
+    f"addon.{GROUP_SUFFIX}/v1beta1",
+    "clustermanagementaddons",
+    "ClusterManagementAddOn",
+    "add-on's definition",
 )
 LEASES = Resource(("leases", "lease"), "coordination.k8s.io/v1", "leases", "Lease", "lease", namespaced=True)
 AUDIT = Resource(
@@ -167,6 +175,7 @@ ALL = (
     REQUESTS,
     CREDENTIALS,
     ADDONS,
+    ADDON_DEFINITIONS,
     LEASES,
     AUDIT,
     AUTHORITIES,

@@ -1,5 +1,7 @@
 """ManagedClusterAddOn as OCM serves it: an add-on of one cluster, in its namespace, in v1beta1 (stored) and v1alpha1."""
 
+from collections.abc import Callable, Mapping
+
 from hub.apiserver.kinds.schemas import (
     CONDITIONS,
     DNS_LABEL,
@@ -11,8 +13,10 @@ from hub.apiserver.kinds.schemas import (
     record,
 )
 from hub.domain import addon_versions as versions
+from hub.domain import document as doc
 from hub.domain.selectable import ADD_ON_ALIASES, ADD_ON_FIELDS, of_conditions
-from machinery.apiserver.resource import STATUS, Resource, Version
+from machinery.apiserver.resource import STATUS, Column, Resource, Row, Version
+from machinery.apiserver.tables import age_of
 
 GROUP: Schema = {**TEXT, "default": ""}
 CONFIG: Schema = record("", ("name", "resource"), group=GROUP, resource=NAME, namespace=TEXT, name=NAME)
@@ -92,6 +96,36 @@ V1ALPHA1: Schema = record(
 )
 
 
+def _available(part: str) -> Callable[[Row], str]:
+    def cell(row: Row) -> str:
+        found = next((entry for entry in doc.conditions(row.document) if entry.get("type") == "Available"), {})
+        return str(found.get(part) or "")
+
+    return cell
+
+
+def _identified(row: Row) -> str:
+    """How its agent says who it is, of each registration."""
+    registrations = doc.sequence(row.document, "status", "registrations")
+    return ",".join(str(entry.get("type")) for entry in registrations if isinstance(entry, Mapping))
+
+
+_WIDE = (
+    Column(
+        "Since", lambda row: age_of(_available("lastTransitionTime")(row), row.now), description="In that state.", priority=1
+    ),
+    Column("Reason", _available("reason"), description="Why it is Available or not.", priority=1),
+    Column("Registrations", _identified, description="How its agent identifies itself.", priority=1),
+    Column(
+        "Namespace",
+        lambda row: doc.mapping(row.document, "status").get("namespace"),
+        description="On the managed cluster, of its secret and lease.",
+        priority=1,
+    ),
+    Column("Message", _available("message"), description="What its agent says.", priority=1),
+)
+
+
 def managed_cluster_add_on(group_suffix: str) -> Resource:
     """The resource as the hub serves it."""
     return Resource(
@@ -104,7 +138,7 @@ def managed_cluster_add_on(group_suffix: str) -> Resource:
         schema=SCHEMA,
         versions=(Version("v1alpha1", V1ALPHA1, versions.add_on_shown, versions.add_on_stored),),
         subresources=(STATUS,),
-        columns=tuple(condition_column(kind, kind) for kind in ("Available", "Degraded", "Progressing")),
+        columns=(*(condition_column(kind, kind) for kind in ("Available", "Degraded", "Progressing")), *_WIDE),
         counts_generations=True,
         selectable=of_conditions,
         selectable_names=ADD_ON_FIELDS,
