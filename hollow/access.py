@@ -1,25 +1,39 @@
-"""Who may use a hollow cluster: its administrators, by certificate or token. Others are known, and may see its health."""
+"""Who may use a hollow cluster: its administrators, by certificate or token, and others as far as its roles let them.
+
+Others come with certificates of its CA, or with the tokens of its ServiceAccounts.
+"""
 
 import secrets
+from collections.abc import Awaitable, Callable
 
+import msgspec
 from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, OPEN_PATHS, Attributes, Authenticator, Authorizer, Decision
-from machinery.apiserver.storage import Actor
+from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
+from machinery.apiserver.role_index import RoleIndex
+from machinery.apiserver.storage import Actor, Selection, Storage
 from machinery.errors import UnauthorizedError
 from machinery.identity import AUTHENTICATED_GROUP, OPERATOR_GROUP
 from machinery.pki import parse_certificate
 from machinery.tls import peer_certificate
 
 ADMINISTRATOR = Actor("kubernetes-admin", (OPERATOR_GROUP, "system:authenticated"))
+DISCOVERY = ("/api", "/apis", "/openapi")
 _SCHEME = "bearer "
 
+Identify = Callable[[str], Awaitable[Actor | None]]
+"""Whose bearer token this is; None: nobody's who is known. Raises UnauthorizedError for one that is not good any more."""
+Tell = Callable[[Actor, Attributes, Decision], None]
+"""What was asked, by whom, and what came of it."""
 
-class Administrators(Authenticator):
-    """Whom a client certificate of the cluster's CA names, as on any cluster; the one bearer token is the administrator's."""
 
-    def __init__(self, token: str) -> None:
+class Identities(Authenticator):
+    """Whom a client certificate of the cluster's CA names; a bearer token is the administrator's, or a ServiceAccount's."""
+
+    def __init__(self, token: str, identify: Identify) -> None:
         self._expected = token.encode()
+        self._identify = identify
 
     async def authenticate(self, request: web.Request) -> Actor:
         shown = peer_certificate(request.transport)
@@ -29,20 +43,43 @@ class Administrators(Authenticator):
         header = request.headers.get("Authorization", "")
         if not header:
             return ANONYMOUS
-        token = header[len(_SCHEME) :].strip().encode() if header.lower().startswith(_SCHEME) else b""
-        if not secrets.compare_digest(token, self._expected):
+        token = header[len(_SCHEME) :].strip() if header.lower().startswith(_SCHEME) else ""
+        if secrets.compare_digest(token.encode(), self._expected):
+            return ADMINISTRATOR
+        known = await self._identify(token) if token else None
+        if known is None:
             raise UnauthorizedError("Unauthorized")
-        return ADMINISTRATOR
+        return known
 
 
-class OnlyAdministrators(Authorizer):
-    """Administrators may do everything, the others read what is open on any cluster."""
+class ByRoles(Authorizer):
+    """Administrators may do everything, the others what roles give them; whoever asks reads what is open on any cluster."""
+
+    def __init__(self, storage: Storage, tell: Tell) -> None:
+        self._storage = storage
+        self._tell = tell
 
     async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
-        if OPERATOR_GROUP in actor.groups or (attributes.verb == "get" and _is_open(attributes.path)):
+        decision = await self._decide(actor, attributes)
+        self._tell(actor, attributes, decision)
+        return decision
+
+    async def _decide(self, actor: Actor, attributes: Attributes) -> Decision:
+        if OPERATOR_GROUP in actor.groups or _is_open(actor, attributes):
             return Decision(allowed=True)
-        return Decision(allowed=False)
+        return (await self._index()).decide(actor, attributes)
+
+    async def _index(self) -> RoleIndex:
+        """The roles as they are now: few are asked, and a hollow cluster has few roles."""
+        index = RoleIndex()
+        for resource in ROLES_AND_BINDINGS:
+            for stored in (await self._storage.list(resource.key, Selection())).items:
+                index.put(resource.name, stored.key, msgspec.json.decode(stored.document))
+        return index
 
 
-def _is_open(path: str) -> bool:
-    return any(path == known or path.startswith(f"{known}/") for known in OPEN_PATHS)
+def _is_open(actor: Actor, asked: Attributes) -> bool:
+    """Health and version, to anybody; what the cluster serves, to whoever is known."""
+    known = (*OPEN_PATHS, *(DISCOVERY if AUTHENTICATED_GROUP in actor.groups else ()))
+    bare = asked.verb == "get" and not asked.resource
+    return bare and any(asked.path == each or asked.path.startswith(f"{each}/") for each in known)

@@ -12,7 +12,7 @@ from aiohttp import web
 from aiohttp.typedefs import Handler, Middleware
 
 from hollow import controlplane, kinds, objects
-from hollow.access import ADMINISTRATOR, Administrators, OnlyAdministrators
+from hollow.access import ADMINISTRATOR, ByRoles, Identities, Tell
 from hollow.certificates import ClusterAuthority, is_address
 from hollow.executing import Executing
 from hollow.faults import Faults
@@ -53,11 +53,12 @@ class HollowCluster:
         advertise: str = "",
         token: str = "",
         clock: Clock | None = None,
+        tell: Tell = lambda _actor, _asked, _decision: None,
     ) -> None:
         """Raises InvalidError.
 
         `advertise` is the name or address that the kubeconfig tells, by default `host`; `token` the administrator's, by default
-        a random one.
+        a random one. `tell` hears of every request that the API is asked.
         """
         self.shape = shape
         self._clock = clock or SystemClock()
@@ -72,9 +73,10 @@ class HollowCluster:
         self._administrator = authority.administrator()
         self._tls = server_context(Material(serving.certificate, serving.key, authority.certificate))
         self._storage = HollowStorage(shape, self._clock)
-        self._authenticator = Administrators(self._token)
-        self._illness = Illness(self._authenticator)
         self.tokens = TokenIssuer(lambda: self.url)
+        self._authenticator = Identities(self._token, self.tokens.identified(self._storage, self._clock))
+        self._tell = tell
+        self._illness = Illness(self._authenticator)
         self._listening: Listening | None = None
         self._born = self._published = False
 
@@ -198,7 +200,7 @@ class HollowCluster:
             self.tokens.groups(self._storage),
             self._storage,
             authenticator=self._authenticator,
-            authorizer=OnlyAdministrators(),
+            authorizer=ByRoles(self._storage, self._tell),
             clock=self._clock,
             version=objects.version(self.shape),
             checks=[HealthCheck("etcd", self._illness.probe, ("healthz", "livez"))],

@@ -9,9 +9,11 @@ from aiohttp import web
 
 from hollow import kinds
 from machinery.apiserver.authentication.kinds import service_account
-from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer
+from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
 from machinery.apiserver.resource import Group
-from machinery.apiserver.storage import Storage
+from machinery.apiserver.storage import Actor, Storage
+from machinery.clock import Clock
+from machinery.identity import AUTHENTICATED_GROUP
 from machinery.pki import TokenKeys, generate_key
 
 AUDIENCE = "https://kubernetes.default.svc.cluster.local"
@@ -38,6 +40,16 @@ class TokenIssuer:
             replace(group, resources=tuple(resource if each.key == own else each for each in group.resources))
             for group in kinds.GROUPS
         )
+
+    def identified(self, storage: Storage, clock: Clock) -> Callable[[str], Awaitable[Actor | None]]:
+        """Says whose token it is: good for this cluster's API, as long as its account is there."""
+
+        async def identify(token: str) -> Actor | None:
+            known = ServiceAccountTokens(Issuer(self.url(), (AUDIENCE,), self.keys), Accounts(storage), clock)
+            found = await known.identify(token, ())
+            return None if found is None else replace(found.actor, groups=(*found.actor.groups, AUTHENTICATED_GROUP))
+
+        return identify
 
     def middleware(self) -> Any:
         """Answers for discovery and keys, to whoever asks."""

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 from hollow.kinds.claim import CLUSTER_CLAIM
 from hollow.kinds.deployment import DEPLOYMENT
+from hollow.kinds.installed import INSTALLED
 from hollow.kinds.node import NODE
 from hollow.kinds.pod import POD
 from hollow.kinds.property import CLUSTER_PROPERTY
@@ -11,18 +12,22 @@ from machinery.apiserver.kinds import core
 from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP, SERVICE_ACCOUNT
 from machinery.apiserver.kinds.events import EVENT
+from machinery.apiserver.kinds.rbac import ROLES_AND_BINDINGS
 from machinery.apiserver.kinds.secrets import SECRET
-from machinery.apiserver.resource import Group
+from machinery.apiserver.resource import Group, Resource
 
 NAMESPACE = replace(core.NAMESPACE, held=lambda _document: False, prepare_delete=None)
 """Gone at once when it is deleted: the storage takes its content with it."""
 
-GROUPS = (
-    Group("", (CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT)),
-    Group("about.k8s.io", (CLUSTER_PROPERTY,)),
-    Group("cluster.open-cluster-management.io", (CLUSTER_CLAIM,)),
-    Group("apps", (DEPLOYMENT,)),
-    Group("coordination.k8s.io", (LEASE,)),
+_ALL: tuple[Resource, ...] = (
+    *(CONFIG_MAP, EVENT, NAMESPACE, NODE, POD, SECRET, SERVICE_ACCOUNT),
+    *(CLUSTER_PROPERTY, CLUSTER_CLAIM, DEPLOYMENT, LEASE),
+    *INSTALLED,
+    *ROLES_AND_BINDINGS,
+)
+GROUPS = tuple(
+    Group(name, tuple(resource for resource in _ALL if resource.group == name))
+    for name in dict.fromkeys(resource.group for resource in _ALL)
 )
 
 __all__ = [
