@@ -1,5 +1,7 @@
 """The charts as the Helm library renders them, and what is looked for in what comes out."""
 
+import json
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -95,22 +97,48 @@ MATRIX: dict[str, dict[str, dict[str, Any]]] = {
             ],
         },
     },
-    "spoke": {"least": VALUES["spoke"], "full": FULL["spoke"]},
+    "spoke": {
+        "least": VALUES["spoke"],
+        "full": FULL["spoke"],
+        "several processes": VALUES["spoke"] | {"replicas": 2},
+        "one process": VALUES["spoke"] | {"leaderElection": {"enabled": False}},
+        "hosted": VALUES["spoke"] | {"hosted": {"kubeconfigSecret": "managed"}, "attestation": {"enabled": True}},
+        "rights of a hosted one": {"hosted": {"rightsOnly": True}, "attestation": {"enabled": True}},
+        "attested": VALUES["spoke"] | {"attestation": {"enabled": True}},
+        "without add-ons": VALUES["spoke"] | {"addOns": {"enabled": False}},
+        "with its bootstrap": VALUES["spoke"] | {"bootstrap": {"kubeconfig": "apiVersion: v1\nkind: Config\n"}},
+        "seen": VALUES["spoke"] | {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
+        "closed": VALUES["spoke"] | {"networkPolicy": {"enabled": True}},
+        "settings": VALUES["spoke"] | {"settings": {"cluster_healthcheck_period": "5m", "cluster_labels": {"region": "eu"}}},
+        "anywhere": VALUES["spoke"] | {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
+        "more": VALUES["spoke"]
+        | {
+            "fullnameOverride": "agent",
+            "image": {"digest": "sha256:" + "0" * 64},
+            "extraEnv": [{"name": "SPOKE_PROXY_URL", "valueFrom": {"secretKeyRef": {"name": "proxy", "key": "url"}}}],
+            "extraVolumes": [{"name": "ca", "configMap": {"name": "external-ca"}}],
+            "extraVolumeMounts": [{"name": "ca", "mountPath": "/spoke/ca"}],
+            "priorityClassName": "high",
+            "podLabels": {"example.com/team": "fleet"},
+        },
+    },
 }
 """Each feature by itself, and all that go together."""
 
 
 def render(chart: str, values: dict[str, Any], name: str = "muster") -> list[dict[str, Any]]:
+    """Every object, those of hooks too. Raises HelmError for what the schema or a template refuses."""
+    documents: list[dict[str, Any]] = json.loads(_rendered(chart, json.dumps(values), name))
+    return documents
+
+
+@cache
+def _rendered(chart: str, values: str, name: str) -> str:
     with helm_python.Chart.load(CHARTS / chart) as loaded:
-        loaded.validate_schema(values)
-        rendered = loaded.render(values, name=name, namespace="fleet")
-    return [
-        document
-        for path, text in sorted(rendered.items())
-        if path.endswith(".yaml")
-        for document in yaml.safe_load_all(text)
-        if document
-    ]
+        loaded.validate_schema(json.loads(values))
+        rendered = loaded.render(json.loads(values), name=name, namespace="fleet")
+    texts = [text for path, text in sorted(rendered.items()) if path.endswith(".yaml")]
+    return json.dumps([document for text in texts for document in yaml.safe_load_all(text) if document])
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

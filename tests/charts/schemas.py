@@ -19,6 +19,8 @@ HOST: dict[str, Any] = {
 }
 SECTION: dict[str, Any] = {"type": "string", "pattern": "^[a-z0-9]([-a-z0-9]*[a-z0-9])?(\\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*$"}
 
+INTERVAL: dict[str, Any] = {"type": "string", "pattern": "^([0-9]+(ms|s|m|h|d))+$"}
+
 
 def _object(required: str = "", **properties: Any) -> dict[str, Any]:
     return {"type": "object", "additionalProperties": False, "required": required.split(), "properties": properties}
@@ -59,6 +61,11 @@ OTHERS: dict[tuple[str, str], dict[str, Any]] = {
         groupPriorityMinimum={"type": "integer", "minimum": 1, "maximum": 20000},
         versionPriority={"type": "integer", "minimum": 1, "maximum": 1000},
         service=_object("name namespace", name=TEXT, namespace=TEXT, port=PORT),
+    ),
+    ("monitoring.coreos.com", "PodMonitor"): _object(
+        "selector podMetricsEndpoints",
+        selector=_object("matchLabels", matchLabels={"type": "object", "additionalProperties": TEXT}),
+        podMetricsEndpoints=_some(_object(port=TEXT, path=TEXT, interval=INTERVAL)),
     ),
 }
 """The schema of a kind's spec, by group and kind."""

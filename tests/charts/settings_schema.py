@@ -1,51 +1,75 @@
-"""What the hub's chart takes under `settings`, from the settings themselves: all that the chart does not set by itself."""
+"""What each chart takes under `settings`, from the program's settings themselves: all that the chart does not set by itself."""
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import timedelta
 from enum import StrEnum
 from pathlib import Path
 from types import UnionType
-from typing import Any, Literal, Union, get_args, get_origin
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
-from hub.settings import ENVIRONMENT_PREFIX, Settings
+from pydantic import BaseModel
 
-TEMPLATE = Path(__file__).parents[2] / "charts" / "hub" / "templates" / "statefulset.yaml"
-NEVER = frozenset({"database_url", "replica_name", "leader_elect_resource_namespace", "kube_cert_agent_namespace"})
-"""Not in a file, or the pod's to say."""
-DURATION = r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$"
+from hub.settings import Settings as HubSettings
+from spoke.settings import Settings as SpokeSettings
 
-
-def own_of_the_chart() -> frozenset[str]:
-    """Settings that the chart has values of its own for."""
-    named = re.findall(rf"- name: {ENVIRONMENT_PREFIX}([A-Z_]+)$", TEMPLATE.read_text(), re.MULTILINE)
-    return frozenset(name.lower() for name in named) | NEVER
+CHARTS = Path(__file__).parents[2] / "charts"
 
 
-def settings_schema() -> dict[str, Any]:
-    return {"type": "object", "additionalProperties": False, "properties": dict(sorted(_properties()))}
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a chart runs. `apart`: settings that have no place in a chart's file, or that the pod says."""
+
+    settings: type[BaseModel]
+    apart: frozenset[str]
+    duration: str
 
 
-def _properties() -> Iterator[tuple[str, dict[str, Any]]]:
-    for name, field in Settings.model_fields.items():
-        if name not in own_of_the_chart():
-            yield name, {**_form(field.annotation), "description": field.description}
+PROGRAMS: Mapping[str, Program] = {
+    "hub": Program(
+        HubSettings,
+        frozenset({"database_url", "replica_name", "leader_elect_resource_namespace", "kube_cert_agent_namespace"}),
+        r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$",
+    ),
+    "spoke": Program(SpokeSettings, frozenset({"kubeconfig", "proxy_url"}), r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"),
+}
 
 
-def _form(annotation: Any) -> dict[str, Any]:
+def own_of_the_chart(chart: str) -> frozenset[str]:
+    """Settings that the chart has values of its own for, and those that are no file's."""
+    templates = (path.read_text() for path in sorted((CHARTS / chart / "templates").glob("*")) if path.is_file())
+    named = re.findall(rf"- name: {chart.upper()}_([A-Z_]+)$", "\n".join(templates), re.MULTILINE)
+    return frozenset(name.lower() for name in named) | PROGRAMS[chart].apart
+
+
+def settings_schema(chart: str) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": dict(sorted(_properties(chart)))}
+
+
+def _properties(chart: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    program, own = PROGRAMS[chart], own_of_the_chart(chart)
+    for name, field in program.settings.model_fields.items():
+        if name not in own:
+            described = {"description": field.description} if field.description else {}
+            yield name, {**_form(field.annotation, program.duration), **described}
+
+
+def _form(annotation: Any, duration: str) -> dict[str, Any]:
     """As a settings file has it."""
-    if get_origin(annotation) in (Union, UnionType):
-        [annotation] = [each for each in get_args(annotation) if each is not type(None)]
-    if get_origin(annotation) is Literal:
-        return {"enum": list(get_args(annotation))}
-    if get_origin(annotation) is tuple:
-        return {"type": "array", "items": {"type": "string", "minLength": 1}}
+    arguments = [each for each in get_args(annotation) if each is not type(None)]
+    origin = get_origin(annotation)
+    if origin is Annotated or origin in (Union, UnionType):
+        return _form(arguments[0], duration)
     if isinstance(annotation, type) and issubclass(annotation, StrEnum):
         return {"enum": [each.value for each in annotation]}
     known: dict[Any, dict[str, Any]] = {
+        Literal: {"enum": arguments},
+        tuple: {"type": "array", "items": {"type": "string", "minLength": 1}},
+        dict: {"type": "object", "additionalProperties": {"type": "string"}},
         bool: {"type": "boolean"},
         int: {"type": "integer", "minimum": 0},
         float: {"type": "number", "minimum": 0},
-        timedelta: {"type": "string", "pattern": DURATION},
+        timedelta: {"type": "string", "pattern": duration},
     }
-    return known.get(annotation, {"type": "string"})
+    return known.get(origin or annotation, {"type": "string"})

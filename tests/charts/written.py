@@ -1,4 +1,4 @@
-"""What is generated of the charts: the table in each README, and the hub's settings in its schema.
+"""What is generated of the charts: the table in each README, and the program's settings in its schema.
 
 `python -m tests.charts` writes them; a test says when that was forgotten.
 """
@@ -21,10 +21,10 @@ def generated() -> Iterator[tuple[Path, str]]:
         head, _, rest = readme.read_text().partition(BEGIN)
         _, _, tail = rest.partition(END)
         yield readme, head + BEGIN + table((CHARTS / chart / "values.yaml").read_text()) + END + tail
-    path = CHARTS / "hub" / "values.schema.json"
-    schema = json.loads(path.read_text())
-    schema["properties"]["settings"] = settings_schema()
-    yield path, json.dumps(schema, indent=2) + "\n"
+        path = CHARTS / chart / "values.schema.json"
+        schema = json.loads(path.read_text())
+        schema["properties"]["settings"] = settings_schema(chart)
+        yield path, json.dumps(schema, indent=2) + "\n"
 
 
 def write() -> None:

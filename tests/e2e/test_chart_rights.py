@@ -1,0 +1,163 @@
+"""The agent lives, from joining to leaving, with the rights that its chart gives: none is missing, and none is idle."""
+
+import asyncio
+import base64
+from collections.abc import AsyncIterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from hollow.cluster import HollowCluster
+from hollow.objects import Shape
+from machinery.clock import SystemClock
+from machinery.errors import NotFoundError
+from machinery.kube.client import KubeClient, Resource
+from machinery.timestamps import format_micro_time
+from tests.charts.rendering import CHARTS, environment, plain, render
+from tests.charts.rights import Calls, rights_of
+from tests.e2e.processes import Bench, Program, until
+from tests.e2e.test_cluster_side import AUTO
+from tests.e2e.test_what_sets_and_addons_want import ADDONS, SETS, applied
+
+pytestmark = pytest.mark.e2e
+
+NAMESPACE = "fleet"
+SECRETS, LEASES = Resource("", "v1", "secrets"), Resource("coordination.k8s.io", "v1", "leases")
+VALUES: dict[str, Any] = {
+    "clusterName": "c1",
+    "bootstrap": {"furtherSecrets": ["west"]},
+    "attestation": {"enabled": True},
+    "settings": {"addon_lease_check_period": "300ms"},
+}
+
+
+@dataclass
+class Stage:
+    """A hollow cluster with the chart installed by Helm, and what the account of the chart asks there."""
+
+    bench: Bench
+    cluster: HollowCluster
+    admin: KubeClient
+    calls: Calls
+    documents: list[dict[str, Any]]
+    kubeconfig: Path = field(default=Path())
+
+    async def token(self) -> str:
+        path = Resource("", "v1", "serviceaccounts").path("muster-muster-spoke", namespace=NAMESPACE, subresource="token")
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 3600}}
+        return str((await self.admin.create(path, asked))["status"]["token"])
+
+    async def as_the_account(self) -> None:
+        kubeconfig = self.cluster.kubeconfig()
+        kubeconfig["users"][0]["user"] = {"token": await self.token()}
+        self.kubeconfig = self.bench.folder / "account.kubeconfig"
+        self.kubeconfig.write_text(yaml.safe_dump(kubeconfig))
+
+    def program(self, command: str) -> Program:
+        """As the pod runs it; files are where this machine has them, and an attested account is named outside of a pod."""
+        settings = self.bench.folder / "spoke.yaml"
+        settings.write_text(yaml.safe_dump(VALUES["settings"]))
+        variables = plain(environment(self.documents)) | {
+            "SPOKE_BOOTSTRAP_KUBECONFIG": str(self.bench.folder / "c1.bootstrap"),
+            "SPOKE_KUBECONFIG": str(self.kubeconfig),
+            "SPOKE_HUB_KUBECONFIG_DIR": str(self.bench.folder / "mirror"),
+            "SPOKE_COMPONENT_NAMESPACE": NAMESPACE,
+            "SPOKE_HEALTH_LISTEN": "127.0.0.1:0",
+            "SPOKE_ATTESTATION_SERVICE_ACCOUNT": f"{NAMESPACE}/muster-muster-spoke",
+        }
+        name = f"{command}-{len(self.bench.programs)}"
+        return self.bench.program(name, "spoke", command, f"--config={settings}", environment=variables)
+
+    async def secret(self, name: str, namespace: str) -> Any:
+        try:
+            return (await self.admin.get(SECRETS.path(name, namespace=namespace)))["data"]
+        except NotFoundError:
+            return None
+
+
+@pytest.fixture
+async def stage(bench: Bench) -> AsyncIterator[Stage]:
+    calls = Calls()
+    calls.of(NAMESPACE, "muster-muster-spoke")
+    async with (
+        HollowCluster(Shape("c1"), tell=calls.tell) as cluster,
+        await KubeClient.from_document(cluster.kubeconfig()) as admin,
+    ):
+
+        def install() -> None:
+            with helm_python.Config(kubeconfig_content=yaml.safe_dump(cluster.kubeconfig()), namespace=NAMESPACE) as helm:
+                helm.install(str(CHARTS / "spoke"), "muster", VALUES, namespace=NAMESPACE, create_namespace=True)
+
+        await asyncio.to_thread(install)
+        stage = Stage(bench, cluster, admin, calls, render("spoke", VALUES))
+        await stage.as_the_account()
+        yield stage
+
+
+async def attested_bootstrap(stage: Stage) -> None:
+    """A credential that demands a token of the cluster, in the file that is mounted and in the Secret of a further hub."""
+    bench, entry = stage.bench, stage.cluster.kubeconfig()["clusters"][0]["cluster"]
+    ca = bench.folder / "c1.ca"
+    ca.write_bytes(base64.b64decode(entry["certificate-authority-data"]))
+    file = bench.folder / "c1.bootstrap"
+    attest = ("--attest-issuer", stage.cluster.url, "--attest-ca", str(ca))
+    await bench.hubctl(
+        *("create", "bootstrap-kubeconfig", "--cluster", "c1", "-o", str(file), "--allow-loopback", "--uses", "5", *attest)
+    )
+    data = {"kubeconfig": base64.b64encode(file.read_bytes()).decode()}
+    await stage.admin.create(SECRETS.path(namespace=NAMESPACE), {"metadata": {"name": "west"}, "data": data})
+
+
+async def with_an_add_on(stage: Stage, hub: KubeClient) -> None:
+    """It gets its credential, its lease is looked at, and its credential goes with it."""
+    await stage.admin.create("/api/v1/namespaces", {"metadata": {"name": "addons"}})
+    await stage.admin.create("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
+    lease = {"metadata": {"name": "logs"}, "spec": {"renewTime": format_micro_time(SystemClock().now())}}
+    await stage.admin.create(LEASES.path(namespace="addons"), lease)
+    await hub.patch(f"{SETS}/default", {"spec": {"managedNamespaces": [{"name": "team-a"}, {"name": "team-b"}]}})
+    addon = {"apiVersion": "addon.open-cluster-management.io/v1beta1", "kind": "ManagedClusterAddOn"}
+    await hub.create(ADDONS, {**addon, "metadata": {"name": "logs"}, "spec": {}})
+    status = {
+        "namespace": "addons",
+        "registrations": [{"type": "kubeClient", "kubeClient": {}}],
+        "healthCheck": {"mode": "Lease"},
+    }
+    await hub.patch(f"{ADDONS}/logs/status", {"status": status})
+    await stage.bench.cluster_when("c1", applied, what="tells of its namespaces")
+    await until(lambda: stage.secret("logs-hub-kubeconfig", "addons"), what="the add-on has its secret")
+
+    async def healthy() -> bool:
+        conditions = (await hub.get(f"{ADDONS}/logs"))["status"].get("conditions", ())
+        return any((each["type"], each["status"]) == ("Available", "True") for each in conditions)
+
+    await until(healthy, what="the add-on is available by its lease")
+
+
+async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(stage: Stage) -> None:
+    bench = stage.bench
+    await bench.hub(*AUTO)
+    await attested_bootstrap(stage)
+    agent = await stage.program("run").start()
+    await bench.available("c1")
+    async with await KubeClient.from_file(bench.admin) as hub:
+        await with_an_add_on(stage, hub)
+        await bench.hubctl("rotate", "cluster", "c1")
+        await hub.delete(f"{ADDONS}/logs")
+
+        async def gone() -> bool:
+            return await stage.secret("logs-hub-kubeconfig", "addons") is None
+
+        await until(gone, what="the add-on's secret went with it")
+    doctor = await stage.program("doctor").start()
+    assert await doctor.ended() == 0, doctor.output
+    leave = await stage.program("leave").start()
+    assert await leave.ended() == 0, leave.output
+    assert await agent.stop() == 0
+
+    rights = rights_of(stage.documents, NAMESPACE)
+    assert list(stage.calls.refused) == []
+    assert stage.calls.idle(rights) == []

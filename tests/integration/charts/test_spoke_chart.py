@@ -1,0 +1,156 @@
+"""The agent's chart: what each of its values makes of the objects, and which values it refuses, in which words."""
+
+from datetime import timedelta
+from typing import Any
+
+import helm_python
+import pytest
+import yaml
+
+from spoke import settings as spoke_settings
+from spoke.__main__ import STOP_WITHIN
+from spoke.candidacy import LEASE
+from spoke.settings import Settings
+from tests.charts.rendering import CHARTS, MATRIX, VALUES, environment, of_kind, only, plain, pod_spec, pods_of, render
+from tests.charts.settings_schema import own_of_the_chart, settings_schema
+
+LEAST = VALUES["spoke"]
+
+
+def settings_of(values: dict[str, Any]) -> Settings:
+    return spoke_settings.load({}, plain(environment(render("spoke", values))), None)
+
+
+def resources(documents: list[dict[str, Any]], kind: str) -> set[str]:
+    return {each for role in of_kind(documents, kind) for rule in role["rules"] for each in rule["resources"]}
+
+
+def test_the_agent_is_given_more_time_to_end_than_it_takes() -> None:
+    assert pod_spec(render("spoke", LEAST))["terminationGracePeriodSeconds"] >= 2 * STOP_WITHIN
+
+
+def test_the_lease_that_it_may_write_is_the_one_that_it_writes() -> None:
+    [rule] = [each for each in only(render("spoke", LEAST), "Role")["rules"] if each.get("resourceNames")]
+    assert rule["resourceNames"] == [settings_of(LEAST).leader_elect_resource_name] == [LEASE]
+    alone = only(render("spoke", MATRIX["spoke"]["one process"]), "Role")
+    assert not [each for each in alone["rules"] if "leases" in each["resources"]]
+
+
+def test_rights_for_add_ons_are_a_role_of_their_own_and_go_with_them() -> None:
+    with_them, without = render("spoke", LEAST), render("spoke", MATRIX["spoke"]["without add-ons"])
+    names = {each["metadata"]["name"] for each in of_kind(with_them, "ClusterRole")}
+    assert names == {"muster-muster-spoke-fleet", "muster-muster-spoke-fleet-addons"}
+    assert "secrets" in resources(with_them, "ClusterRole")
+    assert resources(without, "ClusterRole") == {"nodes", "namespaces", "clusterclaims", "clusterproperties"}
+    assert resources(without, "Role") == resources(with_them, "Role") == {"secrets", "leases", "events"}
+
+
+def test_a_hosted_agent_has_no_rights_over_the_cluster_that_it_runs_in_but_for_add_ons() -> None:
+    documents = render("spoke", MATRIX["spoke"]["hosted"])
+    [role] = of_kind(documents, "ClusterRole")
+    assert role["metadata"]["name"].endswith("-addons")
+    assert settings_of(MATRIX["spoke"]["hosted"]).attestation_service_account == "fleet/muster-muster-spoke"
+    assert "attestation" not in str([each["metadata"]["name"] for each in documents])
+
+
+def test_rights_of_a_hosted_agent_are_those_that_it_has_when_it_runs_there_and_nothing_runs() -> None:
+    over_there = render("spoke", MATRIX["spoke"]["rights of a hosted one"])
+    assert {each["kind"] for each in over_there} == {
+        *("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+    }
+    assert pods_of(over_there) == []
+    usual = render("spoke", MATRIX["spoke"]["attested"])
+    assert [each["rules"] for each in of_kind(over_there, "ClusterRole")] == [
+        each["rules"] for each in of_kind(usual, "ClusterRole")
+    ]
+    [token] = of_kind(over_there, "Role")
+    assert token["rules"] == [
+        {
+            "apiGroups": [""],
+            "resources": ["serviceaccounts/token"],
+            "resourceNames": [only(over_there, "ServiceAccount")["metadata"]["name"]],
+            "verbs": ["create"],
+        }
+    ]
+
+
+def test_a_bootstrap_kubeconfig_becomes_the_secret_that_is_mounted() -> None:
+    documents = render("spoke", MATRIX["spoke"]["with its bootstrap"])
+    secret = only(documents, "Secret")
+    assert set(secret["stringData"]) == {"kubeconfig"}
+    [volume] = [each for each in pod_spec(documents)["volumes"] if each["name"] == "bootstrap"]
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
+    assert of_kind(render("spoke", LEAST), "Secret") == []
+
+
+def test_settings_reach_the_agent_in_a_file_and_those_of_the_chart_are_not_among_them() -> None:
+    documents = render("spoke", MATRIX["spoke"]["settings"])
+    file = yaml.safe_load(only(documents, "ConfigMap")["data"]["spoke.yaml"])
+    settings = spoke_settings.load(file, plain(environment(documents)), None)
+    assert settings.cluster_healthcheck_period == timedelta(minutes=5)
+    assert settings.cluster_labels == {"region": "eu"}
+    for pod in pods_of(documents):
+        [container] = pod["containers"]
+        [argument] = [each for each in container["args"] if each.startswith("--config=")]
+        [mount] = [each for each in container["volumeMounts"] if argument.startswith(f"--config={each['mountPath']}/")]
+        assert mount["name"] in {each["name"] for each in pod["volumes"]}
+    assert set(settings_schema("spoke")["properties"]) == set(Settings.model_fields) - own_of_the_chart("spoke")
+
+
+def test_processes_of_one_agent_keep_apart_and_are_not_evicted_at_once() -> None:
+    documents = render("spoke", MATRIX["spoke"]["several processes"])
+    labels = only(documents, "Deployment")["spec"]["template"]["metadata"]["labels"]
+    [term] = pod_spec(documents)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert only(documents, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_metrics_are_scraped_where_they_are_told_and_the_policy_lets_that_in() -> None:
+    documents = render("spoke", MATRIX["spoke"]["seen"])
+    monitor = only(documents, "PodMonitor")
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    ports = {port["name"] for port in pod_spec(documents)["containers"][0]["ports"]}
+    [endpoint] = monitor["spec"]["podMetricsEndpoints"]
+    assert (endpoint["path"], endpoint["port"]) == ("/metrics", "health")
+    policy = only(render("spoke", MATRIX["spoke"]["closed"]), "NetworkPolicy")
+    assert {each["port"] for rule in policy["spec"]["ingress"] for each in rule["ports"]} == ports
+
+
+def test_the_test_walks_the_path_with_the_agents_own_settings_and_account() -> None:
+    for values in MATRIX["spoke"].values():
+        for pod in of_kind(documents := render("spoke", values), "Pod"):
+            [container] = pod["spec"]["containers"]
+            assert container["args"][0] == "doctor"
+            assert pod["spec"]["serviceAccountName"] == pod_spec(documents)["serviceAccountName"]
+            own = {each["name"]: each for each in container["env"]}
+            told = {each["name"]: each for each in pod_spec(documents)["containers"][0]["env"]}
+            assert own.items() <= told.items()
+            assert set(told) - set(own) <= {"SPOKE_HUB_KUBECONFIG_DIR", "SPOKE_HEALTH_LISTEN", "POD_NAME"} | {
+                name for name in told if name.startswith("SPOKE_LEADER_ELECT")
+            }
+
+
+@pytest.mark.parametrize(
+    ("values", "word"),
+    [
+        ({"clusterName": "Not_A_Name"}, r"at '/clusterName'"),
+        ({"bootstrap": {"existingSecret": ""}}, r"at '/bootstrap/existingSecret': minLength: got 0, want 1"),
+        ({"bootstrap": {"furtherSecrets": "west"}}, r"at '/bootstrap/furtherSecrets': got string, want array"),
+        ({"registrationDriver": "awsirsa"}, r"at '/registrationDriver': value must be one of 'auto', 'grpc', 'csr'"),
+        ({"hosted": {"kubeconfig": "x"}}, r"at '/hosted': additional properties 'kubeconfig' not allowed"),
+        ({"settings": {"cluster_label": {}}}, r"at '/settings': additional properties 'cluster_label' not allowed"),
+        ({"settings": {"rejoin": "yes"}}, r"at '/settings/rejoin': got string, want boolean"),
+        ({"externalServerURLs": ["http://plain.example.com"]}, r"at '/externalServerURLs/0'"),
+        ({"leaderElection": {"leaseDuration": "15"}}, r"at '/leaderElection/leaseDuration'"),
+        ({"securityContext": {"runAsUser": 0}}, r"at '/securityContext/runAsUser': minimum: got 0, want 1"),
+        ({"strategy": {"type": "Rolling"}}, r"at '/strategy/type': value must be one of"),
+    ],
+)
+def test_the_schema_refuses_with_the_place_and_what_is_wanted(values: dict[str, Any], word: str) -> None:
+    with helm_python.Chart.load(CHARTS / "spoke") as loaded, pytest.raises(helm_python.HelmError, match=word):
+        loaded.validate_schema(LEAST | values)
+
+
+def test_what_does_not_go_together_is_refused_with_the_reason() -> None:
+    with pytest.raises(helm_python.HelmError, match="one of them in one release"):
+        render("spoke", LEAST | {"hosted": {"kubeconfigSecret": "x", "rightsOnly": True}})
