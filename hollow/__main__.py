@@ -21,8 +21,9 @@ T = TypeVar("T")
 _SERVE_HELP = """Serves hollow clusters until SIGTERM or Ctrl-C.
 
 A hollow cluster answers as a real API server does for nodes, namespaces, secrets, config maps, leases, events, Deployments
-with their pods and ClusterClaims, over TLS, to kubectl and to any other client. It runs nothing and forgets everything when
-it stops; a cluster of the same name has the same identity (the uid of kube-system) every time.
+with their pods, ClusterClaims, roles and what else charts install, over TLS, to kubectl, Helm and any other client.
+ServiceAccounts may do what its roles say. It runs nothing and forgets everything when it stops; a cluster of the same name
+has the same identity (the uid of kube-system) every time.
 
 \b
   hollow serve --kubeconfig-out c1.kubeconfig

@@ -4,6 +4,7 @@ import asyncio
 import base64
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from machinery.clock import SystemClock
 from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Resource
 from machinery.timestamps import format_micro_time
+from spoke.cluster import KubeEvents
 from tests.charts.rendering import CHARTS, environment, plain, render
 from tests.charts.rights import Calls, rights_of
 from tests.e2e.processes import Bench, Program, until
@@ -31,7 +33,7 @@ VALUES: dict[str, Any] = {
     "clusterName": "c1",
     "bootstrap": {"furtherSecrets": ["west"]},
     "attestation": {"enabled": True},
-    "settings": {"addon_lease_check_period": "300ms"},
+    "settings": {"addon_lease_check_period": "300ms", "feature_gates": {"ClusterProperty": "true"}},
 }
 
 
@@ -137,6 +139,19 @@ async def with_an_add_on(stage: Stage, hub: KubeClient) -> None:
     await until(healthy, what="the add-on is available by its lease")
 
 
+async def with_one_that_stands_by(stage: Stage) -> None:
+    """A second process follows the Lease. What decisions there are to tell comes of several hubs: told by the same adapter."""
+    other = await stage.program("run").start()
+
+    async def follows() -> bool:
+        return any((asked.verb, asked.resource) == ("watch", "leases") for asked in stage.calls.allowed)
+
+    await until(follows, what="the second process follows the Lease")
+    assert await other.stop() == 0
+    async with await KubeClient.from_file(stage.kubeconfig) as account:
+        await KubeEvents(account, NAMESPACE, SystemClock()).announce("HubChosen", "of several", warning=False)
+
+
 async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(stage: Stage) -> None:
     bench = stage.bench
     await bench.hub(*AUTO)
@@ -145,13 +160,25 @@ async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(sta
     await bench.available("c1")
     async with await KubeClient.from_file(bench.admin) as hub:
         await with_an_add_on(stage, hub)
+        before, since = await stage.secret("logs-hub-kubeconfig", "addons"), SystemClock().now()
+
+        async def older() -> bool:
+            return SystemClock().now() - since > timedelta(seconds=1)
+
+        await until(older, what="its certificate is older than an order, which is given to the second")
         await bench.hubctl("rotate", "cluster", "c1")
+
+        async def renewed() -> bool:
+            return bool((await stage.secret("logs-hub-kubeconfig", "addons"))["tls.crt"] != before["tls.crt"])
+
+        await until(renewed, what="the add-on has its next certificate")
         await hub.delete(f"{ADDONS}/logs")
 
         async def gone() -> bool:
             return await stage.secret("logs-hub-kubeconfig", "addons") is None
 
         await until(gone, what="the add-on's secret went with it")
+    await with_one_that_stands_by(stage)
     doctor = await stage.program("doctor").start()
     assert await doctor.ended() == 0, doctor.output
     leave = await stage.program("leave").start()
@@ -160,4 +187,4 @@ async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(sta
 
     rights = rights_of(stage.documents, NAMESPACE)
     assert list(stage.calls.refused) == []
-    assert stage.calls.idle(rights) == []
+    assert [str(each) for each in stage.calls.idle(rights)] == []
