@@ -22,10 +22,10 @@ LABEL org.opencontainers.image.title="Muster" \
       org.opencontainers.image.licenses="Apache-2.0"
 RUN groupadd --gid 10001 muster \
  && useradd --uid 10001 --gid muster --no-create-home --home-dir /nonexistent --shell /usr/sbin/nologin muster \
- && install -d -o muster -g muster -m 0700 /var/lib/muster /clusters /bootstrap
+ && install -d -o muster -g muster -m 0700 /var/lib/muster /keys /clusters /bootstrap
 COPY --from=build /opt/muster /opt/muster
 ENV PATH=/opt/muster/bin:$PATH PYTHONDONTWRITEBYTECODE=1 PYTHONUNBUFFERED=1
-# A new volume takes over owner and mode of the directory that it is mounted on: these three are for docker-compose.yml.
+# A new volume takes over owner and mode of the directory that it is mounted on: all but the first are for docker-compose.yml.
 # By number, so that Kubernetes can verify runAsNonRoot. The root file system may be read-only: only data and /tmp are written.
 USER 10001:10001
 

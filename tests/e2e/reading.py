@@ -61,6 +61,17 @@ def files(text: str) -> Iterator[tuple[str, str]]:
                 yield f"{name}.yaml", block
 
 
+def programs_in(folder: Path) -> Path:
+    """A folder in this one with our programs, for the path."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, module in PROGRAMS.items():
+        file = programs / name
+        file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {module} "$@"\n')
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    return programs
+
+
 @dataclass
 class Reader:
     """Types commands in a folder of his own; what stays in the foreground gets a terminal of its own."""
@@ -73,12 +84,7 @@ class Reader:
     @classmethod
     def at(cls, folder: Path, ports: tuple[int, int]) -> "Reader":
         """In `folder`, with our programs and a home there. `ports`: of the hub's two doors."""
-        programs = folder / "bin"
-        programs.mkdir()
-        for name, module in PROGRAMS.items():
-            file = programs / name
-            file.write_text(f'#!/bin/sh\nexec {shlex.quote(sys.executable)} -m {module} "$@"\n')
-            file.chmod(file.stat().st_mode | stat.S_IXUSR)
+        programs = programs_in(folder)
         home, here = folder / "home", folder / "here"
         home.mkdir()
         here.mkdir()

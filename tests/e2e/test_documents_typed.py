@@ -11,7 +11,7 @@ from tests.e2e.reading import ROOT, Page, Reader, files, typed
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(180)]
 
-ENGINE = "needs a container engine; tests/integration/test_images.py reads the files"
+ENGINE = "needs a container engine; tests/e2e/test_composed.py starts the same as plain processes"
 CLUSTER = "needs a Kubernetes cluster; tests/integration/test_charts.py installs the charts into a hollow one"
 INSTALLS = "installs this very project; every fresh clone does it before this test"
 ISSUER = "needs an issuer of tokens; tests/e2e/test_login.py has one and types the same"
@@ -34,6 +34,7 @@ PAGES: Mapping[str, Page] = {
             ".venv/bin/pip": INSTALLS,
             "export PATH": INSTALLS,
             "helm ": CLUSTER,
+            "docker ": ENGINE,
             "kubectl -n muster": CLUSTER,
             "hubctl login": ISSUER,
             "kubectl --kubeconfig me.kubeconfig": ISSUER,

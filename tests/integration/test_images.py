@@ -1,5 +1,6 @@
 """Dockerfile and docker-compose.yml, as far as they can be judged without an engine."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -17,6 +18,7 @@ from spoke.flags import parser as spoke_parser
 ROOT = Path(__file__).parents[2]
 COMPOSE: dict[str, Any] = yaml.safe_load((ROOT / "docker-compose.yml").read_text())
 SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
+REPLICAS = [name for name, service in SERVICES.items() if "HUB_REPLICA_NAME" in (service.get("environment") or {})]
 DOCKERFILE = (ROOT / "Dockerfile").read_text()
 
 
@@ -57,7 +59,7 @@ def test_compose_names_only_services_and_volumes_that_exist() -> None:
     for service in SERVICES.values():
         assert set(service.get("depends_on", {})) <= set(SERVICES)
         assert {volume.partition(":")[0] for volume in service.get("volumes", [])} <= set(COMPOSE["volumes"])
-        assert service.get("network_mode", "service:hub").removeprefix("service:") in SERVICES
+        assert service.get("network_mode", "service:hollow").removeprefix("service:") in SERVICES
 
 
 def test_compose_waits_only_for_health_that_is_checked() -> None:
@@ -71,13 +73,34 @@ def test_containers_are_closed_as_far_as_they_can_be() -> None:
         assert service["read_only"] is True
         assert service["cap_drop"] == ["ALL"]
         assert "privileged" not in service
-    assert all(port.startswith("127.0.0.1:") for port in SERVICES["hub"]["ports"])
+        assert all(port.startswith("127.0.0.1:") for port in service.get("ports", []))
 
 
 def test_every_variable_of_the_hub_is_a_setting() -> None:
     known = {f"HUB_{name.upper()}" for name in HubSettings.model_fields} | {"HUBCTL_KUBECONFIG"}
-    assert set(SERVICES["hub"]["environment"]) <= known
-    assert load({}, None, SERVICES["hub"]["environment"]).auto_approve == ("*",)
+    for name in REPLICAS:
+        environment = {key: re.sub(r"\$\{\w+:-(\w+)\}", r"\1", value) for key, value in SERVICES[name]["environment"].items()}
+        assert set(environment) <= known
+        assert load({}, None, environment).auto_approve == ("*",)
+
+
+def test_the_replicas_differ_by_their_names_alone_and_tell_the_proxys() -> None:
+    told = [{**SERVICES[name]["environment"], "HUB_REPLICA_NAME": ""} for name in REPLICAS]
+    assert len(REPLICAS) == 2
+    assert told[0] == told[1]
+    assert {told[0][f"HUB_{door}_ADVERTISED"].partition(":")[0] for door in ("GRPC", "HTTPS")} == {"proxy"}
+    assert not any("ports" in SERVICES[name] for name in REPLICAS)
+
+
+def test_the_proxy_passes_both_doors_to_both_replicas_and_asks_for_their_readiness() -> None:
+    text = COMPOSE["configs"]["proxy"]["content"]
+    assert "mode tcp" in text
+    for port in ("8443", "6443"):
+        assert f"bind :{port}" in text
+        assert f"127.0.0.1:{port}:{port}" in SERVICES["proxy"]["ports"]
+        assert set(re.findall(rf"server (\S+) \1:{port}$", text, re.MULTILINE)) == set(REPLICAS)
+    assert "option httpchk GET /readyz" in text
+    assert "check port 6443 check-ssl" in text
 
 
 def test_programs_know_the_flags_they_are_given() -> None:
