@@ -25,7 +25,7 @@ password, so it has no flag: HUB_DATABASE_URL or database_url, without it SQLite
 
 The first start makes the data directory with the database, the CA, the serving certificate and admin.kubeconfig; use that with
 hubctl or kubectl. SIGTERM or SIGINT stops the hub cleanly, a second one at once. SIGUSR1 writes into the log what the hub
-does right now.
+does right now; SIGUSR2 has everything logged, and a second one takes that back.
 """
 
 

@@ -12,6 +12,7 @@ import structlog
 
 from hub.access import AccessLimits, Capacity, Peers
 from hub.adminsecret import admin_secret
+from hub.apiserver import verbosity as verbosity_page
 from hub.apiserver.auditing import Auditing
 from hub.apiserver.authorities import authorities_of
 from hub.apiserver.credentials import HubAddress
@@ -29,7 +30,7 @@ from hub.foundation import laid
 from hub.guests import ways_in
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.hostcluster import HostCluster
-from hub.inspection import add_checks, add_sections, checks_of, inspected, keep_log
+from hub.inspection import add_checks, add_sections, checks_of, follow_orders, heard, inspected, keep_log, traces_of
 from hub.installation import Addresses, AdminKubeconfig, entry, lifetimes_of
 from hub.issuer import IssuerChain, ServingNames
 from hub.leading import leadership
@@ -48,7 +49,7 @@ from hub.rpc.sessions import Sessions
 from hub.rpc.trusting import Trusting
 from hub.serving import doors_certificate
 from hub.settings import Settings
-from machinery import logs, loop
+from machinery import logs, loop, telemetry
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.limiting import Limiting
@@ -90,7 +91,8 @@ def main(settings: Settings, extend: Extend | None = None) -> int:
     gc.freeze()
     gc.set_threshold(*COLLECT_AFTER)
     try:
-        loop.run(run(settings, LastResort(), extend))
+        with telemetry.sending(traces_of(settings)):
+            loop.run(run(settings, LastResort(), extend))
     except (StartError, HookError, MusterError, TaskEndedError) as error:
         log.critical("hub failed", error=str(error))
         sys.stderr.write(f"hub: {error}\n")
@@ -133,7 +135,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     stop = stack.enter_context(StopSignals())
     ending = Ending(stop.requested)
     # who may ask what it does, from the first moment on, and also when it hangs
-    inspection = inspected(settings, stack)
+    inspection, verbosity = inspected(settings, stack), heard(settings, stack)
     # what it counts, also while it waits for its database
     counted = await told_metrics(settings, stack)
 
@@ -274,6 +276,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         others=(cas,),
         attests=settings.attestation == "required",
         metrics=counted.scrape,
+        pages={verbosity_page.PATH: verbosity_page.LogLevel(store, verbosity, replica)},
     )
     await operators.prepare()  # the roles that every hub has
     installed()
@@ -311,6 +314,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     tasks.start("watches", operators.run())
     tasks.start("log", keep_log(log_progress))
     tasks.start("event loop", watch_loop())
+    tasks.start("log level", follow_orders(store, verbosity))
 
     where = {"data": str(files.path), "admin_kubeconfig": str(admin), "server": cluster.server}
     log.info("hub is set up", hub=hub_id, replica=replica, **where)

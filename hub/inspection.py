@@ -1,25 +1,32 @@
 """What can be seen of a hub from outside while it runs: its health, and what its parts count."""
 
 import asyncio
+import os
 from collections.abc import Callable, Mapping
-from contextlib import AsyncExitStack
+from contextlib import AsyncExitStack, suppress
 from datetime import timedelta
 
 from hub.apiserver.door import Door
 from hub.leading import Leading
+from hub.ports import Store
 from hub.rpc.parts import Parts
+from hub.services import verbosity as orders
 from hub.settings import Settings
 from hub.store import SqlStore
-from machinery import logs
+from machinery import logs, product, telemetry
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.health import HealthCheck
 from machinery.apiserver.loopback import Loopback
 from machinery.clock import Clock
+from machinery.errors import UnavailableError
 from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.health import LIVENESS, READINESS, HealthChecks, LoopProgress, SharedCheck
+from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
+from machinery.pacing import until_tick
 
 FLUSH_EVERY = timedelta(seconds=60)
 FLUSHED_WITHIN = timedelta(minutes=2)
+LOOK_EVERY = timedelta(seconds=2)
 
 
 def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
@@ -29,6 +36,29 @@ def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
     if settings.debug_socket is not None:
         stack.enter_context(DebugSocket(settings.debug_socket, inspection))
     return inspection
+
+
+def heard(settings: Settings, stack: AsyncExitStack) -> Verbosity:
+    """How much this process logs: SIGUSR2 changes it, and an operator's order, which `follow_orders` finds."""
+    verbosity = Verbosity(settings.log_level)
+    stack.enter_context(VerbositySignal(verbosity))
+    return verbosity
+
+
+async def follow_orders(store: Store, verbosity: Verbosity) -> None:
+    """Looks for ever whether an operator wants the replicas to log more or less. Without a database all stays as it is."""
+    while True:
+        with suppress(UnavailableError):
+            order = await store.read(orders.standing)
+            verbosity.order(None if order is None else order.level)
+        await asyncio.sleep(until_tick(LOOK_EVERY))
+
+
+def traces_of(settings: Settings) -> telemetry.Told | None:
+    """Where the spans of this process go; None: nowhere."""
+    if settings.trace_endpoint is None:
+        return None
+    return telemetry.Told(f"{product.NAME}-hub", settings.trace_endpoint, settings.trace_share, os.environ.get("POD_NAME", ""))
 
 
 def add_checks(health: HealthChecks, store: SqlStore, loopback: Loopback, clock: Clock) -> LoopProgress:

@@ -1,7 +1,8 @@
 """Logging of a process: events with fields, as JSON lines or for a console, and never a secret among them.
 
 Called once by each program's `__main__`; every other module only takes `structlog.get_logger(__name__)`. Lines of libraries
-that use the standard logging end in the same stream and form, and pass through the same redaction.
+that use the standard logging end in the same stream and form, and pass through the same redaction. While a request is served,
+its `request_id`, the `cluster` that asks, and its trace stand on every line (`of_request`).
 """
 
 import json
@@ -9,13 +10,16 @@ import logging
 import re
 import sys
 from collections.abc import Callable, Mapping, MutableMapping
+from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import lru_cache
 from typing import Any, NoReturn, TextIO
 
 import structlog
-from structlog.contextvars import merge_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars, merge_contextvars
 from structlog.typing import Processor
+
+from machinery import tracing
 
 REDACTED = "[redacted]"
 _SECRET_FIELD = re.compile(r"(?i)(private_?key|client_?key|password|passwd|secret_?value|bearer|authorization|token)(_?data)?$")
@@ -39,7 +43,11 @@ _NOISY = {
     "asyncio": logging.WARNING,
     # At DEBUG it logs a server that is being freed, and the record then holds what no longer exists: the process crashes.
     "grpc": logging.INFO,
+    # What tells of the sending of spans: that a collector is away, and no more.
+    "opentelemetry": logging.WARNING,
 }
+LEVELS = ("debug", "info", "warning", "error")
+"""What may be asked for, the most first."""
 _GRPC = "grpc._cython.cygrpc"
 
 
@@ -113,6 +121,7 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
     """Sets up structlog and the standard logging of this process; a second call replaces the first."""
     shared: list[Processor] = [
         merge_contextvars,
+        _traced,
         structlog.stdlib.add_log_level,
         structlog.stdlib.add_logger_name,
         structlog.processors.TimeStamper(fmt="iso", utc=True, key="time"),
@@ -142,16 +151,40 @@ def configure(level: str = "info", form: LogFormat = LogFormat.JSON, stream: Tex
     logging.logThreads = logging.logProcesses = logging.logMultiprocessing = False
     root = logging.getLogger()
     root.handlers[:] = [target]
+    set_level(level)
+    logging.getLogger(_GRPC).addFilter(not_of_a_peer_that_left)
+
+
+def set_level(level: str) -> None:
+    """From now on `level`, one of LEVELS, is the least that is logged; libraries that are noisy tell less than that."""
+    root = logging.getLogger()
     root.setLevel(level.upper())
     for name, least in _NOISY.items():
         logging.getLogger(name).setLevel(max(least, root.level))
-    logging.getLogger(_GRPC).addFilter(not_of_a_peer_that_left)
+
+
+def _traced(_logger: Any, _method: str, event: MutableMapping[str, Any]) -> MutableMapping[str, Any]:
+    """The trace in which a line is written, where there is one."""
+    context = tracing.current()
+    if context is not None:
+        event["trace_id"], event["span_id"] = context.trace_id, context.span_id
+    return event
 
 
 def not_of_a_peer_that_left(record: logging.LogRecord) -> bool:
     """False for gRPC's stack trace about a peer that left before its answer: nothing went wrong on this side."""
     failure = record.exc_info[0] if record.exc_info else None
     return failure is None or failure.__name__ != "ExecuteBatchError"
+
+
+def of_request(request_id: str, **fields: str) -> AbstractContextManager[None]:
+    """A block whose lines, and those of the tasks that begin in it, are a request's. Enter and leave it in one task."""
+    return bound_contextvars(request_id=request_id, **fields)
+
+
+def also(**fields: str) -> None:
+    """What is only known later of the request that is served: on its lines from now on, until its task or block ends."""
+    bind_contextvars(**fields)
 
 
 def flush() -> None:

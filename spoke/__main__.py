@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import AsyncGenerator, Callable
     from contextlib import AbstractAsyncContextManager
 
+    from machinery.telemetry import Told
     from spoke.doctor import Step
     from spoke.settings import Settings
 
@@ -32,7 +33,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     command = flags.pop("command")
     own: dict[str, Any] = {name: flags.pop(name) for name in ("timeout", "force", "output") if name in flags}
     # Only now: `--help` and a mistyped flag need none of this.
-    from machinery import logs, product  # noqa: PLC0415
+    from machinery import logs, product, telemetry  # noqa: PLC0415
     from machinery.errors import InvalidError  # noqa: PLC0415
     from spoke.settings import load  # noqa: PLC0415
 
@@ -49,7 +50,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     log = structlog.get_logger("spoke")
     log.info("spoke.starting", version=product.version(), pid=os.getpid())
     try:
-        asyncio.run(_serve(settings))
+        with telemetry.sending(_traces_of(settings)):
+            asyncio.run(_serve(settings))
     except InvalidError as error:
         log.error("spoke.cannot_start", error=error.message)  # noqa: TRY400 - the sentence says it all
         return 1
@@ -123,10 +125,20 @@ async def _walk(walked: "Callable[[], AbstractAsyncContextManager[Callable[[], A
     return well
 
 
+def _traces_of(settings: "Settings") -> "Told | None":
+    from machinery import product, telemetry  # noqa: PLC0415
+
+    if not settings.trace_endpoint:
+        return None
+    instance = settings.cluster_name or os.environ.get("POD_NAME", "")
+    return telemetry.Told(f"{product.NAME}-spoke", settings.trace_endpoint, settings.trace_share, instance)
+
+
 async def _serve(settings: "Settings") -> None:
     import structlog  # noqa: PLC0415
 
     from machinery.lifecycle.process import StopSignals  # noqa: PLC0415
+    from machinery.lifecycle.verbosity import Verbosity, VerbositySignal  # noqa: PLC0415
     from spoke import probes  # noqa: PLC0415
     from spoke.app import build  # noqa: PLC0415
     from spoke.settings import parse_address  # noqa: PLC0415
@@ -134,7 +146,7 @@ async def _serve(settings: "Settings") -> None:
     gc.freeze()
     gc.enable()
     host, port = parse_address(settings.health_listen)
-    with StopSignals() as stop:
+    with StopSignals() as stop, VerbositySignal(Verbosity(settings.log_level)):
         async with build(settings) as agent, probes.serve(agent.progress, host, port) as bound:
             structlog.get_logger("spoke").info("probes.listening", address=f"{host}:{bound}")
             running = asyncio.create_task(agent.run(), name="agent")

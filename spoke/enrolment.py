@@ -11,6 +11,7 @@ from datetime import timedelta
 
 import structlog
 
+from machinery import tracing
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, Subject, agent_id, cluster_name
 from machinery.pki import CertificateFacts, build_request, generate_key, parse_certificate, parse_request, public_key_of
@@ -142,12 +143,13 @@ class Enrolment:
         return self.state is State.DONE
 
     async def run(self, client: HubClient, *, on_step: Callable[[State], object] | None = None) -> None:
-        """All steps; the first error ends it, a later call goes on there."""
+        """All steps; the first error ends it, a later call goes on there. They are one trace, however long the hub takes."""
         self._resubmitted = False
-        while not self.done:
-            if on_step is not None:
-                on_step(self.state)
-            await self.step(client)
+        with tracing.span("obtain certificate", {"muster.cluster": self.wanted.names.cluster}):
+            while not self.done:
+                if on_step is not None:
+                    on_step(self.state)
+                await self.step(client)
 
     async def _prepare(self, _: HubClient) -> Event:
         key = generate_key()

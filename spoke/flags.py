@@ -209,6 +209,8 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     process.add_argument("--health-listen", metavar="HOST:PORT", help="probes; port 0 takes any free one (127.0.0.1:0)")
     process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")
     process.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
+    process.add_argument("--trace-endpoint", metavar="URL", help="collector for traces (OTLP over gRPC); without it: none")
+    process.add_argument("--trace-share", metavar="SHARE", help="the share of traces that is recorded; default 1.0")
 
 
 def _add_addons(run: argparse.ArgumentParser) -> None:

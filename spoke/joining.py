@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 import structlog
 
+from machinery import tracing
 from machinery.clock import OffsetClock
 from machinery.errors import (
     AlreadyExistsError,
@@ -88,7 +89,8 @@ class Joining:
         enrolment = self._prepare(way, names, cluster_uid, pending, kept)
         tried, self._failures = self._failures, self._failures + 1
         try:
-            await (self._recover(way, enrolment) if way.recovers else self._register(way.connection, enrolment, finding))
+            with tracing.span("recover" if way.recovers else "join", {"muster.cluster": names.cluster}):
+                await (self._recover(way, enrolment) if way.recovers else self._register(way.connection, enrolment, finding))
         except StartOverError:
             self._failures = tried  # nothing has failed yet
             raise

@@ -22,7 +22,7 @@ from pydantic import (
     model_validator,
 )
 
-from machinery import identity
+from machinery import identity, telemetry
 from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
 from machinery.selectors import valid_label_key, valid_label_value
@@ -162,6 +162,8 @@ class Settings(BaseModel):
     leader_elect_retry_period: Duration = timedelta(seconds=5)  # Kubernetes' 2 s would be most of what an idle agent costs
     log_level: Literal["debug", "info", "warning", "error"] = "info"
     log_format: Literal["json", "console"] = "json"
+    trace_endpoint: Annotated[str, AfterValidator(lambda text: telemetry.endpoint(text) if text else "")] = ""
+    trace_share: float = Field(default=1.0, ge=0, le=1)
 
     @field_validator("bootstrap_kubeconfig")
     @classmethod

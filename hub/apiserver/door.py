@@ -1,7 +1,7 @@
 """The HTTPS door, put together: the hub's API groups on the generic API server."""
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 
@@ -22,6 +22,7 @@ from hub.apiserver.groups import groups_of, roles_in, with_lease, with_others
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.login import Exchange, LoginSettings
 from hub.apiserver.past import PastObjects
+from hub.apiserver.naming import named
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
 from hub.domain.lease import DEFAULT_LEASE_DURATION
@@ -38,7 +39,7 @@ from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.kinds.reviews import access_reviews
 from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup
+from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup, Page
 from machinery.apiserver.site import Scrape
 from machinery.clock import Clock
 from machinery.pki import TokenKeys
@@ -101,6 +102,7 @@ def build_door(
     others: Sequence[Resource] = (),
     attests: bool = False,
     metrics: Scrape | None = None,
+    pages: Mapping[str, Page] | None = None,
 ) -> Door:
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
@@ -109,7 +111,7 @@ def build_door(
     `login`: how tokens are exchanged for certificates.
     `others`: resources in the place of their namesakes.
     `attests`: whether every first registration must be attested.
-    `metrics`: what is counted.
+    `metrics`: what is counted. `pages`: what more there is beside the objects, by path.
     """
     feed = ChangeFeed(store)
     objects = ServiceStorage(store, feed, group_suffix)
@@ -149,8 +151,10 @@ def build_door(
         namespaces=namespaces_of(store),
         limits=limits,
         metrics=metrics,
+        pages=pages,
         filters=replace(
-            filters or Filters(),
+            added := filters or Filters(),
+            paths=(named, *added.paths),
             impersonation=(
                 entrance.presence,
                 Impersonation(authorizer, takes_no_part),

@@ -43,6 +43,7 @@ COMMANDS = {
     "whoami": ("hub.cli.whoami:whoami", "Show as whom the hub knows you."),
     "credential": ("hub.cli.credential:credential", "The plug-in by which kubectl logs in."),
     "api-resources": ("hub.cli.listing:api_resources", "Show the kinds of objects that the hub has."),
+    "log-level": ("hub.cli.verbosity:log_level", "Show or change how much the hub logs."),
     "version": ("hub.cli.versions:version", "Show the versions of hubctl and of the hub."),
 }
 

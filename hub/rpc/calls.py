@@ -21,12 +21,14 @@ from hub.domain.audit import Level, Record, ResponseStatus, Stage
 from hub.domain.certificate import CertificateRecord
 from hub.rpc.parts import Parts
 from hub.rpc.status import Context
+from machinery import logs
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.refusals import CODES
 from machinery.apiserver.storage import Actor
 from machinery.errors import ForbiddenError, MusterError, UnauthorizedError
 from machinery.loop import hurry
 from machinery.product import NAME
+from machinery.tracing import Traced, serving
 
 T = TypeVar("T")
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
@@ -64,6 +66,8 @@ class Call:
     address: str = field(init=False)
     """Where it comes from."""
     user_agent: str = field(init=False)
+    trace: Traced = field(init=False)
+    """The span of the call; of a stream, until it has answered for the first time."""
 
     def __post_init__(self) -> None:
         """Asks now what is remembered later: a stream that its reader has left ends when gRPC's call is no more.
@@ -71,13 +75,19 @@ class Call:
         To ask a call that is gone for its peer is a segmentation fault.
         """
         self.address = _address(self.context.peer())
-        metadata = dict(self.context.invocation_metadata() or ())
-        self.user_agent = short(str(metadata.get("user-agent", "")))
+        metadata = {str(name): str(value) for name, value in self.context.invocation_metadata() or ()}
+        self.user_agent = short(metadata.get("user-agent", ""))
+        self.trace = serving(
+            self.asked.path.strip("/"), metadata.get, {"rpc.system": "grpc", "muster.request_id": self.audit_id}
+        )
 
     async def identify(self) -> CertificateRecord:
         """Raises UnauthorizedError, UnavailableError; ForbiddenError for whom this door is not at all."""
         self.record = await self.parts.identify(self.context)
         check_agents_door(self.record)
+        if self.record.cluster:
+            logs.also(cluster=self.record.cluster)
+            self.trace.note("muster.cluster", self.record.cluster)
         return self.record
 
     def seat(self, flow: str = "") -> AbstractAsyncContextManager[None]:
@@ -96,7 +106,8 @@ class Call:
         return ANONYMOUS if self.record is None else actor_of(self.record)
 
     def opened(self) -> None:
-        """The stream has answered for the first time."""
+        """The stream has answered for the first time: what it says from now on belongs to what causes that."""
+        self.trace.end()
         self._remember(Stage.RESPONSE_STARTED, ResponseStatus(OK))
 
     def ended(self, error: BaseException | None) -> None:
@@ -152,9 +163,10 @@ async def unary(
     with parts.gate.entered():
         call = Call(parts, context, asked, parts.auditor.clock.now())
         try:
-            record = await call.identify()
-            async with call.seat(flow):
-                answer = await work(call, record)
+            with logs.of_request(call.audit_id), call.trace:
+                record = await call.identify()
+                async with call.seat(flow):
+                    answer = await work(call, record)
         except BaseException as error:
             call.ended(error)
             raise
@@ -169,8 +181,10 @@ async def stream(parts: Parts, context: Context, asked: Attributes) -> AsyncIter
     hurry()
     with parts.gate.entered():
         call = Call(parts, context, asked, parts.auditor.clock.now())
+        logs.also(request_id=call.audit_id)  # of this task: a generator may be left in another, where nothing can be taken back
         try:
-            yield call
+            with call.trace:
+                yield call
         except BaseException as error:
             call.ended(None if isinstance(error, GeneratorExit) else error)
             raise

@@ -17,6 +17,7 @@ from hub.rpc.calls import Call
 from hub.rpc.messages import conditions_of, hubs_of, report_of
 from hub.rpc.parts import Parts
 from hub.services import addons, clusters, moves, owners
+from machinery import tracing
 from machinery.backoff import Backoff
 from machinery.errors import ConflictError, DeadlineError, TooManyRequestsError, UnavailableError
 from machinery.identity import AddOnName, ClusterName, HubId
@@ -45,12 +46,18 @@ class Reporting:
 
     async def status(self, message: wire.StatusReport, epoch: int) -> int:
         report = report_of(message)
-        return await self._written(epoch, lambda tx: clusters.report_status(tx, self._cluster, report, self._actor))
+        with self._traced("report status", message.traceparent):
+            return await self._written(epoch, lambda tx: clusters.report_status(tx, self._cluster, report, self._actor))
 
     async def addon(self, message: wire.AddOnReport, epoch: int) -> int:
         name, told = AddOnName(message.addon_name), conditions_of(message.conditions)
         report = partial(addons.report, driver=message.kube_client_driver)
-        return await self._written(epoch, lambda tx: report(tx, self._cluster, name, told, self._actor))
+        with self._traced("report addon", message.traceparent):
+            return await self._written(epoch, lambda tx: report(tx, self._cluster, name, told, self._actor))
+
+    def _traced(self, name: str, traceparent: str) -> tracing.Traced:
+        """Part of the agent's trace, where it has sent one with the report."""
+        return tracing.serving(name, {tracing.TRACEPARENT: traceparent}.get, {"muster.cluster": self._cluster})
 
     async def hubs(self, message: wire.Hubs, epoch: int, known: str) -> None:
         """Keeps the agent's list where it differs from `known`. It is for people: that it cannot be kept ends no session."""

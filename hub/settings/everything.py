@@ -13,11 +13,13 @@ from hub.settings.process import Process
 from hub.settings.retention import Retention
 from hub.settings.seeing import Seeing
 from hub.settings.silence import Silence
+from hub.settings.telemetry import Telemetry
 
 
 class Settings(
     Process,
     Seeing,
+    Telemetry,
     Election,
     Silence,
     Capacity,

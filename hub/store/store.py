@@ -23,6 +23,7 @@ from hub.store.reindex import reindex
 from hub.store.ringing import CHANGES, REVOCATIONS, SESSIONS
 from hub.store.rowform import RowForm
 from hub.store.tail import Tail
+from hub.store.traced import timed, traced
 from hub.store.transaction import SqlTransaction
 from hub.store.wakes import Wake, Wakes
 from hub.store.work import CLOSED, Writer
@@ -160,13 +161,13 @@ class SqlStore(Store):
         if self._writer is None:
             raise UnavailableError(CLOSED)
         work: Callable[[SqlTransaction], T] = partial(_call, use_case, args, kwargs)
-        with self.counts.writing.counted():
-            return await asyncio.wrap_future(self._writer.submit(work))
+        with self.counts.writing.counted(), traced("store write", use_case, args) as span:
+            return await asyncio.wrap_future(self._writer.submit(timed(span, work)))
 
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         work: Callable[[SqlTransaction], T] = partial(_call, query, args, kwargs)
-        with self.counts.reading.counted():
-            return await self._on(self._readers, self._query, work)
+        with self.counts.reading.counted(), traced("store read", query, args) as span:
+            return await self._on(self._readers, self._query, timed(span, work))
 
     async def _on(self, threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
         if self._closed:

@@ -29,12 +29,15 @@ from machinery.apiserver.refusals import InternalError, forbidden_request
 from machinery.apiserver.resource import Group
 from machinery.apiserver.site import Scrape, Site
 from machinery.apiserver.storage import Actor, Key, Storage
+from machinery.apiserver.traced import traced
 from machinery.apiserver.watches import Watches
 from machinery.clock import Clock
 from machinery.errors import DeadlineError, ForbiddenError, MusterError, NotAcceptableError, NotFoundError, Subject
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
+Page = Callable[[Incoming], Awaitable[web.Response]]
+"""Answers at a path of its own, to who may ask it there. Raises a MusterError to refuse."""
 
 log = structlog.get_logger(__name__)
 
@@ -54,6 +57,7 @@ class Limits:
 class ApiServer:
     """The parts of an API server, introduced to one another. `application()` gives what `serve` listens with.
 
+    `pages`: what more there is beside the objects, by path.
     `namespaces`: by default the Namespace objects, if the server has that resource; otherwise every namespace exists.
     `metrics`: what `/metrics` answers to who may read that path; None: there is no such path.
     """
@@ -72,8 +76,11 @@ class ApiServer:
         limits: Limits | None = None,
         filters: Filters | None = None,
         metrics: Scrape | None = None,
+        pages: Mapping[str, Page] | None = None,
     ) -> None:
         self._limits = limits or Limits()
+        self._pages = pages or {}
+        self._resources = frozenset(each.name for group in groups for each in group.resources)
         self._clock = clock
         self._authenticator = authenticator
         self._authorizer = authorizer
@@ -123,7 +130,7 @@ class ApiServer:
         audit_id = request.headers.get("Audit-Id", "")[:64] or str(uuid.uuid4())
         asked = attributes(request.method, request.path, request.query)
         incoming = request[INCOMING] = Incoming(request, audit_id, asked, self._clock.monotonic())
-        return await self._answer(incoming)
+        return await traced(incoming, self._answer, self._resources)
 
     async def _errors_as_status(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         request = incoming.request
@@ -170,6 +177,8 @@ class ApiServer:
     async def _answered(self, incoming: Incoming) -> web.StreamResponse:
         if incoming.attributes.resource:
             return await self._objects.answer(incoming.request, incoming.attributes, incoming.actor)
+        if page := self._pages.get(incoming.request.path):
+            return await page(incoming)
         return await self._site.answer(incoming.request)
 
 

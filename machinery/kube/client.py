@@ -18,7 +18,7 @@ from urllib.parse import quote
 
 import aiohttp
 
-from machinery import product
+from machinery import product, tracing
 from machinery.errors import InvalidError, UnavailableError
 from machinery.kube import config
 from machinery.kube.errors import from_answer, from_status, from_transport
@@ -283,7 +283,7 @@ class KubeClient:
             method,
             path,
             query_params=list((query or {}).items()),
-            header_params={"Accept": accept, "Content-Type": content_type},
+            header_params={"Accept": accept, "Content-Type": content_type, **dict(tracing.carried())},
             body=body,
             auth_settings=["BearerToken"],
         )

@@ -7,6 +7,7 @@ from datetime import timedelta
 
 import structlog
 
+from machinery import tracing
 from machinery.clock import Clock
 from machinery.errors import AlreadyExistsError, ForbiddenError, MethodNotAllowedError, MusterError, UnauthorizedError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
@@ -51,10 +52,12 @@ class ApiHubClient(HubClient):
     def capabilities(self) -> frozenset[Capability]:
         return frozenset()
 
+    @tracing.asking("get hub")
     async def info(self) -> HubInfo:
         version = await self._door.ask_version()
         return HubInfo(HubId(""), self._door.now(), version, self._door.address.ca)
 
+    @tracing.asking("ensure cluster")
     async def ensure_cluster(
         self,
         cluster: ClusterName,
@@ -70,6 +73,7 @@ class ApiHubClient(HubClient):
             self._door, cluster, cluster_uid, endpoints=endpoints, annotations=annotations, labels=labels
         )
 
+    @tracing.asking("submit request")
     async def submit_request(
         self,
         cluster: ClusterName,
@@ -86,6 +90,7 @@ class ApiHubClient(HubClient):
     def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
         return requests.follow(self._door, name)
 
+    @tracing.asking("issue addon token")
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         kube = await self._door.kube()
         path = SERVICE_ACCOUNTS.path(f"{addon}-agent", namespace=cluster, subresource="token")
@@ -102,6 +107,7 @@ class ApiHubClient(HubClient):
             running.cancel()
             await asyncio.wait((running,))
 
+    @tracing.asking("stand by")
     async def stand_by(
         self,
         cluster: ClusterName,
@@ -133,6 +139,7 @@ class ApiHubClient(HubClient):
     async def close(self) -> None:
         await self._door.close()
 
+    @tracing.asking("open session")
     async def _opened(self, cluster_uid: str) -> ApiSession:
         try:
             names = self._door.agent()

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import structlog
 
+from machinery import tracing
 from machinery.backoff import Backoff
 from machinery.conditions import AVAILABLE, Condition, find
 from machinery.errors import (
@@ -98,10 +99,12 @@ class ApiSession(HubSession):
         del available  # the verdict is in the report alone
         await self._while_open(self._beat())
 
+    @tracing.asking("report status")
     async def report(self, report: ClusterReport) -> int:
         self._reported = report
         return await self._while_open(self._write(report))
 
+    @tracing.asking("report addon")
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         return await self._while_open(self._write_addon(addon, conditions, driver))
 

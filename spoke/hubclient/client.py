@@ -4,11 +4,12 @@ import asyncio
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, timedelta
-from typing import TypeVar
+from typing import TypedDict, TypeVar
 
 import grpc
 from grpc import aio
 
+from machinery import tracing
 from machinery.clock import Clock
 from machinery.errors import MethodNotAllowedError, MusterError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId
@@ -53,6 +54,11 @@ _OPTIONS = (
 )
 
 
+class _Bounded(TypedDict):
+    timeout: float
+    metadata: aio.Metadata | None
+
+
 class GrpcHubClient(HubClient):
     """One channel; it is opened by the first call."""
 
@@ -68,8 +74,9 @@ class GrpcHubClient(HubClient):
     def capabilities(self) -> frozenset[Capability]:
         return frozenset(Capability)
 
+    @tracing.asking("get hub")
     async def info(self) -> HubInfo:
-        answer = await self._call(RegistrationStub(self._channel).GetHub(wire.GetHubRequest(), timeout=_seconds(CALL_TIMEOUT)))
+        answer = await self._call(RegistrationStub(self._channel).GetHub(wire.GetHubRequest(), **_bounded()))
         return HubInfo(
             hub_id=HubId(answer.hub_id),
             time=answer.hub_time.ToDatetime(UTC),
@@ -81,6 +88,7 @@ class GrpcHubClient(HubClient):
     def bring(self, attestation: str) -> None:
         self._attestation = attestation
 
+    @tracing.asking("ensure cluster")
     async def ensure_cluster(
         self,
         cluster: ClusterName,
@@ -101,9 +109,10 @@ class GrpcHubClient(HubClient):
             attestation=self._attestation,
         )
         stub = RegistrationStub(self._channel)
-        answer = await self._call(stub.EnsureCluster(request, timeout=_seconds(CALL_TIMEOUT)))
+        answer = await self._call(stub.EnsureCluster(request, **_bounded()))
         return Registered(created=answer.created, accepted=answer.accepted, uid=answer.uid)
 
+    @tracing.asking("submit request")
     async def submit_request(
         self,
         cluster: ClusterName,
@@ -123,10 +132,10 @@ class GrpcHubClient(HubClient):
             name, signer = addon
             message.addon.CopyFrom(wire.AddOnRequest(addon_name=name, signer_name=signer))
         stub = RegistrationStub(self._channel)
-        return (await self._call(stub.SubmitRequest(message, timeout=_seconds(CALL_TIMEOUT)))).name
+        return (await self._call(stub.SubmitRequest(message, **_bounded()))).name
 
     async def follow_request(self, name: str) -> AsyncGenerator[RequestState, None]:
-        call = RegistrationStub(self._channel).FollowRequest(wire.FollowRequestRequest(name=name))
+        call = RegistrationStub(self._channel).FollowRequest(wire.FollowRequestRequest(name=name), metadata=carried())
         try:
             async for answer in call:
                 if (state := request_state(answer)) is not None:
@@ -136,11 +145,12 @@ class GrpcHubClient(HubClient):
         finally:
             call.cancel()
 
+    @tracing.asking("issue addon token")
     async def addon_token(self, cluster: ClusterName, addon: AddOnName, duration: timedelta) -> AddOnToken:
         request = wire.IssueAddOnTokenRequest(cluster_name=cluster, addon_name=addon)
         request.requested_duration.FromTimedelta(duration)
         stub = RegistrationStub(self._channel)
-        answer = await self._call(stub.IssueAddOnToken(request, timeout=_seconds(CALL_TIMEOUT)))
+        answer = await self._call(stub.IssueAddOnToken(request, **_bounded()))
         return AddOnToken(answer.token, answer.expires_at.ToDatetime(UTC))
 
     @asynccontextmanager
@@ -151,6 +161,7 @@ class GrpcHubClient(HubClient):
         finally:
             await session.stop()
 
+    @tracing.asking("stand by")
     async def stand_by(
         self,
         cluster: ClusterName,
@@ -169,11 +180,12 @@ class GrpcHubClient(HubClient):
             epoch=epoch,
             trusted_authorities=trusted,
         )
-        return standing_by(await self._call(RegistrationStub(self._channel).StandBy(request, timeout=_seconds(CALL_TIMEOUT))))
+        return standing_by(await self._call(RegistrationStub(self._channel).StandBy(request, **_bounded())))
 
+    @tracing.asking("leave")
     async def leave(self, cluster: ClusterName, agent: AgentId, cluster_uid: str) -> bool:
         request = wire.LeaveRequest(cluster_name=cluster, agent_id=agent, cluster_uid=cluster_uid)
-        return (await self._call(RegistrationStub(self._channel).Leave(request, timeout=_seconds(CALL_TIMEOUT)))).left
+        return (await self._call(RegistrationStub(self._channel).Leave(request, **_bounded()))).left
 
     async def close(self) -> None:
         if self._opened is not None:
@@ -192,11 +204,12 @@ class GrpcHubClient(HubClient):
             self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *_keepalive(self._detection), *options))
         return self._opened
 
+    @tracing.asking("open session")
     async def _opened_session(self, greeting: Greeting) -> GrpcSession:
         """A welcomed session. A refusal that was torn by our own hello is asked for again: its reason matters."""
         attempts = 3
         while True:
-            session = GrpcSession(SessionStub(self._channel).Connect(), self._clock)
+            session = GrpcSession(SessionStub(self._channel).Connect(metadata=carried()), self._clock)
             try:
                 await self._welcome(session, greeting)
             except TornError:
@@ -252,6 +265,17 @@ def _keepalive(detection: Detection) -> tuple[tuple[str, int], ...]:
         ("grpc.keepalive_time_ms", detection.keepalive // milliseconds),
         ("grpc.keepalive_timeout_ms", detection.keepalive_timeout // milliseconds),
     )
+
+
+def _bounded() -> _Bounded:
+    """What every unary call is made with."""
+    return {"timeout": _seconds(CALL_TIMEOUT), "metadata": carried()}
+
+
+def carried() -> aio.Metadata | None:
+    """The trace that the hub is to go on with."""
+    sent = tracing.carried()
+    return aio.Metadata(*sent) if sent else None
 
 
 def _seconds(duration: timedelta) -> float:

@@ -12,7 +12,7 @@ from machinery.identity import AddOnName, AgentId, ClusterName
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from spoke.domain.report import ExternalEndpoint
-from spoke.hubclient.client import GrpcHubClient
+from spoke.hubclient.client import GrpcHubClient, carried
 from spoke.hubclient.convert import request_state
 from spoke.hubclient.errors import to_error
 from spoke.ports import NONE, Registered, RequestState
@@ -67,7 +67,7 @@ class RecoveringHubClient(GrpcHubClient):
                     yield state
 
     async def _answers(self, asked: wire.RecoverRequest) -> AsyncGenerator[wire.FollowRequestResponse, None]:
-        call = RegistrationStub(self._channel).Recover(asked)
+        call = RegistrationStub(self._channel).Recover(asked, metadata=carried())
         try:
             async for answer in call:
                 yield answer

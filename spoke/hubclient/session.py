@@ -8,7 +8,7 @@ from typing import Any
 
 from grpc import aio
 
-from machinery import product
+from machinery import product, tracing
 from machinery.clock import Clock
 from machinery.conditions import Condition
 from machinery.errors import BY_REASON, InvalidError
@@ -111,16 +111,23 @@ class GrpcSession(HubSession):
         finally:
             self._unacknowledged.pop(sequence, None)
 
+    @tracing.asking("report status")
     async def report(self, report: ClusterReport) -> int:
         sequence = self._next_report()
         message = wire.AgentMessage(status=report_of(report, sequence))
         message.status.agent_time.FromDatetime(self._clock.now())
+        message.status.traceparent = _traceparent()
         return await self._ask(sequence, message)
 
+    @tracing.asking("report addon")
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         sequence = self._next_report()
         told = wire.AddOnReport(
-            sequence=sequence, addon_name=addon, conditions=conditions_of(conditions), kube_client_driver=driver
+            sequence=sequence,
+            addon_name=addon,
+            conditions=conditions_of(conditions),
+            kube_client_driver=driver,
+            traceparent=_traceparent(),
         )
         return await self._ask(sequence, wire.AgentMessage(addon=told))
 
@@ -268,6 +275,12 @@ class GrpcSession(HubSession):
             waiting.set_exception(BY_REASON.get(ack.reason, InvalidError)(ack.message or ack.reason))
         else:
             waiting.set_result(ack.revision)
+
+
+def _traceparent() -> str:
+    """The trace that the hub is to go on with; empty: there is none."""
+    context = tracing.current()
+    return context.traceparent if context is not None else ""
 
 
 def _fail(waiting: Iterable[asyncio.Future[Any]], error: HubLostError) -> None:

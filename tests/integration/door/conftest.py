@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 
 from hub.access import AccessLimits, Capacity, Peers
+from hub.apiserver import verbosity
 from hub.apiserver.auditing import Auditing
 from hub.apiserver.clientca import ClientAuthorityFile
 from hub.apiserver.credentials import HubAddress
@@ -40,6 +41,7 @@ from machinery.apiserver.limits import REQUEST_LIMIT
 from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_subject, bootstrap_user
+from machinery.lifecycle.verbosity import Verbosity
 from machinery.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
@@ -114,6 +116,7 @@ class HubUnderTest:
     lease: timedelta = timedelta(seconds=60)
     login: LoginSettings | None = None
     metrics: Registry = field(default_factory=Registry)
+    verbosity: Verbosity = field(default_factory=lambda: Verbosity("info", lambda _level: None))
     _running: AsyncExitStack | None = None
 
     async def start(self) -> None:
@@ -154,6 +157,7 @@ class HubUnderTest:
                 ways_in=self.ways_in,
                 login=self.login,
                 metrics=self.metrics.scrape,
+                pages={verbosity.PATH: verbosity.LogLevel(self.store, self.verbosity, self.replica)},
             )
             await self.door.prepare()
             tasks = await stack.enter_async_context(GuardedTasks("hub"))

@@ -536,6 +536,7 @@ class StatusReport(_message.Message):
     NODE_COUNT_FIELD_NUMBER: _builtins.int
     MANAGED_NAMESPACES_FIELD_NUMBER: _builtins.int
     AGENT_TIME_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     """Ascending within the session over all reports, from 1."""
     kubernetes_version: _builtins.str
@@ -543,6 +544,8 @@ class StatusReport(_message.Message):
     """False: the API server was not reachable; capacity, allocatable, version and claims are left as they are."""
     node_count: _builtins.int
     """Number of nodes the capacity is made of."""
+    traceparent: _builtins.str
+    """W3C's traceparent of the trace that this report is part of; empty: of none."""
     @_builtins.property
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]: ...
     @_builtins.property
@@ -577,10 +580,11 @@ class StatusReport(_message.Message):
         node_count: _builtins.int = ...,
         managed_namespaces: _abc.Iterable[Global___ManagedNamespace] | None = ...,
         agent_time: _timestamp_pb2.Timestamp | None = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "allocatable", b"allocatable", "capacity", b"capacity", "claims", b"claims", "client_configs", b"client_configs", "complete", b"complete", "conditions", b"conditions", "kubernetes_version", b"kubernetes_version", "managed_namespaces", b"managed_namespaces", "node_count", b"node_count", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agent_time", b"agent_time", "allocatable", b"allocatable", "capacity", b"capacity", "claims", b"claims", "client_configs", b"client_configs", "complete", b"complete", "conditions", b"conditions", "kubernetes_version", b"kubernetes_version", "managed_namespaces", b"managed_namespaces", "node_count", b"node_count", "sequence", b"sequence", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -681,10 +685,13 @@ class AddOnReport(_message.Message):
     ADDON_NAME_FIELD_NUMBER: _builtins.int
     CONDITIONS_FIELD_NUMBER: _builtins.int
     KUBE_CLIENT_DRIVER_FIELD_NUMBER: _builtins.int
+    TRACEPARENT_FIELD_NUMBER: _builtins.int
     sequence: _builtins.int
     addon_name: _builtins.str
     kube_client_driver: _builtins.str
     """Present: how this agent makes the add-on identify itself at the hub, "csr" or "token": noted in its registrations."""
+    traceparent: _builtins.str
+    """W3C's traceparent, as in StatusReport."""
     @_builtins.property
     def conditions(self) -> _containers.RepeatedCompositeFieldContainer[Global___Condition]: ...
     def __init__(
@@ -694,10 +701,11 @@ class AddOnReport(_message.Message):
         addon_name: _builtins.str = ...,
         conditions: _abc.Iterable[Global___Condition] | None = ...,
         kube_client_driver: _builtins.str = ...,
+        traceparent: _builtins.str = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon_name", b"addon_name", "conditions", b"conditions", "kube_client_driver", b"kube_client_driver", "sequence", b"sequence"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["addon_name", b"addon_name", "conditions", b"conditions", "kube_client_driver", b"kube_client_driver", "sequence", b"sequence", "traceparent", b"traceparent"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
