@@ -5,10 +5,10 @@ FROM python:3.11-slim-bookworm AS build
 ENV PIP_DISABLE_PIP_VERSION_CHECK=1 PIP_NO_CACHE_DIR=1 PYTHONDONTWRITEBYTECODE=1
 WORKDIR /src
 RUN python -m venv /build && python -m venv --without-pip /opt/muster
-COPY requirements.lock requirements-build.lock ./
-# The dependencies are a layer of their own: they change less often than the code.
+COPY requirements-tracing.lock requirements-build.lock ./
+# The dependencies are a layer of their own: they change less often than the code. Those of traces, an extra, are among them.
 RUN /build/bin/pip install --require-hashes -r requirements-build.lock \
- && /build/bin/pip --python /opt/muster/bin/python install --require-hashes -r requirements.lock
+ && /build/bin/pip --python /opt/muster/bin/python install --require-hashes -r requirements-tracing.lock
 COPY pyproject.toml README.md LICENSE ./
 COPY machinery machinery
 COPY hub hub

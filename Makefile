@@ -93,6 +93,7 @@ fuzz: $(VENV)/.dev ## made-up requests and mutated CSRs; notes what came of them
 .PHONY: lock
 lock: $(VENV)/.dev ## resolve the lock files anew (UPGRADE=1: to the newest versions)
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements.lock pyproject.toml
+	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-tracing.lock pyproject.toml --extra tracing --constraint requirements.lock
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-build.lock --group build
 	$(COMPILE) $(if $(UPGRADE),--upgrade) --output-file requirements-dev.lock --group dev --constraint requirements.lock --constraint requirements-build.lock
 

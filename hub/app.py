@@ -30,7 +30,7 @@ from hub.foundation import laid
 from hub.guests import ways_in
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.hostcluster import HostCluster
-from hub.inspection import add_checks, add_sections, checks_of, follow_orders, heard, inspected, keep_log, traces_of
+from hub.inspection import add_checks, add_sections, checks_of, follow_orders, inspected, keep_log, traces_of, verbosity_of
 from hub.installation import Addresses, AdminKubeconfig, entry, lifetimes_of
 from hub.issuer import IssuerChain, ServingNames
 from hub.leading import leadership
@@ -135,7 +135,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     stop = stack.enter_context(StopSignals())
     ending = Ending(stop.requested)
     # who may ask what it does, from the first moment on, and also when it hangs
-    inspection, verbosity = inspected(settings, stack), heard(settings, stack)
+    inspection, verbosity = inspected(settings, stack), verbosity_of(settings, stack)
     # what it counts, also while it waits for its database
     counted = await told_metrics(settings, stack)
 

@@ -38,7 +38,7 @@ def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
     return inspection
 
 
-def heard(settings: Settings, stack: AsyncExitStack) -> Verbosity:
+def verbosity_of(settings: Settings, stack: AsyncExitStack) -> Verbosity:
     """How much this process logs: SIGUSR2 changes it, and an operator's order, which `follow_orders` finds."""
     verbosity = Verbosity(settings.log_level)
     stack.enter_context(VerbositySignal(verbosity))
