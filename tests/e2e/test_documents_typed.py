@@ -12,7 +12,7 @@ from tests.e2e.reading import ROOT, Page, Reader, files, typed
 pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(180)]
 
 ENGINE = "needs a container engine; tests/e2e/test_composed.py starts the same as plain processes"
-CLUSTER = "needs a Kubernetes cluster; tests/integration/test_charts.py installs the charts into a hollow one"
+CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_charts.py installs the charts into a hollow one"
 INSTALLS = "installs this very project; every fresh clone does it before this test"
 ISSUER = "needs an issuer of tokens; tests/e2e/test_login.py has one and types the same"
 CREDENTIAL = "$(hubctl get bootstrap-credentials -o name | tail -1 | cut -d/ -f2)"
@@ -83,6 +83,14 @@ PAGES: Mapping[str, Page] = {
         hub=("--ca-rotation-patience=2s",),  # what people have holds a step up for a day
         joined=("edge1",),
         spelled={"proceed ID": f"proceed {AUTHORITY}", "--compromised": "--compromised --yes --within 5s", "FOLDER": "keys"},
+    ),
+    "docs/how-to/traces-and-logs.md": Page(
+        elsewhere={
+            "kubectl exec ": CLUSTER,
+            "pip install ": INSTALLS,
+            "hub serve --trace-endpoint": "needs a collector; tests/e2e/test_tracing.py has one",
+            "spoke run --trace-endpoint": "needs a collector; tests/e2e/test_tracing.py has one",
+        }
     ),
     "docs/tutorial/first-fleet.md": Page(hub=None),
     "docs/how-to/several-hubs.md": Page(

@@ -59,7 +59,9 @@ def test_wheel_bears_the_products_name_and_licence(wheel: zipfile.ZipFile) -> No
     assert "Apache License" in metadata(wheel, "licenses/LICENSE")
 
 
-@pytest.mark.parametrize("lock", ["requirements.lock", "requirements-tracing.lock", "requirements-build.lock", "requirements-dev.lock"])
+@pytest.mark.parametrize(
+    "lock", ["requirements.lock", "requirements-tracing.lock", "requirements-build.lock", "requirements-dev.lock"]
+)
 def test_lock_pins_by_hash_and_records_no_address(lock: str) -> None:
     text = (ROOT / lock).read_text()
     pins = [block for block in text.split("\n") if "==" in block]
