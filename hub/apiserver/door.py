@@ -21,8 +21,8 @@ from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of, roles_in, with_lease, with_others
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.login import Exchange, LoginSettings
-from hub.apiserver.past import PastObjects
 from hub.apiserver.naming import named
+from hub.apiserver.past import PastObjects
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
 from hub.domain.lease import DEFAULT_LEASE_DURATION
