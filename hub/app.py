@@ -282,7 +282,9 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     installed()
     server.add_door(HttpsDoor(operators, draining, settings.https_listen.host, settings.https_listen.port, serving.context))
     add_sections(inspection, agents, operators, draining, leading)
-    watch_loop = add_metrics(counted, Counted(server, store, agents, operators, draining, leading, issuer, signing, shown))
+    watch_loop = add_metrics(
+        counted, Counted(server, store, agents, operators, draining, leading, issuer, signing, shown, settings.disk_reserve)
+    )
     inspection.add("issuers", signing.snapshot)
     inspection.add("kube-cert-agent", host.snapshot)
     # what is buffered goes into the database before the doors close

@@ -112,7 +112,7 @@ class Controller(Generic[K]):
         self._failures: dict[K, Backoff] = {}
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
-        self.outcomes: Counter[str] = Counter()
+        self.outcomes: Counter[str] = Counter(success=0, error=0)
         """How many steps ended in `success` and in `error`."""
         self.seconds = Distribution()
         """How long steps took."""

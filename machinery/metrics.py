@@ -210,3 +210,12 @@ def _number(value: float) -> str:
 def _escaped(text: str, *, quoted: bool = False) -> str:
     escaped = text.replace("\\", r"\\").replace("\n", r"\n")
     return escaped.replace('"', r"\"") if quoted else escaped
+
+
+def described(metrics: Iterable[Metric]) -> str:
+    """The metrics as rows of a Markdown table, in their order."""
+    rows = (
+        f"| `{each.name}` | {each.kind} | {', '.join(f'`{label}`' for label in each.labels)} | {_escaped(each.help)} |"
+        for each in metrics
+    )
+    return "\n".join(("| metric | type | labels | |", "|---|---|---|---|", *rows, ""))

@@ -28,12 +28,17 @@ def add_certificates(
     registry: Registry, issuer: RotatingIssuer, signing: IssuerChain, shown: DoorsCertificate, leading: Leading
 ) -> None:
     registry.bind(SIGNED, lambda: {(purpose.value, name): count for (purpose, name), count in tuple(signing.signed.items())})
-    registry.bind(FAILED, lambda: {(purpose.value, name): count for (purpose, name), count in tuple(signing.failed.items())})
+    registry.bind(FAILED, lambda: _failed(signing))
     registry.bind(SECONDS, lambda: signing.seconds)
     registry.bind(PHASES, lambda: leading.chronicle.phases if leading.chronicle else None)
     registry.bind(STANDING, lambda: leading.chronicle.standing() if leading.chronicle else None)
     registry.bind(CA, lambda: _ends(issuer, _end))
     registry.bind(SERVING, lambda: _end(shown.serving.material.chain).timestamp())
+
+
+def _failed(signing: IssuerChain) -> Mapping[tuple[str, str], int]:
+    """Also of issuers that have not failed yet: a rise from nothing is seen by no query."""
+    return {(purpose.value, name): signing.failed[purpose, name] for purpose, name in {*signing.signed, *signing.failed}}
 
 
 def _ends(issuer: RotatingIssuer, end: Callable[[bytes], datetime]) -> Mapping[str, float]:

@@ -40,11 +40,12 @@ class Counted:
     issuer: RotatingIssuer
     signing: IssuerChain
     shown: DoorsCertificate
+    disk_reserve: int
 
 
 def add_metrics(registry: Registry, counted: Counted) -> Callable[[], Coroutine[Any, Any, None]]:
     """Binds everything but what is told from the start. Returns what runs for as long as the hub serves."""
-    fleet.add_fleet(registry, counted.store, counted.agents.clock)
+    fleet.add_fleet(registry, counted.store, counted.agents.clock, reserve=counted.disk_reserve)
     agents.add_agents(registry, counted.agents)
     certificates.add_certificates(registry, counted.issuer, counted.signing, counted.shown, counted.leading)
     requests.add_requests(registry, counted.operators, counted.draining, counted.agents.limits)

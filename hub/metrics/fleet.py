@@ -15,11 +15,13 @@ from hub.domain.change import MANAGED_CLUSTERS
 from hub.domain.selectable import CONDITIONS, HUB_ACCEPTS, VERSION
 from hub.metrics.agents import OTHER, bounded
 from hub.ports import Store, Transaction
-from hub.services import brake
+from hub.services import brake, history
+from hub.store.backup import BACKUP_MADE
 from machinery import conditions
 from machinery.clock import Clock
 from machinery.errors import MusterError
 from machinery.metrics import Registry, gauge
+from machinery.timestamps import parse_time
 
 EVERY = timedelta(seconds=5)
 PATIENCE = timedelta(seconds=5)
@@ -44,6 +46,14 @@ EARLIEST = gauge(
     "When the next certificate of an agent ends that has not ended, since 1970.",
 )
 REPLICAS = gauge("hub_replicas", "Replicas of the hub by state: Starting, Ready, Draining, Lost.", "state")
+SIZE = gauge("hub_database_size_bytes", "What the database takes.")
+FREE = gauge("hub_database_free_bytes", "What can still be written to an embedded database; a server's does not say.")
+RESERVE = gauge(
+    "hub_database_reserve_bytes", "With less than this free the oldest history goes before its time (--disk-reserve)."
+)
+LOG = gauge("hub_history_bytes", "What the change log takes of the database.")
+BEGAN = gauge("hub_history_began_timestamp_seconds", "From when on the past can be read, since 1970.")
+BACKUP = gauge("hub_backup_timestamp_seconds", "When the newest backup was made, since 1970; none: there is no backup.")
 SEEN = gauge("hub_fleet_seen_timestamp_seconds", "When the fleet was counted, since 1970.")
 CLUSTER = gauge(
     "hub_cluster_available", "1: this cluster is available; 0: it is not, or not known to be.", "cluster", detailed=True
@@ -57,7 +67,11 @@ EXPIRY = gauge(
     "cluster",
     detailed=True,
 )
-METRICS = (CLUSTERS, ACCEPTED, VERSIONS, BRAKE, CERTIFICATES, EARLIEST, REPLICAS, SEEN, CLUSTER, BEAT, EXPIRY)
+METRICS = (
+    *(CLUSTERS, ACCEPTED, VERSIONS, BRAKE, CERTIFICATES, EARLIEST, REPLICAS),
+    *(SIZE, FREE, RESERVE, LOG, BEGAN, BACKUP),
+    *(SEEN, CLUSTER, BEAT, EXPIRY),
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -72,6 +86,8 @@ class Fleet:
     left: Mapping[str, int]
     earliest: datetime | None
     replicas: Mapping[str, int]
+    kept: history.Standing
+    backup: datetime | None
     available: Mapping[str, int] = field(default_factory=dict)
     heard: Mapping[str, float] = field(default_factory=dict)
     ends: Mapping[str, float] = field(default_factory=dict)
@@ -104,7 +120,7 @@ class FleetLook:
 
 def counted(tx: Transaction, *, detailed: bool = False) -> Fleet:
     """The fleet now. `detailed`: also each cluster of it."""
-    ends = tx.trusts.ends()
+    ends, backup = tx.trusts.ends(), tx.facts.get(BACKUP_MADE)
     known = Fleet(
         at=tx.now,
         states=tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE),
@@ -114,6 +130,8 @@ def counted(tx: Transaction, *, detailed: bool = False) -> Fleet:
         left=Counter(_left(end - tx.now) for end in ends.values()),
         earliest=min((end for end in ends.values() if end > tx.now), default=None),
         replicas=Counter(each.state(tx.now) for each in tx.replicas.all() if not each.is_forgotten(tx.now)),
+        kept=history.standing(tx),
+        backup=parse_time(backup) if backup else None,
     )
     if not detailed:
         return known
@@ -136,7 +154,8 @@ def minor(version: str) -> str:
     return f"{found[1]}.{found[2]}" if found else OTHER
 
 
-def add_fleet(registry: Registry, store: Store, clock: Clock) -> None:
+def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -> None:
+    """`reserve`: what is to stay free of the disk of an embedded database, in bytes."""
     look = FleetLook(store, clock, detailed=registry.detailed)
     registry.look(look)
 
@@ -148,12 +167,22 @@ def add_fleet(registry: Registry, store: Store, clock: Clock) -> None:
     registry.bind(VERSIONS, told(_versions))
     registry.bind(BRAKE, told(lambda fleet: int(fleet.brake)))
     registry.bind(CERTIFICATES, told(lambda fleet: {name: fleet.left.get(name, 0) for name in (*dict(LEFT).values(), MORE)}))
-    registry.bind(EARLIEST, told(lambda fleet: fleet.earliest.timestamp() if fleet.earliest else None))
+    registry.bind(EARLIEST, told(lambda fleet: _seconds(fleet.earliest)))
     registry.bind(REPLICAS, told(lambda fleet: fleet.replicas))
+    registry.bind(SIZE, told(lambda fleet: fleet.kept.volume.size))
+    registry.bind(FREE, told(lambda fleet: fleet.kept.volume.left))
+    registry.bind(RESERVE, lambda: reserve)
+    registry.bind(LOG, told(lambda fleet: fleet.kept.ledger.bytes))
+    registry.bind(BEGAN, told(lambda fleet: _seconds(fleet.kept.began)))
+    registry.bind(BACKUP, told(lambda fleet: _seconds(fleet.backup)))
     registry.bind(SEEN, told(lambda fleet: fleet.at.timestamp()))
     registry.bind(CLUSTER, told(lambda fleet: fleet.available))
     registry.bind(BEAT, told(lambda fleet: fleet.heard))
     registry.bind(EXPIRY, told(lambda fleet: fleet.ends))
+
+
+def _seconds(moment: datetime | None) -> float | None:
+    return None if moment is None else moment.timestamp()
 
 
 def _accepted(fleet: Fleet) -> Mapping[str, int]:

@@ -93,6 +93,9 @@ PAGES: Mapping[str, Page] = {
         }
     ),
     "docs/tutorial/first-fleet.md": Page(hub=None),
+    "docs/how-to/watching-a-hub.md": Page(
+        elsewhere={"hub serve ": "a hub is there already; tests/e2e/test_metrics.py runs it"}
+    ),
     "docs/how-to/several-hubs.md": Page(
         hub=None,
         before=(

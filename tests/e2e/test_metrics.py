@@ -16,8 +16,13 @@ pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 Samples = dict[str, dict[tuple[str, ...], float]]
 HAPPENED = {
-    *("muster_hub_certificates_failed_total", "muster_hub_leader_lost_total", "muster_hub_logins_total"),
-    *("muster_hub_cluster_transitions_total", "muster_spoke_troubles_total", "muster_hub_watchers"),
+    *("muster_hub_leader_lost_total", "muster_hub_logins_total"),
+    *(
+        "muster_hub_cluster_transitions_total",
+        "muster_spoke_troubles_total",
+        "muster_hub_watchers",
+        "muster_hub_backup_timestamp_seconds",
+    ),
     "muster_spoke_failover_total",
 }
 """What has no series before it happens for the first time."""
