@@ -39,12 +39,13 @@ test: $(VENV)/.dev ## the whole test suite, PostgreSQL included (ARGS="..." goes
 	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
 
 .PHONY: check
-check: $(VENV)/.dev ## format, lint, types, import contracts, generated code
+check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports --no-cache
 	@$(MAKE) --no-print-directory drift
+	@$(BIN)/python -m hub.cli.reference --check
 
 .PHONY: format
 format: $(VENV)/.dev ## format and mend what ruff can mend
@@ -65,6 +66,10 @@ proto: $(VENV)/.dev ## generate machinery/wire from proto/
 .PHONY: charts
 charts: $(VENV)/.dev ## write what is generated of the charts: the tables of values, the hub's settings in its schema
 	$(BIN)/python -m tests.charts
+
+.PHONY: reference
+reference: $(VENV)/.dev ## generate docs/reference/hubctl from what hubctl's --help says
+	$(BIN)/python -m hub.cli.reference
 
 .PHONY: drift
 drift: $(VENV)/.dev ## fail when machinery/wire is not what proto/ generates

@@ -9,6 +9,7 @@ import click
 
 from hub.cli.contexts import context_names
 from hub.cli.failures import DONE, FAILED, INTERRUPTED, CommandError
+from hub.cli.suggesting import closest
 from machinery.product import version
 
 COMMANDS = {
@@ -38,14 +39,30 @@ COMMANDS = {
     "events": ("hub.cli.events:events", "Show what happened."),
     "release-brake": ("hub.cli.braking:release_brake", "Let silent clusters be tainted and removed again."),
     "audit": ("hub.cli.audit:audit", "Show who did what: the hub's audit records."),
+    "config": ("hub.cli.configuring:config", "Show and choose contexts: which hub, and as whom."),
     "login": ("hub.cli.login:login", "Log in with a token of others, and write a kubeconfig."),
     "logout": ("hub.cli.login:logout", "Forget a login."),
     "whoami": ("hub.cli.whoami:whoami", "Show as whom the hub knows you."),
     "credential": ("hub.cli.credential:credential", "The plug-in by which kubectl logs in."),
     "api-resources": ("hub.cli.listing:api_resources", "Show the kinds of objects that the hub has."),
     "log-level": ("hub.cli.verbosity:log_level", "Show or change how much the hub logs."),
+    "completion": ("hub.cli.completion:completion", "Print what a shell needs to complete command lines."),
     "version": ("hub.cli.versions:version", "Show the versions of hubctl and of the hub."),
 }
+
+ELSEWHERE = {
+    "approve": "`hubctl certificate approve`",
+    "join": "`hubctl create bootstrap-kubeconfig`",
+    "clusters": "`hubctl get clusters`",
+    "contexts": "`hubctl config get-contexts`",
+    "use-context": "`hubctl config use-context`",
+    "list": "`hubctl get`",
+    "ls": "`hubctl get`",
+    "show": "`hubctl describe` or `hubctl get`",
+    "remove": "`hubctl delete`",
+    "rm": "`hubctl delete`",
+}
+"""What other programs call it."""
 
 
 class LazyGroup(click.Group):
@@ -62,6 +79,14 @@ class LazyGroup(click.Group):
         module, _, attribute = COMMANDS[cmd_name][0].partition(":")
         command: click.Command = getattr(import_module(module), attribute)
         return command
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        """Also tells what may have been meant by letters in a wrong order, which click does not."""
+        name = args[0]
+        if not ctx.resilient_parsing and name not in COMMANDS and not name.startswith("-"):
+            told = f": use {ELSEWHERE[name]}" if name in ELSEWHERE else closest(name, COMMANDS)
+            ctx.fail(f'there is no command "{name}"{told or ": `hubctl --help` lists them"}')
+        return super().resolve_command(ctx, args)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         del ctx

@@ -37,7 +37,12 @@ def ca() -> None:
 @ca.command()
 @connected
 def status(client: HubClient) -> None:
-    """Show the CAs, their phases, and what the next step waits for."""
+    """Show the CAs, their phases, and what the next step waits for.
+
+    \b
+    Examples:
+      hubctl ca status
+    """
     show(client, AUTHORITIES)
     for each in _all(client):
         for words in (each.get("status") or {}).get("waitsFor") or ():

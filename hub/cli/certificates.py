@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from hub.cli.client import HubClient
+from hub.cli.completing import names_of
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
 from hub.cli.resources import CLUSTER_LABEL, REQUESTS
@@ -26,18 +27,29 @@ def certificate() -> None:
 
 
 @certificate.command(short_help="Approve requests.")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("csr"))
 @connected
 def approve(client: HubClient, names: tuple[str, ...]) -> None:
-    """Approve requests: NAME is a request, or a cluster whose waiting requests are meant."""
+    """Approve requests: NAME is a request, or a cluster whose waiting requests are meant.
+
+    \b
+    Examples:
+      hubctl certificate approve edge1-x7k2p
+      hubctl certificate approve edge1
+    """
     _decide_all(client, names, "Approved")
 
 
 @certificate.command(short_help="Deny requests.")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("csr"))
 @connected
 def deny(client: HubClient, names: tuple[str, ...]) -> None:
-    """Deny requests: NAME is a request, or a cluster whose waiting requests are meant."""
+    """Deny requests: NAME is a request, or a cluster whose waiting requests are meant.
+
+    \b
+    Examples:
+      hubctl certificate deny edge1-x7k2p
+    """
     _decide_all(client, names, "Denied")
 
 

@@ -35,6 +35,10 @@ def credential(authenticator: str, group_suffix: str, **chosen: Any) -> None:
 
     \b
     Examples:
+      hubctl credential --authenticator jwt/corp --token-file /run/token
+
+    \b
+    In a kubeconfig:
       users:
       - name: ann
         user:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hub.cli.client import TABLE, HubClient
+from hub.cli.completing import names_of
 from hub.cli.connection import connected
 from hub.cli.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUESTS, TRANSITIONS
 from hub.cli.tables import printable, shown, table, wants_color
@@ -32,10 +33,15 @@ def describe() -> None:
 
 
 @describe.command("cluster")
-@click.argument("name")
+@click.argument("name", shell_complete=names_of("clusters"))
 @connected
 def cluster(client: HubClient, name: str) -> None:
-    """Show one cluster: decisions, heartbeat and session, version, resources, claims, taints, conditions, requests, changes."""
+    """Show one cluster: decisions, heartbeat and session, version, resources, claims, taints, conditions, requests, changes.
+
+    \b
+    Examples:
+      hubctl describe cluster edge1
+    """
     document = client.get(CLUSTERS.of(name))
     row = _named_cells(client.get(CLUSTERS.of(name), accept=TABLE))
     requests = client.get(REQUESTS.path, accept=TABLE, labelSelector=f"{CLUSTER_LABEL}={name}")
@@ -46,10 +52,15 @@ def cluster(client: HubClient, name: str) -> None:
 
 
 @describe.command("bootstrap-credential")
-@click.argument("name", metavar="ID")
+@click.argument("name", metavar="ID", shell_complete=names_of("bootstrap-credentials"))
 @connected
 def bootstrap_credential(client: HubClient, name: str) -> None:
-    """Show one bootstrap credential: what binds it, what it gives, where it stands, and who came in with it."""
+    """Show one bootstrap credential: what binds it, what it gives, where it stands, and who came in with it.
+
+    \b
+    Examples:
+      hubctl describe bootstrap-credential 0123456789abcdef
+    """
     from hub.cli.credentials import lines as credential_lines  # noqa: PLC0415 - start-up time
 
     for line in credential_lines(client.get(CREDENTIALS.of(name))):

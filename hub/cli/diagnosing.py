@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hub.cli.client import HubClient
+from hub.cli.completing import names_of
 from hub.cli.connection import connected
 from hub.cli.failures import NOT_WELL, CommandError
 from hub.cli.resources import DIAGNOSES
@@ -28,7 +29,7 @@ def diagnose() -> None:
 
 
 @diagnose.command("cluster")
-@click.argument("names", nargs=-1, required=True, metavar="NAME...")
+@click.argument("names", nargs=-1, required=True, metavar="NAME...", shell_complete=names_of("clusters"))
 @click.option("-o", "--output", type=click.Choice(("json", "yaml")), help="The ClusterDiagnosis as the hub gives it.")
 @connected
 def cluster(client: HubClient, names: tuple[str, ...], output: str | None) -> None:

@@ -7,6 +7,7 @@ from typing import Any
 import click
 
 from hub.cli.client import HubClient
+from hub.cli.completing import names_of
 from hub.cli.connection import connected
 from hub.cli.failures import TIMED_OUT, CommandError
 from hub.cli.options import DURATION
@@ -41,7 +42,7 @@ def uncordon() -> None:
 
 
 @drain.command("replica")
-@click.argument("name")
+@click.argument("name", shell_complete=names_of("replicas"))
 @click.option("--force", is_flag=True, help="Also where no other replica takes sessions: agents go to other hubs of theirs.")
 @click.option("--wait/--no-wait", default=True, help="Until its last session has gone; that is the default.")
 @click.option("--timeout", type=DURATION, help="How long to wait; without it, until Ctrl-C.")
@@ -64,7 +65,7 @@ def drain_replica(client: HubClient, name: str, timeout: timedelta | None, *, fo
 
 
 @uncordon.command("replica")
-@click.argument("name")
+@click.argument("name", shell_complete=names_of("replicas"))
 @connected
 def uncordon_replica(client: HubClient, name: str) -> None:
     """Let a replica take sessions again.

@@ -5,6 +5,7 @@ from typing import Any
 import click
 
 from hub.cli.client import HubClient
+from hub.cli.completing import names_of
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
 from hub.cli.resources import CLUSTERS, CREDENTIALS
@@ -22,7 +23,7 @@ def move() -> None:
 
 
 @move.command("cluster")
-@click.argument("name")
+@click.argument("name", shell_complete=names_of("clusters"))
 @click.option("--to", default="", metavar="HUB", help="The hub's name, id (or how it begins), or url, as the agent reports it.")
 @click.option("--cancel", is_flag=True, help="Take an order back that was not carried out yet.")
 @connected

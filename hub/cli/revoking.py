@@ -6,6 +6,7 @@ from typing import Any, TypeVar
 import click
 
 from hub.cli.client import HubClient
+from hub.cli.completing import names_of
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
 from hub.cli.resources import REVOCATIONS
@@ -52,7 +53,7 @@ def revoke() -> None:
 
 
 @revoke.command("cluster")
-@click.argument("name")
+@click.argument("name", shell_complete=names_of("clusters"))
 @_why
 @connected
 def cluster(client: HubClient, name: str, *, reason: str, message: str) -> None:
@@ -71,7 +72,7 @@ def cluster(client: HubClient, name: str, *, reason: str, message: str) -> None:
 
 
 @revoke.command("agent")
-@click.argument("cluster_name", metavar="CLUSTER")
+@click.argument("cluster_name", metavar="CLUSTER", shell_complete=names_of("clusters"))
 @click.argument("agent_id", metavar="AGENT")
 @_why
 @connected
@@ -104,7 +105,7 @@ def serial(client: HubClient, serial: str, *, reason: str, message: str) -> None
 
 
 @revoke.command("bootstrap-credential")
-@click.argument("credential", metavar="ID")
+@click.argument("credential", metavar="ID", shell_complete=names_of("bootstrap-credentials"))
 @_why
 @connected
 def bootstrap_credential(client: HubClient, credential: str, *, reason: str, message: str) -> None:

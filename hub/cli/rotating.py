@@ -8,6 +8,7 @@ from typing import Any
 import click
 
 from hub.cli.client import HubClient
+from hub.cli.completing import names_of
 from hub.cli.connection import connected
 from hub.cli.failures import TIMED_OUT, CommandError
 from hub.cli.options import DURATION
@@ -34,7 +35,7 @@ def rotate() -> None:
 
 
 @rotate.command("cluster")
-@click.argument("name", required=False, default="")
+@click.argument("name", required=False, default="", shell_complete=names_of("clusters"))
 @click.option("--all", "everybody", is_flag=True, help="Every cluster of the hub.")
 @click.option("--within", type=DURATION, help="Each agent renews at a random moment within this: 0s, 10m, 1h.")
 @click.option("--wait", is_flag=True, help="Until every agent that has a certificate has a new one, showing how many have.")

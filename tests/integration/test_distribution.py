@@ -46,7 +46,7 @@ def test_programs_of_the_wheel_can_be_called(wheel: zipfile.ZipFile) -> None:
     entries = configparser.ConfigParser()
     entries.read_string(metadata(wheel, "entry_points.txt"))
     programs = dict(entries["console_scripts"])
-    assert set(programs) == {"hub", "spoke", "hubctl", "hollow"}
+    assert set(programs) == {"hub", "spoke", "hubctl", "hollow", "kubectl-hub", "kubectl_complete-hub"}
     for target in programs.values():
         module, _, function = target.partition(":")
         assert callable(getattr(import_module(module), function))

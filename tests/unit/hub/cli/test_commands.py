@@ -1,0 +1,101 @@
+"""What holds for every command of hubctl: help, examples that can be typed, suggestions, completion, pages."""
+
+import re
+import shlex
+from collections.abc import Iterator
+from itertools import takewhile
+from pathlib import Path
+
+import click
+import pytest
+
+from hub.cli.__main__ import COMMANDS, ELSEWHERE, hubctl
+from hub.cli.plugin import offered
+from hub.cli.reference import CODES, commands, drift, pages, write
+from tests.fakes import hubctl as here
+
+ALL = [(" ".join(words), command) for words, command in commands(hubctl) if words]
+LEAVES = [(words, command) for words, command in ALL if not isinstance(command, click.Group)]
+EXAMPLE = re.compile(r"^\s+(?:\S+=\S+ )*hubctl (.*)$", re.MULTILINE)
+
+
+def typed(command: click.Command) -> list[list[str]]:
+    """The command lines of its help, each until a pipe, a redirection or the end."""
+    text = (command.help or "").replace("\\\n", " ")
+    return [list(takewhile(lambda word: set(word) - set("|<>;&()"), words(line))) for line in EXAMPLE.findall(text)]
+
+
+def words(line: str) -> Iterator[str]:
+    lexer = shlex.shlex(re.split(r"\s{2,}\(", line)[0], posix=True, punctuation_chars="|<>;&")
+    lexer.whitespace_split = True
+    return lexer
+
+
+@pytest.mark.parametrize(("words", "command"), LEAVES, ids=[words for words, _ in LEAVES])
+def test_a_command_says_what_it_does_and_how_it_is_typed(words: str, command: click.Command) -> None:
+    help_text = command.help or ""
+    assert re.match(r"[A-Z].*\.", help_text), help_text
+    assert "\b\nExamples:\n" in help_text.replace("\b\n    ", "\b\n"), f"hubctl {words} has no examples"
+    assert any(line[: len(words.split())] == words.split() for line in typed(command)), f"no example shows hubctl {words}"
+
+
+@pytest.mark.parametrize("command", [command for _, command in ALL], ids=[words for words, _ in ALL])
+def test_examples_can_be_typed(command: click.Command) -> None:
+    for line in typed(command):
+        found: click.Command = hubctl
+        context = hubctl.make_context("hubctl", list(line))
+        while isinstance(found, click.Group):
+            _, below, arguments = found.resolve_command(context, [*context._protected_args, *context.args])
+            assert below is not None
+            found, context = below, below.make_context(below.name, list(arguments), parent=context)
+
+
+def test_a_wrong_command_is_told_what_was_meant() -> None:
+    assert 'did you mean "get"?' in here.hubctl("gte").err
+    assert "use `hubctl certificate approve`" in here.hubctl("approve", "edge1").err
+    assert here.hubctl("xyzzy").code == 2
+    assert "Did you mean 'approve'" in here.hubctl("certificate", "aprove").err
+    assert "Did you mean '--output'" in here.hubctl("get", "--outptu").err
+    assert not set(ELSEWHERE) & set(COMMANDS)
+
+
+def test_pages_say_what_help_says_and_drift_is_seen(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert drift(tmp_path) == []
+    assert set(pages()) == {"README.md", *(f"{name}.md" for name in COMMANDS)}
+    (tmp_path / "get.md").write_text("other")
+    (tmp_path / "gone.md").write_text("")
+    assert drift(tmp_path) == ["get.md", "gone.md"]
+    write(tmp_path)
+    assert not (tmp_path / "gone.md").exists()
+    assert all(f"| {code} | " in (tmp_path / "README.md").read_text() for code, _ in CODES)
+
+
+@pytest.fixture
+def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """There is no kubeconfig."""
+    monkeypatch.setenv("HUBCTL_KUBECONFIG", str(tmp_path / "absent"))
+
+
+@pytest.mark.usefixtures("nowhere")
+def test_kinds_options_and_forms_are_offered() -> None:
+    assert offered(["get", "clu"]) == ["clusters", ":4"]
+    assert offered(["get", "clusters", ""]) == [":4"]
+    assert offered(["get", "clusters", "-o", "js"]) == ["json", "jsonpath=", "jsonpath-as-json=", "jsonpath-file=", ":4"]
+    assert "--field-selector\tFields, as in 'status.available!=True'." in offered(["get", "--fie"])
+    assert [line.partition("\t")[0] for line in offered(["certificate", ""])] == ["approve", "deny", ":4"]
+
+
+def test_what_cannot_be_asked_offers_nothing_and_says_nothing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUBCTL_KUBECONFIG", "/nowhere")
+    for words in (["accept", ""], ["get", "cluster/"], ["wait", "clusters", ""], ["--context", ""], ["get", "nothing", ""]):
+        assert offered(words) == [":4"], words
+    assert capfd.readouterr() == ("", "")
+
+
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
+def test_every_shell_has_its_code(shell: str) -> None:
+    said = here.hubctl("completion", shell)
+    assert (said.code, "_HUBCTL_COMPLETE" in said.out) == (0, True)
