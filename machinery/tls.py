@@ -4,7 +4,6 @@ Python's `ssl` loads keys only from files, so a key in memory goes through an an
 else through a temporary file that is encrypted with a password which exists only in memory.
 """
 
-import asyncio
 import os
 import secrets
 import ssl
@@ -14,9 +13,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING, Protocol
 
 from machinery.errors import InvalidError
+
+if TYPE_CHECKING:
+    import asyncio
 
 CLIENT_CIPHERS_FROM = ssl.TLSVersion.TLSv1_2
 
@@ -99,7 +101,7 @@ def client_context(trust: bytes, chain: bytes | None = None, key: bytes | None =
     return context
 
 
-def peer_certificate(transport: asyncio.BaseTransport | None) -> bytes | None:
+def peer_certificate(transport: "asyncio.BaseTransport | None") -> bytes | None:
     """DER of the verified client certificate (of an aiohttp request: `request.transport`); None: none was shown."""
     connection = None if transport is None else transport.get_extra_info("ssl_object")
     der: bytes | None = None if connection is None else connection.getpeercert(binary_form=True)
@@ -142,6 +144,8 @@ async def shown_certificate(host: str, port: int, *, alpn: tuple[str, ...] = ("h
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     context.set_alpn_protocols(list(alpn))
+    import asyncio  # noqa: PLC0415 - takes 30 ms, and hubctl starts without it
+
     _reader, writer = await asyncio.open_connection(host, port, ssl=context, server_hostname=host)
     try:
         der: bytes = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)

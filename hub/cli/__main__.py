@@ -15,7 +15,10 @@ from machinery.product import version
 COMMANDS = {
     "get": ("hub.cli.getting:get", "Show clusters, csr, addons, the fleet, or anything else that the hub has."),
     "wait": ("hub.cli.waiting:wait", "Wait until clusters or other objects are as you want them."),
-    "describe": ("hub.cli.describing:describe", "Show all that is known of a cluster or a bootstrap credential."),
+    "describe": (
+        "hub.cli.describing:describe",
+        "Show all that is known of a cluster, or of anything else.",
+    ),
     "diagnose": ("hub.cli.diagnosing:diagnose", "Find out why a cluster is not Available, and what to do."),
     "history": ("hub.cli.history:history", "Show what became of a cluster: every change, when, and by whom."),
     "diff": ("hub.cli.differing:diff", "Show what is different between two moments."),

@@ -9,7 +9,7 @@ import click
 from hub.cli.client import TABLE, HubClient
 from hub.cli.completing import names_of
 from hub.cli.connection import connected
-from hub.cli.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUESTS, TRANSITIONS
+from hub.cli.resources import CLUSTER_LABEL, CLUSTERS, CREDENTIALS, REQUESTS, TRANSITIONS, known_resource
 from hub.cli.tables import printable, shown, table, wants_color
 
 NO_SESSION = "(no session)"
@@ -21,14 +21,42 @@ LAST = 10
 """Changes of availability that are shown."""
 
 
-@click.group()
+class KindGroup(click.Group):
+    """Takes a kind for a command: those with a page of their own by any of their words, the others by `anything`."""
+
+    def resolve_command(self, ctx: click.Context, args: list[str]) -> tuple[str | None, click.Command | None, list[str]]:
+        word, slash, name = args[0].partition("/")
+        known = known_resource(word)
+        own = {CLUSTERS: cluster, CREDENTIALS: bootstrap_credential}.get(known) if known is not None else None
+        if own is not None:
+            return own.name, own, [name, *args[1:]] if slash else args[1:]
+        if ctx.resilient_parsing or word.startswith("-") or word in self.commands:
+            return super().resolve_command(ctx, args)
+        from hub.cli.anything import anything  # noqa: PLC0415 - start-up time
+
+        return word, anything, args
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        if cmd_name == "anything":
+            from hub.cli.anything import anything  # noqa: PLC0415 - start-up time
+
+            return anything
+        return super().get_command(ctx, cmd_name)
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        return [*super().list_commands(ctx), "anything"]
+
+
+@click.group(cls=KindGroup, subcommand_metavar="KIND NAME [OPTIONS]")
 def describe() -> None:
-    """Show all that is known of one cluster, or of one bootstrap credential.
+    """Show all that is known of a cluster, a bootstrap credential, or any other object, which is `anything` below.
 
     \b
     Examples:
       hubctl describe cluster edge1
       hubctl describe bootstrap-credential 0123456789abcdef
+      hubctl describe rule edges
+      hubctl describe addon work-manager -n edge1
     """
 
 

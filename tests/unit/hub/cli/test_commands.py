@@ -36,7 +36,8 @@ def test_a_command_says_what_it_does_and_how_it_is_typed(words: str, command: cl
     help_text = command.help or ""
     assert re.match(r"[A-Z].*\.", help_text), help_text
     assert "\b\nExamples:\n" in help_text.replace("\b\n    ", "\b\n"), f"hubctl {words} has no examples"
-    assert any(line[: len(words.split())] == words.split() for line in typed(command)), f"no example shows hubctl {words}"
+    begins = words.removesuffix(" anything").split()
+    assert any(line[: len(begins)] == begins for line in typed(command)), f"no example shows hubctl {words}"
 
 
 @pytest.mark.parametrize("command", [command for _, command in ALL], ids=[words for words, _ in ALL])
@@ -79,7 +80,7 @@ def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("nowhere")
 def test_kinds_options_and_forms_are_offered() -> None:
-    assert offered(["get", "clu"]) == ["clusters", ":4"]
+    assert offered(["get", "bootstrap"]) == ["bootstrap-credentials", ":4"]
     assert offered(["get", "clusters", ""]) == [":4"]
     assert offered(["get", "clusters", "-o", "js"]) == ["json", "jsonpath=", "jsonpath-as-json=", "jsonpath-file=", ":4"]
     assert "--field-selector\tFields, as in 'status.available!=True'." in offered(["get", "--fie"])
