@@ -1,5 +1,6 @@
 """What Prometheus finds at a hub and an agent that work: every metric there is, and no label that grows with the fleet."""
 
+import time
 from collections.abc import Iterator
 
 import aiohttp
@@ -11,10 +12,14 @@ import spoke.metrics as of_spoke
 from machinery.metrics import Metric
 from tests.e2e.processes import Bench, free_port, until
 from tests.e2e.test_spoke import probe
+from tests.fakes.prometheus import Prometheus
+from tests.unit.test_alerts import rules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 Samples = dict[str, dict[tuple[str, ...], float]]
+NOW = time.time()
+MOMENTS = [NOW + 60 * minute for minute in range(200)]
 HAPPENED = {
     *("muster_hub_leader_lost_total", "muster_hub_logins_total"),
     *(
@@ -37,10 +42,19 @@ def samples(text: str) -> Samples:
     return found
 
 
-async def scraped(port: int) -> Samples:
+async def scraped(port: int) -> str:
     async with aiohttp.ClientSession() as session, session.get(f"http://127.0.0.1:{port}/metrics") as response:
         assert response.status == 200
-        return samples(await response.text())
+        return await response.text()
+
+
+def fired(text: str, half: str) -> list[str]:
+    """The alerts that fire where this is all that is ever told."""
+    world = Prometheus()
+    for family in text_string_to_metric_families(text):
+        for each in family.samples:
+            world.add(each.name, {**each.labels, "instance": half}, [(moment, each.value) for moment in MOMENTS])
+    return [rule["alert"] for rule in rules(half) if world.firing(rule, MOMENTS[-1])]
 
 
 def missing(told: Samples, metrics: tuple[Metric, ...], *, detailed: bool) -> Iterator[str]:
@@ -57,7 +71,7 @@ async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> No
     await bench.available("c1")
 
     async def counted() -> Samples | None:
-        told = await scraped(port)
+        told = samples(await scraped(port))
         is_there = told["muster_hub_heartbeats_total"]["stored",] and told["muster_hub_agent_certificates"]["30d",]
         return told if is_there and told["muster_hub_clusters"]["available",] else None
 
@@ -73,7 +87,12 @@ async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> No
     assert told["muster_hub_readiness_check"]["database",] == 1
     assert told["muster_hub_grpc_handled_total"]["SubmitRequest", "OK"] == 1
     assert told["muster_hub_heartbeat_lag_seconds_count"][()] == told["muster_hub_heartbeats_total"]["stored",]
+    text = await scraped(port)
+    named = {line.partition("{")[0] for line in text.splitlines() if '"c1"' in line}
+    assert named == {metric.name for metric in of_hub.METRICS if metric.detailed}, "only where that was asked for"
+    assert fired(text, "hub") == []
     status, text = await probe(agent, "/metrics")
+    assert fired(text, "spoke") == []
     of_agent = samples(text)
     assert status == 200
     assert list(missing(of_agent, of_spoke.METRICS, detailed=False)) == []
