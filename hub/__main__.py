@@ -79,6 +79,23 @@ def serve(config: Path | None, **flags: Any) -> None:
     sys.exit(app.main(settings))
 
 
+@main.command()
+@click.option("--config", type=click.Path(path_type=Path), metavar="FILE", help="YAML file with settings.")
+@_settings_options
+def doctor(config: Path | None, **flags: Any) -> None:
+    """Look at all that a hub stands on, and at its doors from outside, and say what to do where it is not well.
+
+    Run it where the hub runs, with the hub's settings; the hub may run meanwhile, and nothing is changed. It looks at the data
+    directory, the disk, the keys, the database with its schema, clock, replicas and leader, at both doors by the addresses that
+    are advertised (names, certificates, whoever ends TLS before the hub), and asks the HTTPS door as the administrator.
+
+    Exit codes: 0 all is well, or there are but warnings; 1 something is broken; 2 the settings are wrong.
+    """
+    from hub.doctor.command import run  # noqa: PLC0415 - help comes at once
+
+    sys.exit(run(config, flags))
+
+
 main.add_command(backup)
 main.add_command(restore)
 

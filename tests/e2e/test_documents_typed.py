@@ -54,6 +54,7 @@ PAGES: Mapping[str, Page] = {
         },
     ),
     "docs/how-to/diagnose-a-cluster.md": Page(joined=("edge1",)),
+    "docs/how-to/look-at-a-hub.md": Page(hub=()),
     "docs/how-to/drain-a-replica.md": Page(
         spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}
     ),  # no other one is there

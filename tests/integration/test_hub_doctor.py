@@ -1,0 +1,110 @@
+"""What `hub doctor` makes of a database: schemas that are behind or too new, and everything that one look into it tells."""
+
+import sqlite3
+from contextlib import closing
+from dataclasses import replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from hub.doctor import database
+from hub.doctor.database import Seen
+from hub.doctor.findings import Finding, State, broken, looked
+from hub.domain.replica import LOST_AFTER, Load, Replica
+from hub.installation import SUFFIX
+from hub.keys import AUTHORITY
+from hub.services.moves import HUB_ID
+from hub.settings import load
+from hub.store.engine import parse_url
+from hub.store.migrate import HEAD
+from hub.store.migrating import migrate_database
+from machinery.clock import ManualClock
+from machinery.election.lock import Record
+from machinery.errors import InvalidError, UnavailableError
+from tests.integration.test_store_upgrades import LEFT, left_behind
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+ONE = Replica("hub-0", "here", "i1", "1.0", "g", "h", NOW, NOW, sessions=3, ready=True)
+LEASE = timedelta(seconds=15)
+LEADER = Record("hub-0", "i1", 4, 1, LEASE, NOW, NOW, "7")
+FACTS = {AUTHORITY: None, SUFFIX: "open-cluster-management.io", HUB_ID: "b2f1"}
+WELL = Seen(NOW, FACTS, [ONE], {"hub": LEADER})
+
+
+def judged(seen: Seen, folder: Path, *, now: datetime = NOW) -> dict[str, Finding]:
+    """What is not well, by name; the last of a name."""
+    settings = load({"data_dir": folder}, None, {})
+    found = database.judged(seen, settings, ManualClock(now), timedelta(milliseconds=3))
+    return {each.name: each for each in found if each.state is not State.WELL}
+
+
+def test_a_database_of_a_hub_that_is_well_is_well(tmp_path: Path) -> None:
+    assert judged(WELL, tmp_path) == {}
+
+
+@pytest.mark.parametrize("apart", [timedelta(seconds=3), -timedelta(seconds=3)])
+def test_clocks_that_differ_are_told_of_this_machine_and_of_each_replica(tmp_path: Path, apart: timedelta) -> None:
+    side = "ahead of" if apart > timedelta() else "behind"
+    assert f"this machine's is 3s {side} the database's" in judged(WELL, tmp_path, now=NOW + apart)["clock"].said
+    off = replace(WELL, replicas=[replace(ONE, load=Load(0, 0.1, 2**20, apart))])
+    assert f"the replica hub-0 is 3s {side}" in judged(off, tmp_path)["clock"].said
+
+
+def test_a_hub_without_replicas_or_leader(tmp_path: Path) -> None:
+    nobody = judged(replace(WELL, replicas=[], leaders={}), tmp_path)
+    assert (nobody["replicas"].state, nobody["leader"].state) == (State.BROKEN, State.BROKEN)
+    gone = replace(WELL, now=NOW + LOST_AFTER * 2)
+    assert "none has told of itself for ten seconds" in judged(gone, tmp_path, now=gone.now)["replicas"].said
+    assert "has not renewed its lease" in judged(gone, tmp_path, now=gone.now)["leader"].said
+    free = replace(WELL, leaders={"hub": replace(LEADER, holder="")})
+    assert "no replica leads" in judged(free, tmp_path)["leader"].said
+
+
+def test_a_leader_that_nobody_competes_with_need_not_renew(tmp_path: Path) -> None:
+    later = NOW + timedelta(days=1)
+    assert judged(replace(WELL, now=later, replicas=[replace(ONE, seen=later)]), tmp_path, now=later) == {}
+
+
+def test_replicas_that_are_lost_drained_or_of_several_versions(tmp_path: Path) -> None:
+    other = replace(ONE, name="hub-1", version="1.1")
+    assert "hub-0 1.0, hub-1 1.1" in judged(replace(WELL, replicas=[ONE, other]), tmp_path)["replicas"].said
+    lost = replace(ONE, name="hub-1", seen=NOW - LOST_AFTER * 2)
+    told = judged(replace(WELL, replicas=[ONE, lost]), tmp_path)["replicas"]
+    assert (told.state, told.said) == (State.WARNING, "lost: hub-1")
+    drained = judged(replace(WELL, replicas=[replace(ONE, drained=True)]), tmp_path)["replicas"]
+    assert (drained.state, "uncordon" in drained.advice) == (State.BROKEN, True)
+
+
+def test_a_hub_with_other_groups_is_another_hub(tmp_path: Path) -> None:
+    other = replace(WELL, facts={**FACTS, SUFFIX: "example.org"})
+    assert judged(other, tmp_path)["identity"].advice.startswith("--api-group-suffix example.org")
+
+
+def test_a_schema_that_is_behind_is_a_warning_and_an_empty_database_is_not_made(tmp_path: Path) -> None:
+    left_behind(tmp_path / "old.db", LEFT[1])
+    old = database.schema(f"sqlite:///{tmp_path / 'old.db'}")
+    assert (old.state, old.said) == (State.WARNING, f'"0002", {int(HEAD) - 2} behind this release\'s "{HEAD}"')
+    none = database.schema(f"sqlite:///{tmp_path / 'none.db'}")
+    assert (none.state, (tmp_path / "none.db").exists()) == (State.BROKEN, False)
+    migrate_database(parse_url(f"sqlite:///{tmp_path / 'new.db'}"))
+    assert database.schema(f"sqlite:///{tmp_path / 'new.db'}").state is State.WELL
+    with closing(sqlite3.connect(tmp_path / "new.db")) as connection, connection:
+        connection.execute("UPDATE alembic_version SET version_num = '9999'")
+        connection.execute("UPDATE facts SET value = '9998' WHERE name = 'schema-usable-from'")
+    with pytest.raises(InvalidError, match="newer than"):
+        database.schema(f"sqlite:///{tmp_path / 'new.db'}")
+
+
+@pytest.mark.parametrize(
+    ("error", "said"),
+    [
+        (UnavailableError("the database does not answer"), "the database does not answer"),
+        (PermissionError(13, "Permission denied", "/data"), "/data: Permission denied"),
+    ],
+)
+async def test_a_look_that_fails_is_a_finding(error: Exception, said: str) -> None:
+    async def look() -> list[Finding]:
+        raise error
+
+    assert await looked("database", look, "advice") == [broken("database", said, "advice")]
