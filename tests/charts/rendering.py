@@ -82,6 +82,17 @@ MATRIX: dict[str, dict[str, dict[str, Any]]] = {
                 "nodePorts": {"grpc": 30443, "https": 30444},
             }
         },
+        "seen": VALUES["hub"]
+        | {
+            "metrics": {
+                "enabled": True,
+                "perCluster": True,
+                "serviceMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+                "prometheusRule": {"enabled": True},
+                "dashboards": {"enabled": True},
+            },
+            "networkPolicy": {"enabled": True, "metricsFrom": [{"namespaceSelector": {}}]},
+        },
         "aggregated": VALUES["hub"] | {"aggregation": {"enabled": True}},
         "own serving certificate": VALUES["hub"] | {"servingCertificate": {"existingSecret": "hub-tls"}},
         "settings": VALUES["hub"] | {"settings": {"agent_lifetime": "240h", "join_labels": ["region"], "brake_share": 0.5}},
@@ -107,8 +118,16 @@ MATRIX: dict[str, dict[str, dict[str, Any]]] = {
         "attested": VALUES["spoke"] | {"attestation": {"enabled": True}},
         "without add-ons": VALUES["spoke"] | {"addOns": {"enabled": False}},
         "with its bootstrap": VALUES["spoke"] | {"bootstrap": {"kubeconfig": "apiVersion: v1\nkind: Config\n"}},
-        "seen": VALUES["spoke"] | {"podMonitor": {"enabled": True, "labels": {"release": "prometheus"}}},
-        "closed": VALUES["spoke"] | {"networkPolicy": {"enabled": True}},
+        "seen": VALUES["spoke"]
+        | {
+            "metrics": {
+                "podMonitor": {"enabled": True, "labels": {"release": "prometheus"}},
+                "prometheusRule": {"enabled": True},
+                "dashboards": {"enabled": True},
+            }
+        },
+        "closed": VALUES["spoke"]
+        | {"networkPolicy": {"enabled": True}, "bootstrap": {"kubeconfig": "kind: Config\n"}, "settings": {"rejoin": True}},
         "settings": VALUES["spoke"] | {"settings": {"cluster_healthcheck_period": "5m", "cluster_labels": {"region": "eu"}}},
         "anywhere": VALUES["spoke"] | {"securityContext": {"runAsUser": None, "runAsGroup": None, "fsGroup": None}},
         "more": VALUES["spoke"]

@@ -44,6 +44,17 @@ LISTENER = _object(
         namespaces=_object("from", **{"from": {"enum": ["All", "Selector", "Same"]}}),
     ),
 )
+TEXTS: dict[str, Any] = {"type": "object", "additionalProperties": TEXT}
+RULE = _object(
+    "expr",
+    alert=TEXT,
+    record=TEXT,
+    expr=TEXT,
+    labels=TEXTS,
+    annotations=TEXTS,
+    **{"for": INTERVAL, "keep_firing_for": INTERVAL},
+)
+GROUP = _object("name rules", name=TEXT, interval=INTERVAL, rules=_some(RULE, most=200))
 OTHERS: dict[tuple[str, str], dict[str, Any]] = {
     ("gateway.networking.k8s.io", "Gateway"): _object(
         "gatewayClassName listeners", gatewayClassName=TEXT, listeners=_some(LISTENER)
@@ -62,6 +73,12 @@ OTHERS: dict[tuple[str, str], dict[str, Any]] = {
         versionPriority={"type": "integer", "minimum": 1, "maximum": 1000},
         service=_object("name namespace", name=TEXT, namespace=TEXT, port=PORT),
     ),
+    ("monitoring.coreos.com", "ServiceMonitor"): _object(
+        "selector endpoints",
+        selector=_object("matchLabels", matchLabels={"type": "object", "additionalProperties": TEXT}),
+        endpoints=_some(_object("port", port=TEXT, path=TEXT, interval=INTERVAL)),
+    ),
+    ("monitoring.coreos.com", "PrometheusRule"): _object("groups", groups=_some(GROUP)),
     ("monitoring.coreos.com", "PodMonitor"): _object(
         "selector podMetricsEndpoints",
         selector=_object("matchLabels", matchLabels={"type": "object", "additionalProperties": TEXT}),

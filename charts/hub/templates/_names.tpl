@@ -114,6 +114,9 @@ subjects:
 {{- if eq .Values.advertise.grpc .Values.advertise.https }}
 {{- fail (printf "advertise: grpc and https are two doors, and %s can lead to one of them: give another port or another host" .Values.advertise.grpc) }}
 {{- end }}
+{{- if and .Values.metrics.serviceMonitor.enabled (not .Values.metrics.enabled) }}
+{{- fail "metrics.serviceMonitor: there is nothing to scrape without metrics.enabled" }}
+{{- end }}
 {{- if .Values.gateway.enabled }}
 {{- if eq (empty .Values.gateway.parentRefs) (empty .Values.gateway.className) }}
 {{- fail "gateway: give parentRefs (Gateways that are there) or className (a Gateway of the hub's own), one of them" }}

@@ -2,6 +2,7 @@
 
 import json
 import re
+import shutil
 from pathlib import Path
 from typing import Any
 
@@ -48,6 +49,14 @@ def test_chart_has_no_lint_finding(chart: str) -> None:
     assert report["errors"] == []
 
 
+RULES = """groups:
+  - name: more
+    rules:
+      - alert: Gone
+        expr: up == 0
+        annotations:
+          summary: "{{ $labels.instance }} is gone"
+"""
 CASES = [(chart, name) for chart in MATRIX for name in MATRIX[chart]]
 
 
@@ -324,3 +333,26 @@ def test_every_value_is_described_by_the_schema(chart: str) -> None:
 @pytest.mark.parametrize("path", [path for path, _ in generated()], ids=lambda path: f"{path.parent.name}-{path.name}")
 def test_what_is_generated_is_as_it_was_generated_last(path: Any) -> None:
     assert path.read_text() == dict(generated())[path], "run `make charts`, and commit what it writes"
+
+
+@pytest.mark.parametrize("chart", ["hub", "spoke"])
+def test_rules_and_dashboards_are_those_of_the_charts_folders_word_by_word(chart: str, tmp_path: Path) -> None:
+    copied = shutil.copytree(CHARTS / chart, tmp_path / chart)
+    for folder, name, text in (("rules", "more.yaml", RULES), ("dashboards", "more.json", '{"title": "{{ name }}"}')):
+        (copied / folder).mkdir(exist_ok=True)
+        (copied / folder / name).write_text(text)
+    with helm_python.Chart.load(copied) as loaded:
+        rendered = loaded.render(MATRIX[chart]["seen"], name="muster", namespace="fleet")
+    [text] = [text for path, text in rendered.items() if path.endswith("monitoring.yaml")]
+    documents = [document for document in yaml.safe_load_all(text) if document]
+    rules = {
+        each["metadata"]["name"].removeprefix(f"muster-muster-{chart}-"): each["spec"]
+        for each in of_kind(documents, "PrometheusRule")
+    }
+    shown = {name: text for each in of_kind(documents, "ConfigMap") for name, text in each["data"].items()}
+    assert rules == {path.stem: yaml.safe_load(path.read_text()) for path in (copied / "rules").iterdir()}
+    assert {name: json.loads(text) for name, text in shown.items()} == {
+        path.name: json.loads(path.read_text()) for path in (copied / "dashboards").iterdir()
+    }
+    assert {each["metadata"]["labels"]["grafana_dashboard"] for each in of_kind(documents, "ConfigMap")} == {"1"}
+    assert of_kind(render(chart, VALUES[chart]), "ConfigMap") == of_kind(render(chart, VALUES[chart]), "PrometheusRule") == []

@@ -190,6 +190,28 @@ def test_a_network_policy_lets_in_to_the_doors_alone() -> None:
     assert "from" not in open_one["ingress"][0]
 
 
+def test_metrics_are_scraped_by_a_service_that_no_load_balancer_opens() -> None:
+    documents = render("hub", MATRIX["hub"]["seen"] | {"service": {"type": "LoadBalancer"}})
+    settings = hub_settings.load({}, None, plain(environment(documents)))
+    ports = {port["name"]: port["containerPort"] for port in container(documents)["ports"]}
+    assert settings.metrics_listen is not None
+    assert ports["metrics"] == settings.metrics_listen.port
+    assert settings.metrics_per_cluster
+    doors, scraped = sorted(of_kind(documents, "Service"), key=lambda each: str(each["spec"]["type"]), reverse=True)
+    assert [port["name"] for port in doors["spec"]["ports"]] == ["grpc", "https"]
+    assert (scraped["spec"]["clusterIP"], [port["targetPort"] for port in scraped["spec"]["ports"]]) == ("None", ["metrics"])
+    monitor = only(documents, "ServiceMonitor")
+    wanted = monitor["spec"]["selector"]["matchLabels"]
+    assert wanted.items() <= scraped["metadata"]["labels"].items()
+    assert not wanted.items() <= doors["metadata"]["labels"].items()
+    assert monitor["metadata"]["labels"]["release"] == "prometheus"
+    policy = only(documents, "NetworkPolicy")["spec"]["ingress"]
+    assert [[port["port"] for port in rule["ports"]] for rule in policy] == [["grpc", "https"], ["metrics"]]
+    off = render("hub", LEAST)
+    assert "HUB_METRICS_LISTEN" not in environment(off)
+    assert len(of_kind(off, "Service")) == 1
+
+
 def test_every_group_version_of_the_hubs_own_is_registered_and_no_other() -> None:
     served = {
         (group.name, version)
@@ -266,6 +288,7 @@ def test_the_schema_refuses_with_the_place_and_what_is_wanted(values: dict[str, 
         ({"database": {"url": "postgresql://db/hub", "existingSecret": "db"}}, "existingSecret or url, not both"),
         ({"advertise": {"grpc": "hub.example.com:443", "https": "hub.example.com:443"}}, "are two doors"),
         ({"ingress": {"enabled": True}}, "need different hosts"),
+        ({"metrics": {"serviceMonitor": {"enabled": True}}}, r"nothing to scrape without metrics\.enabled"),
         ({"gateway": {"enabled": True}}, "parentRefs .* or className"),
         ({"gateway": {"enabled": True, "className": "x", "parentRefs": [{"name": "y"}]}}, "parentRefs .* or className"),
         ({"gateway": {"enabled": True, "parentRefs": [{"name": "y"}]}}, "need different hosts"),

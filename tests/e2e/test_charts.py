@@ -1,13 +1,19 @@
-"""The agent lives, from joining to leaving, with the rights that its chart gives: none is missing, and none is idle."""
+"""What the charts say is what the programs do: an agent lives with the rights that it is given, and a hub answers probes.
+
+The agent lives from joining to leaving: no right is missing, and none is idle.
+"""
 
 import asyncio
 import base64
+import os
+import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import helm_python
 import pytest
 import yaml
@@ -19,15 +25,18 @@ from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Resource
 from machinery.timestamps import format_micro_time
 from spoke.cluster import KubeEvents
-from tests.charts.rendering import CHARTS, environment, plain, render
+from tests.charts.rendering import CHARTS, environment, only, plain, pod_spec, render
+from tests.charts.rendering import VALUES as BOTH
 from tests.charts.rights import Calls, rights_of
-from tests.e2e.processes import Bench, Program, until
+from tests.e2e.processes import Bench, Program, free_port, until
 from tests.e2e.test_cluster_side import AUTO
 from tests.e2e.test_what_sets_and_addons_want import ADDONS, SETS, applied
+from tests.fakes.authority import OtherCA
 
 pytestmark = pytest.mark.e2e
 
 NAMESPACE = "fleet"
+HUB_VALUES = BOTH["hub"]
 SECRETS, LEASES = Resource("", "v1", "secrets"), Resource("coordination.k8s.io", "v1", "leases")
 VALUES: dict[str, Any] = {
     "clusterName": "c1",
@@ -188,3 +197,42 @@ async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(sta
     rights = rights_of(stage.documents, NAMESPACE)
     assert list(stage.calls.refused) == []
     assert [str(each) for each in stage.calls.idle(rights)] == []
+
+
+async def test_probes_and_the_test_of_the_hubs_chart_are_answered_by_a_hub(bench: Bench) -> None:
+    await bench.hub()
+    documents = render("hub", HUB_VALUES)
+    [container] = pod_spec(documents)["containers"]
+    async with aiohttp.ClientSession() as visitor:
+        for probe in ("startupProbe", "livenessProbe", "readinessProbe"):
+            asked = container[probe]["httpGet"]
+            assert (asked["scheme"], asked["port"]) == ("HTTPS", "https")
+            async with visitor.get(f"https://127.0.0.1:{bench.https_port}{asked['path']}", ssl=False) as answer:
+                assert answer.status == 200, probe
+    [asking] = only(documents, "Pod")["spec"]["containers"]
+    there = {"HOST": "127.0.0.1", "HTTPS": str(bench.https_port), "GRPC": str(bench.grpc_port)}
+    trust = {"TRUST": str(bench.data / "trust.crt")}
+    assert {each["name"] for each in asking["env"]} == {*there, *trust}
+    well = await ran(asking, there | trust)
+    assert well[0] == 0, well[1]
+    assert "readyz check passed" in well[1]
+    assert "takes connections" in well[1]
+    assert (await ran(asking, there | trust | {"GRPC": str(free_port())}))[0] != 0
+    strange = bench.folder / "strange.crt"
+    strange.write_bytes(OtherCA().certificate)
+    assert "CERTIFICATE_VERIFY_FAILED" in (await ran(asking, there | {"TRUST": str(strange)}))[1]
+
+
+async def ran(container: dict[str, Any], environment: dict[str, str]) -> tuple[int, str]:
+    """The command of a container, here."""
+    assert container["command"][0] == "python"
+    arguments = container["command"][1:] + container["args"]
+    process = await asyncio.create_subprocess_exec(
+        sys.executable,
+        *arguments,
+        env={**os.environ, **environment},
+        stdout=asyncio.subprocess.PIPE,
+        stderr=asyncio.subprocess.STDOUT,
+    )
+    out, _ = await asyncio.wait_for(process.communicate(), 30)
+    return process.returncode or 0, out.decode()

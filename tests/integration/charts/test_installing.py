@@ -1,0 +1,165 @@
+"""The charts installed, upgraded, rolled back, tested and uninstalled by the real Helm library, in a hollow cluster."""
+
+import asyncio
+import base64
+import os
+import subprocess
+from collections.abc import AsyncIterator, Callable, Iterable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import helm_python
+import pytest
+import yaml
+
+from hollow.cluster import HollowCluster
+from hollow.objects import Shape
+from machinery.errors import NotFoundError
+from machinery.kube.client import KubeClient, Resource
+from tests.charts.rendering import CHARTS, MATRIX, VALUES, of_kind, render
+
+T = TypeVar("T")
+NAMESPACE, RELEASE = "fleet", "muster"
+PLURALS = {
+    "Ingress": "ingresses",
+    "NetworkPolicy": "networkpolicies",
+    "Gateway": "gateways",
+}
+SECRETS = Resource("", "v1", "secrets")
+WALKS = {
+    "hub": ("least", "full", "seen", "aggregated", "gateway of its own", "settings", "ingress"),
+    "spoke": ("least", "full", "rights of a hosted one", "several processes", "closed", "seen"),
+}
+"""Values, one upgrade after the other: together they have every kind of object, and each leaves some of the ones before."""
+
+
+def path_of(document: dict[str, Any]) -> str:
+    group, _, version = document["apiVersion"].rpartition("/")
+    plural = PLURALS.get(document["kind"], document["kind"].lower() + "s")
+    metadata = document["metadata"]
+    return Resource(group, version, plural).path(metadata["name"], namespace=metadata.get("namespace", ""))
+
+
+def installed(documents: Iterable[dict[str, Any]]) -> set[str]:
+    """Those that a release holds: hooks are nobody's."""
+    return {path_of(each) for each in documents if "helm.sh/hook" not in each["metadata"].get("annotations", {})}
+
+
+@dataclass
+class Stage:
+    cluster: HollowCluster
+    admin: KubeClient
+
+    async def helm(self, act: Callable[[helm_python.Config], T]) -> T:
+        """On a thread: the library blocks, and the cluster answers on this loop."""
+
+        def acted() -> T:
+            with helm_python.Config(
+                kubeconfig_content=yaml.safe_dump(self.cluster.kubeconfig()), namespace=NAMESPACE
+            ) as config:
+                return act(config)
+
+        return await asyncio.to_thread(acted)
+
+    async def install(self, chart: str, values: dict[str, Any]) -> Any:
+        return await self.helm(
+            lambda config: config.install(str(CHARTS / chart), RELEASE, values, namespace=NAMESPACE, create_namespace=True)
+        )
+
+    async def upgrade(self, chart: str, values: dict[str, Any]) -> Any:
+        return await self.helm(lambda config: config.upgrade(str(CHARTS / chart), RELEASE, values, namespace=NAMESPACE))
+
+    async def there(self, paths: Iterable[str]) -> set[str]:
+        """Which of the objects the cluster has."""
+        return {path for path in paths if await self._exists(path)}
+
+    async def _exists(self, path: str) -> bool:
+        try:
+            await self.admin.get(path)
+        except NotFoundError:
+            return False
+        return True
+
+
+@pytest.fixture
+async def stage() -> AsyncIterator[Stage]:
+    async with (
+        HollowCluster(Shape("host")) as cluster,
+        await KubeClient.from_document(cluster.kubeconfig()) as admin,
+    ):
+        yield Stage(cluster, admin)
+
+
+@pytest.mark.parametrize("chart", WALKS)
+def test_the_walk_meets_every_kind_that_the_chart_can_make(chart: str) -> None:
+    every = {each["kind"] for values in MATRIX[chart].values() for each in render(chart, values)}
+    assert {each["kind"] for name in WALKS[chart] for each in render(chart, MATRIX[chart][name])} == every
+
+
+@pytest.mark.parametrize("chart", WALKS)
+async def test_a_release_holds_what_its_values_say_through_upgrades_a_rollback_and_its_end(stage: Stage, chart: str) -> None:
+    wanted = {name: installed(render(chart, MATRIX[chart][name])) for name in WALKS[chart]}
+    every = set().union(*wanted.values())
+    first, *others = wanted
+    await stage.install(chart, MATRIX[chart][first])
+    assert await stage.there(every) == wanted[first]
+    for name in others:
+        await stage.upgrade(chart, MATRIX[chart][name])
+        assert await stage.there(every) == wanted[name], name
+    await stage.helm(lambda config: config.rollback(RELEASE, version=1))
+    assert await stage.there(every) == wanted[first]
+    await stage.helm(lambda config: config.uninstall(RELEASE))
+    assert await stage.there(every) == set()
+
+
+async def test_what_the_hub_wrote_into_its_secret_outlives_upgrades_and_rollbacks(stage: Stage) -> None:
+    await stage.install("hub", VALUES["hub"])
+    path = SECRETS.path("muster-muster-hub-admin", namespace=NAMESPACE)
+    held = {"kubeconfig": base64.b64encode(b"the operator's").decode()}
+    await stage.admin.update(path, {**await stage.admin.get(path), "data": held})
+    await stage.upgrade("hub", MATRIX["hub"]["settings"])
+    assert (await stage.admin.get(path))["data"] == held
+    await stage.helm(lambda config: config.rollback(RELEASE))
+    assert (await stage.admin.get(path))["data"] == held
+
+
+async def test_the_ca_bundle_that_the_hub_writes_is_not_taken_away_by_an_upgrade(stage: Stage) -> None:
+    await stage.install("hub", MATRIX["hub"]["aggregated"])
+    [path, *_] = sorted(path_of(each) for each in of_kind(render("hub", MATRIX["hub"]["aggregated"]), "APIService"))
+    found = await stage.admin.get(path)
+    await stage.admin.update(path, {**found, "spec": {**found["spec"], "caBundle": "Q0E="}})
+    await stage.upgrade("hub", MATRIX["hub"]["aggregated"] | {"beatInterval": "5s"})
+    assert (await stage.admin.get(path))["spec"]["caBundle"] == "Q0E="
+
+
+async def test_wrong_values_are_refused_before_anything_is_there(stage: Stage) -> None:
+    with pytest.raises(helm_python.HelmError, match="missing property 'https'"):
+        await stage.install("hub", {"advertise": {"grpc": "hub.example.com:8443"}})
+    assert await stage.helm(lambda config: config.list(all_states=True)) == []
+    assert await stage.there(installed(render("hub", VALUES["hub"]))) == set()
+
+
+@pytest.mark.kubectl
+async def test_the_command_of_the_notes_fetches_the_kubeconfig_for_its_user_alone(stage: Stage, tmp_path: Path) -> None:
+    await stage.install("hub", VALUES["hub"])
+    path = SECRETS.path("muster-muster-hub-admin", namespace=NAMESPACE)
+    data = {"kubeconfig": base64.b64encode(b"apiVersion: v1\n").decode()}
+    await stage.admin.update(path, {**await stage.admin.get(path), "data": data})
+    with helm_python.Chart.load(CHARTS / "hub") as loaded:
+        rendered = loaded.render(VALUES["hub"], name=RELEASE, namespace=NAMESPACE)
+    [notes] = [text for name, text in rendered.items() if name.endswith("NOTES.txt")]
+    [command] = [line.strip() for line in notes.splitlines() if "> admin.kubeconfig" in line]
+    (tmp_path / "host.kubeconfig").write_text(yaml.safe_dump(stage.cluster.kubeconfig()))
+    ran = await asyncio.to_thread(
+        subprocess.run,
+        ["sh", "-ec", command],
+        cwd=tmp_path,
+        env={**os.environ, "KUBECONFIG": str(tmp_path / "host.kubeconfig"), "HOME": str(tmp_path)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert ran.returncode == 0, ran.stderr
+    assert (tmp_path / "admin.kubeconfig").read_bytes() == b"apiVersion: v1\n"
+    assert (tmp_path / "admin.kubeconfig").stat().st_mode & 0o077 == 0
