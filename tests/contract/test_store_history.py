@@ -1,5 +1,6 @@
 """What every store promises about the past: how far it can be read, what goes and when, and what it says about itself."""
 
+import asyncio
 import json
 import random
 from collections.abc import Mapping
@@ -8,8 +9,9 @@ from typing import Any
 
 import pytest
 
+from hub.controllers.compaction import Compaction
 from hub.domain.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, ChangeType, Key, Kind, Query
-from hub.domain.history import Trimmed
+from hub.domain.history import Keeping, Trimmed
 from hub.ports import Store, Transaction, Written
 from machinery.clock import ManualClock
 from machinery.errors import ExpiredError
@@ -224,3 +226,78 @@ def _compact_as_before(tx: Any, point: int) -> None:
     connection = tx.changes._connection
     connection.execute(text("UPDATE revision SET compacted = :point"), {"point": point})
     connection.execute(text("DELETE FROM changes WHERE revision < :point"), {"point": point})
+
+
+WRITERS, WRITES = 4, 40
+
+
+async def test_while_everybody_writes_the_log_is_trimmed_and_no_reader_misses_a_change(
+    store: Store, clock: ManualClock
+) -> None:
+    """Readers of the log at all speeds see every revision in its order, or are told that theirs is too old."""
+    told: set[str] = set()
+    done = asyncio.Event()
+
+    async def write(writer: int) -> None:
+        for number in range(WRITES):
+            await store.run(put, f"{writer}-{number % 5}", size=number)
+            clock.advance(timedelta(seconds=1))
+            await asyncio.sleep(0)
+
+    async def trim() -> None:
+        keeping = Keeping(timedelta(seconds=20), timedelta(seconds=60), 2**30, HOUR, DAY, DAY, reserve=0)
+        subject = Compaction(store, keeping)
+        while not done.is_set():
+            await subject.reconcile("all")
+            await asyncio.sleep(0)
+
+    async def read(portion: int, pause: int) -> int:
+        place = 0
+        while True:
+            ended = done.is_set()
+            changes = await store.read(_from, place, portion)
+            if changes is None:
+                told.add("expired")
+                oldest = await store.read(lambda tx: tx.changes.oldest())
+                assert place < oldest, "nobody is refused who is not too old"
+                place = oldest
+                continue
+            assert changes == list(range(place + 1, place + 1 + len(changes)))
+            place += len(changes)
+            if not changes and ended:
+                return place
+            for _ in range(pause + 1):
+                await asyncio.sleep(0)  # a store in memory never lets go of the loop
+                await store.read(lambda tx: tx.now)
+
+    async with asyncio.timeout(60), asyncio.TaskGroup() as tasks:
+        readers = [tasks.create_task(read(*speed)) for speed in ((500, 0), (3, 0), (2, 6))]
+        trimming = tasks.create_task(trim())
+        await asyncio.gather(*(write(number) for number in range(WRITERS)))
+        done.set()
+        await trimming
+    assert [reader.result() for reader in readers] == [WRITERS * WRITES] * len(readers)
+    ledger = await store.read(lambda tx: tx.changes.ledger())
+    assert 0 < ledger.floor < ledger.compacted, "the trial has to reach what it is about"
+    assert told == {"expired"}, "the slowest reader has to fall behind, or the trial shows nothing"
+
+
+def _from(tx: Transaction, place: int, limit: int) -> list[int] | None:
+    """Revisions; None: they are compacted."""
+    try:
+        return [change.revision for change in tx.changes.since(place, limit=limit)]
+    except ExpiredError:
+        return None
+
+
+async def test_a_database_says_what_room_it_takes_and_has(store: Store, clock: ManualClock) -> None:
+    for size in range(50):
+        await store.run(put, "a", size=size, filler="x" * 10_000)
+    full = await store.read(lambda tx: tx.volume())
+    assert full.size > 500_000
+    clock.advance(DAY)
+    await store.run(compact, HOUR)
+    await store.run(forget, None)
+    after = await store.read(lambda tx: tx.volume())
+    if full.free is not None and full.left is not None and after.left is not None:
+        assert after.reusable - full.reusable > 400_000, "what was forgotten makes room for what is written next"
