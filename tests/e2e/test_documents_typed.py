@@ -85,6 +85,7 @@ PAGES: Mapping[str, Page] = {
         joined=("edge1",),
         spelled={"proceed ID": f"proceed {AUTHORITY}", "--compromised": "--compromised --yes --within 5s", "FOLDER": "keys"},
     ),
+    "docs/how-to/the-past.md": Page(joined=("edge1",)),
     "docs/how-to/traces-and-logs.md": Page(
         elsewhere={
             "kubectl exec ": CLUSTER,
