@@ -1,4 +1,4 @@
-"""What happens to clusters and their certificate requests, told in the hub's log and as Events: who did it, and what is next.
+"""What happens to clusters, add-ons and certificate requests, told in the log and as Events: who did it, and what is next.
 
 It is told from the change log and so once for the whole hub, whichever door or controller it came through. Only transitions are
 told: neither heartbeats nor status reports are. What is there at the start is no news.
@@ -7,6 +7,7 @@ told: neither heartbeats nor status reports are. What is there at the start is n
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from sys import intern
 from typing import Any
 
 import structlog
@@ -16,14 +17,15 @@ from hub.domain import document as doc
 from hub.domain import reported
 from hub.domain import request as request_rules
 from hub.domain import revocation as revocation_rules
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, ChangeType, Document, Key, Kind
+from hub.domain.addon_health import silence_of
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, ChangeType, Document, Key, Kind
 from hub.domain.clusterset import LABEL
 from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.parting import has_parted
 from hub.domain.renewal import RENEW
 from hub.domain.request import RequestPhase
 from machinery import conditions
-from machinery.conditions import TRUE, Condition
+from machinery.conditions import ADDON_AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
 
 log = structlog.get_logger(__name__)
 
@@ -39,6 +41,8 @@ class _Cluster:
     cluster_set: str = ""
     move_to: str = ""
     renewal: str = ""
+    clock: str = ""
+    kubernetes: str = ""
 
 
 class Chronicle:
@@ -48,6 +52,7 @@ class Chronicle:
         self._tell = tell
         self._clusters: dict[Key, _Cluster] = {}
         self._requests: dict[Key, RequestPhase] = {}
+        self._ill_addons: set[Key] = set()
         self.phases: Counter[str] = Counter()
         """How many requests have come into each phase since this began."""
         self.availability: Counter[str] = Counter()
@@ -66,6 +71,8 @@ class Chronicle:
             self._cluster(key, document, told=key not in self._clusters)
         elif kind == REQUESTS:
             self._request(key, document, told=key not in self._requests)
+        elif kind == ADDONS:
+            self._addon(key, document, told=True)
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
         """A change by `actor`; `document` is how it left the object."""
@@ -75,12 +82,16 @@ class Chronicle:
             self._cluster(key, document, by=actor)
         elif kind == REQUESTS:
             self._request(key, document, by=actor)
+        elif kind == ADDONS:
+            self._addon(key, document)
         elif kind == REVOCATIONS and change is ChangeType.ADDED:
             self._revocation(key, document)
 
     def _gone(self, kind: Kind, key: Key, document: Document, actor: str) -> None:
         if kind == REQUESTS:
             self._requests.pop(key, None)
+        elif kind == ADDONS:
+            self._ill_addons.discard(key)
         elif kind == MANAGED_CLUSTERS:
             self._clusters.pop(key, None)
             log.info("cluster deleted", cluster=key.name, by=actor)
@@ -96,6 +107,8 @@ class Chronicle:
             cluster_set=doc.labels(document).get(LABEL, ""),
             move_to=reported.move_to(document),
             renewal=doc.annotations(document).get(RENEW, ""),
+            clock=_status(document, conditions.CLOCK_SYNCED),
+            kubernetes=intern(str(doc.mapping(document, "status", "version").get("kubernetes") or "")),
         )
         before, self._clusters[key] = self._clusters.get(key), now
         if told or now == before:
@@ -117,6 +130,8 @@ class Chronicle:
             self._tell(Told(key.name, document, "ClusterSetChanged", moved))
         if now.deleting and not before.deleting:
             tell.info("cluster is being deleted", waits_for=list(doc.finalizers(document)))
+            waits = ", ".join(doc.finalizers(document))
+            self._tell(Told(key.name, document, "DeletionBegun", f"is being deleted{_with(by)}: it waits for {waits}"))
         if available and now.available != before.available:
             self.availability[available.status] += 1
             _tell_availability(key.name, available)
@@ -128,6 +143,33 @@ class Chronicle:
         if duplicated and duplicated != before.duplicated:
             tell.warning("cluster is there twice", detail=duplicated)
             self._tell(Told(key.name, document, "Duplicated", duplicated, WARNING))
+
+        self._of_the_agent(key, document, now, before)
+
+    def _of_the_agent(self, key: Key, document: Document, now: _Cluster, before: _Cluster) -> None:
+        """What nobody at the hub did."""
+        if now.kubernetes and before.kubernetes not in ("", now.kubernetes):
+            log.info("cluster has another version", cluster=key.name, version=now.kubernetes, before=before.kubernetes)
+            said = f"Kubernetes {now.kubernetes}; it was {before.kubernetes}"
+            self._tell(Told(key.name, document, "KubernetesVersionChanged", said))
+        clock = conditions.find(doc.conditions(document), conditions.CLOCK_SYNCED)
+        if clock is not None and now.clock != before.clock and FALSE in (now.clock, before.clock):
+            log.info("clock of a cluster", cluster=key.name, synced=now.clock)
+            self._tell(Told(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
+
+    def _addon(self, key: Key, document: Document, *, told: bool = False) -> None:
+        """Its health, where its own agent speaks of it: when its cluster is silent, the cluster's alarm says so."""
+        available = conditions.find(doc.conditions(document), ADDON_AVAILABLE)
+        if available is None or available.status == UNKNOWN or silence_of(document):
+            return
+        ill = available.status == FALSE
+        if ill is (key in self._ill_addons):
+            return
+        (self._ill_addons.add if ill else self._ill_addons.discard)(key)
+        if not told:
+            reason = "AddOnUnavailable" if ill else "AddOnAvailable"
+            log.info("add-on availability changed", cluster=key.namespace, addon=key.name, available=available.status)
+            self._tell(Told(key.namespace, document, reason, f"{available.reason}: {available.message}", _type(not ill)))
 
     def _revocation(self, key: Key, document: Document) -> None:
         """Told of the cluster that it is about, where there is one."""
@@ -185,6 +227,11 @@ def _moving(to: str, before: str, available: Condition | None) -> tuple[str, str
 def _duplicated(document: Document) -> str:
     condition = conditions.find(doc.conditions(document), cluster_rules.DUPLICATED)
     return condition.message if condition and condition.status == TRUE else ""
+
+
+def _status(document: Document, kind: str) -> str:
+    condition = conditions.find(doc.conditions(document), kind)
+    return condition.status if condition else ""
 
 
 def _with(actor: str) -> str:

@@ -6,10 +6,13 @@ from datetime import datetime
 
 from hub.domain import duplicate
 from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.domain.event import WARNING, Told
 from hub.domain.heartbeat import LastBeat
 from hub.domain.replica import LOST_AFTER, AgentSession, Replica, alive
 from hub.ports import Transaction
-from hub.services import clusters
+from hub.services import clusters, events
+from hub.services.draining import API_VERSION, KIND
+from machinery.durations import format_duration
 from machinery.errors import AlreadyExistsError
 from machinery.identity import AgentId, ClusterName
 
@@ -98,12 +101,20 @@ def sweep(tx: Transaction) -> int:
     """Ends the sessions of replicas that died, and forgets those that did so long ago; how many sessions."""
     everybody = tx.replicas.all()
     living = alive(everybody, tx.now)
-    ended = sum(tx.agent_sessions.end_of(name) for name in tx.agent_sessions.replicas() if name not in living)
-    ended += tx.agent_sessions.end_unowned(tx.now - LOST_AFTER)
+    lost = {name: tx.agent_sessions.end_of(name) for name in tx.agent_sessions.replicas() if name not in living}
+    events.tell(tx, [_lost(name, sessions) for name, sessions in lost.items()], ACTOR)
+    ended = sum(lost.values()) + tx.agent_sessions.end_unowned(tx.now - LOST_AFTER)
     for replica in everybody:
         if replica.is_forgotten(tx.now):
             tx.replicas.remove(replica.name)
     return ended
+
+
+def _lost(name: str, sessions: int) -> Told:
+    message = (
+        f"it has not said for {format_duration(LOST_AFTER)} that it lives: {sessions} sessions of agents that it had are over"
+    )
+    return Told("", {"apiVersion": API_VERSION, "kind": KIND, "metadata": {"name": name}}, "ReplicaLost", message, WARNING)
 
 
 def open_session(tx: Transaction, opened: Opened) -> AgentSession:

@@ -9,6 +9,7 @@ import pytest
 
 from hub.domain import document as doc
 from hub.domain import duplicate
+from hub.domain.change import EVENTS, Query
 from hub.domain.cluster import DUPLICATED, Joining
 from hub.domain.heartbeat import Beat
 from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica
@@ -115,6 +116,9 @@ def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: Memor
     assert not store.transact(replicas.is_swept)
     assert store.transact(replicas.sweep) == 1
     assert (session_of(store), session_of(store, FAR)) == (None, "s2")
+    (event,) = [each.document for each in store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items]
+    assert (event["reason"], event["type"], event["involvedObject"]["name"]) == ("ReplicaLost", "Warning", "one")
+    assert "1 sessions" in event["message"]
     assert store.transact(replicas.is_swept)
     clock.advance(FORGOTTEN_AFTER)
     store.transact(replicas.beat, TWO)

@@ -86,7 +86,7 @@ async def test_availability_is_told_when_it_changes_and_not_with_every_report(hu
     assert (line["available"], line["log_level"]) == ("True", "info")
     hub.store.transact(clusters.report_status, C1, StatusReport(kubernetes_version="v1.34.2"), "agent")
     hub.clock.advance(timedelta(seconds=5))
-    hub.store.transact(clusters.report_status, C1, StatusReport(kubernetes_version="v1.34.3"), "agent")
+    hub.store.transact(clusters.report_status, C1, StatusReport(kubernetes_version="v1.34.2", capacity={"cpu": "2"}), "agent")
     assert await reader.read() == []
     hub.store.transact(clusters.set_condition, C1, cluster_rules.UNAVAILABLE, "agent")
     (line,) = await reader.read()

@@ -1,0 +1,100 @@
+"""The page of Events and the code have the same reasons: none is told that is not there, and the other way round."""
+
+import ast
+import re
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+
+import pytest
+
+from hub.controllers import rotation, standing_sets
+from hub.domain import addon_token, clocksync, history
+from hub.domain import cluster as cluster_rules
+from hub.domain.change import Key
+from hub.domain.parting import PARTED
+from hub.domain.request import RequestPhase
+from hub.leading import REASON as LED
+from hub.services.readoption import REASON as READOPTED
+from spoke.domain.hubs import Why
+
+ROOT = Path(__file__).parents[2]
+PAGE = (ROOT / "docs/reference/events.md").read_text()
+PLACES = {"Told": 2, "News": 0, "tell": 0}
+"""Which argument is the reason; `tell` is that of announcements."""
+REASON = re.compile(r"[A-Z][A-Za-z]+")
+AVAILABILITY = frozenset({cluster_rules.AVAILABLE.reason, *PARTED})
+ENDED = {f"Certificate{phase}" for phase in (RequestPhase.ISSUED, RequestPhase.DENIED, RequestPhase.FAILED)}
+STANDBY = {"HubReady", "HubNotAccepted", "HubDenied", "HubRevoked", "HubLost", "HubCredentialEndsSoon"}
+CONDITIONS = {"ClientCertificateUpdated", "ClientCertificateUpdateFailed", "NamespaceApplyFailed"}
+WORKED_OUT: Mapping[tuple[str, str], frozenset[str] | set[str]] = {
+    ("hub/controllers/addon_tokens.py", "news.reason"): {
+        addon_token.ready(Key("c1", "x"), "u").reason,
+        addon_token.failed("why").reason,
+    },
+    ("hub/controllers/chronicle.py", "available.reason"): AVAILABILITY,
+    ("hub/controllers/chronicle.py", "clock.reason"): {clocksync.SYNCED.reason, clocksync.OUT_OF_SYNC.reason},
+    ("hub/controllers/chronicle.py", "f'Certificate{phase}'"): ENDED,
+    ("hub/controllers/chronicle.py", "reason"): {"MoveRequested", "MoveCompleted", "MoveCancelled", "RenewalRequested"}
+    | {"AddOnAvailable", "AddOnUnavailable"},
+    ("hub/controllers/chronicle.py", "verdict.capitalize()"): {"Accepted", "Denied"},
+    ("hub/controllers/rotation.py", "authority.phase.value"): {phase.value for phase in rotation.SAID},
+    ("hub/controllers/standing_sets.py", "reason"): {reason for _, reason, _ in standing_sets._SAID.values()},
+    ("hub/domain/history.py", "reason"): {history.SHORTENED, history.FILLS_UP, history.FULL},
+    ("hub/leading.py", "REASON"): {LED},
+    ("hub/services/aftermath.py", "available.reason"): {cluster_rules.SILENT.reason, cluster_rules.UNAVAILABLE.reason},
+    ("hub/services/draining.py", "*told"): {"ReplicaDrained", "ReplicaUncordoned"},
+    ("hub/services/events.py", "reason"): set(),  # an agent's, which are below
+    ("hub/services/readoption.py", "REASON"): {READOPTED},
+    ("spoke/agent.py", "self._decision.why.value"): {why.value for why in Why},
+    ("spoke/attachment.py", "decision.why.value"): {why.value for why in Why},
+    ("spoke/domain/news.py", "condition.reason"): CONDITIONS,
+    ("spoke/hubapi/documents.py", "'Available' if good else 'Unavailable'"): {"Available", "Unavailable"},
+    ("spoke/standby.py", "reason"): STANDBY,
+}
+"""What is not written where it is told: by file and expression, all that it can be."""
+
+
+def told() -> Iterator[tuple[str, ast.expr]]:
+    """File and reason of each call that makes an Event."""
+    for path in sorted((*(ROOT / "hub").rglob("*.py"), *(ROOT / "spoke").rglob("*.py"))):
+        name = str(path.relative_to(ROOT))
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Call) and (place := _place(node, name)) is not None and node.args:
+                yield name, node.args[min(place, len(node.args) - 1)]
+
+
+def _place(call: ast.Call, file: str) -> int | None:
+    function = ast.unparse(call.func)
+    if function in ("Told", "News"):
+        is_of_another_kind = function == "Told" and file == "hub/rpc/trusting.py"
+        return None if is_of_another_kind else PLACES[function]
+    announced = function.endswith("announcements.tell") or (file == "spoke/standby.py" and function == "self._tell")
+    return PLACES["tell"] if announced else None
+
+
+def documented() -> set[str]:
+    rows = [line.split("|")[1] for line in PAGE.splitlines() if line.startswith("| `")]
+    return {reason for row in rows for reason in re.findall(r"`(\w+)`", row)}
+
+
+TOLD = list(told())
+
+
+def test_every_reason_that_is_told_is_documented_and_every_documented_one_is_told() -> None:
+    literal = {expression.value for _, expression in TOLD if isinstance(expression, ast.Constant)}
+    assert literal | set().union(*WORKED_OUT.values()) == documented()
+
+
+def test_whatever_is_not_written_where_it_is_told_is_worked_out_here() -> None:
+    open_ones = {(file, ast.unparse(reason)) for file, reason in TOLD if not isinstance(reason, ast.Constant)}
+    assert open_ones == set(WORKED_OUT)
+
+
+@pytest.mark.parametrize("reasons", [STANDBY, {"MoveRequested", "MoveCompleted", "MoveCancelled"}, CONDITIONS])
+def test_what_is_worked_out_is_written_somewhere(reasons: set[str]) -> None:
+    written = "".join(path.read_text() for folder in ("hub", "spoke") for path in (ROOT / folder).rglob("*.py"))
+    assert [reason for reason in sorted(reasons) if f'"{reason}"' not in written] == []
+
+
+def test_reasons_are_words_as_kubernetes_has_them() -> None:
+    assert [reason for reason in documented() if not REASON.fullmatch(reason)] == []
