@@ -55,6 +55,10 @@ PAGES: Mapping[str, Page] = {
     ),
     "docs/how-to/diagnose-a-cluster.md": Page(joined=("edge1",)),
     "docs/how-to/look-at-a-hub.md": Page(hub=()),
+    "docs/how-to/work-with-hubctl.md": Page(
+        joined=("edge1",),
+        elsewhere={"kubectl hub": "needs its program on the PATH; tests/integration/door/test_hubctl_shells.py types it"},
+    ),
     "docs/how-to/drain-a-replica.md": Page(
         spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}
     ),  # no other one is there
