@@ -22,6 +22,7 @@ COMMANDS = {
     "diagnose": ("hub.cli.diagnosing:diagnose", "Find out why a cluster is not Available, and what to do."),
     "history": ("hub.cli.history:history", "Show what became of a cluster: every change, when, and by whom."),
     "diff": ("hub.cli.differing:diff", "Show what is different between two moments."),
+    "join": ("hub.cli.joining:join", "Print, or apply, what makes a cluster join."),
     "accept": ("hub.cli.deciding:accept", "Accept clusters into the fleet."),
     "deny": ("hub.cli.deciding:deny", "Deny clusters: they stay known and may not report."),
     "revoke": ("hub.cli.revoking:revoke", "Revoke a cluster, an agent, a serial or a bootstrap credential, at once."),

@@ -1,5 +1,6 @@
 """hubctl apply: manifests become what they say, by server-side apply."""
 
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -49,36 +50,51 @@ def apply(client: HubClient, files: tuple[str, ...], *, recursive: bool, namespa
     manifests = read_manifests(files, recursive=recursive)
     if not manifests:
         raise CommandError("there is no object in it", code=2)
-    catalogue = Catalogue(client)
-    numbered = {str(index): manifest for index, manifest in enumerate(manifests)}
-    each(tuple(numbered), lambda index: _apply(client, catalogue, numbered[index], namespace, chosen))
+    theirs = Applying(client, chosen["field_manager"], force=chosen["force_conflicts"], dry_run=chosen["dry_run"])
+    theirs.all_of(manifests, namespace)
 
 
-def _apply(client: HubClient, catalogue: Catalogue, manifest: Manifest, namespace: str, chosen: dict[str, Any]) -> None:
-    one = located(catalogue, manifest, namespace)
-    before = _revision(client, one)
-    query = {
-        "fieldManager": chosen["field_manager"],
-        "force": "true" if chosen["force_conflicts"] else "false",
-        "fieldValidation": "Strict",
-        **dry_run_query(chosen["dry_run"]),
-    }
-    metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
-    try:
-        after = client.request("PATCH", one.path, {**manifest, "metadata": metadata}, content_type=APPLY_PATCH, query=query)
-    except CommandError as error:
-        more = "; --force-conflicts takes them over" if error.reason == "Conflict" else ""
-        sentence = f'{one.resource.noun} "{one.name}": {error.sentence}{more}'
-        raise CommandError(sentence, reason=error.reason, code=error.code) from None
-    word = "created" if before is None else "unchanged" if after["metadata"]["resourceVersion"] == before else "configured"
-    click.echo(f'{one.resource.noun} "{one.name}" {word}{" (dry run)" if chosen["dry_run"] else ""}')
+class Applying:
+    """Server-side apply to one API server, as one manager."""
 
+    def __init__(self, client: HubClient, manager: str = MANAGER, *, force: bool, dry_run: Any = None) -> None:
+        self._client = client
+        self._catalogue = Catalogue(client)
+        self._dry_run = dry_run
+        self._query = {
+            "fieldManager": manager,
+            "force": "true" if force else "false",
+            "fieldValidation": "Strict",
+            **dry_run_query(dry_run),
+        }
 
-def _revision(client: HubClient, one: One) -> str | None:
-    """None: it is not there."""
-    try:
-        return str(client.get(one.path)["metadata"]["resourceVersion"])
-    except CommandError as error:
-        if error.reason != "NotFound":
-            raise
-        return None
+    def all_of(self, manifests: Sequence[Manifest], namespace: str = "") -> None:
+        """In their order, also when one is refused; says of each what became of it. Raises CommandError.
+
+        `namespace`: of objects that say none.
+        """
+        numbered = {str(index): manifest for index, manifest in enumerate(manifests)}
+        each(tuple(numbered), lambda index: self._apply(numbered[index], namespace))
+
+    def _apply(self, manifest: Manifest, namespace: str) -> None:
+        one = located(self._catalogue, manifest, namespace)
+        before = self._revision(one)
+        metadata = {name: value for name, value in manifest["metadata"].items() if name != "managedFields"}
+        wanted = {**manifest, "metadata": metadata}
+        try:
+            after = self._client.request("PATCH", one.path, wanted, content_type=APPLY_PATCH, query=self._query)
+        except CommandError as error:
+            more = "; --force-conflicts takes them over" if error.reason == "Conflict" else ""
+            sentence = f'{one.resource.noun} "{one.name}": {error.sentence}{more}'
+            raise CommandError(sentence, reason=error.reason, code=error.code) from None
+        word = "created" if before is None else "unchanged" if after["metadata"]["resourceVersion"] == before else "configured"
+        click.echo(f'{one.resource.noun} "{one.name}" {word}{" (dry run)" if self._dry_run else ""}')
+
+    def _revision(self, one: One) -> str | None:
+        """None: it is not there."""
+        try:
+            return str(self._client.get(one.path)["metadata"]["resourceVersion"])
+        except CommandError as error:
+            if error.reason != "NotFound":
+                raise
+            return None

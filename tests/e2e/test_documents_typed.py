@@ -15,6 +15,7 @@ ENGINE = "needs a container engine; tests/e2e/test_composed.py starts the same a
 CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_charts.py installs the charts into a hollow one"
 INSTALLS = "installs this very project; every fresh clone does it before this test"
 ISSUER = "needs an issuer of tokens; tests/e2e/test_login.py has one and types the same"
+NO_PODS = "hollow clusters run no pod; tests/e2e/test_joining_by_manifests.py starts the agent with what was applied"
 CREDENTIAL = "$(hubctl get bootstrap-credentials -o name | tail -1 | cut -d/ -f2)"
 AGENT = "$(hubctl describe cluster edge1 | grep -om1 'management:edge1:[a-z0-9]*' | cut -d: -f3)"
 SERIAL = (
@@ -62,6 +63,20 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/drain-a-replica.md": Page(
         spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}
     ),  # no other one is there
+    "docs/how-to/join-a-cluster.md": Page(
+        before=(
+            "hollow serve --name edge1 --kubeconfig-out edge1.kubeconfig",
+            "hollow serve --name edge2 --kubeconfig-out edge2.kubeconfig",
+            "until [ -f edge1.kubeconfig ] && [ -f edge2.kubeconfig ]; do sleep 0.1; done",
+        ),
+        spelled={"hubctl join ": "hubctl join --allow-loopback "},
+        elsewhere={
+            "helm ": CLUSTER,
+            "hubctl get clusters -w": NO_PODS,
+            "hubctl accept": NO_PODS,
+            "hubctl certificate": NO_PODS,
+        },
+    ),
     "docs/how-to/kubernetes-ca.md": Page(
         elsewhere={"helm ": CLUSTER, "kubectl get credentialissuer hub": "needs a cluster; tests/e2e/test_kube_cert.py has one"}
     ),
