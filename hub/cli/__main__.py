@@ -56,7 +56,6 @@ COMMANDS = {
 
 ELSEWHERE = {
     "approve": "`hubctl certificate approve`",
-    "join": "`hubctl create bootstrap-kubeconfig`",
     "clusters": "`hubctl get clusters`",
     "contexts": "`hubctl config get-contexts`",
     "use-context": "`hubctl config use-context`",
