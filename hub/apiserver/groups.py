@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from hub.apiserver.audits import AuditStorage
 from hub.apiserver.authorities import authorities_of
+from hub.apiserver.counting import cluster_counts
 from hub.apiserver.diagnoses import DiagnosisStorage
 from hub.apiserver.drains import replica_drain
 from hub.apiserver.extras import heartbeat_extras
@@ -58,7 +59,11 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             CERTIFICATE_SIGNING_REQUEST,
             replace(LEASE, storage=leases),
             managed_cluster(
-                group_suffix, heartbeat_extras(store), cluster_move(store, group_suffix), cluster_rotation(store, group_suffix)
+                group_suffix,
+                heartbeat_extras(store),
+                cluster_move(store, group_suffix),
+                cluster_rotation(store, group_suffix),
+                counts=cluster_counts(store),
             ),
             managed_cluster_set(group_suffix),
             managed_cluster_set_binding(group_suffix),

@@ -6,6 +6,7 @@ Every write runs in one transaction that reads the object, lets the server chang
 
 from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, asynccontextmanager
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any, NoReturn
 
@@ -16,6 +17,7 @@ from hub.apiserver.writepaths import WritePath, write_paths
 from hub.domain import document as doc
 from hub.domain.change import Key as StoreKey
 from hub.domain.change import ObjectPage, Query, StoredObject
+from hub.domain.order import Order
 from hub.ports import Store, Transaction, Written
 from hub.services import namespaces
 from machinery.apiserver.storage import (
@@ -69,7 +71,8 @@ class ServiceStorage(Storage):
         at: int | None = None,
     ) -> Page:
         query = as_query(selection, limit=limit, after=after, at=at)
-        return as_page(await self._store.read(_find, self._paths[resource], query))
+        page = as_page(await self._store.read(_find, self._paths[resource], query))
+        return replace(page, moves=True) if query.order or query.moves else page
 
     async def create(
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
@@ -130,12 +133,13 @@ def as_query(selection: Selection, *, limit: int | None, after: Key | None, at: 
         after=None if after is None else StoreKey(after.namespace, after.name),
         at=at,
         where=where_in(selection),
+        order=selection.order if isinstance(selection.order, Order) else None,
     )
 
 
 def as_page(found: ObjectPage) -> Page:
     items = tuple(as_stored(item) for item in found.items)
-    return Page(items, found.revision, items[-1].key if found.more and items else None, found.remaining)
+    return Page(items, found.revision, items[-1].key if found.more and items else None, found.remaining, found.place)
 
 
 def not_found(resource: GroupResource, key: Key) -> NoReturn:

@@ -4,13 +4,26 @@ from collections.abc import Mapping
 from datetime import datetime
 
 from hub.domain import document as doc
+from hub.domain.addon_discovery import PREFIX as ADDON_PREFIX
 from hub.domain.change import MANAGED_CLUSTERS, Document, Kind
 from hub.domain.clusterset import LABEL as SET_LABEL
-from hub.domain.selectable import ALLOCATABLE, CAPACITY, CLAIMS, CLUSTER_ALIASES, CONDITIONS, HUB_ACCEPTS, TAINTS, VERSION
-from hub.domain.where import Of, Source, Where
+from hub.domain.order import Facet
+from hub.domain.selectable import (
+    AGENT_VERSION,
+    ALLOCATABLE,
+    CAPACITY,
+    CLAIMS,
+    CLUSTER_ALIASES,
+    CONDITIONS,
+    HUB_ACCEPTS,
+    TAINTS,
+    VERSION,
+)
+from hub.domain.where import MOVING, Of, Source, Where
 from machinery.errors import BadRequestError
-from machinery.expression import ExpressionError, Fields, MapOf, Type, parse
+from machinery.expression import ExpressionError, Fields, MapOf, Type, parse, parse_operand
 from machinery.expression.sorting import sort_key
+from machinery.expression.tree import Entry
 from machinery.timestamps import parse_time
 
 CLUSTER: Mapping[str, Source] = {
@@ -25,7 +38,11 @@ CLUSTER: Mapping[str, Source] = {
     "conditions": Source(Of.FIELDS, MapOf(Type.TEXT), CONDITIONS),
     "claims": Source(Of.FIELDS, MapOf(Type.TEXT), CLAIMS),
     "taints": Source(Of.FIELDS, MapOf(Type.TEXT), TAINTS),
+    "addons": Source(Of.LABELS, MapOf(Type.TEXT), ADDON_PREFIX),
     "version": Source(Of.FIELDS, Type.VERSION, VERSION),
+    "agentVersion": Source(Of.FIELDS, Type.VERSION, AGENT_VERSION),
+    "connected": Source(Of.SESSION, Type.BOOLEAN),
+    "lastBeat": Source(Of.BEAT, Type.DURATION),
     "capacity": Source(Of.FIELDS, MapOf(Type.QUANTITY), CAPACITY),
     "allocatable": Source(Of.FIELDS, MapOf(Type.QUANTITY), ALLOCATABLE),
     "cpu": Source(Of.FIELDS, Type.QUANTITY, f"{CAPACITY}cpu"),
@@ -41,18 +58,39 @@ def where_of(text: str, now: datetime, watched: bool = False) -> Where:  # noqa:
         asked = Where(parse(text, _FIELDS), now, CLUSTER)
     except ExpressionError as error:
         raise BadRequestError(f"where: {error}") from None
-    if watched and asked.names(Of.CREATION):
+    moving = sorted(name for name in asked.expression.names() if CLUSTER[name].of in MOVING)
+    if watched and moving:
         raise BadRequestError(
-            "where: age changes by itself, so that no watch tells of it: leave it out, or list again and again"
+            f"where: {moving[0]} changes by itself, so that no watch tells of it: leave it out, or list again and again"
         )
     return asked
+
+
+def facet_of(text: str, what: str) -> Facet:
+    """The one value of a cluster that a word names, as in `version` or `labels["env"]`; `what` begins the error's message.
+
+    Raises BadRequestError.
+    """
+    try:
+        found = parse_operand(text, _FIELDS)
+    except ExpressionError as error:
+        raise BadRequestError(f"{what}: {error}") from None
+    source = CLUSTER[found.name]
+    key = source.key + found.key if isinstance(found, Entry) else source.key
+    return Facet(text, Source(source.of, found.type, key))
 
 
 def order_of(kind: Kind, name: str, value: str) -> str | None:
     """By what a database compares a selectable field that is a version or a quantity; None: by the text that it is."""
     if kind != MANAGED_CLUSTERS:
         return None
-    of = Type.VERSION if name == VERSION else Type.QUANTITY if name.startswith((CAPACITY, ALLOCATABLE)) else None
+    of = (
+        Type.VERSION
+        if name in (VERSION, AGENT_VERSION)
+        else Type.QUANTITY
+        if name.startswith((CAPACITY, ALLOCATABLE))
+        else None
+    )
     found = None if of is None else of.read(value)
     return None if found is None else sort_key(found)
 

@@ -8,7 +8,8 @@ from typing import Any, NewType
 
 import msgspec
 
-from hub.domain.where import Where
+from hub.domain.order import Order, Place
+from hub.domain.where import Of, Where
 from machinery.selectors import Requirement
 
 Document = Mapping[str, Any]
@@ -88,14 +89,25 @@ class Query:
     at: int | None = None
     where: Where | None = None
     past: bool = False
+    order: Order | None = None
+    """Instead of that of the keys; `after` is then the key of the object at `order.after`."""
+
+    @property
+    def moves(self) -> bool:
+        """Whether it asks about heartbeats, which have no past."""
+        named = (self.where.named() if self.where else frozenset()) | (self.order.named if self.order else frozenset())
+        return Of.BEAT in named or Of.SESSION in named
 
 
 @dataclass(frozen=True, slots=True)
 class ObjectPage:
+    """`place`: where the last object of a page with more to come stands in the order that was asked for."""
+
     items: tuple[StoredObject, ...]
     revision: int
     more: bool = False
     remaining: int | None = None
+    place: Place = ()
 
 
 class ChangeType(StrEnum):

@@ -129,6 +129,8 @@ class StatusReport:
     node_count: int | None = None
     namespaces: Mapping[tuple[str, str], tuple[Condition, ...]] = field(default_factory=dict)
     """What became of the namespaces that sets want on the cluster, by set and name."""
+    agent_version: str = ""
+    """Of the agent that reports; "": it is not told."""
 
 
 def joining_document(joining: Joining, lease_duration: timedelta) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The hubs that an agent reports, and the one that an operator wants it to go to: annotations of its ManagedCluster."""
+"""What an agent reports of itself, its version and its hubs, and the hub that an operator wants it to go to: annotations."""
 
 import json
 from collections.abc import Iterable
@@ -15,9 +15,12 @@ from machinery.timestamps import format_time
 HUBS = "hub.open-cluster-management.io/hubs"
 MOVE_TO = "hub.open-cluster-management.io/move-to"
 """Annotation: the id of the hub that the agent is asked to go to, until it has gone."""
+AGENT_VERSION = "hub.open-cluster-management.io/agent-version"
+"""Annotation: the version of the agent that last reported."""
 MAX_HUBS = 16
 MAX_TEXT = 253
 MAX_URL = 1024
+MAX_VERSION = 64
 
 
 class HubState(StrEnum):
@@ -75,6 +78,17 @@ def hubs_of(cluster: Document) -> list[dict[str, Any]]:
 def with_hubs(cluster: Document, annotation: str) -> dict[str, Any]:
     """A copy with this list; "": with none."""
     return _annotated(cluster, HUBS, annotation)
+
+
+def agent_version(cluster: Document) -> str:
+    """Of the agent that last reported; "" where it has not said so."""
+    return doc.annotations(cluster).get(AGENT_VERSION, "")
+
+
+def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
+    """A copy that says so; a version that is not fit to be kept changes nothing."""
+    sound = 0 < len(version) <= MAX_VERSION and version.isascii() and version.isprintable()
+    return _annotated(cluster, AGENT_VERSION, version) if sound else dict(cluster)
 
 
 def move_to(cluster: Document) -> str:

@@ -7,15 +7,20 @@ A field that an object lacks is the empty string: `status.available=` selects th
 from collections.abc import Mapping
 
 from hub.domain import document as doc
+from hub.domain import reported
+from hub.domain.addon_discovery import PREFIX as ADDON_PREFIX
 from hub.domain.change import Document
+from hub.domain.clusterset import LABEL as SET_LABEL
 from machinery import conditions
 
 CONDITIONS, CLAIMS = "status.conditions.", "status.clusterClaims."
 CAPACITY, ALLOCATABLE, TAINTS = "status.capacity.", "status.allocatable.", "spec.taints."
-"""Conditions and `where` find these too; a field selector does not name them."""
-HUB_ACCEPTS, VERSION = "spec.hubAcceptsClient", "status.version.kubernetes"
-CLUSTER_FIELDS = (HUB_ACCEPTS, VERSION, f"{CONDITIONS}*", f"{CLAIMS}*")
-"""Names that may stand in a selector; `*` is the type of a condition, or the name of a claim."""
+"""`where` finds all of these; a field selector names taints."""
+HUB_ACCEPTS, VERSION, AGENT_VERSION = "spec.hubAcceptsClient", "status.version.kubernetes", "status.agentVersion"
+CLUSTER_FIELDS = (HUB_ACCEPTS, VERSION, AGENT_VERSION, f"{CONDITIONS}*", f"{CLAIMS}*", f"{TAINTS}*")
+"""Names that may stand in a selector; `*` is the type of a condition, the name of a claim, or the key of a taint."""
+CLUSTER_LABELS: Mapping[str, str] = {"spec.clusterSet": SET_LABEL, "status.addons.*": f"{ADDON_PREFIX}*"}
+"""Names for what labels say: the set that a cluster is in, and how one of its add-ons is."""
 CLUSTER_ALIASES: Mapping[str, str] = {
     "status.accepted": f"{CONDITIONS}{conditions.HUB_ACCEPTED}",
     "status.available": f"{CONDITIONS}{conditions.AVAILABLE}",
@@ -35,6 +40,7 @@ def of_cluster(cluster: Document) -> dict[str, str]:
     return {
         HUB_ACCEPTS: "true" if accepts else "false",
         VERSION: str(doc.mapping(cluster, "status", "version").get("kubernetes") or ""),
+        AGENT_VERSION: reported.agent_version(cluster),
         **of_conditions(cluster),
         **{f"{CLAIMS}{claim.get('name')}": str(claim.get("value") or "") for claim in claims},
         **{f"{CAPACITY}{name}": str(value) for name, value in doc.mapping(cluster, "status", "capacity").items()},

@@ -1,6 +1,7 @@
 """Whether an object is in a query: the rule that every store follows, in SQL or in memory."""
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
 
 from hub.domain import document as doc
 from hub.domain.asking import created_at
@@ -17,12 +18,16 @@ from hub.domain.change import (
     Key,
     Kind,
     Query,
+    StoredObject,
 )
 from hub.domain.event import selectable as selectable_of_event
+from hub.domain.heartbeat import LastBeat
+from hub.domain.order import Order, Place
 from hub.domain.request import selectable as selectable_of_request
 from hub.domain.revocation import selectable as selectable_of_revocation
 from hub.domain.selectable import of_cluster, of_conditions
 from hub.domain.where import Known
+from machinery.identity import ClusterName
 from machinery.selectors import Operator
 
 SELECTABLE[ADDONS] = of_conditions
@@ -50,9 +55,41 @@ def matches(query: Query, key: Key, labels: Mapping[str, str], fields: Mapping[s
     )
 
 
-def selects(kind: Kind, query: Query, document: Document) -> bool:
+def known_of(kind: Kind, document: Document, beat: LastBeat | None = None) -> Known:
+    """What of an object may be asked about."""
+    key = doc.key(document)
+    return Known(key.name, doc.labels(document), fields_of(kind, document), created_at(document), beat)
+
+
+def selects(kind: Kind, query: Query, document: Document, beat: LastBeat | None = None) -> bool:
     """As `matches`, for a whole document, and with the condition of the query."""
-    key, labels, fields = doc.key(document), doc.labels(document), fields_of(kind, document)
-    if not matches(query, key, labels, fields):
+    known = known_of(kind, document, beat)
+    if not matches(query, doc.key(document), known.labels, known.fields):
         return False
-    return query.where is None or query.where.holds(Known(key.name, labels, fields, created_at(document)))
+    return query.where is None or query.where.holds(known)
+
+
+@dataclass(frozen=True, slots=True)
+class Portion:
+    """What a query chooses of some objects: a page, how many more, and where its last object stands in the order."""
+
+    items: tuple[StoredObject, ...]
+    rest: int
+    place: Place
+
+
+def portion(query: Query, objects: Iterable[StoredObject], beats: Mapping[ClusterName, LastBeat]) -> Portion:
+    """What a store answers from memory. `beats`: by cluster, where the query asks about them."""
+
+    def beat(each: StoredObject) -> LastBeat | None:
+        return beats.get(ClusterName(each.key.name))
+
+    found = {each.key: each for each in objects if selects(each.kind, query, each.document, beat(each))}
+    order = query.order or Order(())
+    places = {key: order.place(known_of(each.kind, each.document, beat(each))) for key, each in found.items()}
+    keys = order.arranged(places)
+    if query.after is not None:
+        keys = [key for key in keys if order.follows(key, places[key], query.after)]
+    page = keys[: query.limit]
+    place = places[page[-1]] if page else ()
+    return Portion(tuple(found[key] for key in page), len(keys) - len(page), place)

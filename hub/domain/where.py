@@ -1,7 +1,7 @@
 """A condition on stored objects: what `where` asks, and in which part of an object each of its words is found.
 
-Everything comes from an object's name, labels, selectable fields and creation: so a database answers without reading a
-document, and a watch knows whether the object fitted before it changed.
+Everything comes from an object's name, labels, selectable fields and creation, and from its newest heartbeat: so a database
+answers without reading a document, and a watch knows whether the object fitted before it changed.
 """
 
 from collections.abc import Mapping
@@ -10,6 +10,7 @@ from datetime import datetime
 from enum import Enum
 from typing import Any
 
+from hub.domain.heartbeat import LastBeat
 from machinery.expression import Expression, MapOf, Type
 from machinery.expression.types import FieldType
 
@@ -21,6 +22,12 @@ class Of(Enum):
     LABELS = "its labels"
     FIELDS = "its selectable fields"
     CREATION = "how long ago it was made"
+    BEAT = "how long ago its agent was heard"
+    SESSION = "whether its agent's session is open"
+
+
+MOVING = frozenset((Of.CREATION, Of.BEAT, Of.SESSION))
+"""What changes without a change of the object, so that no watch tells of it."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,6 +47,17 @@ class Known:
     labels: Mapping[str, str]
     fields: Mapping[str, str]
     created: datetime | None = None
+    beat: LastBeat | None = None
+
+    def instant(self, of: Of) -> datetime | None:
+        """What an age of this object counts from."""
+        if of is Of.CREATION:
+            return self.created
+        return None if self.beat is None else self.beat.at
+
+    @property
+    def has_session(self) -> bool:
+        return self.beat is not None and self.beat.session is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,16 +72,19 @@ class Where:
         """Whether it is true of an object; what is unknown is not."""
         return self.expression.holds({word: self._value(source, known) for word, source in self.sources.items()})
 
-    def names(self, of: Of) -> bool:
-        """Whether the condition depends on this."""
-        return any(self.sources[name].of is of for name in self.expression.names())
+    def named(self) -> frozenset[Of]:
+        """All that the condition depends on."""
+        return frozenset(self.sources[name].of for name in self.expression.names())
 
     def _value(self, source: Source, known: Known) -> Any:
         match source.of:
             case Of.NAME:
                 return known.name
-            case Of.CREATION:
-                return None if known.created is None else self.now - known.created
+            case Of.CREATION | Of.BEAT:
+                since = known.instant(source.of)
+                return None if since is None else self.now - since
+            case Of.SESSION:
+                return known.has_session
             case Of.LABELS | Of.FIELDS:
                 return _found(source, known.labels if source.of is Of.LABELS else known.fields)
 

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from hub.domain.change import Change, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.history import Ledger, Trimmed
+from hub.domain.order import Facet
 
 EVERYTHING = 2**31 - 1
 """As a limit: all there is, in one transaction."""
@@ -50,6 +51,12 @@ class Objects(Protocol):
 
     def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
         """The value that each object of a kind has of a selectable field; those that lack it are not among them."""
+
+    def groups(self, query: Query, facets: Sequence[Facet]) -> Mapping[tuple[str | None, ...], int]:
+        """Of the clusters that a query chooses, how many have each combination of these values; None: they have none.
+
+        What its own transaction has written does not count yet, nor do the query's limit, order and revision.
+        """
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
         """Objects that were last written before `moment`, the first `limit` in the order of their revisions."""

@@ -150,8 +150,9 @@ def available_of(verdict: int) -> bool | None:
     return _VERDICTS.get(verdict)
 
 
-def report_of(message: wire.StatusReport) -> StatusReport:
+def report_of(message: wire.StatusReport, agent_version: str = "") -> StatusReport:
     return StatusReport(
+        agent_version=agent_version,
         conditions=conditions_of(message.conditions),
         complete=message.complete,
         capacity=dict(message.capacity),

@@ -44,8 +44,8 @@ class Reporting:
         self.parting: asyncio.Task[None] | None = None
         self._asked = Asking(parts.group_suffix).status(cluster)
 
-    async def status(self, message: wire.StatusReport, epoch: int) -> int:
-        report = report_of(message)
+    async def status(self, message: wire.StatusReport, epoch: int, agent_version: str) -> int:
+        report = report_of(message, agent_version)
         with self._traced("report status", message.traceparent):
             return await self._written(epoch, lambda tx: clusters.report_status(tx, self._cluster, report, self._actor))
 

@@ -200,7 +200,7 @@ class Session(Sink):
                 self._beat(message.beat)
             elif kind == "status":
                 self._compare_clocks(message.status, self._parts.clock.now())
-                storing = self._reporting.status(message.status, self.epoch)
+                storing = self._reporting.status(message.status, self.epoch, self.agent_version)
                 await self._report(message.status.sequence, storing, self._remembered.status)
             elif kind == "addon":
                 told = partial(self._remembered.addon, message.addon.addon_name)

@@ -14,6 +14,7 @@ from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.clusterset import with_namespace_conditions
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.ownership import AGENT_WRITER, HUB_WRITER
+from hub.domain.reported import with_agent_version
 from hub.domain.revocation import CLUSTER_DELETED, CLUSTER_REBUILT
 from hub.domain.transition import Subject as Judged
 from hub.domain.transition import transition
@@ -192,7 +193,7 @@ def report_status(tx: Transaction, name: ClusterName, report: StatusReport, acto
     """Replaces what the agent owns in the status; equal content writes nothing. ForbiddenError: the hub denies the cluster."""
     stored = find(tx, name)
     require_accepted(stored)
-    new = rules.with_report(stored.document, report, tx.now)
+    new = with_agent_version(rules.with_report(stored.document, report, tx.now), report.agent_version)
     if report.namespaces:
         new = with_namespace_conditions(new, report.namespaces, tx.now)
     return _write_changed(tx, new, stored, actor, AGENT_WRITER)

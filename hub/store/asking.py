@@ -1,8 +1,4 @@
-"""Conditions compiled to SQL. What is missing is NULL, so that unknown is unknown in both languages.
-
-Values are found by the primary key of the side tables; versions and quantities by texts that sort as they do. No document is
-read.
-"""
+"""Conditions compiled to SQL. What is missing is NULL, so that unknown is unknown in both languages. No document is read."""
 
 from dataclasses import dataclass
 from datetime import timedelta
@@ -11,52 +7,63 @@ from typing import Any, assert_never
 
 from sqlalchemy import ColumnElement, and_, case, exists, false, func, literal, not_, null, or_, select, true
 
-from hub.domain.where import Of, Source, Where
-from hub.store import schema
+from hub.domain.where import Source, Where
+from hub.store.entries import TABLES, Entries
 from hub.store.instants import to_micros
+from hub.store.inventory import inventory
 from machinery.expression import Type, tree
 from machinery.expression.sorting import sort_key
 from machinery.expression.types import Scalar
-from machinery.selectors import Operator, Requirement
 
 _COMPARE = {"==": eq, "!=": ne, "<": lt, "<=": le, ">": gt, ">=": ge}
-_SECOND = 1_000_000
 _MICROSECOND = timedelta(microseconds=1)
-_TABLES = {Of.LABELS: schema.labels, Of.FIELDS: schema.fields}
 
 
-def condition(where: Where, dialect: str) -> ColumnElement[bool]:
-    """For a statement over `objects`; it holds where it is true."""
-    return _Compiler(where, dialect).condition(where.expression.tree)
+def condition(where: Where, entries: Entries) -> ColumnElement[bool]:
+    """For a statement over the inventory and these entries; it holds where it is true."""
+    return _Compiler(where, entries).condition(where.expression.tree)
 
 
-def hoisted(where: Where) -> tuple[tuple[Requirement, ...], tuple[Requirement, ...]]:
-    """What must be so in any case, as requirements of labels and of fields: those are found by an index."""
-    found: dict[Of, list[Requirement]] = {Of.LABELS: [], Of.FIELDS: []}
-    for name, key, wanted in _equal_texts(where.expression.tree):
-        source = where.sources[name]
-        if source.of in found and wanted:
-            found[source.of].append(Requirement(source.key + key, Operator.EQUALS, (wanted,)))
-    return tuple(found[Of.LABELS]), tuple(found[Of.FIELDS])
+def require(where: Where, entries: Entries) -> None:
+    """Has `entries` find by an index what the condition cannot be true without."""
+    for found in _required(where, where.expression.tree):
+        entries.require(found)
 
 
-def _equal_texts(node: tree.Condition) -> list[tuple[str, str, str]]:
-    """Word, key in its map ("" for none) and text of what the condition compares with == and cannot do without."""
+def _required(where: Where, node: tree.Condition) -> list[Source]:  # noqa: PLR0911 - one per kind of node
     match node:
         case tree.All(operands):
-            return [found for operand in operands for found in _equal_texts(operand)]
-        case tree.Compare("==", tree.Field(name, Type.TEXT), tree.Value(value=str(wanted))):
-            return [(name, "", wanted)]
-        case tree.Compare("==", tree.Entry(name, key, Type.TEXT), tree.Value(value=str(wanted))):
-            return [(name, key, wanted)]
+            return [found for operand in operands for found in _required(where, operand)]
+        case tree.Not(tree.Compare() | tree.OneOf() | tree.Match() as operand):
+            return _required(where, operand)  # unknown, too, where there is no such entry
+        case tree.Compare(_, left, right):
+            return [source_of(where, each) for each in (left, right) if isinstance(each, tree.Field | tree.Entry)]
+        case tree.OneOf(operand, _) | tree.Match(_, operand, _) | tree.Truth(operand):
+            return [source_of(where, operand)] if isinstance(operand, tree.Field | tree.Entry) else []
+        case tree.Has(tree.Field() | tree.Entry() as what):
+            return [source_of(where, what)]
+        case tree.In(tree.Value(value=str(key)), whole):
+            return [_entry(where, whole.name, key)]
         case _:
             return []
+
+
+def source_of(where: Where, operand: tree.Field | tree.Entry) -> Source:
+    """Where the one value is."""
+    source = where.sources[operand.name]
+    key = source.key + operand.key if isinstance(operand, tree.Entry) else source.key
+    return Source(source.of, operand.type, key)
+
+
+def _entry(where: Where, name: str, key: str) -> Source:
+    source = where.sources[name]
+    return Source(source.of, Type.TEXT, source.key + key)
 
 
 @dataclass(frozen=True, slots=True)
 class _Compiler:
     where: Where
-    dialect: str
+    entries: Entries
 
     def condition(self, node: tree.Condition) -> ColumnElement[bool]:  # noqa: PLR0911 - one per node
         match node:
@@ -77,32 +84,18 @@ class _Compiler:
                 found = self._operand(operand)
                 return _unless_missing(found, found.in_([self._literal(value) for value in values]))
             case tree.In(operand, whole):
-                return self._is_key(self._operand(operand), whole.name)
+                return self._is_key(operand, whole.name)
             case tree.Match(function, operand, argument):
                 return self._matches(function, self._operand(operand), argument)
             case _:
                 assert_never(node)
 
     def _operand(self, operand: tree.Operand) -> ColumnElement[Any]:
-        match operand:
-            case tree.Value(value=value):
-                return literal(self._literal(value))
-            case tree.Field(name, kind):
-                return self._value(self.where.sources[name], kind)
-            case tree.Entry(name, key, kind):
-                source = self.where.sources[name]
-                return self._value(Source(source.of, kind, source.key + key), kind)
-
-    def _value(self, source: Source, kind: Type) -> ColumnElement[Any]:
-        if source.of is Of.NAME:
-            return schema.objects.c.name
-        if source.of is Of.CREATION:
-            made = schema.objects.c.created_at
-            return literal(to_micros(self.where.now)) - (made - made % _SECOND)
-        table = _TABLES[source.of]
-        column = table.c.sort if kind.has_order else table.c.value
-        found = select(column).where(table.c.uid == schema.objects.c.uid, table.c.name == source.key)
-        return found.correlate(schema.objects).scalar_subquery()
+        if isinstance(operand, tree.Value):
+            return literal(self._literal(operand.value))
+        source = source_of(self.where, operand)
+        found = self.entries.compared(source)
+        return literal(to_micros(self.where.now)) - found if source.type is Type.DURATION else found
 
     def _literal(self, value: Scalar) -> str | int:
         """As the operand that it is compared with has it."""
@@ -114,19 +107,21 @@ class _Compiler:
 
     def _whole(self, name: str) -> ColumnElement[bool]:
         source = self.where.sources[name]
-        table = _TABLES[source.of]
+        table = TABLES[source.of]
         begins = func.substr(table.c.name, 1, len(source.key)) == source.key
-        return exists().where(table.c.uid == schema.objects.c.uid, begins if source.key else true()).correlate(schema.objects)
+        return exists().where(table.c.uid == inventory.c.uid, begins if source.key else true()).correlate(inventory)
 
-    def _is_key(self, operand: ColumnElement[Any], name: str) -> ColumnElement[bool]:
-        source = self.where.sources[name]
-        table = _TABLES[source.of]
-        key = literal(source.key) + operand if source.key else operand
-        entry = exists().where(table.c.uid == schema.objects.c.uid, table.c.name == key).correlate(schema.objects)
-        return _unless_missing(operand, entry)
+    def _is_key(self, operand: tree.Operand, name: str) -> ColumnElement[bool]:
+        if isinstance(operand, tree.Value):
+            return self.entries.text(_entry(self.where, name, str(operand.value))).is_not(None)
+        source, found = self.where.sources[name], self._operand(operand)
+        table = TABLES[source.of]
+        key = literal(source.key) + found if source.key else found
+        named = select(table.c.uid).where(table.c.uid == inventory.c.uid, table.c.name == key)
+        return _unless_missing(found, named.correlate_except(table).exists())
 
     def _matches(self, function: tree.TextFunction, text: ColumnElement[Any], argument: str) -> ColumnElement[bool]:
-        length = len(argument)
+        length, is_sqlite = len(argument), self.entries.dialect == "sqlite"
         match function:
             case "startsWith":
                 return func.substr(text, 1, length) == argument
@@ -134,9 +129,9 @@ class _Compiler:
                 long_enough = func.length(text) >= length
                 return and_(long_enough, func.substr(text, func.length(text) - length + 1) == argument)
             case "contains":
-                place = func.instr(text, argument) if self.dialect == "sqlite" else func.strpos(text, argument)
+                place = func.instr(text, argument) if is_sqlite else func.strpos(text, argument)
                 return place > 0
-            case "matches" if self.dialect == "sqlite":
+            case "matches" if is_sqlite:
                 return text.op("GLOB", is_comparison=True)(_glob(argument))
             case "matches":
                 return text.like(_like(argument), escape="\\")

@@ -118,6 +118,10 @@ class SqlHeartbeats(Heartbeats):
         _FORGET.run(self._connection, {"of_cluster": cluster})
 
 
+def by_cluster(connection: Connection) -> Mapping[ClusterName, LastBeat]:
+    return {beat.cluster: beat for beat in (_beat(row) for row in _ALL.rows(connection, {}))}
+
+
 def _beat(row: tuple[Any, ...]) -> LastBeat:
     cluster, at, available, session, agent_version, epoch, owner = row
     return LastBeat(

@@ -14,14 +14,18 @@ from sqlalchemy import Connection
 
 from hub.domain import document as doc
 from hub.domain.change import Change, ChangeType, Document, Key, Kind, ObjectPage, Query, StoredObject
-from hub.domain.selection import fields_of, selects
+from hub.domain.heartbeat import LastBeat
+from hub.domain.order import Facet
+from hub.domain.selection import fields_of, portion
 from hub.ports import Objects, Written
-from hub.store import queries, rows
+from hub.store import heartbeats as beats
+from hub.store import queries, questions, rows
 from hub.store.changes import SqlChanges
 from hub.store.encoding import encode
 from hub.store.instants import to_micros
 from hub.store.rowform import RowForm
 from machinery.errors import AlreadyExistsError, ConflictError, Subject
+from machinery.identity import ClusterName
 
 PENDING = 0
 """The revision of what is not committed yet."""
@@ -79,15 +83,26 @@ class SqlObjects(Objects):
     def find(self, kind: Kind, query: Query) -> ObjectPage:
         revision = self._changes.newest()
         if query.at is not None and query.at != revision:
-            page = self._changes.list_at(kind, query, query.at)
-            return replace(page, remaining=self._remaining(kind, query, page.items[-1].key)) if page.more else page
+            return self._find_past(kind, query, query.at)
         if any(kind == changed for changed, _ in self._latest):
             return self._find_with_buffer(kind, query, revision)
         wanted = None if query.limit is None else query.limit + 1
         found = queries.found(self._connection, kind, query, wanted)
         items = tuple(rows.stored(kind, row, self._form) for row in found[: query.limit])
         more = len(found) > len(items)
-        return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None)
+        place = tuple(found[len(items) - 1][queries.PLACE :]) if more else ()
+        return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None, place)
+
+    def _find_past(self, kind: Kind, query: Query, at: int) -> ObjectPage:
+        if query.order or query.moves:
+            whole = replace(query, where=None, order=None, limit=None, after=None)
+            found = portion(query, self._changes.list_at(kind, whole, at).items, self._beats(query))
+            return ObjectPage(found.items, at, found.rest > 0, None, found.place)
+        page = self._changes.list_at(kind, query, at)
+        return replace(page, remaining=self._remaining(kind, query, page.items[-1].key)) if page.more else page
+
+    def _beats(self, query: Query) -> Mapping[ClusterName, LastBeat]:
+        return beats.by_cluster(self._connection) if query.moves else {}
 
     def has_any(self, kind: Kind) -> bool:
         if any(kind == changed for changed, _ in self._latest):
@@ -101,18 +116,16 @@ class SqlObjects(Objects):
         return int(self._connection.execute(*queries.count_after(kind, query.namespace, last)).scalar_one())
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
-        read = queries.found(self._connection, kind, query, None)
-        found = {stored.key: stored for stored in (rows.stored(kind, row, self._form) for row in read)}
+        whole = replace(query, limit=None, after=None, order=None)
+        read = queries.found(self._connection, kind, whole, None)
+        seen = {stored.key: stored for stored in (rows.stored(kind, row, self._form) for row in read)}
         for (changed, key), write in self._latest.items():
-            if changed != kind:
-                continue
-            found.pop(key, None)
-            after = query.after is None or key > query.after
-            if write.type is not ChangeType.DELETED and after and selects(kind, query, write.document):
-                found[key] = write.seen
-        items = tuple(found[key] for key in sorted(found))
-        page = items if query.limit is None else items[: query.limit]
-        return ObjectPage(page, revision, len(items) > len(page), (len(items) - len(page)) or None)
+            if changed == kind:
+                seen.pop(key, None)
+                if write.type is not ChangeType.DELETED:
+                    seen[key] = write.seen
+        found = portion(query, seen.values(), self._beats(query))
+        return ObjectPage(found.items, revision, found.rest > 0, found.rest or None, found.place)
 
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
         key, new = doc.key(new), self._form.grouped(new)
@@ -134,12 +147,16 @@ class SqlObjects(Objects):
         return int(self._connection.execute(*queries.count(kind, query, self._connection.dialect.name)).scalar_one())
 
     def tally(self, kind: Kind, field: str) -> Mapping[str, int]:
-        found = self._connection.execute(queries.TALLY, {"kind": kind, "field": field})
+        found = self._connection.execute(queries.tally(kind, field), {"kind": kind, "field": field})
         return {str(value): int(count) for value, count in found}
 
     def values(self, kind: Kind, field: str) -> Mapping[Key, str]:
         found = self._connection.execute(queries.VALUES, {"kind": kind, "field": field})
         return {Key(namespace, name): value for namespace, name, value in found}
+
+    def groups(self, query: Query, facets: Sequence[Facet]) -> Mapping[tuple[str | None, ...], int]:
+        found = self._connection.execute(questions.groups(query, facets, self._connection.dialect.name))
+        return {tuple(row[:-1]): int(row[-1]) for row in found}
 
     def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
         values = {"kind": kind, "moment": to_micros(moment), "limit": limit}

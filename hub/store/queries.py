@@ -3,8 +3,8 @@
 Building a statement costs more than running it, so statements are kept by the shape of their query: everything but the values.
 """
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any
 
@@ -23,15 +23,17 @@ from sqlalchemy import (
     tuple_,
 )
 
-from hub.domain.change import Key, Kind, Query
-from hub.domain.where import Where
-from hub.store import asking, schema
+from hub.domain.change import MANAGED_CLUSTERS, Key, Kind, Query
+from hub.domain.where import Of
+from hub.store import questions, schema
+from hub.store.inventory import KEPT
 from hub.store.statement import Rows, Statement
 from machinery.selectors import Operator, Requirement
 
 objects = schema.objects
 KEY_FIELDS = {"metadata.name": objects.c.name, "metadata.namespace": objects.c.namespace}
-ROW = (objects.c.namespace, objects.c.name, objects.c.uid, objects.c.revision, objects.c.document)
+ROW = questions.ROW
+PLACE = questions.PLACE
 _OF_VALUES = (Operator.EQUALS, Operator.NOT_EQUALS, Operator.IN, Operator.NOT_IN)
 _OF_KIND = objects.c.kind == bindparam("kind")
 
@@ -50,7 +52,8 @@ _OF_NAMES = select(*ROW).where(
 
 _VALUE = func.coalesce(schema.fields.c.value, "")
 _NAMED = and_(schema.fields.c.uid == objects.c.uid, schema.fields.c.name == bindparam("field"))
-TALLY = select(_VALUE, func.count()).select_from(objects.outerjoin(schema.fields, _NAMED)).where(_OF_KIND).group_by(_VALUE)
+_WITH_FIELD = objects.outerjoin(schema.fields, _NAMED)
+_TALLY = select(_VALUE, func.count()).select_from(_WITH_FIELD).where(_OF_KIND).group_by(_VALUE)
 """With kind and field."""
 
 VALUES = (
@@ -59,6 +62,16 @@ VALUES = (
     .where(_OF_KIND, schema.fields.c.value != "")
 )
 """With kind and field."""
+
+
+def tally(kind: Kind, field: str) -> Select[Any, int]:
+    """With kind and field: how many objects have each value; "": they lack it."""
+    kept = KEPT.get((Of.FIELDS, field)) if kind == MANAGED_CLUSTERS else None
+    if kept is None or kept.text is None:
+        return _TALLY
+    value = func.coalesce(kept.text, "")
+    return select(value, func.count()).group_by(value)
+
 
 # The log keeps the last change of every object that is there, however old.
 WRITTEN_BEFORE = (
@@ -104,23 +117,22 @@ class _Shape:
 
 def many(kind: Kind, query: Query, limit: int | None, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
     """The objects of a query in the order of their keys: the statement and its values."""
-    if query.where is not None:
-        statement, values = _asked(_many, kind, query, query.where, dialect)
-    else:
-        statement, values = _many(_shape(query)), _values(kind, query)
+    if questions.asks(kind, query):
+        return questions.page(query, limit, dialect), {}
+    statement, values = _many(_shape(query)), _values(kind, query)
     return (statement, values) if limit is None else (statement.limit(limit), values)
 
 
 def count(kind: Kind, query: Query, dialect: str) -> tuple[Select[Any], dict[str, Any]]:
     """How many objects a query chooses."""
-    if query.where is not None:
-        return _asked(_number, kind, query, query.where, dialect)
+    if questions.asks(kind, query):
+        return questions.number(query, dialect), {}
     return _number(_shape(query)), _values(kind, query)
 
 
 def found(connection: Connection, kind: Kind, query: Query, limit: int | None) -> Rows:
     """What `many` selects; where it can, by the driver itself."""
-    prepared = None if query.where else _prepared(_shape(query), limited=limit is not None)
+    prepared = None if questions.asks(kind, query) else _prepared(_shape(query), limited=limit is not None)
     if prepared is not None:
         return prepared.rows(connection, {**_values(kind, query), "limit": limit})
     return [tuple(row) for row in connection.execute(*many(kind, query, limit, connection.dialect.name))]
@@ -140,15 +152,6 @@ def count_after(kind: Kind, namespace: str | None, last: Key) -> tuple[Select[An
     """How many objects follow `last`, within `namespace` or (None) over all."""
     values = {"kind": kind, "of": last.namespace, "name": last.name}
     return (_FOLLOWING if namespace is None else _FOLLOWING_HERE), values
-
-
-def _asked(
-    form: Callable[[_Shape], Select[Any]], kind: Kind, query: Query, where: Where, dialect: str
-) -> tuple[Select[Any], dict[str, Any]]:
-    """A condition is compiled for each question: its shape is its own."""
-    labels, fields = asking.hoisted(where)
-    narrowed = replace(query, labels=(*query.labels, *labels), fields=(*query.fields, *fields))
-    return form(_shape(narrowed)).where(asking.condition(where, dialect)), _values(kind, narrowed)
 
 
 @lru_cache(maxsize=256)

@@ -11,7 +11,7 @@ from typing import Any
 from machinery.apiserver.paths import is_true
 from machinery.apiserver.refusals import forbidden, invalid_options, invalid_value, not_supported, required, too_long
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.storage import Key, Selection
+from machinery.apiserver.storage import Key, Place, Selection
 from machinery.errors import BadRequestError
 from machinery.selectors import FieldSelector, Operator, Requirement, parse_field_selector, parse_label_selector
 
@@ -40,6 +40,7 @@ class ListOptions:
     after: Key | None = None
     at: int | None = None
     revision: int | None = None
+    place: Place = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,11 +108,23 @@ def revision(text: str) -> int | None:
 
 def selection(resource: Resource, namespace: str, query: Query, name: str = "") -> Selection:
     """The selectors of the query, within a namespace ("": all), or only the object `name`."""
-    asked = parse_field_selector(query.get("fieldSelector", ""))
-    fields = FieldSelector(tuple(_known_field(resource, requirement) for requirement in asked.requirements))
+    asked = parse_field_selector(query.get("fieldSelector", "")).requirements
+    of_labels = [(term, resource.selectable_label(term.name)) for term in asked]
+    fields = [_known_field(resource, term) for term, label in of_labels if label is None]
     if name:
-        fields = FieldSelector((*fields.requirements, Requirement("metadata.name", Operator.EQUALS, (name,))))
-    return Selection(namespace or None, parse_label_selector(query.get("labelSelector", "")), fields)
+        fields.append(Requirement("metadata.name", Operator.EQUALS, (name,)))
+    labels = parse_label_selector(query.get("labelSelector", ""))
+    named = [_of_label(term, label) for term, label in of_labels if label is not None]
+    if named:
+        labels = replace(labels, requirements=(*labels.requirements, *named))
+    return Selection(namespace or None, labels, FieldSelector(tuple(fields)))
+
+
+def _of_label(term: Requirement, label: str) -> Requirement:
+    """A term of a field selector about a label. A field that is empty is a label that is not there."""
+    if term.values == ("",):
+        return Requirement(label, Operator.NOT_EXISTS if term.operator is Operator.EQUALS else Operator.EXISTS, ())
+    return replace(term, name=label)
 
 
 def _asked(resource: Resource, query: Query, now: datetime, *, watched: bool = False) -> Hashable | None:
@@ -121,6 +134,15 @@ def _asked(resource: Resource, query: Query, now: datetime, *, watched: bool = F
     if resource.where is None:
         raise BadRequestError(f"{resource.name} have no words for where: use labelSelector or fieldSelector")
     return resource.where(text, now, watched)
+
+
+def _ordered(resource: Resource, query: Query, place: Place | None = None) -> Hashable | None:
+    text = query.get("sortBy", "").strip()
+    if not text:
+        return None
+    if resource.order is None:
+        raise BadRequestError(f"{resource.name} have no words for sortBy: sort what is listed")
+    return resource.order(text, place)
 
 
 def _known_field(resource: Resource, requirement: Requirement) -> Requirement:
@@ -159,7 +181,7 @@ def _check_match(query: Query, *, initial: str | None = None) -> None:
 
 def list_options(resource: Resource, namespace: str, query: Query, now: datetime) -> ListOptions:
     """The options of a list. Raises BadRequestError and InvalidError."""
-    chosen = replace(selection(resource, namespace, query), where=_asked(resource, query, now))
+    chosen = replace(selection(resource, namespace, query), where=_asked(resource, query, now), order=_ordered(resource, query))
     limit = _number(query["limit"]) if query.get("limit") else 0
     if is_true(query.get("sendInitialEvents", "")):
         why = "sendInitialEvents is forbidden for list"
@@ -170,8 +192,10 @@ def list_options(resource: Resource, namespace: str, query: Query, now: datetime
     if token := query.get("continue"):
         if known:
             raise BadRequestError("specifying resource version is not allowed when using continue")
-        after, at = read_continue(token)
-        return ListOptions(chosen, limited, after, at)
+        started = read_continue(token, query.get("sortBy", "").strip())
+        if chosen.order is not None:
+            chosen = replace(chosen, order=_ordered(resource, query, started.place))
+        return ListOptions(chosen, limited, started.after, started.at, place=started.place)
     match = query.get("resourceVersionMatch")
     exact = match == EXACT or (not match and limited is not None)  # a page of a revision is always of that revision
     return ListOptions(chosen, limited, at=known if exact and known else None, revision=known)
@@ -179,6 +203,8 @@ def list_options(resource: Resource, namespace: str, query: Query, now: datetime
 
 def watch_options(resource: Resource, namespace: str, name: str, query: Query, now: datetime) -> WatchOptions:
     """The options of a watch. Raises BadRequestError and InvalidError."""
+    if query.get("sortBy"):
+        raise BadRequestError("sortBy is for lists: a watch tells changes in the order in which they come to be")
     chosen = replace(selection(resource, namespace, query, name), where=_asked(resource, query, now, watched=True))
     asked = query.get("sendInitialEvents", "")
     _check_match(query, initial=asked)
@@ -255,17 +281,33 @@ def delete_options(given: Mapping[str, Any]) -> dict[str, Any]:
     return options
 
 
-def write_continue(after: Key, at: int) -> str:
-    """The token for the page after `after`, as of revision `at`."""
-    text = json.dumps({"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}, separators=(",", ":"))
-    return base64.urlsafe_b64encode(text.encode()).rstrip(b"=").decode()
+@dataclass(frozen=True, slots=True)
+class Started:
+    """Where a list goes on: behind a key, in an order behind a place; as of a revision, or None: as of now."""
+
+    after: Key
+    at: int | None
+    place: Place = ()
 
 
-def read_continue(token: str) -> tuple[Key, int | None]:
-    """What `write_continue` wrote; None: as of now. Raises BadRequestError."""
+def write_continue(after: Key, at: int, sort_by: str = "", place: Place = ()) -> str:
+    """The token for the page after `after`, as of revision `at`; in the order `sort_by`, behind `place`."""
+    told: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
+    if sort_by:
+        told |= {"sortBy": sort_by, "place": place}
+    return base64.urlsafe_b64encode(json.dumps(told, separators=(",", ":")).encode()).rstrip(b"=").decode()
+
+
+def read_continue(token: str, sort_by: str = "") -> Started:
+    """What `write_continue` wrote for that order. Raises BadRequestError."""
     try:
         told = json.loads(base64.urlsafe_b64decode(token + "=" * (-len(token) % 4)))
         namespace, _, name = told["start"].rpartition("/")
-        return Key(namespace, name), None if told["rv"] == LATEST else revision(str(told["rv"])) or 0
+        place = tuple(told.get("place", ()))
+        at = None if told["rv"] == LATEST else revision(str(told["rv"])) or 0
+        is_sound = told.get("sortBy", "") == sort_by and all(value is None or type(value) in (str, int) for value in place)
     except (ValueError, TypeError, KeyError, AttributeError, RecursionError, BadRequestError):
+        is_sound = False
+    if not is_sound:
         raise BadRequestError("invalid continue token: continue key is not valid") from None
+    return Started(Key(namespace, name), at, place)

@@ -10,15 +10,16 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.answers import Convert, encode, item_bytes, json_answer, value_answer
+from machinery.apiserver.grouping import GROUP_BY, counts_table
 from machinery.apiserver.negotiation import JSON, Form, Shape
 from machinery.apiserver.options import LATEST, ListOptions, list_options, revision, write_continue
 from machinery.apiserver.refusals import PageExpiredError, in_its_words, too_new
 from machinery.apiserver.resource import Resource, Version
-from machinery.apiserver.storage import Key, Page, Storage
+from machinery.apiserver.storage import Key, Page, Selection, Storage
 from machinery.apiserver.streaming import list_answer
 from machinery.apiserver.tables import TableWriter, partial
 from machinery.clock import Clock
-from machinery.errors import ExpiredError, MusterError
+from machinery.errors import BadRequestError, ExpiredError, MusterError
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +96,10 @@ async def get(call: Call) -> web.Response:
 async def list_(call: Call) -> web.StreamResponse:
     """A page of a collection, spliced from stored bytes."""
     options = list_options(call.resource, call.namespace, call.request.query, call.clock.now())
+    if GROUP_BY in call.request.query:
+        return await value_answer(call.request, await counted(call, options.selection), call.form)
     page = await list_page(call, options)
-    metadata = _list_metadata(page, options)
+    metadata = _list_metadata(page, options, call.request.query.get("sortBy", "").strip())
     if call.form.shape is Shape.TABLE:
         return await value_answer(call.request, await call.tables().table(page.items, metadata), call.form)
     items = [item_bytes(item, call.convert) for item in page.items]
@@ -108,6 +111,16 @@ async def list_(call: Call) -> web.StreamResponse:
     return await list_answer(call.request, envelope, items, call.form)
 
 
+async def counted(call: Call, selection: Selection) -> dict[str, Any]:
+    """How many objects of a selection there are by some of their values: always a Table, for they are no objects."""
+    if call.resource.counts is None:
+        raise BadRequestError(f"{call.resource.name} have no words for groupBy")
+    if call.request.query.get("continue") or call.request.query.get("sortBy"):
+        raise BadRequestError("groupBy counts all at once, the most frequent first: leave out continue and sortBy")
+    words, groups, revision_ = await call.resource.counts(call.request.query[GROUP_BY].strip(), selection)
+    return counts_table(words, groups, revision_)
+
+
 async def list_page(call: Call, options: ListOptions) -> Page:
     """The page that the options ask for. Raises ExpiredError, DeadlineError."""
     await fresh(call, options.revision)
@@ -117,14 +130,16 @@ async def list_page(call: Call, options: ListOptions) -> Page:
         )
     except ExpiredError as error:
         if options.after is not None:
-            raise PageExpiredError(write_continue(options.after, LATEST)) from error
+            sort_by = call.request.query.get("sortBy", "").strip()
+            raise PageExpiredError(write_continue(options.after, LATEST, sort_by, options.place)) from error
         raise ExpiredError("The resourceVersion for the provided list is too old.") from error
 
 
-def _list_metadata(page: Page, options: ListOptions) -> dict[str, Any]:
+def _list_metadata(page: Page, options: ListOptions, sort_by: str) -> dict[str, Any]:
     metadata: dict[str, Any] = {"resourceVersion": str(page.revision)}
     if page.after is not None:
-        metadata["continue"] = write_continue(page.after, page.revision)
+        at = page.revision if not page.moves or options.at is not None else LATEST
+        metadata["continue"] = write_continue(page.after, at, sort_by, page.place)
         chosen = options.selection
         if (
             page.remaining is not None

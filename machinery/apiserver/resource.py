@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Storage
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Place, Selection, Storage
 from machinery.errors import Cause
 from machinery.managedfields.structure import LEAF, Form, Structure, keyed_lists, structure
 
@@ -33,6 +33,15 @@ FieldExtractor = Callable[[Document], Mapping[str, str]]
 
 Extras = Callable[[Sequence[Key]], Awaitable[Mapping[Key, Mapping[str, Any]]]]
 """One look-up per table for what its cells need beside the documents."""
+
+Groups = Sequence[tuple[tuple[str | None, ...], int]]
+"""Combinations of values (None: has none), and how many objects have each; what is most frequent first."""
+
+Counts = Callable[[str, Selection], Awaitable[tuple[Sequence[str], Groups, int]]]
+"""What the query parameter `groupBy` asks of a selection: the words, the groups, and the revision at which they were counted.
+
+"" asks how many there are in all. Raises BadRequestError.
+"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,8 +171,13 @@ class Resource:
     """Names that a field selector may hold; one that ends in `.*` stands for all that begin so."""
     field_aliases: Mapping[str, str] = field(default_factory=dict)
     """Short names of selectable fields, and what they stand for."""
+    selectable_labels: Mapping[str, str] = field(default_factory=dict)
+    """Names that a field selector may hold for what labels say; both names may end in `*`."""
     where: Callable[[str, datetime, bool], Hashable] | None = None
     """What the query parameter `where` asks: its text, now, and whether it is asked of a watch. Raises BadRequestError."""
+    order: Callable[[str, Place | None], Hashable] | None = None
+    """What the query parameter `sortBy` asks: its text, and the place behind which a page begins. Raises BadRequestError."""
+    counts: Counts | None = None
     extras: Extras | None = None
     counts_generations: bool = False
     """Whether metadata.generation counts the changes outside metadata and status."""
@@ -200,6 +214,15 @@ class Resource:
         known = self.field_aliases.get(asked, asked)
         fits = any(known == name or (name.endswith(".*") and known.startswith(name[:-1])) for name in self.selectable_names)
         return known if fits else None
+
+    def selectable_label(self, asked: str) -> str | None:
+        """The label that a field selector asks for under this name; None: it asks for none."""
+        for name, label in self.selectable_labels.items():
+            if asked == name:
+                return label
+            if name.endswith("*") and asked.startswith(name[:-1]) and asked != name[:-1]:
+                return label[:-1] + asked.removeprefix(name[:-1])
+        return None
 
     @property
     def singular_name(self) -> str:

@@ -68,19 +68,28 @@ class Selection:
     fields: FieldSelector = field(default_factory=FieldSelector)
     where: Hashable | None = None
     """A condition of the resource's own (`Resource.where`), which its storage knows how to ask."""
+    order: Hashable | None = None
+    """An order of the resource's own (`Resource.order`), not that of the keys; it knows behind which place a page begins."""
+
+
+Place = tuple[str | int | None, ...]
+"""The values that an object is ordered by."""
 
 
 @dataclass(frozen=True, slots=True)
 class Page:
     """A part of a list, ordered by key.
 
-    `after` is the last key when there is more, `remaining` how many follow (None: unknown).
+    `after` is the last key when there is more, `remaining` how many follow (None: unknown). `place`: where the last object
+    stands in the order that was asked for. `moves`: what follows is known as of now alone, whatever changes in between.
     """
 
     items: tuple[Stored, ...]
     revision: int
     after: Key | None = None
     remaining: int | None = None
+    place: Place = ()
+    moves: bool = False
 
 
 class EventType(StrEnum):

@@ -15,7 +15,7 @@ SQL: the typed tree (`machinery.expression.tree`) is plain data, and the meaning
 """
 
 from machinery.expression.checking import ExpressionError, Fields
-from machinery.expression.evaluation import Expression, parse
+from machinery.expression.evaluation import Expression, parse, parse_operand
 from machinery.expression.types import ListOf, MapOf, Type
 from machinery.expression.values import Version, parse_quantity, parse_version
 
@@ -28,6 +28,7 @@ __all__ = [
     "Type",
     "Version",
     "parse",
+    "parse_operand",
     "parse_quantity",
     "parse_version",
 ]

@@ -30,6 +30,11 @@ def checked(parsed: syntax.Parsed, fields: Fields) -> tree.Condition:
     return _Checker(fields).condition(parsed)
 
 
+def checked_operand(path: syntax.Path, fields: Fields) -> tree.Field | tree.Entry:
+    """One value of an object. Raises ExpressionError, also for a whole list or map."""
+    return _Checker(fields).single(path)
+
+
 class _Checker:
     def __init__(self, fields: Fields) -> None:
         self._fields = fields
@@ -73,10 +78,10 @@ class _Checker:
         first: tree.Operand
         second: tree.Operand
         if isinstance(left, syntax.Path):
-            first = self._single(left)
+            first = self.single(left)
             second = self._operand(right, first.type)
         elif isinstance(right, syntax.Path):
-            second = self._single(right)
+            second = self.single(right)
             first = self._operand(left, second.type)
         else:
             raise ExpressionError(relation.column, f'"{relation.operator}" needs a field on one of its sides')
@@ -91,7 +96,7 @@ class _Checker:
         if isinstance(right, syntax.Listing):
             if not isinstance(relation.left, syntax.Path):
                 raise ExpressionError(relation.column, '"in" needs a field before it when a list is written out')
-            operand = self._single(relation.left)
+            operand = self.single(relation.left)
             return tree.OneOf(operand, tuple(self._value(item, operand.type) for item in right.items))
         whole = self._found(right) if isinstance(right, syntax.Path) else None
         if not isinstance(whole, tree.Whole):
@@ -111,7 +116,7 @@ class _Checker:
             return tree.Has(self._found(call.argument))
         if call.function not in FUNCTIONS:
             raise ExpressionError(call.column, f'there is no function "{call.function}": {_instead(call.function)}')
-        operand = self._single(call.subject)
+        operand = self.single(call.subject)
         if operand.type is not Type.TEXT:
             raise ExpressionError(call.column, f"{call.function} is for text, and {_shown(call.subject)} is a {operand.type}")
         if not isinstance(call.argument, syntax.Literal) or call.argument.sort is not Sort.TEXT:
@@ -120,7 +125,7 @@ class _Checker:
 
     def _operand(self, parsed: syntax.Parsed, wanted: Type) -> tree.Operand:
         if isinstance(parsed, syntax.Path):
-            return self._single(parsed)
+            return self.single(parsed)
         if isinstance(parsed, syntax.Literal):
             return tree.Value(wanted, self._value(parsed, wanted))
         raise ExpressionError(parsed.column, "expected a field or a value here")
@@ -137,7 +142,7 @@ class _Checker:
         except ValueError as error:
             raise ExpressionError(literal.column, str(error)) from None
 
-    def _single(self, path: syntax.Path) -> tree.Field | tree.Entry:
+    def single(self, path: syntax.Path) -> tree.Field | tree.Entry:
         found = self._found(path)
         if isinstance(found, tree.Whole):
             how = f'"x" in {_shown(path)}' if isinstance(found.type, ListOf) else f'{_shown(path)}["x"]'

@@ -8,7 +8,7 @@ from functools import lru_cache
 from typing import Any, assert_never
 
 from machinery.expression import syntax, tree
-from machinery.expression.checking import Fields, checked
+from machinery.expression.checking import Fields, checked, checked_operand
 from machinery.expression.types import ListOf, MapOf, Scalar
 
 Values = Mapping[str, Any]
@@ -47,6 +47,11 @@ class Expression:
 def parse(text: str, fields: Fields) -> Expression:
     """Raises ExpressionError with the column and what would be right."""
     return Expression(text, checked(syntax.read(text), fields))
+
+
+def parse_operand(text: str, fields: Fields) -> tree.Field | tree.Entry:
+    """One value of an object, such as `version` or `labels["tier"]`. Raises ExpressionError."""
+    return checked_operand(syntax.read_path(text), fields)
 
 
 def _condition(node: tree.Condition, values: Values) -> bool | None:  # noqa: PLR0911 - one per node

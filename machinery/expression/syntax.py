@@ -91,6 +91,11 @@ def read(text: str) -> Parsed:
     return _Reader(text).whole()
 
 
+def read_path(text: str) -> Path:
+    """One field by itself, as in `labels["tier"]`. Raises ExpressionError."""
+    return _Reader(text).path()
+
+
 class _Reader:
     """Looks one token ahead."""
 
@@ -109,6 +114,14 @@ class _Reader:
         if not self._at_end():
             raise ExpressionError(self._next.column, f"found {self._next.shown}, expected &&, || or the end")
         return parsed
+
+    def path(self) -> Path:
+        if self._next.sort is not Sort.NAME:
+            raise ExpressionError(self._next.column, f"found {self._next.shown}, expected a field")
+        named = self._named()
+        if not isinstance(named, Path) or not self._at_end():
+            raise ExpressionError(self._next.column, f"found {self._next.shown}, expected one field and no more")
+        return named
 
     def _at_end(self) -> bool:
         return self._next.sort is Sort.END

@@ -8,10 +8,13 @@ import pytest
 
 from hub.domain.asking import where_of
 from hub.domain.change import MANAGED_CLUSTERS, Key, ObjectPage, Query
+from hub.domain.heartbeat import Beat, LastBeat
+from hub.domain.reported import AGENT_VERSION
 from hub.domain.selection import selects
 from hub.ports import Store, Transaction
 from machinery.clock import ManualClock
 from machinery.errors import BadRequestError
+from machinery.identity import ClusterName
 from machinery.timestamps import format_time
 from tests.trials import soaked, trials
 
@@ -51,6 +54,14 @@ ATOMS = (
     "has(capacity)",
     "nodes {order} {number}",
     "age {order} {age}",
+    "agentVersion {order} {agent}",
+    "has(agentVersion)",
+    "lastBeat {order} {beat}",
+    "has(lastBeat)",
+    "connected",
+    "connected == false",
+    'addons["search"] {same} "available"',
+    '"search" in addons',
     "true",
     "false",
 )
@@ -80,6 +91,8 @@ def draw(random: Random, what: str) -> str:
         "quantity": lambda: random.choice(["64Gi", "8", "0.5", "1000", "0", "1Ti"]),
         "number": lambda: random.choice(["0", "3", "10"]),
         "age": lambda: random.choice(["1h", "90m", "720h"]),
+        "agent": lambda: random.choice(["0.1", "0.1.0", "0.2", "1.0"]),
+        "beat": lambda: random.choice(["0s", "10s", "1m", "1h"]),
     }[what]()
 
 
@@ -119,12 +132,14 @@ def cluster(random: Random, number: int, created: datetime) -> dict[str, Any]:
     labels = {
         **perhaps(0.6, {"tier": random.choice(["edge-1", "region", "é"])}),
         **perhaps(0.5, {"cluster.open-cluster-management.io/clusterset": random.choice(["edge-1", "blue"])}),
+        **perhaps(0.4, {"feature.open-cluster-management.io/addon-search": random.choice(["available", "unhealthy"])}),
     }
     taints = [{"key": "gpu", "effect": random.choice(["NoSelect", "PreferNoSelect"])}] if random.random() < 0.4 else []
     metadata = {
         "name": random.choice(["edge-1", "edge-22", "west"]),
         "uid": f"uid-{number}",
         "labels": labels,
+        **perhaps(0.6, {"annotations": {AGENT_VERSION: random.choice(["0.1.0", "0.2.0", "0.2.1-rc.1", "new"])}}),
         "creationTimestamp": format_time(created),
     }
     return {
@@ -140,25 +155,52 @@ def put(tx: Transaction, document: dict[str, Any]) -> None:
     tx.objects.put(MANAGED_CLUSTERS, document, None, "tester")
 
 
+def beat(tx: Transaction, name: str, ages: tuple[float, bool] | None) -> None:
+    """A cluster whose agent was heard so many seconds ago; None: never."""
+    if ages is not None:
+        seconds, connected = ages
+        tx.heartbeats.store([Beat(ClusterName(name), timedelta(seconds=seconds), available=True)])
+        tx.heartbeats.set_session(ClusterName(name), "a" if connected else None)
+
+
 def find(tx: Transaction, query: Query) -> tuple[ObjectPage, int]:
     return tx.objects.find(MANAGED_CLUSTERS, query), tx.objects.count(MANAGED_CLUSTERS, query)
 
 
-@soaked(EXPRESSIONS)
-async def test_the_store_and_the_expression_agree(store: Store, clock: ManualClock) -> None:
-    random, documents = Random(20261122), []
-    for number in range(60):
+async def fleet(store: Store, clock: ManualClock, random: Random, size: int = 60) -> list[dict[str, Any]]:
+    """Clusters of all sorts, some of them heard of."""
+    documents = []
+    for number in range(size):
         clock.advance(timedelta(minutes=random.randrange(1, 3000), milliseconds=random.randrange(1000)))
         document = cluster(random, number, await store.read(lambda tx: tx.now))
         documents.append(document)
         await store.run(put, document)
+    for document in documents:
+        ages = random.choice([None, (5.0, True), (30.0, False), (600.0, True), (7200.0, False)])
+        await store.run(beat, document["metadata"]["name"], ages)
+    return documents
+
+
+def beats_of(tx: Transaction) -> dict[ClusterName, LastBeat]:
+    return {last.cluster: last for last in tx.heartbeats.all()}
+
+
+@soaked(EXPRESSIONS)
+async def test_the_store_and_the_expression_agree(store: Store, clock: ManualClock) -> None:
+    random = Random(20261122)
+    documents = await fleet(store, clock, random)
+    beats = await store.read(beats_of)
     now = (await store.read(lambda tx: tx.now)).replace(microsecond=0) + timedelta(minutes=5)
     chosen = 0
     for _ in range(EXPRESSIONS):
         text = expression(random)
         query = Query(where=where_of(text, now))
         page, count = await store.read(find, query)
-        expected = sorted(str(each["metadata"]["name"]) for each in documents if selects(MANAGED_CLUSTERS, query, each))
+        expected = sorted(
+            name
+            for each in documents
+            if selects(MANAGED_CLUSTERS, query, each, beats.get(name := ClusterName(each["metadata"]["name"])))
+        )
         assert [item.key.name for item in page.items] == expected, text
         assert count == len(expected), text
         chosen += 0 < len(expected) < len(documents)
@@ -213,7 +255,8 @@ def test_a_wrong_condition_is_refused_with_its_place(text: str, why: str) -> Non
     assert why in str(refused.value)
 
 
-def test_no_watch_asks_for_ages() -> None:
-    with pytest.raises(BadRequestError, match="age changes by itself"):
-        where_of("accepted && !(age > 1h)", datetime.now(UTC), watched=True)
+@pytest.mark.parametrize("text", ["accepted && !(age > 1h)", "lastBeat > 1m || accepted", "connected"])
+def test_no_watch_asks_for_what_changes_without_a_change(text: str) -> None:
+    with pytest.raises(BadRequestError, match=r"(age|lastBeat|connected) changes by itself"):
+        where_of(text, datetime.now(UTC), watched=True)
     assert where_of("accepted", datetime.now(UTC), watched=True)

@@ -10,15 +10,17 @@ from itertools import takewhile
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
 from hub.domain import document as doc
-from hub.domain.change import Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
+from hub.domain.change import MANAGED_CLUSTERS, Change, ChangeType, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.history import BYTES_OF_A_ROW, Ledger, Trimmed, Volume, is_remembered
-from hub.domain.selection import fields_of, selects
+from hub.domain.order import Facet
+from hub.domain.selection import fields_of, known_of, portion
 from hub.ports import Changes, Leaders, Lifeline, Objects, Store, Transaction, Written
 from hub.ports.objects import EVERYTHING
 from hub.store.encoding import encode, encode_values
 from hub.store.wakes import Wake, Wakes
 from machinery.clock import Clock, SystemClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
+from machinery.identity import ClusterName
 from tests.fakes.memory_tables import (
     MemoryAgentSessions,
     MemoryAuditLog,
@@ -152,17 +154,15 @@ class MemoryTransaction(Transaction, Objects, Changes):
     def find(self, kind: Kind, query: Query) -> ObjectPage:
         past = query.at is not None and query.at != self.state.revision
         objects = self._objects_at(query.at or 0, past=query.past) if past else self.state.objects
-        found = [
-            objects[place]
-            for place in sorted(objects)
-            if place[0] == kind
-            and (query.after is None or place[1] > query.after)
-            and selects(kind, query, objects[place].document)
-        ]
-        page = tuple(found if query.limit is None else found[: query.limit])
-        rest = len(found) - len(page)
-        counted = rest if rest and (past or not (query.labels or query.fields)) else None
-        return ObjectPage(page, query.at if past and query.at else self.state.revision, rest > 0, counted)
+        found = portion(query, (stored for (of, _), stored in objects.items() if of == kind), self.state.beats)
+        counted = found.rest if found.rest and (past or not (query.labels or query.fields)) else None
+        revision = query.at if past and query.at else self.state.revision
+        return ObjectPage(found.items, revision, found.rest > 0, counted, found.place)
+
+    def groups(self, query: Query, facets: Sequence[Facet]) -> Mapping[tuple[str | None, ...], int]:
+        chosen = self.find(MANAGED_CLUSTERS, replace(query, limit=None, at=None, order=None, after=None)).items
+        seen = (known_of(MANAGED_CLUSTERS, each.document, self.state.beats.get(ClusterName(each.key.name))) for each in chosen)
+        return Counter(tuple(facet.text(known) for facet in facets) for known in seen)
 
     def has_any(self, kind: Kind) -> bool:
         return any(of == kind for of, _ in self.state.objects)

@@ -6,13 +6,14 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from hub.domain import admission, reported
+from hub.domain.arranging import sort_of
 from hub.domain.asking import where_of
 from hub.domain.cluster import NODES
 from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.domain.reported import HubState
-from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, of_cluster
+from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS, of_cluster
 from machinery import conditions
-from machinery.apiserver.resource import STATUS, Column, Extras, Resource, Row, Subresource
+from machinery.apiserver.resource import STATUS, Column, Counts, Extras, Resource, Row, Subresource
 from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.tables import age_of, human_duration
 from machinery.product import GROUP_SUFFIX
@@ -236,7 +237,9 @@ def leased(resource: Resource, duration: timedelta) -> Resource:
     return replace(resource, schema=schema, prepare_create=with_default)
 
 
-def managed_cluster(group_suffix: str = GROUP_SUFFIX, extras: Extras | None = None, *more: Subresource) -> Resource:
+def managed_cluster(
+    group_suffix: str = GROUP_SUFFIX, extras: Extras | None = None, *more: Subresource, counts: Counts | None = None
+) -> Resource:
     """The resource; `extras` gives `last_beat`, `session` and `agent` per cluster for the wide columns."""
     return Resource(
         group=f"cluster.{group_suffix}",
@@ -252,5 +255,8 @@ def managed_cluster(group_suffix: str = GROUP_SUFFIX, extras: Extras | None = No
         selectable=of_cluster,
         selectable_names=CLUSTER_FIELDS,
         field_aliases=CLUSTER_ALIASES,
+        selectable_labels=CLUSTER_LABELS,
         where=where_of,
+        order=sort_of,
+        counts=counts,
     )

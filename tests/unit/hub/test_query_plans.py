@@ -1,7 +1,6 @@
 """What SQLite does for the queries behind lists: it searches indexes, and reads documents only of what is answered."""
 
 import sqlite3
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -9,8 +8,7 @@ import pytest
 from sqlalchemy import Select
 from sqlalchemy.dialects import sqlite
 
-from hub.domain.asking import where_of
-from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query
 from hub.store import past, queries, retention
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
@@ -47,28 +45,10 @@ def plan(database: sqlite3.Connection, statement: object) -> list[str]:
     ],
 )
 def test_a_list_scans_no_table(database: sqlite3.Connection, query: Query) -> None:
-    statement, values = queries.many(MANAGED_CLUSTERS, query, 101, "sqlite")
+    statement, values = queries.many(ADDONS, query, 101, "sqlite")
     steps = plan(database, statement.params(values))
     assert steps
     assert not [step for step in steps if step.startswith("SCAN")], steps
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        "version < 1.30",
-        'available == "Unknown" && memory > 64Gi',
-        'labels.env == "prod" && claims.region.startsWith("eu")',
-        '"gpu" in taints || !has(version)',
-    ],
-)
-def test_a_condition_reads_side_tables_by_their_keys_and_no_document(database: sqlite3.Connection, text: str) -> None:
-    where = where_of(text, datetime.now(UTC))
-    statement, values = queries.count(MANAGED_CLUSTERS, Query(where=where), "sqlite")
-    steps = plan(database, statement.params(values))
-    assert steps
-    assert not [step for step in steps if step.startswith("SCAN")], steps
-    assert not [step for step in steps if "labels" in step and "USING" not in step], steps
 
 
 @pytest.mark.parametrize("query", [Query(), Query(after=Key("", "a")), Query(namespace="a", after=Key("a", "b"))])

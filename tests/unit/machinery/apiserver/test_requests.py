@@ -90,7 +90,7 @@ def test_a_timeout_may_only_lower_the_servers() -> None:
 def test_a_continue_token_brings_back_key_and_revision() -> None:
     token = options.write_continue(Key("ns", "a"), 42)
 
-    assert options.read_continue(token) == (Key("ns", "a"), 42)
+    assert options.read_continue(token) == options.Started(Key("ns", "a"), 42)
 
 
 @pytest.mark.parametrize("token", ["garbage", "", "e30", "bnVsbA", "eyJydiI6MSwic3RhcnQiOjF9"])
