@@ -12,10 +12,10 @@ from machinery.apiserver.storage import Selection
 
 
 def cluster_counts(store: Store) -> Counts:
-    """For `Resource.counts`: what `groupBy` asks, in the words of `where`; without a word, how many there are."""
+    """For `Resource.counts`: what `groupBy` asks, in the words of `where`; without a word, or with `*`, how many there are."""
 
     async def count(text: str, selection: Selection) -> tuple[Sequence[str], Groups, int]:
-        facets = groups_of(text) if text else ()
+        facets = groups_of(text) if text not in ("", "*") else ()
         query = as_query(selection, limit=None, after=None)
         groups, revision = await store.read(_counted, query, facets)
         return [facet.word for facet in facets], groups, revision

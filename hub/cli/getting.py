@@ -42,6 +42,9 @@ CHOICES = with_options(
     click.option(
         "--at", default="", metavar="TIME", help="As it was: at a time such as 2026-11-01T12:00Z, or so long ago, as 2h."
     ),
+    click.option("--sort-by", default="", metavar="WORD,...", help="Of clusters: '-memory,name', '-' from the highest down."),
+    click.option("--group-by", default="", metavar="WORD,...", help="Of clusters: how many have each 'version', 'set', ..."),
+    click.option("--count", is_flag=True, help="Of clusters: how many there are, and no more."),
     click.option("--limit", type=click.IntRange(min=1), metavar="NUMBER", help="Show so many at most."),
     click.option("--ignore-not-found", is_flag=True, help="A name that is not there is no failure."),
 )
@@ -67,10 +70,11 @@ def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
     Clusters are shown with the age of the last heartbeat and the agent behind it. AGENT reads "(no session)" as soon as the
     agent's connection is gone; AVAILABLE turns Unknown when its lease ends.
 
-    A condition compares name, version, cpu, memory, nodes, age, set, accepted, available, joined, clockSynced and the entries
-    of labels, claims, taints, conditions, capacity and allocatable, as in labels["env"] == "prod", with ==, !=, <, <=, >, >=,
-    in, && and ||, !, has(), startsWith(), endsWith(), contains() and matches(). What a cluster lacks is unknown, and unknown
-    chooses nothing.
+    A condition compares name, version, cpu, memory, nodes, age, set, accepted, available, joined, clockSynced, agentVersion,
+    lastBeat, connected and the entries of labels, claims, taints, addons, conditions, capacity and allocatable, as in
+    labels["env"] == "prod", with ==, !=, <, <=, >, >=, in, && and ||, !, has(), startsWith(), endsWith(), contains() and
+    matches(). What a cluster lacks is unknown, and unknown chooses nothing. The same words say how clusters are sorted, where
+    what a cluster lacks comes last, and by what they are counted.
 
     \b
     Forms (-o):
@@ -88,6 +92,10 @@ def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
       hubctl get clusters -l region=eu
       hubctl get clusters --where 'version < 1.30 && memory >= 64Gi'
       hubctl get clusters --where 'available != "True" && age > 1h && !("maintenance" in taints)'
+      hubctl get clusters --sort-by=-memory,name --limit=10
+      hubctl get clusters --where 'lastBeat > 5m' --sort-by lastBeat
+      hubctl get clusters --group-by version,set
+      hubctl get clusters --where 'addons["search"] == "unhealthy"' --count
       hubctl get cluster edge1 -o yaml
       hubctl get cluster edge1 -o jsonpath='{.status.version.kubernetes}'
       hubctl get clusters -o custom-columns=NAME:.metadata.name,VERSION:.status.version.kubernetes
@@ -108,6 +116,9 @@ def get(client: HubClient, words: tuple[str, ...], **chosen: Any) -> None:
     if form.name in FORMS:
         raise CommandError(f"-o {form.name} is for revocation lists: hubctl get crl", code=2)
     targets = read_targets(Catalogue(client), words)
+    if chosen["group_by"] or chosen["count"]:
+        _show_counts(client, targets, _wish(chosen), chosen)
+        return
     _show_all(client, targets, _wish(chosen))
 
 
@@ -124,6 +135,7 @@ class Wish:
     place: Place
     look: Callable[[Target], Look]
     where: str = ""
+    sort_by: str = ""
     limit: int | None = None
     watch: bool = False
     only_changes: bool = False
@@ -134,6 +146,11 @@ class Wish:
     @property
     def query(self) -> dict[str, str]:
         return {**self.place.query, "where": self.where, "at": self.at}
+
+    @property
+    def listed(self) -> dict[str, str]:
+        """Of a list. A watch tells changes as they come."""
+        return {**self.query, "sortBy": self.sort_by}
 
 
 def _wish(chosen: dict[str, Any]) -> Wish:
@@ -162,6 +179,7 @@ def _wish(chosen: dict[str, Any]) -> Wish:
         Place(chosen["namespace"], chosen["selector"], chosen["field_selector"]),
         look,
         chosen["where"],
+        chosen["sort_by"],
         chosen["limit"],
         watch,
         chosen["watch_only"],
@@ -170,11 +188,24 @@ def _wish(chosen: dict[str, Any]) -> Wish:
     )
 
 
+def _show_counts(client: HubClient, targets: list[Target], wish: Wish, chosen: dict[str, Any]) -> None:
+    from hub.cli.counting import ALL, Counted, show_counts  # noqa: PLC0415 - start-up time
+
+    if chosen["group_by"] and chosen["count"]:
+        raise CommandError("give --group-by or --count, not both: groups are counted", code=2)
+    if len(targets) != 1 or targets[0].names or wish.watch or wish.sort_by or wish.limit:
+        raise CommandError("one kind is counted at a time, all of it: leave out names, -w, --sort-by and --limit", code=2)
+    check(targets[0], wish.place)
+    resource = targets[0].resource
+    counted = Counted(resource, resource.within(wish.place.namespace), wish.query, chosen["group_by"] or ALL)
+    show_counts(client, counted, chosen["output"])
+
+
 def _show_all(client: HubClient, targets: list[Target], wish: Wish) -> None:
     for target in targets:
         check(target, wish.place)
-        if target.names and wish.where:
-            raise CommandError("give names, or --where, not both", code=2)
+        if target.names and (wish.where or wish.sort_by):
+            raise CommandError("give names, or --where and --sort-by, not both", code=2)
     if len(targets) == 1:
         _show(client, targets[0], wish)
         return
@@ -212,7 +243,7 @@ def _show(client: HubClient, target: Target, wish: Wish) -> None:
     from hub.cli.watching import Watched, follow  # noqa: PLC0415 - start-up time
 
     path, query = _watched(target, wish)
-    answer = whole(client, path, query, accept=printer.accept)
+    answer = whole(client, path, {**query, "sortBy": wish.sort_by}, accept=printer.accept)
     if not wish.only_changes:
         printer.first(answer)
     elif answer.get("columnDefinitions"):
@@ -242,7 +273,7 @@ def _collect(client: HubClient, target: Target, wish: Wish, accept: str, found: 
     """Puts the list of all that are meant into `found`, or the objects that are named; what is not there is a CommandError."""
     resource, namespace = target.resource, wish.place.namespace
     if not target.names:
-        found.append(whole(client, resource.within(namespace), wish.query, accept=accept, limit=wish.limit))
+        found.append(whole(client, resource.within(namespace), wish.listed, accept=accept, limit=wish.limit))
         return
 
     def fetch(name: str) -> None:

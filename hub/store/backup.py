@@ -17,6 +17,7 @@ from hub.store.archive import ArchiveWriter
 from hub.store.engine import is_sqlite, migrating_engine, parse_url, reading_engine
 from hub.store.facts import SqlFacts
 from hub.store.failures import translated
+from hub.store.inventory import inventory
 from hub.store.migrate import schema_of
 from machinery.clock import SystemClock
 from machinery.errors import InvalidError
@@ -70,8 +71,11 @@ def note_backup(url: str, made: str) -> None:
 
 
 def tables_of(connection: Connection) -> Sequence[Table]:
-    """The hub's tables as they are there, whatever their release, each after those that it refers to."""
-    there = set(inspect(connection).get_table_names())
+    """The hub's tables as they are there, whatever their release, each after those that it refers to.
+
+    Without the inventory: triggers make it of the others.
+    """
+    there = set(inspect(connection).get_table_names()) - {inventory.name}
     found = MetaData()
     found.reflect(connection, only=[name for name in schema.metadata.tables if name in there])
     return found.sorted_tables

@@ -24,7 +24,7 @@ from hub.store.changes import SqlChanges
 from hub.store.encoding import encode
 from hub.store.instants import to_micros
 from hub.store.rowform import RowForm
-from machinery.errors import AlreadyExistsError, ConflictError, Subject
+from machinery.errors import AlreadyExistsError, BadRequestError, ConflictError, Subject
 from machinery.identity import ClusterName
 
 PENDING = 0
@@ -94,6 +94,8 @@ class SqlObjects(Objects):
         return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None, place)
 
     def _find_past(self, kind: Kind, query: Query, at: int) -> ObjectPage:
+        if query.past and query.moves:
+            raise BadRequestError("heartbeats have no past: leave out lastBeat and connected")
         if query.order or query.moves:
             whole = replace(query, where=None, order=None, limit=None, after=None)
             found = portion(query, self._changes.list_at(kind, whole, at).items, self._beats(query))

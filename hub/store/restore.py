@@ -28,6 +28,7 @@ from hub.store.bounds import DEFAULT
 from hub.store.engine import database_file, migrating_engine, parse_url
 from hub.store.failures import translated
 from hub.store.instants import from_micros
+from hub.store.inventory import inventory
 from hub.store.migrate import HEAD, raise_to, raise_to_head, schema_of, sole_migrator
 from hub.store.retention import Retention
 from hub.store.rowform import RowForm
@@ -153,6 +154,7 @@ def _drop(connection: Connection) -> None:
         raise InvalidError("the database there is of a newer release: restore with that one, or into an empty database")
     for table in reversed(tables_of(connection)):
         table.drop(connection)
+    inventory.drop(connection, checkfirst=True)
     connection.execute(text("DROP TABLE alembic_version"))
 
 

@@ -11,7 +11,7 @@ from typing import Any
 from machinery.apiserver.paths import is_true
 from machinery.apiserver.refusals import forbidden, invalid_options, invalid_value, not_supported, required, too_long
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.storage import Key, Place, Selection
+from machinery.apiserver.storage import Key, Selection, Standing
 from machinery.errors import BadRequestError
 from machinery.selectors import FieldSelector, Operator, Requirement, parse_field_selector, parse_label_selector
 
@@ -40,7 +40,7 @@ class ListOptions:
     after: Key | None = None
     at: int | None = None
     revision: int | None = None
-    place: Place = ()
+    place: Standing = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -136,7 +136,7 @@ def _asked(resource: Resource, query: Query, now: datetime, *, watched: bool = F
     return resource.where(text, now, watched)
 
 
-def _ordered(resource: Resource, query: Query, place: Place | None = None) -> Hashable | None:
+def _ordered(resource: Resource, query: Query, place: Standing | None = None) -> Hashable | None:
     text = query.get("sortBy", "").strip()
     if not text:
         return None
@@ -287,10 +287,10 @@ class Started:
 
     after: Key
     at: int | None
-    place: Place = ()
+    place: Standing = ()
 
 
-def write_continue(after: Key, at: int, sort_by: str = "", place: Place = ()) -> str:
+def write_continue(after: Key, at: int, sort_by: str = "", place: Standing = ()) -> str:
     """The token for the page after `after`, as of revision `at`; in the order `sort_by`, behind `place`."""
     told: dict[str, Any] = {"v": "meta.k8s.io/v1", "rv": at, "start": f"{after.namespace}/{after.name}"}
     if sort_by:

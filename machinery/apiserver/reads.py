@@ -113,6 +113,8 @@ async def list_(call: Call) -> web.StreamResponse:
 
 async def counted(call: Call, selection: Selection) -> dict[str, Any]:
     """How many objects of a selection there are by some of their values: always a Table, for they are no objects."""
+    if call.request.query.get("at"):
+        raise BadRequestError("the past is listed, not counted: leave out groupBy or at")
     if call.resource.counts is None:
         raise BadRequestError(f"{call.resource.name} have no words for groupBy")
     if call.request.query.get("continue") or call.request.query.get("sortBy"):

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Place, Selection, Storage
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Selection, Standing, Storage
 from machinery.errors import Cause
 from machinery.managedfields.structure import LEAF, Form, Structure, keyed_lists, structure
 
@@ -175,7 +175,7 @@ class Resource:
     """Names that a field selector may hold for what labels say; both names may end in `*`."""
     where: Callable[[str, datetime, bool], Hashable] | None = None
     """What the query parameter `where` asks: its text, now, and whether it is asked of a watch. Raises BadRequestError."""
-    order: Callable[[str, Place | None], Hashable] | None = None
+    order: Callable[[str, Standing | None], Hashable] | None = None
     """What the query parameter `sortBy` asks: its text, and the place behind which a page begins. Raises BadRequestError."""
     counts: Counts | None = None
     extras: Extras | None = None

@@ -72,7 +72,7 @@ class Selection:
     """An order of the resource's own (`Resource.order`), not that of the keys; it knows behind which place a page begins."""
 
 
-Place = tuple[str | int | None, ...]
+Standing = tuple[str | int | None, ...]
 """The values that an object is ordered by."""
 
 
@@ -88,7 +88,7 @@ class Page:
     revision: int
     after: Key | None = None
     remaining: int | None = None
-    place: Place = ()
+    place: Standing = ()
     moves: bool = False
 
 

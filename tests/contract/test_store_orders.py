@@ -11,6 +11,7 @@ from hub.domain.change import MANAGED_CLUSTERS, Key, ObjectPage, Query
 from hub.domain.selection import known_of, portion
 from hub.ports import Store, Transaction
 from machinery.clock import ManualClock
+from machinery.identity import ClusterName
 from machinery.selectors import parse_field_selector, parse_label_selector
 from tests.contract.test_store_asking import beats_of, expression, fleet, put
 
@@ -119,7 +120,7 @@ async def test_groups_count_every_chosen_cluster_once(store: Store, clock: Manua
         for where in (None, where_of(expression(random), now)):
             query = Query(where=where)
             chosen = portion(query, everything, beats).items
-            known = (known_of(MANAGED_CLUSTERS, item.document, beats.get(item.key.name)) for item in chosen)
+            known = (known_of(MANAGED_CLUSTERS, item.document, beats.get(ClusterName(item.key.name))) for item in chosen)
             expected = Counter(tuple(facet.text(one) for facet in facets) for one in known)
             assert await store.read(lambda tx, q, f: tx.objects.groups(q, f), query, facets) == expected, text
 

@@ -43,6 +43,7 @@ PAGES: Mapping[str, Page] = {
         },
     ),
     "docs/how-to/approval-rules.md": Page(),
+    "docs/how-to/ask-the-inventory.md": Page(joined=("edge1",)),
     "docs/how-to/bootstrap-credentials.md": Page(
         joined=("edge9",),
         spelled={

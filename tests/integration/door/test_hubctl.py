@@ -69,6 +69,29 @@ async def test_objects_come_as_json_yaml_and_names(hub: HubUnderTest) -> None:
     assert names.out == "managedcluster.cluster.open-cluster-management.io/edge2\n"
 
 
+async def test_clusters_are_sorted_counted_and_grouped_by_the_words_of_conditions(hub: HubUnderTest) -> None:
+    for name, region in (("edge1", "eu"), ("edge2", "us"), ("edge3", "eu")):
+        await hub.join(name, region=region)
+    await beat(hub, "edge2")
+    names = await hub.hubctl("get", "clusters", "-o", "name", "--sort-by", "-labels.region,-name")
+    assert [line.rpartition("/")[2] for line in names.out.splitlines()] == ["edge2", "edge3", "edge1"]
+    heard = await hub.hubctl("get", "clusters", "-o", "name", "--sort-by", "lastBeat", "--limit", "1")
+    assert heard.out.strip().endswith("/edge2")
+    grouped = await hub.hubctl("get", "clusters", "--group-by", "labels.region,connected")
+    assert [line.split() for line in grouped.out.splitlines()] == [
+        ["LABELS.REGION", "CONNECTED", "COUNT"],
+        ["eu", "false", "2"],
+        ["us", "true", "1"],
+    ]
+    assert (await hub.hubctl("get", "clusters", "--where", "connected", "--count")).out == "1\n"
+    sheet = await hub.hubctl("get", "clusters", "--group-by", "version", "-o", "csv")
+    assert sheet.out.splitlines() == ["version,Count", "<none>,3"]
+    wrong = await hub.hubctl("get", "clusters", "--sort-by", "memry")
+    assert wrong.code != 0
+    assert 'did you mean "memory"' in wrong.err
+    assert (await hub.hubctl("get", "csr", "--group-by", "version")).code != 0
+
+
 async def test_conditions_choose_clusters_and_wrong_ones_are_refused_with_their_place(hub: HubUnderTest) -> None:
     await hub.join("edge1", region="eu")
     await hub.join("edge2", region="us")

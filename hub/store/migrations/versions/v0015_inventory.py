@@ -92,6 +92,6 @@ def _trigger(dialect: str, table: str, event: str, matters: str, follows: str) -
     if dialect == "sqlite":
         return (f"CREATE TRIGGER {name} AFTER {event} ON {table} WHEN {matters} BEGIN {follows}; END",)
     return (
-        f"CREATE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {follows}; RETURN NULL; END $$",
+        f"CREATE OR REPLACE FUNCTION {name}() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN {follows}; RETURN NULL; END $$",
         f"CREATE TRIGGER {name} AFTER {event} ON {table} FOR EACH ROW WHEN ({matters}) EXECUTE FUNCTION {name}()",
     )

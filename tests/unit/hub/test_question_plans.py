@@ -1,0 +1,72 @@
+"""Ten questions that operators ask: which tables they read whole on the embedded database, and that no document is among them.
+
+`SCANS` is the list of those that may read the inventory, one narrow row per cluster, from its beginning to its end. Nothing
+else is ever read whole, and documents are read by key, of what is answered alone.
+"""
+
+import sqlite3
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Select
+from sqlalchemy.dialects import sqlite
+
+from bench.asking_questions import QUESTIONS, Question
+from hub.store import questions
+from hub.store.engine import parse_url, writing_engine
+from hub.store.migrate import upgrade
+
+NOW = datetime(2026, 11, 22, tzinfo=UTC)
+LIMIT = 100
+SCANS = frozenset(("not-available", "outdated", "silent", "largest", "versions"))
+"""The rest begins at an index: an equal label, claim or taint."""
+
+
+@pytest.fixture(scope="module")
+def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
+    file = tmp_path_factory.mktemp("plans") / "hub.db"
+    engine = writing_engine(parse_url(f"sqlite:///{file}"))
+    upgrade(engine)
+    engine.dispose()
+    return sqlite3.connect(Path(file))
+
+
+def statement_of(question: Question) -> Select[Any]:
+    query = question.query(NOW)
+    if question.group_by:
+        return questions.groups(query, question.facets, "sqlite")
+    return questions.page(query, LIMIT + 1, "sqlite")
+
+
+def steps(database: sqlite3.Connection, statement: Select[Any]) -> list[str]:
+    compiled = statement.compile(dialect=sqlite.dialect(), compile_kwargs={"render_postcompile": True})
+    return [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {compiled}", ("",) * str(compiled).count("?"))]
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_a_question_reads_the_inventory_alone_and_only_where_it_may(database: sqlite3.Connection, question: Question) -> None:
+    if question.is_plain:
+        return
+    found = steps(database, statement_of(question))
+    whole = {step for step in found if step.startswith("SCAN") and step != "SCAN chosen"}
+    allowed = {"SCAN inventory"} if question.name in SCANS else set()
+    assert whole <= allowed, found
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
+def test_documents_are_read_last_and_by_key(database: sqlite3.Connection, question: Question) -> None:
+    if question.is_plain or question.group_by:
+        return
+    statement = statement_of(question)
+    chosen = str(statement.get_final_froms()[0]).partition(" JOIN objects ")[0]
+    assert "document" not in chosen
+    found = steps(database, statement)
+    read = [step for step in found if " objects " in f"{step} "]
+    assert read == ["SEARCH objects USING INDEX sqlite_autoindex_objects_1 (kind=? AND namespace=? AND name=?)"], found
+
+
+def test_the_list_of_scans_names_questions_that_there_are() -> None:
+    assert {question.name for question in QUESTIONS} >= SCANS
+    assert len(QUESTIONS) == 10
