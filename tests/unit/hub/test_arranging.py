@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.domain.arranging import groups_of, sort_of
 from hub.domain.asking import CLUSTER, where_of
 from hub.domain.selectable import CLUSTER_ALIASES, CLUSTER_FIELDS, CLUSTER_LABELS
@@ -14,7 +15,6 @@ from machinery.apiserver.storage import Key
 from machinery.clock import ManualClock
 from machinery.errors import BadRequestError
 from machinery.selectors import Operator
-from tests.unit.hub.test_selectable import managed_cluster
 
 REFERENCE = Path(__file__).parents[3] / "docs" / "reference" / "words-of-questions.md"
 RESOURCE = managed_cluster()
