@@ -40,6 +40,8 @@ class Tally:
     """The newest session that has carried a beat."""
     heard: float = 0.0
     """When the newest was acknowledged, by the event loop's clock."""
+    widest: float = 0.0
+    """The longest time between two that were acknowledged one after the other, in seconds; set to 0 to begin anew."""
     missed: int = 0
     why: Counter[str] = field(default_factory=Counter)
     hoped: list[int] = field(default_factory=list)
@@ -59,7 +61,9 @@ class Tally:
         self.acknowledged += 1
         self.carried = max(self.carried, session)
         self.hoped = [other for other in self.hoped if other > session]
-        self.heard = asyncio.get_running_loop().time()
+        now = asyncio.get_running_loop().time()
+        self.widest = max(self.widest, now - self.heard if self.heard else 0.0)
+        self.heard = now
 
     def loses(self, session: int, error: HubLostError) -> None:
         if self.leaving or error.loss is Loss.SUPERSEDED or self.carried > session:
