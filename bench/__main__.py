@@ -15,6 +15,7 @@ COMMANDS = {
         "authorization",
         "ownership",
         "audit",
+        "backup",
         "replicas",
         "spread",
         "storm",
