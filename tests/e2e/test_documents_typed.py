@@ -31,6 +31,7 @@ PAGES: Mapping[str, Page] = {
         hub=None,
         elsewhere={
             "make ": "is what CI does",
+            "hub backup hub.zip": "needs a passphrase; docs/how-to/back-up-and-restore.md makes one, and is typed",
             "python3 -m venv": INSTALLS,
             ".venv/bin/pip": INSTALLS,
             "export PATH": INSTALLS,
@@ -44,6 +45,8 @@ PAGES: Mapping[str, Page] = {
     ),
     "docs/how-to/approval-rules.md": Page(),
     "docs/how-to/ask-the-inventory.md": Page(joined=("edge1",)),
+    "docs/how-to/back-up-and-restore.md": Page(),
+    "docs/how-to/upgrade.md": Page(),
     "docs/how-to/bootstrap-credentials.md": Page(
         joined=("edge9",),
         spelled={
