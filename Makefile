@@ -68,8 +68,9 @@ charts: $(VENV)/.dev ## write what is generated of the charts: the tables of val
 	$(BIN)/python -m tests.charts
 
 .PHONY: reference
-reference: $(VENV)/.dev ## generate docs/reference/hubctl from what hubctl's --help says
+reference: $(VENV)/.dev ## generate docs/reference/hubctl from what hubctl's --help says, and the pages of settings
 	$(BIN)/python -m hub.cli.reference
+	$(BIN)/python -m tests.settings_pages
 
 .PHONY: drift
 drift: $(VENV)/.dev ## fail when machinery/wire is not what proto/ generates

@@ -96,6 +96,13 @@ def test_settings_that_the_readme_names_are_settings_of_the_hub() -> None:
     assert named <= known_flags(help_of("hub", ("serve",)))
 
 
+def test_every_document_is_found_from_the_index() -> None:
+    index = ROOT / "docs" / "README.md"
+    linked = {(index.parent / link).resolve() for link in LINK.findall(index.read_text())}
+    kinds = [index.parent / kind for kind in ("tutorial", "how-to", "reference", "explanation")]
+    assert {path for kind in kinds for path in kind.glob("*.md")} <= linked
+
+
 NAMED = re.compile(r"`((?:hub|spoke|machinery|hollow|tests|proto|bench|docs|charts)/[\w./-]*)`")
 
 
