@@ -41,7 +41,8 @@ def _of_the_hub() -> str:
     return (
         f"{MADE}\n\n# Settings of the hub\n\nEach is a flag of `hub serve` (`--grpc-listen`), a variable of the environment "
         f"(`{ENVIRONMENT_PREFIX}GRPC_LISTEN`) and a key of the YAML file\nof `--config` (`grpc_listen`). Flags win over the "
-        "environment, the environment over the file. Durations are written 500ms, 60s, 5m, 1h30m, 30d.\n\n"
+        "environment, the environment over the file. [Options of the agent](agent-options.md) has them "
+        "beside\nOpen Cluster Management's.\n\n"
         f"{tables}"
     )
 
