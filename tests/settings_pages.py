@@ -41,8 +41,7 @@ def _of_the_hub() -> str:
     return (
         f"{MADE}\n\n# Settings of the hub\n\nEach is a flag of `hub serve` (`--grpc-listen`), a variable of the environment "
         f"(`{ENVIRONMENT_PREFIX}GRPC_LISTEN`) and a key of the YAML file\nof `--config` (`grpc_listen`). Flags win over the "
-        "environment, the environment over the file. [Options of the agent](agent-options.md) has them "
-        "beside\nOpen Cluster Management's.\n\n"
+        "environment, the environment over the file. Durations are written 500ms, 60s, 5m, 1h30m, 30d.\n\n"
         f"{tables}"
     )
 
@@ -65,8 +64,8 @@ def _of_the_agent() -> str:
     )
     return (
         f"{MADE}\n\n# Settings of the agent\n\nEach is a flag of `spoke run` (`--cluster-name`), a variable of the environment "
-        "(`SPOKE_CLUSTER_NAME`) and a key of the YAML file of\n`--config` (`cluster-name`). Flags win over the "
-        "environment, the environment over the file. [Options of the agent](agent-options.md) has them beside\nOpen Cluster Management's.\n\n"
+        "(`SPOKE_CLUSTER_NAME`) and a key of the\nYAML file of `--config` (`cluster-name`). Flags win over the environment, "
+        "the environment over the file.\n[Options of the agent](agent-options.md) has them beside Open Cluster Management's.\n\n"
         f"| setting | what it does |\n|---|---|\n{rows}"
     )
 
