@@ -65,7 +65,7 @@ def _of_the_agent() -> str:
     return (
         f"{MADE}\n\n# Settings of the agent\n\nEach is a flag of `spoke run` (`--cluster-name`), a variable of the environment "
         "(`SPOKE_CLUSTER_NAME`) and a key of the\nYAML file of `--config` (`cluster-name`). Flags win over the environment, "
-        "the environment over the file.\n[Options of the agent](agent-options.md) has them beside Open Cluster Management's.\n\n"
+        "the environment over the file.\n[Options of the agent](agent-options.md) has them beside OCM's.\n\n"
         f"| setting | what it does |\n|---|---|\n{rows}"
     )
 
