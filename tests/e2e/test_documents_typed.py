@@ -12,7 +12,7 @@ from tests.e2e.reading import ROOT, Page, Reader, files, typed
 pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(180)]
 
 ENGINE = "needs a container engine; tests/e2e/test_composed.py starts the same as plain processes"
-CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_charts.py installs the charts into a hollow one"
+CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_installing.py runs these in a hollow one"
 INSTALLS = "installs this very project; every fresh clone does it before this test"
 ISSUER = "needs an issuer of tokens; tests/e2e/test_login.py has one and types the same"
 NO_PODS = "hollow clusters run no pod; tests/e2e/test_joining_by_manifests.py starts the agent with what was applied"
@@ -81,6 +81,7 @@ PAGES: Mapping[str, Page] = {
             "hubctl certificate": NO_PODS,
         },
     ),
+    "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl -n muster": CLUSTER}),
     "docs/how-to/kubernetes-ca.md": Page(
         elsewhere={"helm ": CLUSTER, "kubectl get credentialissuer hub": "needs a cluster; tests/e2e/test_kube_cert.py has one"}
     ),

@@ -3,7 +3,10 @@
 import asyncio
 import base64
 import os
+import re
+import shlex
 import subprocess
+from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,7 +20,7 @@ from hollow.cluster import HollowCluster
 from hollow.objects import Shape
 from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Resource
-from tests.charts.rendering import CHARTS, MATRIX, VALUES, of_kind, render
+from tests.charts.rendering import CHARTS, MATRIX, ROOT, VALUES, of_kind, render
 
 T = TypeVar("T")
 NAMESPACE, RELEASE = "fleet", "muster"
@@ -69,6 +72,21 @@ class Stage:
 
     async def upgrade(self, chart: str, values: dict[str, Any]) -> Any:
         return await self.helm(lambda config: config.upgrade(str(CHARTS / chart), RELEASE, values, namespace=NAMESPACE))
+
+    async def typed(self, command: "Command", *, fresh: bool) -> None:
+        """Does it. An install of what is installed already is of another cluster, and an upgrade here."""
+        name, folder = command.names[0], str(ROOT / command.names[-1])
+
+        def act(config: helm_python.Config) -> Any:
+            if command.verb == "rollback":
+                return config.rollback(name)
+            assert command.verb in ("install", "upgrade")
+            if fresh:
+                assert command.verb == "install"
+                return config.install(folder, name, command.values, namespace=NAMESPACE, create_namespace=True)
+            return config.upgrade(folder, name, command.values, namespace=NAMESPACE, reuse_values=command.reuses)
+
+        await self.helm(act)
 
     async def there(self, paths: Iterable[str]) -> set[str]:
         """Which of the objects the cluster has."""
@@ -163,3 +181,68 @@ async def test_the_command_of_the_notes_fetches_the_kubeconfig_for_its_user_alon
     assert ran.returncode == 0, ran.stderr
     assert (tmp_path / "admin.kubeconfig").read_bytes() == b"apiVersion: v1\n"
     assert (tmp_path / "admin.kubeconfig").stat().st_mode & 0o077 == 0
+
+
+@dataclass(frozen=True)
+class Command:
+    """What somebody types: `helm install NAME CHART` and the like. Values of `--set-file` are said to be there."""
+
+    verb: str
+    names: tuple[str, ...]
+    values: dict[str, Any]
+    reuses: bool
+
+    @classmethod
+    def parsed(cls, line: str) -> "Command":
+        words = deque(shlex.split(line)[1:])
+        names: list[str] = []
+        values: dict[str, Any] = {}
+        reuses = False
+        while words:
+            word = words.popleft()
+            if word in ("--namespace", "-n"):
+                words.popleft()
+            elif word == "--set":
+                _merge(values, helm_python.parse_set_string(words.popleft()))
+            elif word == "--set-file":
+                _merge(values, helm_python.parse_set_string(words.popleft().partition("=")[0] + "=content"))
+            elif word in ("--reuse-values", "--reset-then-reuse-values"):
+                reuses = True
+            elif word not in ("--create-namespace", "--logs"):
+                assert not word.startswith("-"), f"nobody checks {word}"
+                names.append(word)
+        return cls(names[0], tuple(names[1:]), values, reuses)
+
+
+def _merge(values: dict[str, Any], more: dict[str, Any]) -> None:
+    for name, value in more.items():
+        if isinstance(value, dict):
+            _merge(values.setdefault(name, {}), value)
+        else:
+            values[name] = value
+
+
+def commands_of(page: Path) -> list[str]:
+    blocks = "".join(re.findall(r"^```sh\n(.*?)^```$", page.read_text(), re.MULTILINE | re.DOTALL))
+    return [line for line in blocks.splitlines() if line.startswith("helm ")]
+
+
+DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md")), *sorted(CHARTS.rglob("*.md"))]
+PAGES = [path for path in DOCUMENTS if commands_of(path)]
+NEEDS_PODS = {"test"}
+"""Its pods run nowhere here; tests/e2e/test_charts.py runs their commands."""
+FIRST = "helm install hub charts/hub --set advertise.grpc=hub.example.com:8443 --set advertise.https=hub.example.com:6443"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda path: str(path.relative_to(ROOT)))
+async def test_helm_commands_of_the_documents_do_what_they_say(stage: Stage, page: Path) -> None:
+    lines = commands_of(page)
+    if lines[0].startswith("helm upgrade"):
+        lines = [FIRST, *lines]
+    here: set[str] = set()
+    for line in lines:
+        command = Command.parsed(line)
+        if command.verb not in NEEDS_PODS:
+            await stage.typed(command, fresh=command.names[0] not in here)
+            here.add(command.names[0])
+    assert here
