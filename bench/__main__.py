@@ -9,6 +9,7 @@ COMMANDS = {
     for name in (
         "join",
         "heartbeats",
+        "metrics",
         "issuance",
         "hubctl",
         "door",

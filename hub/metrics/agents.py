@@ -15,6 +15,10 @@ OTHER = "other"
 SESSIONS = gauge("hub_sessions", "Sessions of agents that are open on this replica, by the agents' version.", "version")
 OPENED = counter("hub_sessions_opened_total", "Sessions that were opened on this replica.")
 SUPERSEDED = counter("hub_sessions_superseded_total", "Sessions that ended because the same agent opened a newer one.")
+DRAINED = counter(
+    "hub_sessions_drained_total", "Sessions that were told to leave: old ones, and all when the replica stops or is drained."
+)
+CORDONED = gauge("hub_cordoned", "1: an operator has drained this replica, and it takes no sessions; 0: it does.")
 STORED = counter("hub_heartbeats_total", "Heartbeats, by what came of them: stored, refused (of an earlier owner).", "result")
 REVIVED = counter("hub_heartbeats_revived_total", "Heartbeats among them that ended a silence.")
 HELD = gauge("hub_heartbeats_held", "Heartbeats that were received and are not stored yet.")
@@ -29,7 +33,7 @@ SECONDS = histogram(
 )
 IN_FLIGHT = gauge("hub_grpc_in_flight", "Calls of the gRPC door under way, open sessions included.")
 METRICS = (
-    *(SESSIONS, OPENED, SUPERSEDED),
+    *(SESSIONS, OPENED, SUPERSEDED, DRAINED, CORDONED),
     *(STORED, REVIVED, HELD, STORING, FAILED, LAG, FLUSH, ROWS),
     *(CALLS, SECONDS, IN_FLIGHT),
 )
@@ -41,6 +45,8 @@ def add_agents(registry: Registry, agents: Parts) -> None:
     registry.bind(SESSIONS, lambda: by_version(sessions))
     registry.bind(OPENED, lambda: sessions.opened)
     registry.bind(SUPERSEDED, lambda: sessions.superseded)
+    registry.bind(DRAINED, lambda: sessions.drained)
+    registry.bind(CORDONED, lambda: int(agents.cordon.closed))
     registry.bind(STORED, lambda: {"stored": counts.stored, "refused": counts.refused})
     registry.bind(REVIVED, lambda: counts.revived)
     registry.bind(HELD, lambda: len(beats))

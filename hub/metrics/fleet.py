@@ -29,7 +29,7 @@ PATIENCE = timedelta(seconds=5)
 AVAILABLE = CONDITIONS + conditions.AVAILABLE
 STATES = {conditions.TRUE: "available", conditions.FALSE: "unavailable", conditions.UNKNOWN: "unknown", "": "never_heard_of"}
 LEFT = ((timedelta(), "ended"), (timedelta(days=1), "1d"), (timedelta(days=7), "7d"), (timedelta(days=30), "30d"))
-MORE = "more"
+NAMES = (*(name for _, name in LEFT), "more")
 _MINOR = re.compile(r"v?(\d{1,3})\.(\d{1,3})(?!\d)")
 
 CLUSTERS = gauge("hub_clusters", "Clusters by what is known of them: available, unavailable, unknown, never_heard_of.", "state")
@@ -120,15 +120,15 @@ class FleetLook:
 
 def counted(tx: Transaction, *, detailed: bool = False) -> Fleet:
     """The fleet now. `detailed`: also each cluster of it."""
-    ends, backup = tx.trusts.ends(), tx.facts.get(BACKUP_MADE)
+    backup = tx.facts.get(BACKUP_MADE)
     known = Fleet(
         at=tx.now,
         states=tx.objects.tally(MANAGED_CLUSTERS, AVAILABLE),
         accepted=tx.objects.tally(MANAGED_CLUSTERS, HUB_ACCEPTS),
         versions=tx.objects.tally(MANAGED_CLUSTERS, VERSION),
         brake=brake.now(tx).holds,
-        left=Counter(_left(end - tx.now) for end in ends.values()),
-        earliest=min((end for end in ends.values() if end > tx.now), default=None),
+        left=_left(tx),
+        earliest=tx.trusts.first_end(tx.now),
         replicas=Counter(each.state(tx.now) for each in tx.replicas.all() if not each.is_forgotten(tx.now)),
         kept=history.standing(tx),
         backup=parse_time(backup) if backup else None,
@@ -140,12 +140,14 @@ def counted(tx: Transaction, *, detailed: bool = False) -> Fleet:
         known,
         available={key.name: int(state == conditions.TRUE) for key, state in states.items()},
         heard={last.cluster: last.at.timestamp() for last in tx.heartbeats.all() if last.at is not None},
-        ends={cluster: end.timestamp() for cluster, end in ends.items()},
+        ends={cluster: end.timestamp() for cluster, end in tx.trusts.ends().items()},
     )
 
 
-def _left(left: timedelta) -> str:
-    return next((name for at_most, name in LEFT if left <= at_most), MORE)
+def _left(tx: Transaction) -> Mapping[str, int]:
+    """How many certificates end within each span, and not within the one before."""
+    until = tx.trusts.ending([tx.now + span for span, _ in LEFT])
+    return {name: count - before for name, count, before in zip(NAMES, until, (0, *until), strict=False)}
 
 
 def minor(version: str) -> str:
@@ -166,7 +168,7 @@ def add_fleet(registry: Registry, store: Store, clock: Clock, *, reserve: int) -
     registry.bind(ACCEPTED, told(_accepted))
     registry.bind(VERSIONS, told(_versions))
     registry.bind(BRAKE, told(lambda fleet: int(fleet.brake)))
-    registry.bind(CERTIFICATES, told(lambda fleet: {name: fleet.left.get(name, 0) for name in (*dict(LEFT).values(), MORE)}))
+    registry.bind(CERTIFICATES, told(lambda fleet: fleet.left))
     registry.bind(EARLIEST, told(lambda fleet: _seconds(fleet.earliest)))
     registry.bind(REPLICAS, told(lambda fleet: fleet.replicas))
     registry.bind(SIZE, told(lambda fleet: fleet.kept.volume.size))

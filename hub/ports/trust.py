@@ -19,6 +19,12 @@ class Trusts(Protocol):
     def ends(self) -> Mapping[ClusterName, datetime]:
         """When the certificates end that agents hold, of several of one cluster the last."""
 
+    def ending(self, moments: Sequence[datetime]) -> Sequence[int]:
+        """How many of `ends` are at or before each of these moments; and last how many there are."""
+
+    def first_end(self, after: datetime) -> datetime | None:
+        """The first of `ends` after that moment."""
+
     def put(self, trust: AgentTrust) -> None:
         """Replaces what was there of this agent."""
 

@@ -135,6 +135,7 @@ class Session(Sink):
                 self._handler.cancel()
 
     def drain(self, reconnect_after: timedelta, reason: str = "the hub is shutting down") -> None:
+        self._parts.sessions.drained += 1
         message = wire.Drain(reason=reason)
         message.reconnect_after.FromTimedelta(reconnect_after)
         self._send(wire.HubMessage(drain=message).SerializeToString())

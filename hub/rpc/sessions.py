@@ -83,8 +83,8 @@ class Sessions:
         self._since: datetime | None = None
         self._failing = False
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
-        self.opened = self.superseded = 0
-        """Sessions since the start, and those of them that a newer one of the same agent took the place of."""
+        self.opened = self.superseded = self.drained = 0
+        """Sessions since the start; those whose place a newer one of the same agent took; those that were told to leave."""
 
     def __len__(self) -> int:
         return len(self._open)

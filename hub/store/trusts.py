@@ -4,13 +4,13 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, select
+from sqlalchemy import Connection, bindparam, case, delete, func, select
 
 from hub.domain.trust import AgentTrust
 from hub.ports import Trusts
 from hub.store import schema
 from hub.store.engine import INSERTS
-from hub.store.instants import from_micros, to_micros
+from hub.store.instants import from_micros, optional_instant, to_micros
 from hub.store.statement import Statement
 from machinery.identity import AgentId, ClusterName, SerialNumber
 
@@ -28,6 +28,7 @@ _PUT = Statement.each(_upsert)
 _GET = Statement(select(schema.trusts).where(_row.cluster == bindparam("cluster"), _row.agent == bindparam("agent")))
 _ALL = Statement(select(schema.trusts).order_by(_row.cluster, _row.agent))
 _ENDS = Statement(select(_row.cluster, func.max(_row.not_after)).group_by(_row.cluster))
+_LAST = select(func.max(_row.not_after).label("ends")).group_by(_row.cluster).subquery()
 _FORGET = Statement(delete(schema.trusts).where(_row.cluster == bindparam("cluster")))
 
 
@@ -44,6 +45,14 @@ class SqlTrusts(Trusts):
 
     def ends(self) -> Mapping[ClusterName, datetime]:
         return {ClusterName(cluster): from_micros(end) for cluster, end in _ENDS.rows(self._connection, {})}
+
+    def ending(self, moments: Sequence[datetime]) -> Sequence[int]:
+        until = [func.coalesce(func.sum(case((_LAST.c.ends <= to_micros(moment), 1), else_=0)), 0) for moment in moments]
+        return [int(count) for count in self._connection.execute(select(*until, func.count()).select_from(_LAST)).one()]
+
+    def first_end(self, after: datetime) -> datetime | None:
+        first = select(func.min(_LAST.c.ends)).where(_LAST.c.ends > to_micros(after))
+        return optional_instant(self._connection.execute(first).scalar_one())
 
     def put(self, trust: AgentTrust) -> None:
         values = {

@@ -49,10 +49,15 @@ async def test_what_an_agent_trusts_is_kept_as_it_was_put_and_goes_with_its_clus
 
 async def test_of_several_agents_of_a_cluster_the_certificate_counts_that_ends_last(store: Store) -> None:
     assert await store.read(lambda tx: dict(tx.trusts.ends())) == {}
+    assert await store.read(lambda tx: list(tx.trusts.ending([AT]))) == [0, 0]
     later = replace(FIRST, agent=OTHER, not_after=AT + 3 * MOMENT)
     for each in (later, FIRST, replace(FIRST, cluster=FAR)):
         await store.run(lambda tx, each: tx.trusts.put(each), each)
     assert await store.read(lambda tx: dict(tx.trusts.ends())) == {EDGE: AT + 3 * MOMENT, FAR: AT + MOMENT}
+    moments = [AT, AT + MOMENT, AT + 2 * MOMENT, AT + 3 * MOMENT]
+    assert await store.read(lambda tx: list(tx.trusts.ending(moments))) == [0, 1, 1, 2, 2]
+    firsts = [await store.read(lambda tx, after: tx.trusts.first_end(after), after) for after in moments]
+    assert firsts == [AT + MOMENT, AT + 3 * MOMENT, AT + 3 * MOMENT, None]
 
 
 async def test_what_is_on_record_already_is_not_written_again(store: Store) -> None:

@@ -457,6 +457,13 @@ class MemoryTrusts(Trusts):
             found[trust.cluster] = max(trust.not_after, found.get(trust.cluster, trust.not_after))
         return found
 
+    def ending(self, moments: Sequence[datetime]) -> Sequence[int]:
+        ends = self.ends().values()
+        return [*(sum(end <= moment for end in ends) for moment in moments), len(ends)]
+
+    def first_end(self, after: datetime) -> datetime | None:
+        return min((end for end in self.ends().values() if end > after), default=None)
+
     def put(self, trust: AgentTrust) -> None:
         self._trusts[trust.cluster, trust.agent] = trust
 

@@ -48,8 +48,8 @@ def test_hubs_are_told_by_state_and_their_certificates_by_side(progress: Progres
     now = clock.now()
     hubs = (
         ListedHub(ONE, "hub-a", "https://a", HubState.READY, now + timedelta(days=9)),
-        ListedHub(TWO, "hub-b", "https://b", HubState.READY, now + timedelta(days=5)),
-        ListedHub(THREE, "hub-c", "https://c", HubState.LOST, now + timedelta(days=3)),
+        ListedHub(TWO, "hub-b", "https://b", HubState.READY, now + timedelta(days=3)),
+        ListedHub(THREE, "hub-c", "https://c", HubState.LOST, now + timedelta(days=5)),
     )
     made = Decision(ONE, Why.FAILED_OVER, "the hub hub-b is lost")
     progress.standing = Standing(ONE, 1, hubs, made, now)
