@@ -95,6 +95,12 @@ def live(tx: Transaction) -> None:
     tx.leaders.take(LOCK, None, Candidate("r1", "i1"), timedelta(seconds=15))
 
 
+def fall_often(tx: Transaction) -> None:
+    """More rows than a transaction is tried again: numbers that begin anew are noticed."""
+    for _ in range(100):
+        tx.transitions.add(Transition(ClusterName("west"), "uid-west", NOW, "True", "False", "Reason", "ann"))
+
+
 def looked(tx: Transaction) -> dict[str, object]:
     """What has to be the same afterwards."""
     cluster, secret = tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE)), tx.objects.get(SECRETS, Key("east", "login"))
@@ -150,6 +156,7 @@ async def test_a_hub_is_restored_into_either_database_from_either(
 ) -> None:
     file = tmp_path / "hub.zip"
     async with lived(databases[source]) as store:
+        await store.run(fall_often)
         before = await store.read(looked)
         manifest = backed_up(databases[source].url, file)
         served = await store.read(lambda tx: tx.changes.newest())
