@@ -1,9 +1,6 @@
 """What holds for every command of hubctl: help, examples that can be typed, suggestions, completion, pages."""
 
 import re
-import shlex
-from collections.abc import Iterator
-from itertools import takewhile
 from pathlib import Path
 
 import click
@@ -11,24 +8,9 @@ import pytest
 
 from hub.cli.__main__ import COMMANDS, ELSEWHERE, hubctl
 from hub.cli.plugin import offered
-from hub.cli.reference import CODES, commands, drift, pages, write
+from hub.cli.reference import CODES, drift, pages, write
 from tests.fakes import hubctl as here
-
-ALL = [(" ".join(words), command) for words, command in commands(hubctl) if words]
-LEAVES = [(words, command) for words, command in ALL if not isinstance(command, click.Group)]
-EXAMPLE = re.compile(r"^\s+(?:\S+=\S+ )*hubctl (.*)$", re.MULTILINE)
-
-
-def typed(command: click.Command) -> list[list[str]]:
-    """The command lines of its help, each until a pipe, a redirection or the end."""
-    text = (command.help or "").replace("\\\n", " ")
-    return [list(takewhile(lambda word: set(word) - set("|<>;&()"), words(line))) for line in EXAMPLE.findall(text)]
-
-
-def words(line: str) -> Iterator[str]:
-    lexer = shlex.shlex(re.split(r"\s{2,}\(", line)[0], posix=True, punctuation_chars="|<>;&")
-    lexer.whitespace_split = True
-    return lexer
+from tests.fakes.examples import ALL, LEAVES, typed
 
 
 @pytest.mark.parametrize(("words", "command"), LEAVES, ids=[words for words, _ in LEAVES])
