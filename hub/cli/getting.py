@@ -15,8 +15,8 @@ from hub.cli.lists import FORMS, WORDS, show_lists
 from hub.cli.moments import moment
 from hub.cli.options import with_options
 from hub.cli.outputs import Form, output_option
-from hub.cli.paging import whole
-from hub.cli.printers import Look, Printer, items_of, printer_of
+from hub.cli.paging import pages, whole
+from hub.cli.printers import InPages, Look, Printer, items_of, printer_of
 from hub.cli.resources import Resource
 from hub.cli.several import each
 from hub.cli.targets import Place, Target, check, read_targets
@@ -234,7 +234,11 @@ def _show(client: HubClient, target: Target, wish: Wish) -> None:
     """Prints objects once, and with a watch every change of them. Raises CommandError."""
     printer = printer_of(wish.look(target))
     if not wish.watch:
-        _show_once(client, target, wish, printer)
+        if target.names or not isinstance(printer, InPages):
+            _show_once(client, target, wish, printer)
+        else:
+            path = target.resource.within(wish.place.namespace)
+            printer.pages(pages(client, path, wish.listed, accept=printer.accept, limit=wish.limit))
         return
     if not target.resource.watchable:
         raise CommandError(f"{target.resource.words[0]} cannot be watched: leave out -w", code=2)

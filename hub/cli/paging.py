@@ -7,6 +7,8 @@ from hub.cli.client import JSON, HubClient
 
 PAGE = 500
 """Objects, as kubectl asks for them."""
+PAGING = ("continue", "remainingItemCount")
+"""What the metadata of a list says of the rest of it."""
 
 
 def pages(
@@ -37,6 +39,3 @@ def whole(
         found = found or answer
     metadata = {name: value for name, value in (found.get("metadata") or {}).items() if name not in PAGING}
     return {**found, "metadata": metadata} if "metadata" in found else found
-
-
-PAGING = ("continue", "remainingItemCount")

@@ -3,12 +3,15 @@
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Protocol
+from itertools import chain
+from textwrap import indent
+from typing import Any, Protocol, runtime_checkable
 
 import click
 
 from hub.cli.client import JSON, TABLE
 from hub.cli.outputs import COLUMNS, TEMPLATES, Form, argument_of
+from hub.cli.paging import PAGING
 from hub.cli.resources import Resource
 from hub.cli.tables import Layout, shown, wants_color
 
@@ -49,15 +52,25 @@ class Printer(Protocol):
         """One change."""
 
 
+@runtime_checkable
+class InPages(Printer, Protocol):
+    """A form that needs no more than a page of a long list at a time."""
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        """All of them."""
+
+
 def printer_of(look: Look) -> Printer:
     """Raises CommandError for a template or columns that cannot be read."""
     if look.form.name in TEMPLATES:
         return Templates(look)
     if look.form.name in COLUMNS or (look.form.name == "csv" and look.form.argument):
         return Columns(look)
+    if look.form.name == "csv":
+        return Sheet(look)
     if look.form.is_table:
         return Rows(look)
-    return Documents(look)
+    return {"json": Json, "name": Names}.get(look.form.name, Documents)(look)
 
 
 class _Lines:
@@ -142,6 +155,15 @@ class Rows:
         ]
 
 
+class Sheet(Rows):
+    """Prints the tables that the hub makes as CSV."""
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        for index, answer in enumerate(answers):
+            if answer.get("rows") or not index:
+                self.first(answer)
+
+
 class Columns:
     """Prints columns that somebody chose, as a table or as a sheet."""
 
@@ -210,6 +232,29 @@ class Documents:
             click.echo(json.dumps(told, indent=4))
         else:
             click.echo(as_yaml(told, apart=self._look.watch), nl=False)
+
+
+class Names(Documents):
+    """Prints names."""
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        for answer in answers:
+            self.first(answer)
+
+
+class Json(Documents):
+    """Prints objects as JSON."""
+
+    def pages(self, answers: Iterator[dict[str, Any]]) -> None:
+        """As one list, each object as it comes."""
+        head = next(answers)
+        metadata = {name: value for name, value in (head.get("metadata") or {}).items() if name not in PAGING}
+        around = {**{name: value for name, value in head.items() if name != "items"}, "metadata": metadata}
+        apart = json.dumps(around, indent=4).removesuffix("\n}") + ',\n    "items": ['
+        for item in (item for answer in chain((head,), answers) for item in answer.get("items") or ()):
+            click.echo(f"{apart}\n{indent(json.dumps(item, indent=4), ' ' * 8)}", nl=False)
+            apart = ","
+        click.echo("\n    ]\n}" if apart == "," else f"{apart}]\n}}")
 
 
 def as_yaml(document: Mapping[str, Any], *, apart: bool = False) -> str:

@@ -75,7 +75,7 @@ def _index() -> str:
         *_options(hubctl, click.Context(hubctl)),
         *("", "## Exit codes", "", "| code | |", "|---|---|", *(f"| {code} | {words} |" for code, words in CODES)),
         "",
-        "Of several objects all are tried; where they fail for different reasons it is 1. `diagnose` and `diff` have their own.",
+        "Of several objects all are tried; where they fail for different reasons it is 1. `diagnose` and `diff` have others.",
         "",
         "## Environment",
         "",

@@ -41,7 +41,7 @@ ABOUT_ONE = (
 
 @pytest.fixture
 async def gone(hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """hubctl is led to a hub that is not running any more."""
+    """Hubctl is led to a hub that is not running any more."""
     path = await hub.admin()
     await hub.stop()
     monkeypatch.chdir(tmp_path)

@@ -2,6 +2,8 @@
 
 import csv
 import io
+import json
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +14,7 @@ import yaml
 from hub.cli.customcolumns import columns_in, columns_of
 from hub.cli.failures import CommandError
 from hub.cli.outputs import Form, FormType, argument_of
-from hub.cli.printers import Look, printer_of
+from hub.cli.printers import InPages, Look, printer_of
 from hub.cli.resources import ADDONS, CLUSTERS, Resource
 from hub.cli.sheets import sheet
 
@@ -22,9 +24,9 @@ EDGE: dict[str, Any] = {
     "metadata": {"name": "edge1", "labels": {"b/c": "2", "a": "1"}},
     "status": {"version": {"kubernetes": "v1.31"}, "nothing": None},
 }
-LIST = {"kind": "ManagedClusterList", "items": [EDGE, {**EDGE, "metadata": {"name": "edge2"}}], "metadata": {}}
+LIST: dict[str, Any] = {"kind": "ManagedClusterList", "items": [EDGE, {**EDGE, "metadata": {"name": "edge2"}}], "metadata": {}}
 COLUMNS = [{"name": "Name", "priority": 0}, {"name": "Available", "priority": 0}, {"name": "Nodes", "priority": 1}]
-TABLE = {
+TABLE: dict[str, Any] = {
     "columnDefinitions": COLUMNS,
     "rows": [{"cells": ["edge1", "True", 3], "object": {"metadata": {"namespace": "ns", "labels": {"b/c": "2", "a": "1"}}}}],
 }
@@ -121,3 +123,38 @@ def test_a_sheet_reads_back_and_runs_no_formula_of_an_agents() -> None:
 def test_what_is_missing_and_what_is_null_read_alike() -> None:
     (column,) = columns_of("X:.status.nothing")
     assert column.cell(EDGE) == "<none>"
+
+
+@pytest.mark.parametrize("form", ["json", "name", "csv"])
+def test_a_long_list_is_shown_page_by_page_as_it_would_be_whole(capsys: pytest.CaptureFixture[str], form: str) -> None:
+    look = Look(CLUSTERS, Form(form, given=True))
+    part, many = ("rows", TABLE) if form == "csv" else ("items", LIST)
+    halves = [{**many, part: [entry], "metadata": {"resourceVersion": "7", "continue": "x"}} for entry in many[part]]
+    paged = printer_of(look)
+    assert isinstance(paged, InPages)
+    paged.pages(iter([*halves, {**many, part: []}]))
+    by_page = capsys.readouterr().out
+    printer_of(look).first({**many, "metadata": {"resourceVersion": "7"}})
+    at_once = capsys.readouterr().out
+    assert (json.loads(by_page) == json.loads(at_once)) if form == "json" else (by_page == at_once)
+
+
+def test_a_list_of_nothing_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
+    printer = printer_of(Look(CLUSTERS, Form("json", given=True)))
+    assert isinstance(printer, InPages)
+    printer.pages(iter([{"kind": "List", "items": [], "metadata": {"continue": ""}}]))
+    assert json.loads(capsys.readouterr().out) == {"kind": "List", "items": [], "metadata": {}}
+
+
+def test_a_page_is_printed_before_the_next_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
+    """So that an export needs no more memory than a page."""
+    printer, printed = printer_of(Look(CLUSTERS, Form("json", given=True))), []
+
+    def answers() -> Iterator[dict[str, Any]]:
+        for entry in LIST["items"]:
+            printed.append("edge" in capsys.readouterr().out)
+            yield {**LIST, "items": [entry]}
+
+    assert isinstance(printer, InPages)
+    printer.pages(answers())
+    assert printed == [False, True]
