@@ -98,5 +98,6 @@ def _wait(client: HubClient, name: str, timeout: timedelta | None) -> None:
             click.echo(f"{left} sessions are left")
         empty = {*empty, seen} if not left else set()
         if until is not None and time.monotonic() > until and len(empty) <= BEATS:
-            raise CommandError(f'replica "{name}" still has {left} sessions; they go on leaving', code=TIMED_OUT)
+            late = f"still has {left} sessions; they go on leaving" if left else "has not told yet that it heard of it"
+            raise CommandError(f'replica "{name}" {late}', code=TIMED_OUT)
         time.sleep(LOOK)

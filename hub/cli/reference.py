@@ -8,7 +8,7 @@ from pathlib import Path
 import click
 
 from hub.cli.__main__ import COMMANDS, hubctl
-from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, TIMED_OUT, UNREACHABLE
+from hub.cli.failures import DONE, FAILED, INTERRUPTED, MISUSED, NOT_FOUND, NOT_WELL, TIMED_OUT, UNREACHABLE
 
 FOLDER = Path("docs/reference/hubctl")
 INDEX = "README.md"
@@ -22,6 +22,7 @@ CODES = (
     (NOT_FOUND, "an object is not there"),
     (TIMED_OUT, "what was waited for did not come in time"),
     (UNREACHABLE, "the hub cannot be reached, or does not answer"),
+    (NOT_WELL, "what was looked at is not well (`hubctl diagnose`)"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )
 

@@ -45,7 +45,7 @@ EARLIEST = gauge(
     "hub_agent_certificate_expiry_timestamp_seconds",
     "When the next certificate of an agent ends that has not ended, since 1970.",
 )
-REPLICAS = gauge("hub_replicas", "Replicas of the hub by state: Starting, Ready, Draining, Lost.", "state")
+REPLICAS = gauge("hub_replicas", "Replicas of the hub by state: Starting, Ready, Draining, Drained, Lost.", "state")
 SIZE = gauge("hub_database_size_bytes", "What the database takes.")
 FREE = gauge("hub_database_free_bytes", "What can still be written to an embedded database; a server's does not say.")
 RESERVE = gauge(

@@ -71,7 +71,7 @@ class Cordon:
             if not self._closed:
                 return
             session.drain(HINT, "this replica of the hub is drained: open the next session elsewhere")
-        if await self._lifted_within(self._grace):
+        if await self._told_otherwise_within(self._grace):
             return
         left = [session for session in sessions if session in self._sessions()]
         log.info("sessions that did not leave are ended", count=len(left))
@@ -80,11 +80,11 @@ class Cordon:
                 return
             session.end(UnavailableError("this replica of the hub is drained", retry_after=RETRY))
 
-    async def _lifted_within(self, time: timedelta) -> bool:
-        """Waits so long, or until the order is taken back; whether it was."""
+    async def _told_otherwise_within(self, time: timedelta) -> bool:
+        """Waits so long, or until the order is taken back; whether it was. One that is given anew at once counts anew."""
         try:
             async with asyncio.timeout(time.total_seconds()):
                 await self._changed.wait()
         except TimeoutError:
             return False
-        return not self._closed
+        return True

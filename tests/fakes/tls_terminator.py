@@ -41,9 +41,10 @@ class TlsTerminator:
             writer.transport.abort()
 
     async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Its own settings of HTTP/2, as whoever speaks it sends them first."""
-        writer.write(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
-        await reader.read(CHUNK)
+        """Its own settings of HTTP/2, to whoever speaks it."""
+        if (await reader.read(CHUNK)).startswith(b"PRI * HTTP/2.0"):
+            writer.write(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+            await reader.read(CHUNK)
 
     async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         there, back = await asyncio.open_connection("127.0.0.1", self._backend, ssl=self._onward)

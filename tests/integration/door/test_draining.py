@@ -44,6 +44,11 @@ async def test_what_cannot_be_drained_is_told_and_who_may_not_does_not(hub: HubU
     late = await hub.hubctl("drain", "replica", "hub-0", "--timeout", "1s")
     assert (late.code, "still has 1 sessions" in late.err) == (4, True), late.err
     assert (await hub.hubctl("drain", "replica", "nowhere")).code == 3
+    await hub.store.run(lambda tx: tx.replicas.put(replace(ONE, name="hub-1", seen=tx.now, sessions=0)))
+    unheard = await hub.hubctl("drain", "replica", "hub-1", "--force", "--timeout", "1s")
+    assert (unheard.code, "has not told yet" in unheard.err) == (4, True), (
+        "that it had no session before the order is no answer"
+    )
     agent = await hub.agent("edge1")
     refused = await hub.hubctl("uncordon", "replica", "hub-0", path=agent)
     assert (refused.code, "hubreplicas/drain" in refused.err) == (1, True), refused.err

@@ -155,6 +155,25 @@ def test_a_drain_that_is_taken_back_ends_nobody_and_can_be_ordered_again() -> No
     assert (len(sessions[0].told), sessions[0].ended) == (2, [])
 
 
+def test_a_drain_that_is_taken_back_and_ordered_in_one_breath_gives_the_whole_grace_anew() -> None:
+    sessions = [Open(0)]
+
+    async def scene() -> None:
+        cordon = Cordon(GRACE, lambda: list(sessions))
+        running = asyncio.create_task(cordon.run())
+        cordon.order(True)  # noqa: FBT003 - what is ordered
+        await asyncio.sleep(GRACE.total_seconds() - 1)
+        cordon.order(False)  # noqa: FBT003 - likewise
+        cordon.order(True)  # noqa: FBT003 - likewise
+        await asyncio.sleep(GRACE.total_seconds() - 1)
+        assert (len(sessions[0].told), sessions[0].ended) == (2, [])
+        await asyncio.sleep(2)
+        assert len(sessions[0].ended) == 1
+        running.cancel()
+
+    run(scene())
+
+
 def test_a_fleet_that_is_told_for_longer_than_half_the_grace_is_told_faster() -> None:
     sessions = [Open(number) for number in range(600)]
 
