@@ -25,6 +25,7 @@ COMMANDS = {
         "rest",
         "failover",
         "revoke",
+        "traces",
     )
 }
 

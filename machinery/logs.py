@@ -16,7 +16,7 @@ from functools import lru_cache
 from typing import Any, NoReturn, TextIO
 
 import structlog
-from structlog.contextvars import bind_contextvars, bound_contextvars, merge_contextvars
+from structlog.contextvars import bind_contextvars, bound_contextvars, get_contextvars, merge_contextvars
 from structlog.typing import Processor
 
 from machinery import tracing
@@ -185,6 +185,11 @@ def of_request(request_id: str, **fields: str) -> AbstractContextManager[None]:
 def also(**fields: str) -> None:
     """What is only known later of the request that is served: on its lines from now on, until its task or block ends."""
     bind_contextvars(**fields)
+
+
+def request_id() -> str:
+    """Of the request that is served here; empty: of none."""
+    return str(get_contextvars().get("request_id") or "")
 
 
 def flush() -> None:

@@ -33,7 +33,6 @@ from machinery.tracing import Traced, serving
 T = TypeVar("T")
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 SERIAL = f"{NAME}/certificate-serial"
-AUDIT_ID = "audit-id"
 OK, CREATED = 200, 201
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
@@ -163,7 +162,8 @@ async def unary(
     with parts.gate.entered():
         call = Call(parts, context, asked, parts.auditor.clock.now())
         try:
-            with logs.of_request(call.audit_id), call.trace:
+            logs.also(request_id=call.audit_id)  # of this task, which is the call's own: what tells of its failure has it too
+            with call.trace:
                 record = await call.identify()
                 async with call.seat(flow):
                     answer = await work(call, record)

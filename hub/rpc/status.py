@@ -6,6 +6,7 @@ import grpc
 import structlog
 from grpc import aio
 
+from machinery import logs
 from machinery.errors import MusterError, StaleEpochError
 
 REASON = "reason"
@@ -13,6 +14,8 @@ EPOCH = "epoch"
 CAUSE = "cause"
 """A `machinery.errors.Verdict`: finer than the reason."""
 PUSHBACK = "grpc-retry-pushback-ms"
+AUDIT_ID = "audit-id"
+"""By which the call is found in the log and in the audit records, as in the HTTPS door's header."""
 INTERNAL_REASON = "InternalError"
 Context = aio.ServicerContext[Any, Any]
 
@@ -42,9 +45,9 @@ async def abort(context: Context, error: Exception) -> NoReturn:
     """Ends the call with the error's status. What is not in the tree is logged with its stack and told as an internal error."""
     if not isinstance(error, MusterError):
         log.error("call failed", exc_info=error)
-        await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON),))
+        await context.abort(grpc.StatusCode.INTERNAL, "internal error", ((REASON, INTERNAL_REASON), *_named()))
     code = CODES.get(error.reason, grpc.StatusCode.INTERNAL)
-    trailing: tuple[tuple[str, str], ...] = ((REASON, error.reason),)
+    trailing: tuple[tuple[str, str], ...] = ((REASON, error.reason), *_named())
     if error.verdict is not None:
         trailing = (*trailing, (CAUSE, error.verdict.value))
     if isinstance(error, StaleEpochError):
@@ -52,3 +55,8 @@ async def abort(context: Context, error: Exception) -> NoReturn:
     if error.retry_after is not None:
         trailing = (*trailing, (PUSHBACK, str(round(error.retry_after.total_seconds() * 1000))))
     await context.abort(code, error.message, trailing)
+
+
+def _named() -> tuple[tuple[str, str], ...]:
+    request_id = logs.request_id()
+    return ((AUDIT_ID, request_id),) if request_id else ()

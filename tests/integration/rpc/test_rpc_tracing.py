@@ -119,13 +119,13 @@ async def test_lines_of_a_call_bear_its_id_its_cluster_and_its_trace(
     credential = await stage.enrol("edge1")
     async with stage.channel(credential) as channel:
         monkeypatch.setattr(type(stage.parts.store), "run", broken)
-        with pytest.raises(aio.AioRpcError):
+        with pytest.raises(aio.AioRpcError) as ended:
             await RegistrationStub(channel).EnsureCluster(asked, metadata=SENT)
         monkeypatch.undo()
     told = {line["event"]: line for line in lines(stream)}
     on_the_way, failed = told["on the way"], told["call failed"]
     assert (on_the_way["cluster"], on_the_way["trace_id"]) == ("edge1", TRACE)
-    assert on_the_way["request_id"]
+    assert on_the_way["request_id"] == failed["request_id"] == dict(ended.value.trailing_metadata() or ())["audit-id"]
     assert failed["cluster"] == "edge1"
 
 
