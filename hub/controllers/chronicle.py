@@ -17,7 +17,6 @@ from hub.domain import document as doc
 from hub.domain import reported
 from hub.domain import request as request_rules
 from hub.domain import revocation as revocation_rules
-from hub.domain.addon_health import silence_of
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, ChangeType, Document, Key, Kind
 from hub.domain.clusterset import LABEL
 from hub.domain.event import NORMAL, WARNING, Told
@@ -158,9 +157,9 @@ class Chronicle:
             self._tell(Told(key.name, document, clock.reason, clock.message, _type(now.clock == TRUE)))
 
     def _addon(self, key: Key, document: Document, *, told: bool = False) -> None:
-        """Its health, where its own agent speaks of it: when its cluster is silent, the cluster's alarm says so."""
+        """Its health, where somebody knows: the add-ons of a silent cluster are Unknown, and its own alarm says so."""
         available = conditions.find(doc.conditions(document), ADDON_AVAILABLE)
-        if available is None or available.status == UNKNOWN or silence_of(document):
+        if available is None or available.status == UNKNOWN:
             return
         ill = available.status == FALSE
         if ill is (key in self._ill_addons):
