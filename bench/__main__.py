@@ -26,6 +26,7 @@ COMMANDS = {
         "failover",
         "revoke",
         "traces",
+        "asking",
     )
 }
 

@@ -8,6 +8,7 @@ from typing import Any
 from bench.door import document
 from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.heartbeat import Beat
+from hub.domain.reported import AGENT_VERSION
 from hub.ports import Transaction
 from hub.store import SqlStore
 from machinery.identity import ClusterName
@@ -36,6 +37,7 @@ def cluster(random: Random, number: int) -> dict[str, Any]:
         SET: f"set-{random.randrange(20):02}",
         ADDON: "available" if random.random() < 0.97 else "unhealthy",
     }
+    made["metadata"]["annotations"] = {AGENT_VERSION: f"0.{random.randrange(1, 4)}.0"}
     status["version"]["kubernetes"] = f"v1.{random.choice(MINORS)}.{random.randrange(12)}"
     memory, cpu = random.choice(MEMORY_GI) * (1024**2) + random.randrange(1000), random.randrange(4, 400)
     status["capacity"] |= {"memory": f"{memory}Ki", "cpu": str(cpu), "nodes": str(random.randrange(1, 60))}

@@ -36,6 +36,8 @@ from machinery.errors import AlreadyExistsError, NotFoundError, Subject
 
 QUIET = timedelta(seconds=10)
 FOREVER = timedelta(days=1)
+PORTION = 500
+"""Objects of a long list that are in memory at once."""
 
 _encode = msgspec.json.Encoder().encode
 
@@ -56,6 +58,10 @@ class ServiceStorage(Storage):
         self._feed = feed
         self._paths = write_paths(group_suffix)
         self._quiet = quiet
+
+    @property
+    def portion(self) -> int | None:
+        return PORTION
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         found = await self._store.read(_get, self._paths[resource], key)

@@ -33,6 +33,10 @@ class AdmittedStorage(Storage):
         self._admit = admit
         self._written = written
 
+    @property
+    def portion(self) -> int | None:
+        return self._inner.portion
+
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         return await self._inner.get(resource, key)
 

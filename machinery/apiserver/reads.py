@@ -1,6 +1,7 @@
 """get and list."""
 
 import asyncio
+from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from typing import Any
@@ -15,8 +16,8 @@ from machinery.apiserver.negotiation import JSON, Form, Shape
 from machinery.apiserver.options import LATEST, ListOptions, list_options, revision, write_continue
 from machinery.apiserver.refusals import PageExpiredError, in_its_words, too_new
 from machinery.apiserver.resource import Resource, Version
-from machinery.apiserver.storage import Key, Page, Selection, Storage
-from machinery.apiserver.streaming import list_answer
+from machinery.apiserver.storage import Key, Page, Selection, Storage, Stored
+from machinery.apiserver.streaming import list_answer, portions_answer
 from machinery.apiserver.tables import TableWriter, partial
 from machinery.clock import Clock
 from machinery.errors import BadRequestError, ExpiredError, MusterError
@@ -98,17 +99,50 @@ async def list_(call: Call) -> web.StreamResponse:
     options = list_options(call.resource, call.namespace, call.request.query, call.clock.now())
     if GROUP_BY in call.request.query:
         return await value_answer(call.request, await counted(call, options.selection), call.form)
+    if _goes_in_portions(call, options):
+        first = await list_page(call, replace(options, limit=call.storage.portion))
+        if first.after is not None and not first.moves:
+            envelope = _envelope(call, {"resourceVersion": str(first.revision)})
+            return await portions_answer(call.request, envelope, _portions(call, options.selection, first))
     page = await list_page(call, options)
     metadata = _list_metadata(page, options, call.request.query.get("sortBy", "").strip())
     if call.form.shape is Shape.TABLE:
         return await value_answer(call.request, await call.tables().table(page.items, metadata), call.form)
-    items = [item_bytes(item, call.convert) for item in page.items]
-    envelope: dict[str, Any] = {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
-    if call.form.shape is not Shape.OBJECT:
-        version = call.form.version
-        envelope = {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{version}", "metadata": metadata}
-        items = [encode(partial(msgspec.json.decode(item), version), Form(JSON)) for item in items]
-    return await list_answer(call.request, envelope, items, call.form)
+    return await list_answer(call.request, _envelope(call, metadata), _shaped(call, page.items), call.form)
+
+
+def _goes_in_portions(call: Call, options: ListOptions) -> bool:
+    """A list of everything in the order of its keys, as documents."""
+    if call.storage.portion is None or options.limit is not None or options.selection.order is not None:
+        return False
+    form = call.form
+    return form.shape is not Shape.TABLE and form.media == JSON and not form.pretty and call.request.method != "HEAD"
+
+
+async def _portions(call: Call, selection: Selection, first: Page) -> AsyncIterator[Sequence[bytes]]:
+    """The items of `first` and of all that follows it, as of the same revision; one portion is in memory at a time."""
+    page, at = first, first.revision
+    while True:
+        after, shaped = page.after, _shaped(call, page.items)
+        del page
+        yield shaped
+        if after is None:
+            return
+        page = await call.storage.list(call.resource.key, selection, limit=call.storage.portion, after=after, at=at)
+
+
+def _envelope(call: Call, metadata: dict[str, Any]) -> dict[str, Any]:
+    if call.form.shape is Shape.OBJECT:
+        return {"kind": call.resource.list_kind, "apiVersion": call.api_version, "metadata": metadata}
+    return {"kind": "PartialObjectMetadataList", "apiVersion": f"meta.k8s.io/{call.form.version}", "metadata": metadata}
+
+
+def _shaped(call: Call, items: Sequence[Stored]) -> Sequence[bytes]:
+    found = [item_bytes(item, call.convert) for item in items]
+    if call.form.shape is Shape.OBJECT:
+        return found
+    version = call.form.version
+    return [encode(partial(msgspec.json.decode(item), version), Form(JSON)) for item in found]
 
 
 async def counted(call: Call, selection: Selection) -> dict[str, Any]:

@@ -121,6 +121,11 @@ storage's transaction, may run again, does no I/O, and raises a MusterError to r
 class Storage(Protocol):
     """Objects of several resources under one revision. All methods raise the tree of `machinery.errors`."""
 
+    @property
+    def portion(self) -> int | None:
+        """How many objects of a list without limit are read and sent at a time, all of one revision; None: all at once."""
+        return None
+
     async def get(self, resource: GroupResource, key: Key) -> Stored:
         """The object. Raises NotFoundError."""
 

@@ -15,7 +15,7 @@ from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Group, Version
 from machinery.apiserver.storage import Event, GroupResource, Key, Selection
-from machinery.apiserver.streaming import LONG, PIECE, _plain
+from machinery.apiserver.streaming import LONG, PIECE, _at_once, _plain
 from tests.integration.test_apiserver import ADMIN, GROUPS, THING, THINGS, Client, running, thing
 
 COUNT = 60
@@ -91,7 +91,7 @@ async def test_a_client_that_takes_everything_at_once_lets_others_be_served_in_b
             asyncio.get_running_loop().call_soon(turns.append, self.taken)
 
     client: Any = Greedy()
-    await _plain(client, iter([b"piece"] * 5))
+    await _plain(client, _at_once(iter([b"piece"] * 5)))
     assert turns == [1, 2, 3, 4, 5]
 
 

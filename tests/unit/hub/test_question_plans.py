@@ -33,11 +33,11 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
     return sqlite3.connect(Path(file))
 
 
-def statement_of(question: Question) -> Select[Any]:
+def statement_of(question: Question, dialect: str = "sqlite") -> Select[Any]:
     query = question.query(NOW)
     if question.group_by:
-        return questions.groups(query, question.facets, "sqlite")
-    return questions.page(query, LIMIT + 1, "sqlite")
+        return questions.groups(query, question.facets, dialect)
+    return questions.page(query, LIMIT + 1, dialect)
 
 
 def steps(database: sqlite3.Connection, statement: Select[Any]) -> list[str]:

@@ -1,0 +1,60 @@
+"""The plans of the ten questions on PostgreSQL: what is read whole, and where documents come in."""
+
+import asyncio
+import json
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, text
+
+from bench.asking_fleet import fill
+from bench.asking_questions import QUESTIONS
+from hub.store.engine import migrating_engine, parse_url
+from tests.unit.hub.test_question_plans import statement_of
+
+pytestmark = pytest.mark.postgres
+
+CLUSTERS = 300
+NARROW = frozenset(("inventory", "heartbeats", "labels"))
+"""Tables with few narrow rows per cluster: reading them whole may cost less than an index, and at this size does. The `fields`
+and documents are never read whole to choose."""
+
+
+@pytest.fixture(scope="module")
+def database() -> Iterator[Connection]:
+    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
+
+    with postgres_server() as url:
+        asyncio.run(fill(url, CLUSTERS))
+        engine = migrating_engine(parse_url(url))
+        with engine.connect() as connection:
+            connection.execute(text("ANALYZE"))
+            yield connection
+        engine.dispose()
+
+
+def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    yield node
+    for inner in node.get("Plans", ()):
+        yield from nodes(inner)
+
+
+def plan(database: Connection, question: Any) -> dict[str, Any]:
+    statement = statement_of(question, "postgresql")
+    compiled = statement.compile(database.engine, compile_kwargs={"literal_binds": True})
+    found = database.exec_driver_sql(f"EXPLAIN (VERBOSE, FORMAT JSON) {str(compiled).replace('%', '%%')}").scalar_one()
+    whole: dict[str, Any] = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    return whole
+
+
+@pytest.mark.parametrize("question", [each for each in QUESTIONS if not each.is_plain], ids=lambda question: question.name)
+def test_only_narrow_tables_are_read_whole_and_no_document_is_read_to_choose(database: Connection, question: Any) -> None:
+    found = plan(database, question)
+    whole = {node["Relation Name"] for node in nodes(found) if node["Node Type"] == "Seq Scan"}
+    assert whole - {"objects"} <= NARROW, found
+    choosing = [found] if question.group_by else [node for node in nodes(found) if node["Node Type"] == "Limit"]
+    assert choosing
+    for node in nodes(choosing[-1]):
+        assert node.get("Relation Name") != "objects", node
+        assert not any("document" in column for column in node.get("Output", ())), node
