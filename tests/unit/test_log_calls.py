@@ -6,6 +6,7 @@ What a line shows is redacted as well (`machinery.logs`), and the canaries of th
 import ast
 import re
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
@@ -17,10 +18,17 @@ SOURCE = {"path", "source", "place", "name", "id"}
 """Attributes that say where a secret lies, or which one it is."""
 
 
-def calls() -> Iterator[tuple[str, ast.Call]]:
+@cache
+def calls() -> list[tuple[str, ast.Call]]:
+    """Place and call of each line, in all four programs."""
+    return list(_found())
+
+
+def _found() -> Iterator[tuple[str, ast.Call]]:
     for folder in ("hub", "machinery", "spoke", "hollow"):
         for path in sorted((ROOT / folder).rglob("*.py")):
-            for node in ast.walk(ast.parse(path.read_text())):
+            text = path.read_text()
+            for node in ast.walk(ast.parse(text if "get_logger" in text else "")):
                 if isinstance(node, ast.Call) and _is_a_line(node.func):
                     yield f"{path.relative_to(ROOT)}:{node.lineno}", node
 
