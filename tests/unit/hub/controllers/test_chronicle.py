@@ -179,3 +179,16 @@ async def test_the_end_of_a_request_is_an_event_of_its_cluster(hub: Hub) -> None
     assert [(each.cluster, each.reason, each.message, each.about["kind"]) for each in reader.told] == [
         ("c1", "CertificateIssued", "certificate request issued by issuance", "CertificateSigningRequest"),
     ]
+
+
+async def test_what_becomes_of_requests_is_counted_once_and_where_they_stand_is_known(hub: Hub) -> None:
+    reader = Reader(hub)
+    hub.join("c1")
+    before = hub.submit("c1")
+    await reader.start()
+    chronicle = reader._chronicle
+    assert (dict(chronicle.phases), dict(chronicle.standing())) == ({}, {"Pending": 1}), "what is there is no news"
+    hub.approve(before)
+    await reader.read()
+    await reader.read()
+    assert (dict(chronicle.phases), dict(chronicle.standing())) == ({"Approved": 1}, {"Approved": 1})

@@ -34,6 +34,15 @@ async def passes(check: Check) -> bool:
     return True
 
 
+async def test_what_was_found_last_is_known_without_asking_again() -> None:
+    checks = registry()
+    checks.add("database", failing, endpoints=READINESS)
+    checks.add("other", passing, endpoints=READINESS)
+    assert checks.known(Endpoint.READYZ) == {}, "nobody has asked yet"
+    await checks.failing(Endpoint.READYZ)
+    assert checks.known(Endpoint.READYZ) == {"database": False, "other": True, "ping": True}
+
+
 async def test_without_checks_of_its_own_a_server_is_healthy() -> None:
     checks = registry()
     assert await checks.failing(Endpoint.LIVEZ) == {}
