@@ -236,3 +236,18 @@ async def ran(container: dict[str, Any], environment: dict[str, str]) -> tuple[i
     )
     out, _ = await asyncio.wait_for(process.communicate(), 30)
     return process.returncode or 0, out.decode()
+
+
+async def test_the_kubeconfig_that_a_hub_puts_into_its_secret_opens_it(bench: Bench) -> None:
+    async with HollowCluster(Shape("host")) as cluster, await KubeClient.from_document(cluster.kubeconfig()) as admin:
+        host = bench.folder / "host.kubeconfig"
+        host.write_text(yaml.safe_dump(cluster.kubeconfig()))
+        await bench.hub(f"--management-cluster={host}", "--admin-kubeconfig-secret=default/hub-admin")
+
+        async def held() -> Any:
+            return (await admin.get(SECRETS.path("hub-admin", namespace="default")))["data"]
+
+        contents = {name: base64.b64decode(value) for name, value in (await until(held, what="the Secret is there")).items()}
+        assert contents["ca.crt"] == (bench.data / "trust.crt").read_bytes()
+        async with await KubeClient.from_document(yaml.safe_load(contents["kubeconfig"])) as operator:
+            assert await operator.list("/apis/cluster.open-cluster-management.io/v1/managedclusters") == ()
