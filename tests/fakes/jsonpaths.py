@@ -41,6 +41,7 @@ SAME = {
     "{.spec.list[?(@.name=='two')].value}": "2",
     '{.spec.list[?(@.name == "two")].value}': "2",
     '{.spec.list[?(@.name!="two")].value}': "1",
+    '{.spec.list[?(@.name=="o)e")].value}|': "|",
     "{.spec.list[?(@.value>1)].value}": "2 3",
     "{.spec.list[?(@.value<=2)].value}": "1 2",
     "{.spec.list[?(@.name)].value}": "1 2",
