@@ -93,8 +93,10 @@ class Prometheus:
 
     def _selected(self, node: Any) -> Iterator[tuple[Labels, Samples]]:
         for labels, samples in self.series.items():
+            if (NAME, node.name) not in labels:
+                continue
             known = dict(labels)
-            if known[NAME] == node.name and all(_matches(each, known.get(each.name, "")) for each in node.matchers.matchers):
+            if all(_matches(each, known.get(each.name, "")) for each in node.matchers.matchers):
                 yield labels, samples
 
     def _instant(self, node: Any, at: float) -> Vector:
