@@ -27,6 +27,7 @@ COMMANDS = {
         "revoke",
         "traces",
         "asking",
+        "retention",
     )
 }
 

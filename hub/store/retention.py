@@ -28,6 +28,7 @@ _WEIGHT = func.coalesce(
     func.sum(func.length(_row.document) + func.length(_row.labels_before) + func.length(_row.fields_before) + BYTES_OF_A_ROW),
     0,
 )
+_BEFORE = func.coalesce(func.sum(func.length(_row.labels_before) + func.length(_row.fields_before)), 0)
 _NEXT = (
     select(_row.revision, _row.at).where(_row.revision > bindparam("bound")).order_by(_row.revision).limit(bindparam("limit"))
 )
@@ -65,12 +66,13 @@ class Retention:
         return Ledger(compacted, floor, measured, counted)
 
     def compact(self, before: datetime, limit: int) -> Trimmed:
-        """Moves `compacted` over what is older, `limit` rows at most; what is not remembered goes."""
+        """Moves `compacted` over what is older, `limit` rows at most; what only watches need goes."""
         ledger = self.ledger()
         point, more = self._passed(ledger.compacted, to_micros(before), limit)
         if point == ledger.compacted:
             return Trimmed()
         rows, freed = self._forget(ledger, ledger.compacted, point, UNREMEMBERED_ROWS)
+        freed += self._strip(ledger, point)
         self._connection.execute(update(schema.revision).values(compacted=point))
         self._write(Ledger(point, ledger.floor, ledger.measured, ledger.bytes - freed))
         return Trimmed(rows, more)
@@ -116,6 +118,13 @@ class Retention:
         values = {"bound": bound, "point": point}
         gone = {int(row.revision) for statement in rows for row in self._connection.execute(statement, values)}
         return self._delete(gone, ledger.measured)
+
+    def _strip(self, ledger: Ledger, point: int) -> int:
+        """Only watches need what labels and fields were before: it goes, a third of the row; how many counted bytes."""
+        passed = and_(_row.revision > ledger.compacted, _row.revision <= point)
+        freed = self._connection.execute(select(_BEFORE).where(passed, _row.revision <= ledger.measured)).scalar_one()
+        self._connection.execute(update(schema.changes).where(passed).values(labels_before="", fields_before=""))
+        return int(freed)
 
     def _delete(self, revisions: Collection[int], measured: int) -> tuple[int, int]:
         if not revisions:

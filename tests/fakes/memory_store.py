@@ -304,6 +304,10 @@ class MemoryTransaction(Transaction, Objects, Changes):
 
     def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
         self.state.compacted, trimmed = self._trimmed(self.state.compacted, before, limit, lambda kind: not is_remembered(kind))
+        self.state.log[:] = [
+            replace(change, labels_before={}, fields_before={}) if change.revision <= self.state.compacted else change
+            for change in self.state.log
+        ]
         return trimmed
 
     def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
