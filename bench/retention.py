@@ -57,7 +57,7 @@ async def measure(url: str, clusters: int, changes: int) -> dict[str, Any]:
             for first in range(0, clusters, TOGETHER):
                 await store.run(_report, range(first, min(first + TOGETHER, clusters)), turn)
             clock.advance(DAY / changes)
-        await _kept(store, 30 * DAY)
+            await _kept(store, 30 * DAY)
         standing = await store.read(history.standing)
         grown = standing.volume.size - before
         found = {

@@ -6,7 +6,7 @@ from datetime import datetime, timedelta
 from hub.domain.history import Ledger, Trimmed, Volume
 from hub.ports import Transaction
 
-PASSED_AT_ONCE = 500
+PASSED_AT_ONCE = 200
 """Rows of the log that one transaction passes: others write meanwhile."""
 MEASURED_AT_ONCE = 2_000
 
