@@ -164,9 +164,11 @@ async def test_what_a_document_tells_to_type_works(name: str, tmp_path: Path) ->
             if not any(command.startswith(beginning) for beginning in page.elsewhere):
                 code = next((code for beginning, code in page.code.items() if command.startswith(beginning)), 0)
                 await reader.types(spelled(command, page), code=code)
-        await reader.leaves()
     finally:
-        await bench.close()
+        try:
+            await reader.leaves()
+        finally:
+            await bench.close()
 
 
 @pytest.mark.parametrize("name", [name for name in UNREAD if any(typed(text_of(name)))])
