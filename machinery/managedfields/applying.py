@@ -96,7 +96,7 @@ class Application:
         structure = self._structure(version)
         whole, kept = self.versions.converted(merged, version), self.versions.converted(pruned, version)
         stays = _named_fields(structure, kept) | with_named(structure, fields)
-        return without(structure, whole, _named_fields(structure, whole) - stays)
+        return without(structure, whole, _named_fields(structure, whole) - stays, held=fields)
 
 
 def _named_fields(structure: Structure, document: Document) -> FieldSet:

@@ -39,31 +39,30 @@ def _entry(structure: Structure, entries: list[Any]) -> FieldSet:
     return FieldSet(member=True, children=below.children)
 
 
-def without(structure: Structure, document: Mapping[str, Any], fields: FieldSet) -> dict[str, Any]:
-    """The document without these fields, and without maps and lists that they leave empty."""
-    left = _without(structure, document, fields)
+def without(structure: Structure, document: Mapping[str, Any], fields: FieldSet, *, held: FieldSet = EMPTY) -> dict[str, Any]:
+    """The document without these fields, and without maps and lists that they leave empty, but for those that are `held`."""
+    left = _without(structure, document, fields, held)
     return left if isinstance(left, dict) else {}
 
 
-def _without(structure: Structure, value: Any, fields: FieldSet) -> Any:
+def _without(structure: Structure, value: Any, fields: FieldSet, held: FieldSet) -> Any:
     form = Form.LEAF if value is None else structure.divides(value)
     if form is Form.LEAF or not fields.children or not value:
         return value
     if form is Form.MAP:
-        kept = {
-            name: left
-            for name, part in value.items()
-            if (left := _rest(structure.of(name), part, fields.children.get(elements.field(name), EMPTY))) is not ABSENT
-        }
-        return kept or ABSENT
-    entries = (
-        _rest(structure.element or OPEN, entry, fields.children.get(str(structure.names(entry)), EMPTY)) for entry in value
-    )
-    return [entry for entry in entries if entry is not ABSENT] or ABSENT
+        names = {name: elements.field(name) for name in value}
+        parts = ((name, _rest(structure.of(name), value[name], fields, held, names[name])) for name in names)
+        kept = {name: left for name, left in parts if left is not ABSENT}
+        return kept if kept or held.member else ABSENT
+    element = structure.element or OPEN
+    entries = (_rest(element, entry, fields, held, str(structure.names(entry))) for entry in value)
+    left = [entry for entry in entries if entry is not ABSENT]
+    return left if left or held.member else ABSENT
 
 
-def _rest(structure: Structure, value: Any, fields: FieldSet) -> Any:
-    return ABSENT if fields.member else _without(structure, value, fields)
+def _rest(structure: Structure, value: Any, fields: FieldSet, held: FieldSet, element: str) -> Any:
+    gone = fields.children.get(element, EMPTY)
+    return ABSENT if gone.member else _without(structure, value, gone, held.children.get(element, EMPTY))
 
 
 def with_named(structure: Structure, fields: FieldSet) -> FieldSet:
