@@ -1,15 +1,12 @@
 """The composition root: the parts of a hub, each with its reason, in the order in which they are needed."""
 
-import gc
-import os
-import sys
 from collections.abc import Callable
 from contextlib import AsyncExitStack
-from datetime import timedelta
 from functools import partial
 
 import structlog
 
+from hub import process
 from hub.access import AccessLimits, Capacity, Peers
 from hub.adminsecret import admin_secret
 from hub.apiserver import verbosity as verbosity_page
@@ -30,7 +27,7 @@ from hub.foundation import laid
 from hub.guests import ways_in
 from hub.heartbeat import BeatBuffer, Hearing
 from hub.hostcluster import HostCluster
-from hub.inspection import add_checks, add_sections, checks_of, follow_orders, inspected, keep_log, traces_of, verbosity_of
+from hub.inspection import add_checks, add_sections, checks_of, follow_orders, inspected, keep_log, verbosity_of
 from hub.installation import Addresses, AdminKubeconfig, entry, lifetimes_of
 from hub.issuer import IssuerChain, ServingNames
 from hub.leading import leadership
@@ -49,7 +46,6 @@ from hub.rpc.sessions import Sessions
 from hub.rpc.trusting import Trusting
 from hub.serving import doors_certificate
 from hub.settings import Settings
-from machinery import logs, loop, telemetry
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.limiting import Limiting
@@ -57,24 +53,14 @@ from machinery.apiserver.limits import REQUEST_LIMIT
 from machinery.apiserver.loopback import Loopback, LoopbackClient
 from machinery.apiserver.notyet import not_yet
 from machinery.clock import Clock, SystemClock
-from machinery.errors import MusterError
 from machinery.lifecycle.health import READINESS
-from machinery.lifecycle.hooks import HookError
-from machinery.lifecycle.process import LastResort, StopSignals
-from machinery.lifecycle.server import Server, StartError
+from machinery.lifecycle.process import StopSignals
+from machinery.lifecycle.server import Server
 from machinery.product import version
 from machinery.scheduler import Scheduler
-from machinery.tasks import GuardedTasks, TaskEndedError
+from machinery.tasks import GuardedTasks
 
 log = structlog.get_logger(__name__)
-
-STARTED, FAILED = 0, 1
-CLOSED_WITHIN = timedelta(seconds=10)
-"""For what was opened to be let go of, after the doors are closed."""
-COLLECT_AFTER = (20_000, 20, 50)
-PRIVATE = 0o077
-"""The umask: what a hub writes, the database included, is its user's alone."""
-
 
 Extend = Callable[[Server, LoopbackClient], None]
 """Lets more take part in the hub's life: hooks, checks, doors. The client is the hub's own, for its API."""
@@ -82,45 +68,7 @@ Extend = Callable[[Server, LoopbackClient], None]
 
 def main(settings: Settings, extend: Extend | None = None) -> int:
     """Runs a hub until it is told to stop; the exit code. What keeps it from starting is said in one sentence."""
-    os.umask(PRIVATE)
-    logs.configure(settings.log_level, settings.log_format)
-    log.info("hub starting", version=version())
-    # What is imported stays for good, and what thousands of sessions make for a moment is gone by itself: looking through both
-    # for cycles every 700 objects was a fifth of a heartbeat's cost.
-    gc.collect()
-    gc.freeze()
-    gc.set_threshold(*COLLECT_AFTER)
-    try:
-        with telemetry.sending(traces_of(settings)):
-            loop.run(run(settings, LastResort(), extend))
-    except (StartError, HookError, MusterError, TaskEndedError) as error:
-        log.critical("hub failed", error=str(error))
-        sys.stderr.write(f"hub: {error}\n")
-        return FAILED
-    except Exception:
-        log.exception("hub failed")
-        return FAILED
-    finally:
-        logs.flush()
-    return STARTED
-
-
-async def run(settings: Settings, resort: LastResort, extend: Extend | None = None) -> None:
-    """A whole hub, from its data directory to its doors. Raises StartError, HookError, MusterError, TaskEndedError.
-
-    Whatever happens, everything that was opened is closed once. `resort` ends a process that cannot start or close in time.
-    """
-    async with AsyncExitStack() as stack:
-        stack.callback(log.info, "hub closed")
-        try:
-            resort.arm(2 * settings.start_timeout, "the start hangs: is the database there? (--start-timeout)")
-            await _serve(settings, stack, extend, resort.disarm)
-        except Exception as error:
-            log.error("hub ends", error=str(error))  # noqa: TRY400 - told with its stack once everything is closed, if it ever is
-            raise
-        finally:
-            resort.arm(CLOSED_WITHIN, "what was opened cannot be closed")
-    log.info("hub stopped")
+    return process.main(settings, lambda stack, ready: _serve(settings, stack, extend, ready))
 
 
 async def _serve(  # noqa: PLR0915 - the parts in one list

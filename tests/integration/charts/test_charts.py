@@ -11,7 +11,7 @@ import pytest
 import yaml
 from pydantic import BaseModel
 
-from hub import app as hub_app
+from hub import process as hub_process
 from hub import settings as hub_settings
 from hub.ending import stop_times_of
 from hub.settings import Settings as HubSettings
@@ -128,7 +128,7 @@ def test_the_pod_of_the_hub_is_given_the_time_that_a_stop_may_take(shutdown: dic
     pod = next(document for document in documents if document["kind"] == "StatefulSet")["spec"]["template"]["spec"]
     assert settings.shutdown_send_retry_after is shutdown.get("sendRetryAfter", True)
     assert settings.shutdown_delay.total_seconds() == shutdown.get("delaySeconds", 5)
-    longest = stop_times_of(settings).longest + hub_app.CLOSED_WITHIN
+    longest = stop_times_of(settings).longest + hub_process.CLOSED_WITHIN
     assert pod["terminationGracePeriodSeconds"] > longest.total_seconds()
 
 
