@@ -369,11 +369,11 @@ def test_the_owner_that_the_agent_is_about_to_leave_is_looked_at_and_told_nothin
 
 def test_a_hub_without_the_word_is_registered_renewed_and_seen_all_the_same() -> None:
     async def play(stage: ReserveStage) -> None:
-        stage.hubs[B].plain = True
+        stage.hubs[B].plain, stage.hubs[B].lifetime = True, DAY
         async with stage.running():
             await come(ready(stage))
             assert stage.hubs[B].calls.count("stand_by") == 1
-            await asyncio.sleep((26 * DAY).total_seconds())
+            await asyncio.sleep((21 * HOUR).total_seconds())
             assert len(stage.hubs[B].issued) == 2
             stage.hubs[B].away = True
             await come(lambda: stage.state(B) is HubState.UNREACHABLE, within=10 * HOUR)
