@@ -43,7 +43,8 @@ class Catalogue:
         """The kind that people call so. Raises CommandError with what may have been meant."""
         known = known_resource(word)
         if known is not None:
-            return known
+            asked = self._client.spelled(known.group_version)
+            return known if asked == known.group_version else replace(known, group_version=asked)
         found = next((served.resource for served in self.served if served.answers_to(word.lower())), None)
         if found is None:
             raise CommandError(f'there is no kind "{word}"{self._meant(word)}', code=2)
