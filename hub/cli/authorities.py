@@ -6,7 +6,7 @@ from typing import Any
 import click
 
 from hub.cli.client import HubClient
-from hub.cli.connection import connected
+from hub.cli.connection import client_of, connected, root_option
 from hub.cli.failures import CommandError
 from hub.cli.getting import show
 from hub.cli.resources import AUTHORITIES
@@ -117,10 +117,17 @@ def _give_up(client: HubClient, name: str, seconds: int, *, asked: bool) -> None
 
 
 def _watch(client: HubClient, name: str) -> None:
-    """Prints what changes until the CA is on its way out."""
+    """Prints what changes until the CA is on its way out, which may take the credential along that we came with."""
     before: tuple[Any, ...] = ()
     while True:
-        everyone = {each["metadata"]["name"]: each.get("status") or {} for each in _all(client)}
+        try:
+            found = _all(client)
+        except CommandError as error:
+            if error.reason != "Unauthorized":
+                raise
+            client = _with_the_new_credential()
+            found = _all(client)
+        everyone = {each["metadata"]["name"]: each.get("status") or {} for each in found}
         now = tuple((one, status.get("phase"), *(status.get("waitsFor") or ())) for one, status in everyone.items())
         if now != before:
             for one, phase, *waits in now:
@@ -129,6 +136,13 @@ def _watch(client: HubClient, name: str) -> None:
         if everyone.get(name, {}).get("phase") in RESTING[1:]:
             return
         time.sleep(LOOK_EVERY)
+
+
+def _with_the_new_credential() -> HubClient:
+    """From the same kubeconfig, which the hub has written anew where it is the administrator's."""
+    context = click.get_current_context()
+    file, name = (context.params.get(option) or root_option(context, option) for option in ("kubeconfig", "context_name"))
+    return client_of(file, name)
 
 
 def _issuing(client: HubClient) -> str:

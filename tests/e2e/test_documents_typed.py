@@ -22,7 +22,7 @@ SERIAL = (
     "$(kubectl get csr -o jsonpath='{.items[0].status.certificate}' | base64 -d | openssl x509 -noout -serial | cut -d= -f2)"
 )
 REPLICA = "$(hubctl get replicas -o name | cut -d/ -f2)"
-AUTHORITY = "$(kubectl get certificateauthorities -o name | tail -1 | cut -d/ -f2)"
+AUTHORITY = "$(hubctl ca status | awk '$2 == \"Retiring\" {print $1}')"
 ON_THIS_MACHINE = {"create bootstrap-kubeconfig ": "create bootstrap-kubeconfig --allow-loopback "}
 """What the documents write for hubs that others reach."""
 
