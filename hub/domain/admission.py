@@ -3,7 +3,7 @@
 Sources: OCM's mutating and validating webhooks (taints' `timeAdded`, client config URLs, the name is a namespace's name).
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -20,26 +20,35 @@ TAINT_EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
 
 
 def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, Any]:
-    """`new` with defaults filled in and taints stamped. Raises InvalidError."""
+    """`new` with defaults filled in and taints stamped. Raises InvalidError.
+
+    What is stored and stays as it is was admitted once: no rule, of this release or a later one, refuses it again. So nothing
+    that an operator once wrote stops what the hub and the agent have to say of the cluster.
+    """
     spec = {"hubAcceptsClient": False, **doc.mapping(new, "spec")}
     spec.setdefault("leaseDurationSeconds", round(DEFAULT_LEASE_DURATION.total_seconds()))
-    if doc.sequence(new, "spec", "taints"):
-        before = doc.sequence(old, "spec", "taints") if old is not None else None
+    before = None if old is None else doc.mapping(old, "spec")
+    if spec.get("taints") and _differ(spec, before, "taints"):
         spec["taints"] = _stamped_taints(doc.sequence(new, "spec", "taints"), before, now, doc.name(new))
     document = {**doc.typed(new, API_VERSION, KIND), "spec": spec}
-    _check(document, is_new=old is None)
+    _check(document, before)
     return document
 
 
-def _check(cluster: Document, *, is_new: bool) -> None:
+def _check(cluster: Document, before: Document | None) -> None:
+    """`before`: the spec that is stored; None: the cluster is new."""
+    spec = doc.mapping(cluster, "spec")
     causes = [
-        *(_reserved_causes(cluster) if is_new else ()),
-        *_name_causes(cluster),
-        *_url_causes(cluster),
-        *_duration_causes(cluster),
+        *((*_reserved_causes(cluster), *_name_causes(cluster)) if before is None else ()),
+        *(_url_causes(cluster) if _differ(spec, before, "managedClusterClientConfigs") else ()),
+        *(_duration_causes(cluster) if _differ(spec, before, "leaseDurationSeconds") else ()),
     ]
     if causes:
         raise invalid(doc.name(cluster), causes)
+
+
+def _differ(spec: Document, before: Document | None, field: str) -> bool:
+    return before is None or spec.get(field) != before.get(field)
 
 
 def _name_causes(cluster: Document) -> list[Cause]:
@@ -81,14 +90,16 @@ def _duration_causes(cluster: Document) -> list[Cause]:
     return [Cause("FieldValueInvalid", message, "spec.leaseDurationSeconds")]
 
 
-def _stamped_taints(taints: Any, before: Any, now: datetime, name: str) -> list[dict[str, Any]]:
-    """Taints with `timeAdded`: the hub's to set when a taint is new or changed, nobody's to touch when it is not."""
-    known = {} if before is None else {taint.get("key"): taint for taint in before if isinstance(taint, Mapping)}
+def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetime, name: str) -> list[dict[str, Any]]:
+    """Taints with `timeAdded`: the hub's to set when a taint is new or changed, nobody's to touch when it is not.
+
+    One key may come with several effects, so that a taint is known by all that it says. `before`: the spec that is stored.
+    """
+    known = [taint for taint in (before or {}).get("taints") or () if isinstance(taint, Mapping)]
     stamped = []
     for index, taint in enumerate(taints):
-        same = known.get(taint.get("key"))
-        kept = same is not None and _without_time(same) == _without_time(taint)
-        added = same.get("timeAdded") if kept and same is not None else format_time(now)
+        same = next((each for each in known if _without_time(each) == _without_time(taint)), None)
+        added = same.get("timeAdded") if same is not None else format_time(now)
         chosen = taint.get("timeAdded")
         if before is not None and chosen and chosen != added:
             message = f'Forbidden: timeAdded of taint "{taint.get("key")}" is set by the hub'

@@ -53,7 +53,7 @@ def _counted(decision: Decision) -> str:
 def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: str, *, writer: str = "") -> Written:
     """Creates (`old` None) or updates (`writer`: see `writing.store`). Raises InvalidError and what `Objects.put` raises."""
     before = old.document if old else None
-    document = doc.stamped(reading.admitted(new), before, uid=str(uuid4()), now=tx.now, generations=True)
+    document = doc.stamped(reading.admitted(new, before), before, uid=str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
         return tx.objects.delete(APPROVAL_RULES, old, actor)
     return store(tx, APPROVAL_RULES, document, old, actor, writer=writer)

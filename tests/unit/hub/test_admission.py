@@ -10,6 +10,13 @@ from machinery.errors import InvalidError
 
 NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
 STAMP, EARLIER = "2026-01-02T03:04:05Z", "2025-12-31T00:00:00Z"
+TYPE = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
+UNLIKE_ANY_RULE: dict[str, Any] = {
+    "hubAcceptsClient": True,
+    "leaseDurationSeconds": -1,
+    "managedClusterClientConfigs": [{"url": "http://b"}],
+    "taints": [{"key": "a", "effect": "NoSelect"}, {"key": "a", "effect": "NoSelect", "timeAdded": "2020-01-01T00:00:00Z"}],
+}
 
 
 def cluster(name: str = "edge", **spec: Any) -> dict[str, Any]:
@@ -88,3 +95,27 @@ def test_nobody_else_sets_the_time_of_a_taint(new: dict[str, str]) -> None:
     old = cluster(taints=[taint("x", timeAdded=EARLIER)])
     with pytest.raises(InvalidError, match="timeAdded"):
         admitted(cluster(taints=[new]), old, NOW)
+
+
+def test_taints_of_one_key_and_several_effects_keep_the_time_of_each() -> None:
+    both = [taint(timeAdded=EARLIER), taint(effect="PreferNoSelect", timeAdded=STAMP)]
+    later = admitted(cluster(taints=[*both, taint(effect="NoSelectIfNew")], hubAcceptsClient=True), cluster(taints=both), NOW)
+    assert [entry["timeAdded"] for entry in later["spec"]["taints"]] == [EARLIER, STAMP, STAMP]
+    assert later["spec"]["taints"][:2] == both
+
+
+def test_what_is_stored_and_does_not_change_is_never_refused() -> None:
+    """A rule that a later release brings must not stop reports about clusters that broke it before it was one."""
+    stored = cluster(**UNLIKE_ANY_RULE)
+    reported = {**stored, "status": {"conditions": []}}
+    assert admitted(reported, stored, NOW) == {**reported, **TYPE}
+    denied = {**UNLIKE_ANY_RULE, "hubAcceptsClient": False}
+    assert admitted(cluster(**denied), stored, NOW)["spec"] == denied
+
+
+@pytest.mark.parametrize("field", ["leaseDurationSeconds", "managedClusterClientConfigs"])
+def test_what_changes_is_held_to_the_rules(field: str) -> None:
+    worse = {"leaseDurationSeconds": -2, "managedClusterClientConfigs": [{"url": "http://c"}]}[field]
+    with pytest.raises(InvalidError) as refused:
+        admitted(cluster(**{**UNLIKE_ANY_RULE, field: worse}), cluster(**UNLIKE_ANY_RULE), NOW)
+    assert [cause.field.split("[")[0] for cause in refused.value.causes] == [f"spec.{field}"]

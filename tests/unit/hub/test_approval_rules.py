@@ -14,7 +14,7 @@ from hub.domain.approval_rule_reading import read
 from hub.domain.change import APPROVAL_RULES, MANAGED_CLUSTERS, Key
 from hub.domain.request import CLUSTER_LABEL, Requester, RequestPhase
 from hub.ports import Transaction
-from hub.services import approval_rules, approving, clusters, requests
+from hub.services import approval_rules, approving, clusters, requests, writing
 from hub.services.approval_rules import Tally
 from hub.services.approving import Outcome
 from machinery import conditions
@@ -357,3 +357,15 @@ def test_agents_cannot_say_what_dry_runs_said(newcomer: Newcomer) -> None:
     stored = newcomer.store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE)))
     assert stored is not None
     assert conditions.find(doc.conditions(stored.document), rules.DRY_RUN) is None
+
+
+def test_a_rule_that_another_release_wrote_and_this_cannot_read_holds_up_no_others_counts(store: MemoryStore) -> None:
+    put_rule(store, "a")
+    foreign = {"metadata": {"name": "b", "uid": "u", "generation": 1}, "spec": {"decides": ["Accept"], "condition": "later("}}
+    store.transact(writing.store, APPROVAL_RULES, foreign, None, OPERATOR)
+    decided = Tally.of(rules.Decision("a", Verdict.ACCEPT, "c1", {"metadata": {"name": "c1"}}), NOW)
+    store.transact(approval_rules.note, {"a": decided, "b": decided}, "hub")
+    found = store.transact(lambda tx: [tx.objects.get(APPROVAL_RULES, Key("", name)) for name in ("a", "b")])
+    assert [stored.document["status"]["accepted"] for stored in found if stored] == [1, 1]
+    with pytest.raises(InvalidError):
+        put_rule(store, "b", condition="later( ")

@@ -15,7 +15,7 @@ from hub.domain.change import ADDONS, MANAGED_CLUSTERS, ChangeType, Key
 from hub.domain.cluster import Joined, Joining, StatusReport
 from hub.domain.heartbeat import Beat
 from hub.ports import Transaction, Written
-from hub.services import addons, approving, clusters, credentials, leases
+from hub.services import addons, approving, clusters, credentials, heartbeats, leases
 from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
@@ -36,6 +36,11 @@ REPORT = StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v1.31.2
 
 def document_of(store: MemoryStore, name: str = "edge") -> dict[str, Any]:
     return dict(store.transact(clusters.find, ClusterName(name)).document)
+
+
+def availability_of(store: MemoryStore) -> str:
+    found = rules.availability(document_of(store))
+    return found.status if found else ""
 
 
 def ensure(newcomer: Newcomer, **changed: Any) -> Joined:
@@ -378,3 +383,27 @@ def certificate(tx: Transaction) -> CertificateRecord:
     serial, ends = SerialNumber(2**158 + 7), tx.now + timedelta(days=1)
     held = CertificateRecord(serial, Purpose.AGENT, "u", (), tx.now, ends, "k", tx.now)
     return replace(held, cluster=EDGE, agent=AGENT)
+
+
+def test_a_cluster_with_two_taints_of_one_key_goes_on(newcomer: Newcomer, store: MemoryStore, clock: ManualClock) -> None:
+    newcomer.join(newcomer.bootstrap())
+    newcomer.accept()
+    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "test")
+    store.transact(clusters.report_status, EDGE, REPORT, "agent")
+    started = clock.now()
+    for effect in ("NoSelect", "PreferNoSelect"):  # one after the other, as an operator adds them
+        clock.advance(timedelta(minutes=1))
+        stored = store.transact(clusters.find, EDGE)
+        taints = [*doc.sequence(stored.document, "spec", "taints"), {"key": "a", "effect": effect}]
+        store.transact(clusters.put, doc.with_spec(stored.document, taints=taints), stored, OPERATOR)
+    tainted = document_of(store)["spec"]["taints"]
+    clock.advance(timedelta(minutes=10))
+    store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=timedelta(), since=started, actor="test"))
+    assert availability_of(store) == "Unknown"
+    store.transact(heartbeats.revive, Beat(EDGE, timedelta(), available=True), "test")
+    assert availability_of(store) == "True"
+    for accepted in (False, True):
+        store.transact(clusters.set_accepted, EDGE, accepted, OPERATOR)
+    store.transact(clusters.report_status, EDGE, replace(REPORT, node_count=4), "agent")
+    assert document_of(store)["spec"]["taints"] == tainted
+    assert len({entry["timeAdded"] for entry in tainted}) == 2
