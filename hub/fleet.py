@@ -72,7 +72,7 @@ class Fleet:
         # who is in no set is in `default`
         self._default = _Together(default_set.NAME, DefaultSet(store))
         # Bound
-        self._bindings = Controller(set_bindings.NAME, SetBindings(store))
+        self._bindings = Controller(set_bindings.NAME, SetBindings(store, self._settle))
         # status.managedNamespaces
         housing = ManagedNamespaces(store, lambda: self._view.sets)
         self._namespaces = _Together(managed_namespaces.NAME, housing)
@@ -152,6 +152,9 @@ class Fleet:
 
     def _recount(self, name: str) -> None:
         self._sets.queue.add_after(name, cluster_sets.GATHER)
+
+    def _settle(self, binding: Key) -> None:
+        self._bindings.enqueue(binding)
 
     def _features_changed(self, cluster: str) -> None:
         self._discovery.enqueue(cluster)

@@ -25,11 +25,25 @@ KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 log = structlog.get_logger(__name__)
 
 
+class PartlyFailedError(Exception):
+    """Some of what a key stands for failed and waits for a time of its own in the reconciler; the rest was done.
+
+    `look_again`: as `reconcile` would have returned it. The cause is the last failure.
+    """
+
+    def __init__(self, message: str, *, look_again: timedelta | None) -> None:
+        super().__init__(message)
+        self.look_again = look_again
+
+
 class Reconciler(Protocol[KeyT_contra]):
     """One narrow job: brings one condition or one object into line."""
 
     async def reconcile(self, key: KeyT_contra) -> timedelta | None:
-        """One step for `key`, safe to repeat. Returns when to look again; None: when something changes. An error is retried."""
+        """One step for `key`, safe to repeat. Returns when to look again; None: when something changes.
+
+        An error is retried with growing delay, but for a PartlyFailedError, which says itself when to look again.
+        """
 
 
 class WorkQueue(Generic[K]):
@@ -139,16 +153,33 @@ class Controller(Generic[K]):
         began = time.monotonic()
         try:
             again = await self._reconciler.reconcile(key)
+        except PartlyFailedError as error:
+            self._tell_of_parts(key, error)
+            self._wait(key, error.look_again)
         except Exception as error:  # noqa: BLE001 - one failing key must not end the controller
             self._retry(key, error)
         else:
-            self._failures.pop(key, None)
             self._tally("success")
-            if again is not None:
-                self.queue.add_after(key, again)
+            self._wait(key, again)
         finally:
             self.seconds.observe(time.monotonic() - began)
             self.queue.done(key)
+
+    def _wait(self, key: K, delay: timedelta | None) -> None:
+        self._failures.pop(key, None)
+        if delay is not None:
+            self.queue.add_after(key, delay)
+
+    def _tell_of_parts(self, key: K, error: PartlyFailedError) -> None:
+        self._tally("error")
+        expected = isinstance(error.__cause__, MusterError)
+        log.warning(
+            "reconcile failed in part",
+            controller=self.name,
+            key=str(key),
+            error=str(error),
+            exc_info=None if expected else error,
+        )
 
     def _tally(self, outcome: str) -> None:
         self.outcomes[outcome] += 1

@@ -1,11 +1,20 @@
 """Names that wait for a moment: what several controllers look at together, each name at its own time."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from datetime import timedelta
 from heapq import heappop, heappush
+from typing import Generic, TypeVar
 
+from machinery.backoff import Backoff
 from machinery.clock import Clock
+from machinery.controller import PartlyFailedError
+from machinery.errors import DeadlineError, UnavailableError
 from machinery.identity import ClusterName
+
+R = TypeVar("R")
+AWAY = (UnavailableError, DeadlineError)
+GIVEN_UP = 3
+"""So many names in a row that meet one of these errors alone: the store is away, and not the names are bad."""
 
 
 class Agenda:
@@ -16,6 +25,7 @@ class Agenda:
         self._news: dict[ClusterName, None] = {}
         self._due: dict[ClusterName, float] = {}
         self._order: list[tuple[float, ClusterName]] = []
+        self._failures: dict[ClusterName, Backoff] = {}
 
     def __len__(self) -> int:
         """All that wait."""
@@ -41,9 +51,19 @@ class Agenda:
 
     def wait(self, name: ClusterName, delay: timedelta | None) -> None:
         """Until `delay` is over, instead of any earlier time; None: for news."""
+        self._failures.pop(name, None)
         if delay is None:
             self._due.pop(name, None)
-            return
+        else:
+            self._add(name, delay)
+
+    def put_off(self, names: Iterable[ClusterName]) -> None:
+        """Those failed: each waits longer from time to time, until it is given another time."""
+        for name in names:
+            backoff = self._failures.setdefault(name, Backoff(timedelta(milliseconds=20), timedelta(seconds=30)))
+            self._add(name, backoff.next())
+
+    def _add(self, name: ClusterName, delay: timedelta) -> None:
         due = self._due[name] = self._clock.monotonic() + delay.total_seconds()
         heappush(self._order, (due, name))
 
@@ -60,3 +80,50 @@ class Agenda:
         """Forgets times that were replaced, as far as they come first."""
         while self._order and self._due.get(self._order[0][1]) != self._order[0][0]:
             heappop(self._order)
+
+
+class Attempts(Generic[R]):
+    """What became of many names, portion by portion: one that fails costs no other its turn."""
+
+    def __init__(self) -> None:
+        self.done: dict[ClusterName, R] = {}
+        self.failed: dict[ClusterName, Exception] = {}
+        self.untried: list[ClusterName] = []
+        self._away = 0
+
+    async def make(
+        self, names: Sequence[ClusterName], run: Callable[[Sequence[ClusterName]], Awaitable[Mapping[ClusterName, R]]]
+    ) -> None:
+        """One transaction for all; if that fails one for each. Once the store is found to be away, names are left untried."""
+        if self._away >= GIVEN_UP:
+            self.untried += names
+            return
+        try:
+            self.done |= await run(names)
+        except Exception as error:  # noqa: BLE001 - told to the controller, which logs
+            if len(names) == 1:
+                self.failed[names[0]] = error
+                self._away = self._away + 1 if isinstance(error, AWAY) else 0
+                return
+        else:
+            self._away = 0
+            return
+        for name in names:
+            await self.make((name,), run)
+
+    def settle(self, agenda: Agenda, look_again: Callable[[R], timedelta | None]) -> None:
+        """Gives each name its next time."""
+        for name, found in self.done.items():
+            agenda.wait(name, look_again(found))
+        agenda.put_off(self.failed)
+        agenda.news(self.untried)
+
+    def ended(self, pause: timedelta | None) -> timedelta | None:
+        """`pause`, if none failed; else PartlyFailedError, or, where the store is away, the last error itself."""
+        if not self.failed:
+            return pause
+        name, error = next(reversed(self.failed.items()))
+        if self.untried:
+            raise error
+        told = f"{len(self.failed)} of {len(self.failed) + len(self.done)} failed, the last of them {name}: {error}"
+        raise PartlyFailedError(told, look_again=pause) from error

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from functools import partial
 
 from hub.controllers import ACTOR
-from hub.controllers.agenda import Agenda
+from hub.controllers.agenda import Agenda, Attempts
 from hub.domain.lease import Expiry
 from hub.ports import Store, Transaction
 from hub.services import heartbeats
@@ -50,39 +50,25 @@ class Availability(Reconciler[str]):
         self._agenda.news((cluster,))
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """Returns how long the next grace to end still lasts.
+        """Returns how long the next grace to end still lasts. A cluster that fails holds up no other; see `Attempts.ended`.
 
         Nearly every look finds a beat, so it only reads. What it would write is judged once more where it is written.
         """
-        found = await self._all(self._agenda.take(LOOKED_AT, ahead=AHEAD))
-        for cluster, expiry in found.items():
-            self._agenda.wait(cluster, expiry.look_again)
-        return self._agenda.pause()
+        attempts: Attempts[Expiry] = Attempts()
+        await attempts.make(self._agenda.take(LOOKED_AT, ahead=AHEAD), self._silence)
+        due = [cluster for cluster, expiry in attempts.done.items() if expiry.is_due]
+        for cluster in due:
+            del attempts.done[cluster]
+        for start in range(0, len(due), WRITTEN):
+            await attempts.make(due[start : start + WRITTEN], self._expire)
+        attempts.settle(self._agenda, lambda expiry: expiry.look_again)
+        return attempts.ended(self._agenda.pause())
 
-    async def _all(self, clusters: Sequence[ClusterName]) -> Mapping[ClusterName, Expiry]:
-        """Those that could not be looked at wait again."""
-        try:
-            found = dict(await self._store.read(self._look, clusters, heartbeats.silence))
-            due = [cluster for cluster, expiry in found.items() if expiry.is_due]
-            for start in range(0, len(due), WRITTEN):
-                found |= await self._expire(due[start : start + WRITTEN])
-        except Exception:
-            self._agenda.news(clusters)
-            raise
-        return found
+    async def _silence(self, clusters: Sequence[ClusterName]) -> Mapping[ClusterName, Expiry]:
+        return await self._store.read(self._look, clusters, heartbeats.silence)
 
     async def _expire(self, clusters: Sequence[ClusterName]) -> Mapping[ClusterName, Expiry]:
-        """In one transaction; if that fails each alone, so that none suffers for another."""
-        expire = partial(heartbeats.expire, actor=f"{ACTOR}:{NAME}")
-        try:
-            return await self._store.run(self._look, clusters, expire)
-        except Exception:
-            if len(clusters) == 1:
-                raise
-        found: dict[ClusterName, Expiry] = {}
-        for cluster in clusters:
-            found |= await self._expire([cluster])
-        return found
+        return await self._store.run(self._look, clusters, partial(heartbeats.expire, actor=f"{ACTOR}:{NAME}"))
 
     def _look(self, tx: Transaction, clusters: Sequence[ClusterName], judge: _Judge) -> Mapping[ClusterName, Expiry]:
         since = self._since(tx)

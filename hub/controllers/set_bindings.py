@@ -3,6 +3,7 @@
 Source: OCM's ManagedClusterSetBinding controller.
 """
 
+from collections.abc import Callable
 from datetime import timedelta
 
 from hub.controllers import ACTOR
@@ -15,13 +16,16 @@ NAME = "set-bindings"
 
 
 class SetBindings(Reconciler[Key]):
-    """One binding by its key; all bindings of a set by a key without a namespace."""
+    """One binding by its key. A key without a namespace is a set, whose bindings are each sent to `enqueue`."""
 
-    def __init__(self, store: Store) -> None:
+    def __init__(self, store: Store, enqueue: Callable[[Key], None]) -> None:
         self._store = store
+        self._enqueue = enqueue
 
     async def reconcile(self, key: Key) -> timedelta | None:
-        keys = [key] if key.namespace else await self._store.read(clustersets.bindings_of, key.name)
-        for each in keys:
-            await self._store.run(clustersets.settle_binding, each, f"{ACTOR}:{NAME}")
+        if key.namespace:
+            await self._store.run(clustersets.settle_binding, key, f"{ACTOR}:{NAME}")
+        else:
+            for each in await self._store.read(clustersets.bindings_of, key.name):
+                self._enqueue(each)
         return None

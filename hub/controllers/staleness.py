@@ -3,12 +3,13 @@
 Nothing is marked or removed while the brake holds, nor before every cluster had a whole grace since beats could last be stored.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime, timedelta
 
 import structlog
 
 from hub.controllers import ACTOR
+from hub.controllers.agenda import Attempts
 from hub.domain import cluster as cluster_rules
 from hub.domain import stale
 from hub.domain.brake import Limits
@@ -45,16 +46,22 @@ class Staleness(Reconciler[str]):
         self._since = since
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """One look at all who are silent or marked."""
+        """One look at all who are silent or marked. A cluster that fails holds up no other."""
+        attempts: Attempts[Step | None] = Attempts()
         for chosen in (MARKED,) if self._policy.is_off else (MARKED, SILENT):
             after: Key | None = None
             while True:
                 due, after = await self._store.read(self._due, chosen, after)
                 for start in range(0, len(due), WRITTEN):
-                    self._tell(await self._store.run(self._age, due[start : start + WRITTEN]))
+                    await attempts.make(due[start : start + WRITTEN], self._write)
                 if after is None:
                     break
-        return None
+        return attempts.ended(None)
+
+    async def _write(self, names: Sequence[ClusterName]) -> Mapping[ClusterName, Step | None]:
+        done = await self._store.run(self._age, names)
+        self._tell(done)
+        return done
 
     def _due(self, tx: Transaction, chosen: Requirement, after: Key | None) -> tuple[Sequence[ClusterName], Key | None]:
         """The names of one page for which something is due, and where the next begins."""
@@ -69,16 +76,12 @@ class Staleness(Reconciler[str]):
         since = self._since(tx)
         return since is not None and tx.now - since >= grace(cluster_rules.lease_duration(cluster))
 
-    def _age(self, tx: Transaction, names: Sequence[ClusterName]) -> Sequence[tuple[ClusterName, Step]]:
-        holds = brake.judge(tx, self._limits).holds
-        done: list[tuple[ClusterName, Step]] = []
-        for name in names:
-            policy = Policy() if holds else self._policy
-            if step := aftermath.age(tx, name, policy, f"{ACTOR}:{NAME}"):
-                done.append((name, step))
-        return done
+    def _age(self, tx: Transaction, names: Sequence[ClusterName]) -> Mapping[ClusterName, Step | None]:
+        policy = Policy() if brake.judge(tx, self._limits).holds else self._policy
+        return {name: aftermath.age(tx, name, policy, f"{ACTOR}:{NAME}") for name in names}
 
-    def _tell(self, done: Sequence[tuple[ClusterName, Step]]) -> None:
-        for name, step in done:
-            level = "warning" if step is Step.REMOVE else "info"
-            getattr(log, level)(f"stale cluster: {step.value}", cluster=name)
+    def _tell(self, done: Mapping[ClusterName, Step | None]) -> None:
+        for name, step in done.items():
+            if step is not None:
+                level = "warning" if step is Step.REMOVE else "info"
+                getattr(log, level)(f"stale cluster: {step.value}", cluster=name)

@@ -11,7 +11,7 @@ from datetime import timedelta
 import structlog
 
 from hub.controllers import ACTOR
-from hub.controllers.agenda import Agenda
+from hub.controllers.agenda import Agenda, Attempts
 from hub.domain import taint as rules
 from hub.domain.brake import Brake, Limits
 from hub.domain.change import Document
@@ -60,19 +60,19 @@ class Taints(Reconciler[str]):
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """Returns how long until the next taint is due, or until the brake is to be looked at."""
         await self._look_at_brake()
-        clusters = self._agenda.take(LOOKED_AT)
-        try:
-            found = await self._all(clusters)
-        except Exception:
-            self._agenda.news(clusters)
-            raise
-        for cluster, outcome in found.items():
-            self._agenda.wait(cluster, outcome.look_again)
-            if outcome.held:
-                self._held[cluster] = None
-                self._holds = True
+        attempts: Attempts[Outcome] = Attempts()
+        await attempts.make(self._agenda.take(LOOKED_AT), self._read)
+        due = [cluster for cluster, outcome in attempts.done.items() if outcome.due]
+        for cluster in due:
+            del attempts.done[cluster]
+        for start in range(0, len(due), WRITTEN):
+            await attempts.make(due[start : start + WRITTEN], self._write)
+        held = [cluster for cluster, outcome in attempts.done.items() if outcome.held]
+        self._held |= dict.fromkeys(held)
+        self._holds = self._holds or bool(held)
+        attempts.settle(self._agenda, lambda outcome: outcome.look_again)
         pause = self._agenda.pause()
-        return HELD_LOOKS if self._holds and (pause is None or pause > HELD_LOOKS) else pause
+        return attempts.ended(HELD_LOOKS if self._holds and (pause is None or pause > HELD_LOOKS) else pause)
 
     async def _look_at_brake(self) -> None:
         """While it holds, whether it still has to; what it held goes on when it does not."""
@@ -85,31 +85,19 @@ class Taints(Reconciler[str]):
             self._agenda.news(self._held)
             self._held.clear()
 
-    async def _all(self, clusters: Sequence[ClusterName]) -> _Found:
-        found = dict(await self._store.read(self._look, clusters))
-        due = [cluster for cluster, outcome in found.items() if outcome.due]
-        for start in range(0, len(due), WRITTEN):
-            found |= await self._write(due[start : start + WRITTEN])
-        return found
+    async def _read(self, clusters: Sequence[ClusterName]) -> _Found:
+        return await self._store.read(self._look, clusters)
 
     async def _write(self, clusters: Sequence[ClusterName]) -> _Found:
-        """In one transaction; if that fails each alone, so that none suffers for another."""
         try:
             found, state, news = await self._store.run(self._taint, clusters)
         except NotFoundError:
             if len(clusters) == 1:
-                return {}
-        except Exception:
-            if len(clusters) == 1:
-                raise
-        else:
-            self._holds = state.holds or bool(self._held)
-            self._alarm(news, found)
-            return found
-        alone: dict[ClusterName, Outcome] = {}
-        for cluster in clusters:
-            alone |= await self._write([cluster])
-        return alone
+                return {clusters[0]: Outcome()}
+            raise
+        self._holds = state.holds or bool(self._held)
+        self._alarm(news, found)
+        return found
 
     def _look(self, tx: Transaction, clusters: Sequence[ClusterName]) -> _Found:
         known = aftermath.circumstances(tx, clusters, self._patience, Brake())

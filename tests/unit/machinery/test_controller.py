@@ -4,8 +4,11 @@ import asyncio
 from contextlib import suppress
 from datetime import timedelta
 
-from machinery.controller import Controller
+import pytest
+
+from machinery.controller import Controller, PartlyFailedError
 from machinery.errors import UnavailableError
+from tests.fakes.virtual_time import in_virtual_time
 
 
 class Flaky:
@@ -38,3 +41,34 @@ async def test_steps_are_counted_by_how_they_ended_from_nothing_on() -> None:
     assert controller.outcomes["success"] == 1
     assert controller.outcomes["error"] >= 1
     assert controller.seconds.count == controller.outcomes.total()
+
+
+class Partial:
+    """Fails in part at every step, and wants to be asked again soon."""
+
+    def __init__(self) -> None:
+        self.steps = 0
+        self.enough = asyncio.Event()
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        del key
+        self.steps += 1
+        if self.steps == 20:
+            self.enough.set()
+        raise PartlyFailedError("1 of 2 failed", look_again=timedelta(seconds=1))
+
+
+def test_who_fails_in_part_says_when_to_be_asked_again() -> None:
+    async def run() -> float:
+        work = Partial()
+        controller = Controller("partial", work)
+        controller.enqueue("all")
+        running = asyncio.create_task(controller.run())
+        await work.enough.wait()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        assert dict(controller.outcomes) == {"success": 0, "error": 20}
+        return asyncio.get_running_loop().time()
+
+    assert in_virtual_time(run()) == pytest.approx(19)

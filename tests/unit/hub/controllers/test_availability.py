@@ -1,17 +1,21 @@
 """Silence becomes Unknown exactly when a grace ends, and never for time in which nobody could be heard."""
 
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from hub.controllers.agenda import GIVEN_UP
 from hub.controllers.availability import Availability
 from hub.controllers.batch import TOGETHER
 from hub.domain import cluster as rules
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats
 from machinery.conditions import AVAILABLE, UNKNOWN, Condition
-from machinery.errors import ConflictError
+from machinery.controller import PartlyFailedError
+from machinery.errors import ConflictError, InvalidError, UnavailableError
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -224,29 +228,90 @@ async def test_many_that_fall_silent_together_share_their_commits(hub: Hub, monk
     assert len(written) == 3
 
 
-async def test_one_whose_write_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("c1", "c2", "c3"):
+def fail(monkeypatch: pytest.MonkeyPatch, use_case: str, *names: str, error: Exception | None = None) -> Callable[[], None]:
+    """Has this use case fail for these clusters until what is returned is called."""
+    right = getattr(heartbeats, use_case)
+
+    def wrong(tx: Any, cluster: ClusterName, **kwargs: Any) -> Any:
+        if cluster in names:
+            raise error or ConflictError("somebody else was faster")
+        return right(tx, cluster, **kwargs)
+
+    monkeypatch.setattr(heartbeats, use_case, wrong)
+    return lambda: monkeypatch.setattr(heartbeats, use_case, right)
+
+
+def accepted_all(hub: Hub, *names: str) -> None:
+    for name in names:
         hub.join(name)
         hub.accept(name)
         hub.store.transact(clusters.set_condition, ClusterName(name), rules.ACCEPTED, "test")
+
+
+@pytest.mark.parametrize("use_case", ["expire", "silence"])
+async def test_one_that_fails_for_ever_holds_up_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch, use_case: str) -> None:
+    accepted_all(hub, "c1", "c2", "c3")
     subject = judge(hub)
-    hub.clock.advance(GRACE + WINDOW)
-    right = heartbeats.expire
-
-    def wrong(tx: Any, cluster: ClusterName, **kwargs: Any) -> Any:
-        if cluster == "c3":
-            raise ConflictError("somebody else was faster")
-        return right(tx, cluster, **kwargs)
-
-    monkeypatch.setattr(heartbeats, "expire", wrong)
-    for name in ("c1", "c2", "c3"):
+    hub.clock.advance(7 * SECOND)
+    accepted_all(hub, "c4")
+    mend = fail(monkeypatch, use_case, "c1")
+    for name in ("c1", "c2", "c3", "c4"):
         subject.wants(ClusterName(name))
-    with pytest.raises(ConflictError):
+    hub.clock.advance(GRACE + WINDOW - 7 * SECOND)
+    with pytest.raises(PartlyFailedError, match="1 of 4 failed, the last of them c1: somebody else was faster"):
         await subject.reconcile(TOGETHER)
-    assert [status_of(hub, name) for name in ("c1", "c2", "c3")] == [UNKNOWN, UNKNOWN, None]
-    monkeypatch.setattr(heartbeats, "expire", right)
+    assert [status_of(hub, name) for name in ("c1", "c2", "c3", "c4")] == [None, UNKNOWN, UNKNOWN, None]
+    for _ in range(14):  # c1 is tried all the time, less and less often
+        hub.clock.advance(SECOND / 2)
+        with suppress(PartlyFailedError):
+            await subject.reconcile(TOGETHER)
+    assert [status_of(hub, name) for name in ("c1", "c4")] == [None, UNKNOWN], "at its time, to the second"
+    mend()
+    hub.clock.advance(30 * SECOND)
     await subject.reconcile(TOGETHER)
-    assert status_of(hub, "c3") == UNKNOWN
+    assert status_of(hub, "c1") == UNKNOWN
+
+
+async def test_one_that_fails_is_tried_again_at_a_time_of_its_own(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted_all(hub, "c1", "c2")
+    subject = judge(hub)
+    fail(monkeypatch, "expire", "c1", error=InvalidError("it breaks a rule"))
+    hub.clock.advance(GRACE + WINDOW)
+    pauses = []
+    for name in ("c1", "c2"):
+        subject.wants(ClusterName(name))
+    for _ in range(16):
+        with pytest.raises(PartlyFailedError) as failed:
+            await subject.reconcile(TOGETHER)
+        pause = failed.value.look_again
+        assert pause is not None
+        pauses.append(pause)
+        hub.clock.advance(pause)
+    assert pauses[0] <= timedelta(milliseconds=20)
+    assert 15 * SECOND <= pauses[-1] <= 30 * SECOND
+
+
+async def test_a_store_that_is_away_is_not_asked_for_every_cluster(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    names = [f"c{number}" for number in range(1, 121)]
+    accepted_all(hub, *names)
+    subject, asked = judge(hub), list[str]()
+    hub.clock.advance(GRACE + WINDOW)
+    run = hub.store.run
+
+    async def away(*_args: Any, **_kwargs: Any) -> Any:
+        asked.append("transaction")
+        raise UnavailableError("the database does not answer")
+
+    monkeypatch.setattr(hub.store, "run", away)
+    for name in names:
+        subject.wants(ClusterName(name))
+    with pytest.raises(UnavailableError):
+        await subject.reconcile(TOGETHER)
+    assert len(asked) == 1 + GIVEN_UP
+    monkeypatch.setattr(hub.store, "run", run)
+    hub.clock.advance(SECOND)
+    await subject.reconcile(TOGETHER)
+    assert {status_of(hub, name) for name in names} == {UNKNOWN}
 
 
 async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:

@@ -57,8 +57,8 @@ async def test_keys_of_nothing_are_passed_over(hub: Hub) -> None:
         batched.wants("nobody")
         assert await batched.reconcile(TOGETHER) is None
     assert await ClusterSets(hub.store).reconcile("nobody") is None
-    assert await SetBindings(hub.store).reconcile(nothing) is None
-    assert await SetBindings(hub.store).reconcile(Key("", "nobody")) is None
+    assert await SetBindings(hub.store, lambda _key: None).reconcile(nothing) is None
+    assert await SetBindings(hub.store, lambda _key: None).reconcile(Key("", "nobody")) is None
     assert await AddOnTokens(hub.store, told.append).reconcile(nothing) is None
     assert await ProfiledNamespaces(hub.store, told.append).reconcile(nothing) is None
     assert (hub.revision, told) == (0, [])

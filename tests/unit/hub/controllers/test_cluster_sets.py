@@ -4,9 +4,12 @@ import pytest
 
 from hub.domain import clusterset as rules
 from hub.domain import document as doc
-from hub.domain.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS
+from hub.domain.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key
+from hub.ports import Transaction
+from hub.services import clustersets
 from machinery import conditions
 from machinery.conditions import Condition
+from machinery.errors import InvalidError
 from tests.fakes.fleetwork import Fleetwork, binding, cluster, cluster_set, find, open_namespace, put, remove
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -138,6 +141,26 @@ async def test_a_set_that_is_bound_in_several_namespaces_is_found_in_all_and_no_
     await work.settle()
     assert hub.revision - before == 3, "two bindings, and the count of the set itself"
     assert all((found := bound(hub, "one", place)) and found.status == "True" for place in ("east", "west"))
+
+
+async def test_a_binding_that_fails_holds_up_no_other_of_its_set(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("east", "west"):
+        hub.store.transact(open_namespace, name)
+        hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", name))
+    work = Fleetwork(hub.store)
+    await work.start()
+    right = clustersets.settle_binding
+
+    def wrong(tx: Transaction, key: Key, actor: str) -> None:
+        if key.namespace == "east":
+            raise InvalidError("it breaks a rule")
+        right(tx, key, actor)
+
+    monkeypatch.setattr(clustersets, "settle_binding", wrong)
+    hub.store.transact(put, CLUSTER_SETS, cluster_set("one"))
+    with pytest.raises(AssertionError, match="go on"):
+        await work.settle()
+    assert [found.status for place in ("east", "west") if (found := bound(hub, "one", place))] == ["False", "True"]
 
 
 async def test_default_and_global_are_made_and_come_again_when_deleted(hub: Hub) -> None:

@@ -10,8 +10,10 @@ from hub.domain import parting
 from hub.domain.brake import Limits
 from hub.domain.stale import STALE, Policy
 from hub.ports import Transaction
-from hub.services import clusters
+from hub.services import aftermath, clusters
 from machinery.conditions import Condition
+from machinery.controller import PartlyFailedError
+from machinery.errors import InvalidError
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -140,3 +142,20 @@ async def test_the_brake_holds_marks_and_removals(hub: Hub) -> None:
     for _ in range(3):
         await aging(hub, policy).reconcile("all")
     assert {mark(hub, f"c{number}") for number in range(1, 15)} == {None}
+
+
+async def test_one_that_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("c1", "c2", "c3"):
+        silent(hub, name)
+    hub.clock.advance(7 * DAY)
+    right = aftermath.age
+
+    def wrong(tx: Transaction, name: ClusterName, policy: Policy, actor: str) -> object:
+        if name == "c1":
+            raise InvalidError("it breaks a rule")
+        return right(tx, name, policy, actor)
+
+    monkeypatch.setattr(aftermath, "age", wrong)
+    with pytest.raises(PartlyFailedError, match="1 of 3 failed, the last of them c1: it breaks a rule"):
+        await aging(hub).reconcile("all")
+    assert [mark(hub, name) for name in ("c1", "c2", "c3")] == [None, "True", "True"]

@@ -15,6 +15,7 @@ from hub.domain.taint import Patience
 from hub.domain.transition import Damping
 from hub.services import brake, clusters
 from machinery.conditions import Condition
+from machinery.controller import PartlyFailedError
 from machinery.errors import ConflictError
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import Hub
@@ -250,13 +251,14 @@ async def test_many_share_their_commits_and_one_that_fails_holds_up_no_other(hub
     put = clusters.put
 
     def failing(tx: Any, new: Any, *args: Any, **kwargs: Any) -> Any:
-        if new["metadata"]["name"] == "c7":
+        if new["metadata"]["name"] == "c1":
             raise ConflictError("somebody else was faster")
         return put(tx, new, *args, **kwargs)
 
     monkeypatch.setattr(clusters, "put", failing)
-    with pytest.raises(ConflictError):
+    with pytest.raises(PartlyFailedError, match="1 of 120 failed, the last of them c1"):
         await world.step()
+    assert [name for name in world.names if world.taints(name)] == ["c1"], "the first of them, and no other"
     monkeypatch.setattr(clusters, "put", put)
     await world.step()
     assert world.tainted == 0
