@@ -77,6 +77,8 @@ class Peers:
         known = self._known.get(certificate)
         if known is None or not self._is_fresh(known):
             record = await self._read(certificate)
+            if record.revoked_at is None and record.serial in self._seen:  # by a look that ended while we read
+                raise self.refusal(record.serial)
             known = _Known(record, read_at=self._clock.monotonic(), asked_at=0.0)
             if len(self._known) >= MAX_KEPT:
                 self._known.clear()

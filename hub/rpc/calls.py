@@ -65,6 +65,8 @@ class Call:
     address: str = field(init=False)
     """Where it comes from."""
     user_agent: str = field(init=False)
+    shown: bytes = b""
+    """The certificate of who asks, once that is known."""
     trace: Traced = field(init=False)
     """The span of the call; of a stream, until it has answered for the first time."""
 
@@ -82,12 +84,17 @@ class Call:
 
     async def identify(self) -> CertificateRecord:
         """Raises UnauthorizedError, UnavailableError; ForbiddenError for whom this door is not at all."""
-        self.record = await self.parts.identify(self.context)
+        self.shown = self.parts.shown(self.context)
+        self.record = await self.parts.peers.identify(self.shown)
         check_agents_door(self.record)
         if self.record.cluster:
             logs.also(cluster=self.record.cluster)
             self.trace.note("muster.cluster", self.record.cluster)
         return self.record
+
+    async def confirm(self) -> None:
+        """Who asks is still known, after what was waited for since. Raises as `identify`."""
+        await self.parts.peers.identify(self.shown)
 
     def seat(self, flow: str = "") -> AbstractAsyncContextManager[None]:
         """A block that counts against the limits; who asks is known. Raises TooManyRequestsError."""

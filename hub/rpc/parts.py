@@ -83,12 +83,11 @@ class Parts:
     trusting: Trusting | None = None
     """Keeps what agents trust, and pushes the bundle; None: nobody does."""
 
-    async def identify(self, context: Context) -> CertificateRecord:
-        """The record of the peer's certificate. Raises UnauthorizedError, UnavailableError."""
-        return await self.peers.identify(self.shown(context))
-
     async def former(self, context: Context) -> CertificateRecord:
-        """The same, although it may be revoked or have ended: it opens nothing, but tells who had it."""
+        """The record of the peer's certificate, which may be revoked or have ended: it opens nothing, but tells who had it.
+
+        Raises UnauthorizedError, UnavailableError.
+        """
         return await self.peers.former(self.shown(context))
 
     @staticmethod

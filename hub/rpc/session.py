@@ -103,7 +103,10 @@ class Session(Sink):
             with self._parts.feed.told_of_cluster(self.cluster, self._changed):
                 async with self._call.seat():
                     view = await admit(self._parts, self.cluster, hello)
-                self._apply(view, hello)
+                await self._call.confirm()  # a revocation ends what is among the open sessions, and we are not: nothing waits
+                self._apply(view, hello)  # between these two lines
+                if self._stale:
+                    self._changed()
                 self._call.opened()
                 if hello.HasField("hubs"):
                     await self._list(hello.hubs)
@@ -251,8 +254,9 @@ class Session(Sink):
         self._send(wire.HubMessage(report_ack=ack).SerializeToString())
 
     def _changed(self) -> None:
+        """What changes while the session is admitted is read once it is: the view that admits may be older."""
         self._stale = True
-        if self._refresher is None:
+        if self._refresher is None and self._view is not None:
             self._refresher = asyncio.create_task(self._refresh(), name=f"session {self.cluster} refresh")
 
     async def _refresh(self) -> None:
@@ -266,8 +270,7 @@ class Session(Sink):
                     self._stale = True
                     await asyncio.sleep(pauses.next().total_seconds())
                     continue
-                if self._view is not None:
-                    self._apply(view)
+                self._apply(view)
         except MusterError as error:
             self.end(error)
         finally:

@@ -3,12 +3,13 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import grpc
 import pytest
 
 from hub.domain.heartbeat import LastBeat
-from hub.services import clusters
+from hub.services import clusters, owners
 from machinery import conditions
 from machinery.identity import cluster_name
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -152,6 +153,30 @@ async def test_a_cluster_that_is_not_accepted_learns_of_its_acceptance_and_count
     await stream.close()
 
 
+async def test_what_changes_while_a_session_is_admitted_is_told_once_it_is_open(
+    stage: RpcStage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    credential = await stage.enrol("edge1", accepted=False)
+    run, claiming, opened = stage.store.run, asyncio.Event(), asyncio.Event()
+
+    async def gated(use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        if use_case is owners.claim:
+            claiming.set()
+            await opened.wait()
+        return await run(use_case, *args, **kwargs)
+
+    monkeypatch.setattr(stage.store, "run", gated)
+    stream = await Stream.open(stage, credential, epoch=1)
+    await asyncio.wait_for(claiming.wait(), 5)
+    await stage.accept("edge1")
+    await stream.expect_quiet(stage)
+    opened.set()
+    async with asyncio.timeout(5):
+        while not (await stream.expect("desired")).accepted:
+            pass
+    await stream.close()
+
+
 async def test_a_shorter_lease_shortens_the_beat_interval(stage: RpcStage) -> None:
     stream = await Stream.open(stage, await stage.enrol("edge1"))
     await stream.expect("desired")
@@ -209,6 +234,25 @@ async def test_a_session_ends_when_its_certificate_is_revoked(stage: RpcStage) -
     (record,) = await stage.records("edge1")
     await stage.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "test"))
     assert await stream.status() is grpc.StatusCode.UNAUTHENTICATED
+    await stream.close()
+
+
+async def test_a_session_whose_certificate_is_revoked_while_it_opens_never_does(stage: RpcStage) -> None:
+    credential = await stage.enrol("edge1")
+    known = len(stage.parts.peers)
+    stream = Stream(stage.channel(credential))
+    waiting = asyncio.create_task(stream.status())
+    async with asyncio.timeout(5):
+        while len(stage.parts.peers) == known:  # noqa: ASYNC110 - nobody is told of it
+            await asyncio.sleep(0.01)
+    told = asyncio.Event()
+    stage.parts.peers.listen(lambda _serial: told.set())
+    (record,) = await stage.records("edge1")
+    await stage.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "test"))
+    await asyncio.wait_for(told.wait(), 5)
+    await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid="uid-1"))
+    assert await asyncio.wait_for(waiting, 5) is grpc.StatusCode.UNAUTHENTICATED
+    assert stage.parts.sessions.opened == 0
     await stream.close()
 
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
@@ -120,6 +121,31 @@ async def test_a_revocation_is_seen_after_one_poll_and_told(stage: Stage) -> Non
         await stage.peers.identify(stage.certificate)
     await stage.peers.poll()
     assert told == [stage.serial]
+
+
+async def test_a_read_that_began_before_a_revocation_and_ends_after_the_look_that_saw_it_lets_nobody_in(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    await stage.peers.poll()
+    read, begun, opened = stage.store.read, asyncio.Event(), asyncio.Event()
+
+    async def late(query: Any, *args: Any) -> Any:
+        found = await read(query, *args)
+        begun.set()
+        await opened.wait()
+        return found
+
+    with monkeypatch.context() as slowed:
+        slowed.setattr(stage.store, "read", late)
+        asking = asyncio.create_task(stage.peers.identify(stage.certificate))
+        await begun.wait()
+    await stage.revoke()
+    await stage.peers.poll()
+    opened.set()
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        await asking
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        await stage.peers.identify(stage.certificate)
 
 
 async def test_a_revocation_is_told_before_the_next_look_is_due(stage: Stage) -> None:
