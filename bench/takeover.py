@@ -26,7 +26,6 @@ from machinery.election import KUBERNETES
 from machinery.kube import config
 from machinery.kube.client import KubeClient
 
-LOCK = "hub"
 LOOK = 0.005
 WARM_SECONDS = 3.0
 IDLE_SECONDS = 20.0
@@ -76,7 +75,7 @@ class Trial:
 
 
 def _leader(leaders: Leaders) -> tuple[str, int]:
-    record = leaders.of(LOCK)
+    record = leaders.record()
     return (record.holder, record.term) if record is not None else ("", 0)
 
 

@@ -25,7 +25,7 @@ from machinery.lifecycle.starting import in_time
 from machinery.scheduler import Timetable
 from machinery.tasks import GuardedTasks, TaskEndedError
 
-LOCK, REASON = "hub", "LeaderElection"
+NAME, REASON = "hub", "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)
 
 log = structlog.get_logger(__name__)
@@ -36,7 +36,6 @@ class Candidacy:
     """How this replica runs for the leadership. `alone`: no other replica can use its database at all."""
 
     replica: str
-    lock: str
     timings: Timings
     alone: bool = False
 
@@ -57,7 +56,6 @@ class Leading:
         on_end: Callable[[TaskEndedError], object],
     ) -> None:
         self._store = store
-        self._lock_name = candidacy.lock
         self._make = controllers
         self._timetable = timetable
         self._api_version = f"hub.{group_suffix}/v1alpha1"
@@ -96,7 +94,7 @@ class Leading:
 
     async def _lead(self, term: Term) -> None:
         """One term's work, until it is cancelled."""
-        controllers = self._make(FencedStore(self._store, self.leadership, self._lock_name, term.number))
+        controllers = self._make(FencedStore(self._store, self.leadership, term.number))
         async with GuardedTasks("controllers", on_end=self._on_end) as tasks:
             self._working = controllers
             try:
@@ -120,7 +118,7 @@ class Leading:
                 self._first_look.set_result(None)
 
     def _news(self, term: Term) -> Told:
-        about = {"apiVersion": self._api_version, "kind": "HubLeader", "metadata": {"name": self._lock_name}}
+        about = {"apiVersion": self._api_version, "kind": "HubLeader", "metadata": {"name": NAME}}
         return Told("", about, REASON, f"{term.holder} became leader in term {term.number}: {term.because}")
 
     @property
@@ -163,12 +161,11 @@ async def leadership(
 ) -> AsyncGenerator[Leading]:
     """This replica's part in the election for the length of the block. `url`: the database's; `replica`: our name."""
     timings = settings.election_timings
-    name = settings.leader_elect_resource_name or LOCK
-    candidacy = Candidacy(replica, name, timings, alone=is_alone(settings))
+    candidacy = Candidacy(replica, timings, alone=is_alone(settings))
     lifeline = SqlLifeline(url, lease=timings.lease)
     async with AsyncExitStack() as stack:
         stack.push_async_callback(lifeline.close)
-        lock = await _lock(settings, candidacy, RowLock(lifeline, name), clock, stack)
+        lock = await _lock(settings, candidacy, RowLock(lifeline), clock, stack)
         leading = Leading(
             store,
             lock,

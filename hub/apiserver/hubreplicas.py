@@ -1,6 +1,6 @@
 """HubReplicas on the HTTPS door: the processes that serve this hub, as their rows tell when somebody looks."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -39,21 +39,21 @@ class ReplicaStorage(CountedStorage):
 @dataclass(frozen=True, slots=True)
 class _Seen:
     replicas: Sequence[Replica]
-    leaders: Collection[str]
+    leader: str
     now: datetime
     revision: int
 
 
 def _look(tx: Transaction) -> _Seen:
-    leaders = frozenset(record.holder for record in tx.leaders.all().values())
-    return _Seen(tx.replicas.all(), leaders, tx.now, tx.changes.newest())
+    record = tx.leaders.record()
+    return _Seen(tx.replicas.all(), record.holder if record else "", tx.now, tx.changes.newest())
 
 
 def _status(replica: Replica, seen: _Seen) -> dict[str, Any]:
     return {
         "state": replica.state(seen.now),
         "drained": replica.drained,
-        "leader": replica.name in seen.leaders,
+        "leader": replica.name == seen.leader,
         "sessions": 0 if replica.is_lost(seen.now) else replica.sessions,
         "version": replica.version,
         "grpcAddress": replica.grpc,

@@ -1,4 +1,4 @@
-"""HubLeaders on the HTTPS door: each lock that replicas compete for, as the database has it when somebody looks.
+"""The HubLeader on the HTTPS door: the lock that replicas compete for, as the database has it when somebody looks.
 
 Nobody makes or changes one here: they are written by the election alone.
 """
@@ -16,15 +16,15 @@ from machinery.durations import format_duration
 from machinery.election.lock import Record
 from machinery.timestamps import format_micro_time
 
-KIND = "HubLeader"
+NAME, KIND = "hub", "HubLeader"
 
 
 class LeaderStorage(VirtualStorage):
     """One look at the database for each answer; the objects' resourceVersion is the store's revision then."""
 
     async def get(self, resource: GroupResource, key: Key) -> Stored:
-        records, revision = await self._store.read(_look)
-        return self._stored(key.name, records[key.name], revision) if key.name in records else not_found(resource, key)
+        record, revision = await self._store.read(_look)
+        return not_found(resource, key) if record is None or key.name != NAME else _stored(self._api_version, record, revision)
 
     async def list(
         self,
@@ -35,25 +35,26 @@ class LeaderStorage(VirtualStorage):
         after: Key | None = None,
         at: int | None = None,
     ) -> Page:
-        del resource, limit, at  # there are as many as there are locks: one
-        records, revision = await self._store.read(_look)
-        chosen = [
-            self._stored(name, record, revision)
-            for name, record in records.items()
-            if selection.labels.matches({})
-            and selection.fields.matches({"metadata.name": name, "metadata.namespace": ""})
-            and (after is None or name > after.name)
-        ]
-        return Page(tuple(chosen), revision)
-
-    def _stored(self, name: str, record: Record, revision: int) -> Stored:
-        metadata = {"name": name, "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{name}")), "resourceVersion": str(revision)}
-        document = {"apiVersion": self._api_version, "kind": KIND, "metadata": metadata, "status": _status(record)}
-        return Stored(Key("", name), revision, msgspec.json.encode(document))
+        del resource, limit, at  # there is one at most
+        record, revision = await self._store.read(_look)
+        is_chosen = (
+            selection.labels.matches({})
+            and selection.fields.matches({"metadata.name": NAME, "metadata.namespace": ""})
+            and (after is None or after.name < NAME)
+        )
+        if record is None or not is_chosen:
+            return Page((), revision)
+        return Page((_stored(self._api_version, record, revision),), revision)
 
 
-def _look(tx: Transaction) -> tuple[dict[str, Record], int]:
-    return dict(tx.leaders.all()), tx.changes.newest()
+def _look(tx: Transaction) -> tuple[Record | None, int]:
+    return tx.leaders.record(), tx.changes.newest()
+
+
+def _stored(api_version: str, record: Record, revision: int) -> Stored:
+    metadata = {"name": NAME, "uid": str(uuid5(NAMESPACE_OID, f"{KIND}/{NAME}")), "resourceVersion": str(revision)}
+    document = {"apiVersion": api_version, "kind": KIND, "metadata": metadata, "status": _status(record)}
+    return Stored(Key("", NAME), revision, msgspec.json.encode(document))
 
 
 def _status(record: Record) -> dict[str, Any]:

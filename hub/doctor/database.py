@@ -36,7 +36,7 @@ class Seen:
     now: datetime
     facts: Mapping[str, str | None]
     replicas: Sequence[Replica]
-    leaders: Mapping[str, Record]
+    leader: Record | None
 
 
 def schema(url: str) -> Finding:
@@ -65,7 +65,7 @@ async def look(store: SqlStore) -> Seen:
 
 def _look(tx: Transaction) -> Seen:
     facts = {name: tx.facts.get(name) for name in (AUTHORITY, SUFFIX, HUB_ID)}
-    return Seen(tx.now, facts, tx.replicas.all(), tx.leaders.all())
+    return Seen(tx.now, facts, tx.replicas.all(), tx.leaders.record())
 
 
 def judged(seen: Seen, settings: Settings, clock: Clock, took: timedelta) -> list[Finding]:
@@ -134,7 +134,7 @@ def _off(replica: Replica) -> Finding:
 
 def _leader(seen: Seen) -> Finding:
     """A lock that nobody can compete for is not renewed: then the holder's own word counts."""
-    record = next(iter(seen.leaders.values()), None)
+    record = seen.leader
     advice = "one of the replicas takes over by itself within the lease; if not, look at their logs for the election"
     if record is None or not record.holder:
         return broken("leader", "no replica leads: nothing is signed, and silence is not judged", advice)

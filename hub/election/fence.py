@@ -20,12 +20,11 @@ T = TypeVar("T")
 
 
 class FencedStore(Store):
-    """For what runs in one term. `lock`: the name under which the database keeps the terms."""
+    """For what runs in one term."""
 
-    def __init__(self, store: Store, leadership: Leadership, lock: str, term: int) -> None:
+    def __init__(self, store: Store, leadership: Leadership, term: int) -> None:
         self._store = store
         self._leadership = leadership
-        self._lock = lock
         self._term = term
 
     async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
@@ -38,7 +37,7 @@ class FencedStore(Store):
             raise
 
     def _fenced(self, tx: Transaction, use_case: Callable[..., T], args: tuple[Any, ...], kwargs: dict[str, Any]) -> T:
-        tx.leaders.require(self._lock, self._term)
+        tx.leaders.require(self._term)
         return use_case(tx, *args, **kwargs)
 
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:

@@ -7,20 +7,19 @@ from machinery.election.lock import Candidate, Lock, Record
 
 
 class RowLock(Lock):
-    """The row of that name, over a connection that nothing else uses."""
+    """That row, over a connection that nothing else uses."""
 
-    def __init__(self, lifeline: Lifeline, name: str) -> None:
+    def __init__(self, lifeline: Lifeline) -> None:
         self._lifeline = lifeline
-        self._name = name
 
     async def read(self) -> Record | None:
-        return await self._lifeline.ask(lambda leaders: leaders.of(self._name))
+        return await self._lifeline.ask(lambda leaders: leaders.record())
 
     async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
-        return await self._lifeline.ask(lambda leaders: leaders.take(self._name, seen, candidate, lease))
+        return await self._lifeline.ask(lambda leaders: leaders.take(seen, candidate, lease))
 
     async def renew(self, held: Record) -> Record:
-        return await self._lifeline.ask(lambda leaders: leaders.renew(self._name, held))
+        return await self._lifeline.ask(lambda leaders: leaders.renew(held))
 
     async def release(self, held: Record) -> bool:
-        return await self._lifeline.ask(lambda leaders: leaders.release(self._name, held))
+        return await self._lifeline.ask(lambda leaders: leaders.release(held))

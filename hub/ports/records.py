@@ -45,27 +45,25 @@ class AuditLog(Protocol):
 
 
 class Leaders(Protocol):
-    """Who leads, a record per lock; no news, so no change-log row.
+    """Who leads: the one lock that all replicas of a hub compete for; no news, so no change-log row.
 
     Renewing does not wait for the disk, taking and releasing do.
     """
 
-    def of(self, lock: str) -> Record | None: ...
+    def record(self) -> Record | None:
+        """The lock as it is; None: nobody ever held it."""
 
-    def all(self) -> Mapping[str, Record]:
-        """Every lock there is, by name."""
-
-    def take(self, lock: str, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+    def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
         """Makes `candidate` the holder in a new term, when the record is as `seen`; else ConflictError.
 
         Waits for transactions that have called `require` in the term before: none of them commits afterwards.
         """
 
-    def renew(self, lock: str, held: Record) -> Record:
+    def renew(self, held: Record) -> Record:
         """Raises ConflictError unless the lock is held as in `held`. Waits for no transaction that has called `require`."""
 
-    def release(self, lock: str, held: Record) -> bool:
+    def release(self, held: Record) -> bool:
         """Whether it was held as in `held`. The term stays: the next one is higher."""
 
-    def require(self, lock: str, term: int) -> None:
-        """Raises NotLeaderError unless `term` is the lock's newest, which it stays until this transaction has ended."""
+    def require(self, term: int) -> None:
+        """Raises NotLeaderError unless `term` is the newest, which it stays until this transaction has ended."""

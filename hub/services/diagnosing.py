@@ -60,5 +60,5 @@ def _requests(tx: Transaction, name: ClusterName) -> Sequence[Document]:
 
 
 def _lead(tx: Transaction) -> Lead | None:
-    records = list(tx.leaders.all().values())
-    return Lead(records[0].holder, records[0].renewed_at, records[0].lease) if records else None
+    record = tx.leaders.record()
+    return Lead(record.holder, record.renewed_at, record.lease) if record else None

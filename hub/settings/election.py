@@ -16,11 +16,12 @@ class Election(Group):
     leader_elect_resource_lock: Literal["database", "kubernetes"] = Field(
         "database",
         description="What replicas compete for: a row of their database, or a Lease of the cluster that they run in (or that "
-        "--management-cluster names). Never two replicas of one hub for different locks.",
+        "--management-cluster names). Replicas that compete for different ones depose each other, but never do two write.",
     )
     leader_elect_resource_name: str | None = Field(
         None,
-        description="Name of the lock: the same on all replicas of one hub. Without it: hub; of a Lease: the Deployment's.",
+        description="Name of the Lease: the same on all replicas of one hub. Without it: that of the Deployment or StatefulSet "
+        "that the pod belongs to. The database's row has no name to choose.",
     )
     leader_elect_resource_namespace: str | None = Field(
         None, description="Where the Lease is. Without it: POD_NAMESPACE, as the downward API gives it."

@@ -1,6 +1,12 @@
-"""Who leads: a record per lock, and beside it the lock's newest term, which the leader's own transactions hold."""
+"""Who leads: the lock's record, and beside it its newest term, which the leader's own transactions hold.
 
-from collections.abc import Callable, Mapping
+There is one lock, and its row is called HUB. Earlier releases named the rows for a setting, so that a database may have some of
+other names too, and replicas of such a release beside us that read and write them. So all rows are taken, renewed and released
+as one, a term counts only while no row has a newer one, and the newest row is the record: whichever name an older replica goes
+by, it finds us there, and we find it. Rows are locked in the order of their names.
+"""
+
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
@@ -16,11 +22,19 @@ from machinery.election.lock import Candidate, Record
 from machinery.errors import ConflictError, NotLeaderError
 
 _column, _term = schema.leaders.c, schema.terms.c
-_THIS = _column.lock == bindparam("lock_")
-_HELD = (_THIS, _column.holder != "", _column.incarnation == bindparam("incarnation_"), _column.term == bindparam("term_"))
-_OF = Statement(select(schema.leaders).where(_THIS))
-_FOR_UPDATE = Statement(select(_column.version).where(_THIS).with_for_update())
-_REQUIRE = Statement(select(_term.term).where(_term.lock == bindparam("lock_")).with_for_update(read=True))
+HUB = "hub"
+_later = schema.leaders.alias("later")
+_UNSURPASSED = ~select(_later.c.lock).where(_later.c.term > bindparam("term_")).exists()
+_HELD = (
+    _column.holder != "",
+    _column.incarnation == bindparam("incarnation_"),
+    _column.term == bindparam("term_"),
+    _UNSURPASSED,
+)
+_NEWEST = Statement(select(schema.leaders).order_by(_column.term.desc(), _column.version.desc()).limit(1))
+_FOR_UPDATE = Statement(select(_column.lock, _column.term, _column.version).order_by(_column.lock).with_for_update())
+_TERMS = Statement(select(_term.term).order_by(_term.lock).with_for_update())
+_REQUIRE = Statement(select(_term.term).order_by(_term.lock).with_for_update(read=True))
 _MILLISECOND = timedelta(milliseconds=1)
 OVER = "another replica leads now: the write of an earlier term was not committed"
 LOST = "the lock is held by another, or in another term"
@@ -33,64 +47,59 @@ class SqlLeaders(Leaders):
         self._connection = connection
         self._now = now
 
-    def of(self, lock: str) -> Record | None:
-        row = _OF.row(self._connection, {"lock_": lock})
+    def record(self) -> Record | None:
+        row = _NEWEST.row(self._connection, {})
         return None if row is None else _record(row)
 
-    def all(self) -> Mapping[str, Record]:
-        rows = self._connection.execute(select(schema.leaders).order_by(_column.lock)).all()
-        return {row.lock: _record(tuple(row)) for row in rows}
-
-    def take(self, lock: str, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
-        found = _FOR_UPDATE.row(self._connection, {"lock_": lock})
-        if (None if found is None else str(found[0])) != (None if seen is None else seen.version):
+    def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        rows = _FOR_UPDATE.rows(self._connection, {})
+        newest = max((tuple(row[1:]) for row in rows), default=None)
+        if newest != (None if seen is None else (seen.term, int(seen.version))):
             raise ConflictError("another has taken the lock")
         now = self._now()
         taken = Record(
             holder=candidate.identity,
             incarnation=candidate.incarnation,
-            term=self._next_term(lock),
+            term=self._next_term(),
             transitions=_transitions(seen, candidate),
             lease=lease,
             acquired_at=now,
             renewed_at=now,
-            version=str(1 if seen is None else int(seen.version) + 1),
+            version=str(max((row[2] for row in rows), default=0) + 1),
         )
-        values = _values(taken)
-        if seen is None:
-            self._connection.execute(insert(schema.leaders).values(lock=lock, **values))
-        else:
-            self._connection.execute(update(schema.leaders).where(_column.lock == lock).values(values))
+        self._connection.execute(update(schema.leaders).values(_values(taken)))
+        if HUB not in {row[0] for row in rows}:
+            self._connection.execute(insert(schema.leaders).values(lock=HUB, **_values(taken)))
         return taken
 
-    def _next_term(self, lock: str) -> int:
-        one_more = INSERTS[self._connection.dialect.name](schema.terms).values(lock=lock, term=1)
-        one_more = one_more.on_conflict_do_update(index_elements=[_term.lock], set_={"term": _term.term + 1})
-        term: int = self._connection.execute(one_more.returning(_term.term)).scalar_one()
-        return term
+    def _next_term(self) -> int:
+        first = INSERTS[self._connection.dialect.name](schema.terms).values(lock=HUB, term=0)
+        self._connection.execute(first.on_conflict_do_nothing())
+        following: int = max(row[0] for row in _TERMS.rows(self._connection, {})) + 1
+        self._connection.execute(update(schema.terms).values(term=following))
+        return following
 
-    def renew(self, lock: str, held: Record) -> Record:
+    def renew(self, held: Record) -> Record:
         if self._connection.dialect.name == "postgresql":
             # the newest renewal may be lost with the database's machine: that harms nobody
             self._connection.execute(text("SET LOCAL synchronous_commit TO off"))
         now = self._now()
-        changed = self._change(lock, held, renewed_at=to_micros(now))
+        changed = self._change(held, renewed_at=to_micros(now))
         if changed is None:
             raise ConflictError(LOST)
         return replace(held, renewed_at=now, version=changed)
 
-    def release(self, lock: str, held: Record) -> bool:
-        return self._change(lock, held, holder="") is not None
+    def release(self, held: Record) -> bool:
+        return self._change(held, holder="") is not None
 
-    def _change(self, lock: str, held: Record, **values: Any) -> str | None:
+    def _change(self, held: Record, **values: Any) -> str | None:
         change = update(schema.leaders).where(*_HELD).values(version=_column.version + 1, **values).returning(_column.version)
-        place = {"lock_": lock, "incarnation_": held.incarnation, "term_": held.term}
-        version = self._connection.execute(change, place).scalar_one_or_none()
+        place = {"incarnation_": held.incarnation, "term_": held.term}
+        version = self._connection.execute(change, place).scalars().first()
         return None if version is None else str(version)
 
-    def require(self, lock: str, term: int) -> None:
-        row = _REQUIRE.row(self._connection, {"lock_": lock})
-        if row is None or row[0] != term:
+    def require(self, term: int) -> None:
+        if {row[0] for row in _REQUIRE.rows(self._connection, {})} != {term}:
             raise NotLeaderError(OVER)
 
 

@@ -36,7 +36,6 @@ from tests.integration.test_store_upgrades import EVERYTHING, LEFT, VERSIONS, ev
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EDGE = ClusterName("edge")
 HIDDEN = "c3dvcmRmaXNo"
-LOCK = "controllers"
 ENGINES = ["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
 
@@ -92,7 +91,7 @@ def live(tx: Transaction) -> None:
     tx.heartbeats.store([Beat(EDGE, timedelta(seconds=1), available=True)])
     tx.transitions.add(Transition(EDGE, "uid-edge", NOW, "", "True", "Reason", "ann"))
     tx.replicas.put(Replica("r1", "home", "i1", "0.1", "g:1", "h:1", tx.now, tx.now - timedelta(minutes=1)))
-    tx.leaders.take(LOCK, None, Candidate("r1", "i1"), timedelta(seconds=15))
+    tx.leaders.take(None, Candidate("r1", "i1"), timedelta(seconds=15))
 
 
 def fall_often(tx: Transaction) -> None:
@@ -188,10 +187,10 @@ async def test_whoever_led_leads_no_more_and_no_term_comes_again(databases: dict
     other = SqlDatabase(f"sqlite:///{tmp_path / 'other.db'}")
     restore(tmp_path / "hub.zip", other.url)
     async with other.opened(None) as store:
-        record = await store.read(lambda tx: tx.leaders.of(LOCK))
+        record = await store.read(lambda tx: tx.leaders.record())
         assert record is not None
         assert record.holder == ""
-        taken = await store.run(lambda tx: tx.leaders.take(LOCK, record, Candidate("r2", "i2"), timedelta(seconds=15)))
+        taken = await store.run(lambda tx: tx.leaders.take(record, Candidate("r2", "i2"), timedelta(seconds=15)))
         assert taken.term > 1000 > record.term
 
 

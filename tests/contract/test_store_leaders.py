@@ -8,7 +8,7 @@ import pytest
 
 from hub.domain.namespace import HUB
 from hub.election import FencedStore, RowLock
-from hub.ports import Leaders, Lifeline, Store, Transaction
+from hub.ports import Lifeline, Store, Transaction
 from hub.services import namespaces
 from hub.store.lifeline import SqlLifeline
 from machinery.clock import ManualClock
@@ -20,7 +20,6 @@ from tests.fakes.memory_store import MemoryLifeline, MemoryStore
 
 ONE, TWO = Candidate("one", "one-1"), Candidate("two", "two-1")
 LEASE = timedelta(seconds=15)
-NAME = "hub"
 
 
 @pytest.fixture
@@ -38,7 +37,7 @@ async def lifeline(database: Database, store: Store, clock: ManualClock) -> Asyn
 @pytest.fixture(params=["row", "memory"])
 def lock(request: pytest.FixtureRequest, lifeline: Lifeline, clock: ManualClock) -> Lock:
     """The fake that the elector's tests stand on is held to the same."""
-    return RowLock(lifeline, NAME) if request.param == "row" else MemoryLock(clock)
+    return RowLock(lifeline) if request.param == "row" else MemoryLock(clock)
 
 
 async def test_nobody_holds_a_lock_that_was_never_taken(lock: Lock) -> None:
@@ -104,23 +103,11 @@ async def test_transitions_count_holders_and_terms_count_takings(lock: Lock) -> 
     assert [(each.term, each.transitions) for each in (first, same, other)] == [(1, 0), (2, 0), (3, 1)]
 
 
-async def test_locks_of_different_names_do_not_know_each_other(lifeline: Lifeline) -> None:
-    hub, other = RowLock(lifeline, "hub"), RowLock(lifeline, "other")
-    await hub.take(None, ONE, LEASE)
-    taken = await other.take(None, TWO, LEASE)
-    assert taken.term == 1
-    assert list(await lifeline.ask(_all)) == ["hub", "other"]
-
-
-def _all(leaders: Leaders) -> list[str]:
-    return list(leaders.all())
-
-
 async def test_a_closed_way_to_the_lock_says_so(lifeline: Lifeline) -> None:
     await lifeline.close()
     await lifeline.close()
     with pytest.raises(UnavailableError):
-        await lifeline.ask(lambda leaders: leaders.of(NAME))
+        await lifeline.ask(lambda leaders: leaders.record())
 
 
 def _write(tx: Transaction) -> None:
@@ -137,16 +124,16 @@ def flag(clock: ManualClock) -> Leadership:
 
 
 async def test_the_leader_writes(store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock) -> None:
-    term = (await RowLock(lifeline, NAME).take(None, ONE, LEASE)).term
+    term = (await RowLock(lifeline).take(None, ONE, LEASE)).term
     flag.hold(term, clock.monotonic() + 10)
-    fenced = FencedStore(store, flag, NAME, term)
+    fenced = FencedStore(store, flag, term)
     await fenced.run(_write)
     assert await fenced.read(_written) == "yes"
     assert (flag.refused, flag.fenced) == (0, 0)
 
 
 async def test_who_does_not_lead_reads_and_its_writes_are_not_sent(store: Store, flag: Leadership, clock: ManualClock) -> None:
-    fenced = FencedStore(store, flag, NAME, 1)
+    fenced = FencedStore(store, flag, 1)
     for _ in range(2):
         with pytest.raises(NotLeaderError, match="nothing was sent"):
             await fenced.run(_write)
@@ -168,12 +155,12 @@ async def _first(store: Store) -> AsyncIterator[object]:
 async def test_a_write_of_an_earlier_term_is_refused_inside_its_transaction(
     store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock
 ) -> None:
-    lock = RowLock(lifeline, NAME)
+    lock = RowLock(lifeline)
     mine = await lock.take(None, ONE, LEASE)
     flag.hold(mine.term, clock.monotonic() + 10)
     await lock.take(mine, TWO, LEASE)
     with pytest.raises(NotLeaderError, match="not committed"):
-        await FencedStore(store, flag, NAME, mine.term).run(_write)
+        await FencedStore(store, flag, mine.term).run(_write)
     assert await store.read(_written) is None
     assert flag.term is None, "who was fenced leads no more"
     assert (flag.refused, flag.fenced) == (0, 1)
@@ -182,18 +169,18 @@ async def test_a_write_of_an_earlier_term_is_refused_inside_its_transaction(
 async def test_what_a_term_left_behind_does_not_write_in_the_next_term_of_the_same_process(
     store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock
 ) -> None:
-    lock = RowLock(lifeline, NAME)
+    lock = RowLock(lifeline)
     first = await lock.take(None, ONE, LEASE)
-    left_behind = FencedStore(store, flag, NAME, first.term)
+    left_behind = FencedStore(store, flag, first.term)
     second = await lock.take(first, ONE, LEASE)
     flag.hold(second.term, clock.monotonic() + 10)
     with pytest.raises(NotLeaderError):
         await left_behind.run(_write)
     assert (flag.refused, flag.fenced) == (1, 0)
-    await FencedStore(store, flag, NAME, second.term).run(_write)
+    await FencedStore(store, flag, second.term).run(_write)
 
 
 async def test_closing_what_controllers_have_closes_nothing(store: Store, flag: Leadership) -> None:
-    await FencedStore(store, flag, NAME, 1).close()
+    await FencedStore(store, flag, 1).close()
     await store.run(namespaces.ensure_standing)
     assert await store.read(namespaces.get, HUB) is not None

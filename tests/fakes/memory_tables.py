@@ -68,8 +68,8 @@ class State:
     facts: dict[str, str] = field(default_factory=dict)
     links: dict[tuple[str, int], Link] = field(default_factory=dict)
     anchors: dict[str, Head] = field(default_factory=dict)
-    leaders: dict[str, Record] = field(default_factory=dict)
-    terms: dict[str, int] = field(default_factory=dict)
+    leader: Record | None = None
+    term: int = 0
     revocations: int = 0
     """How often something was revoked."""
 
@@ -537,57 +537,56 @@ def _place(link: Link) -> tuple[datetime, str, int]:
 
 class MemoryLeaders(Leaders):
     def __init__(self, state: State, now: datetime) -> None:
-        self._records = state.leaders
-        self._terms = state.terms
+        self._state = state
         self._now = now
 
-    def of(self, lock: str) -> Record | None:
-        return self._records.get(lock)
+    def record(self) -> Record | None:
+        return self._state.leader
 
-    def all(self) -> Mapping[str, Record]:
-        return dict(sorted(self._records.items()))
-
-    def take(self, lock: str, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
-        found = self._records.get(lock)
+    def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
+        found = self._state.leader
         if (found and found.version) != (seen and seen.version):
             raise ConflictError("another has taken the lock")
-        self._terms[lock] = self._terms.get(lock, 0) + 1
-        self._records[lock] = Record(
+        self._state.term += 1
+        taken = Record(
             holder=candidate.identity,
             incarnation=candidate.incarnation,
-            term=self._terms[lock],
+            term=self._state.term,
             transitions=found.transitions + (found.holder != candidate.identity) if found else 0,
             lease=lease,
             acquired_at=self._now,
             renewed_at=self._now,
             version=_following(found),
         )
-        return self._records[lock]
+        self._state.leader = taken
+        return taken
 
-    def renew(self, lock: str, held: Record) -> Record:
-        if not self._holds(lock, held):
+    def renew(self, held: Record) -> Record:
+        found = self._held(held)
+        if found is None:
             raise ConflictError("the lock is held by another, or in another term")
-        return self._replace(lock, renewed_at=self._now)
+        return self._replace(found, renewed_at=self._now)
 
-    def release(self, lock: str, held: Record) -> bool:
-        if not self._holds(lock, held):
-            return False
-        self._replace(lock, holder="")
-        return True
+    def release(self, held: Record) -> bool:
+        found = self._held(held)
+        if found is not None:
+            self._replace(found, holder="")
+        return found is not None
 
-    def require(self, lock: str, term: int) -> None:
-        if self._terms.get(lock) != term:
+    def require(self, term: int) -> None:
+        if self._state.term != term:
             raise NotLeaderError("another replica leads now: the write of an earlier term was not committed")
 
-    def _holds(self, lock: str, held: Record) -> bool:
-        found = self._records.get(lock)
-        same = found is not None and (found.incarnation, found.term) == (held.incarnation, held.term)
-        return same and found is not None and bool(found.holder)
+    def _held(self, held: Record) -> Record | None:
+        found = self._state.leader
+        if found is None or (found.incarnation, found.term) != (held.incarnation, held.term):
+            return None
+        return found if found.holder else None
 
-    def _replace(self, lock: str, **changes: Any) -> Record:
-        found = self._records[lock]
-        self._records[lock] = replace(found, version=_following(found), **changes)
-        return self._records[lock]
+    def _replace(self, found: Record, **changes: Any) -> Record:
+        changed = replace(found, version=_following(found), **changes)
+        self._state.leader = changed
+        return changed
 
 
 def _following(found: Record | None) -> str:

@@ -29,7 +29,7 @@ ONE = Replica("hub-0", "here", "i1", "1.0", "g", "h", NOW, NOW, sessions=3, read
 LEASE = timedelta(seconds=15)
 LEADER = Record("hub-0", "i1", 4, 1, LEASE, NOW, NOW, "7")
 FACTS = {AUTHORITY: None, SUFFIX: "open-cluster-management.io", HUB_ID: "b2f1"}
-WELL = Seen(NOW, FACTS, [ONE], {"hub": LEADER})
+WELL = Seen(NOW, FACTS, [ONE], LEADER)
 
 
 def judged(seen: Seen, folder: Path, *, now: datetime = NOW) -> dict[str, Finding]:
@@ -52,12 +52,12 @@ def test_clocks_that_differ_are_told_of_this_machine_and_of_each_replica(tmp_pat
 
 
 def test_a_hub_without_replicas_or_leader(tmp_path: Path) -> None:
-    nobody = judged(replace(WELL, replicas=[], leaders={}), tmp_path)
+    nobody = judged(replace(WELL, replicas=[], leader=None), tmp_path)
     assert (nobody["replicas"].state, nobody["leader"].state) == (State.BROKEN, State.BROKEN)
     gone = replace(WELL, now=NOW + LOST_AFTER * 2)
     assert "none has told of itself for ten seconds" in judged(gone, tmp_path, now=gone.now)["replicas"].said
     assert "has not renewed its lease" in judged(gone, tmp_path, now=gone.now)["leader"].said
-    free = replace(WELL, leaders={"hub": replace(LEADER, holder="")})
+    free = replace(WELL, leader=replace(LEADER, holder=""))
     assert "no replica leads" in judged(free, tmp_path)["leader"].said
 
 

@@ -15,7 +15,7 @@ EDGE = ClusterName("edge1")
 async def test_a_cluster_is_walked_from_nowhere_to_available(hub: HubUnderTest) -> None:
     leaderless = await hub.hubctl("diagnose", "cluster", "edge1")
     assert (leaderless.code, "no replica leads" in leaderless.out) == (6, True), leaderless.err
-    await hub.store.run(lambda tx: tx.leaders.take("hub", None, Candidate("hub-0", "i1"), rules.lease_duration({})))
+    await hub.store.run(lambda tx: tx.leaders.take(None, Candidate("hub-0", "i1"), rules.lease_duration({})))
     nowhere = await hub.hubctl("diagnose", "cluster", "edge1")
     assert nowhere.code == 6
     assert "-> hubctl create bootstrap-kubeconfig --cluster edge1" in nowhere.out

@@ -14,8 +14,8 @@ LEASE = timedelta(seconds=15)
 
 async def test_an_operator_sees_who_leads_in_which_term_since_when(hub: HubUnderTest) -> None:
     assert "there is no leader to show" in (await hub.hubctl("get", "leader")).err
-    first = await hub.store.run(lambda tx: tx.leaders.take("hub", None, Candidate("hub-0", "a"), LEASE))
-    await hub.store.run(lambda tx: tx.leaders.take("hub", first, Candidate("hub-1", "b"), LEASE))
+    first = await hub.store.run(lambda tx: tx.leaders.take(None, Candidate("hub-0", "a"), LEASE))
+    await hub.store.run(lambda tx: tx.leaders.take(first, Candidate("hub-1", "b"), LEASE))
     table = (await hub.hubctl("get", "leader")).out.splitlines()
     assert table[0].split() == ["NAME", "HOLDER", "TERM", "SINCE", "RENEWED", "TRANSITIONS"]
     name, holder, term, since, renewed, transitions = table[1].split()
@@ -34,13 +34,13 @@ async def test_an_operator_sees_who_leads_in_which_term_since_when(hub: HubUnder
 
 
 async def test_a_released_lock_has_nobody(hub: HubUnderTest) -> None:
-    held = await hub.store.run(lambda tx: tx.leaders.take("hub", None, Candidate("hub-0", "a"), LEASE))
-    await hub.store.run(lambda tx: tx.leaders.release("hub", held))
+    held = await hub.store.run(lambda tx: tx.leaders.take(None, Candidate("hub-0", "a"), LEASE))
+    await hub.store.run(lambda tx: tx.leaders.release(held))
     assert "<nobody>" in (await hub.kubectl("get", "hubleaders")).out
 
 
 async def test_nobody_makes_or_changes_a_leader_by_the_api(hub: HubUnderTest) -> None:
-    await hub.store.run(lambda tx: tx.leaders.take("hub", None, Candidate("hub-0", "a"), LEASE))
+    await hub.store.run(lambda tx: tx.leaders.take(None, Candidate("hub-0", "a"), LEASE))
     assert (await hub.kubectl("delete", "hubleader", "hub")).code == 1
     patched = await hub.kubectl("patch", "hubleader", "hub", "--type=merge", "-p", '{"status":{"holder":"me"}}')
     assert patched.code == 1

@@ -50,7 +50,7 @@ class World:
         self.store = newcomer.store
         self.store.transact(namespaces.ensure_standing)
         self.store.transact(replicas.begin, REPLICA)
-        self.store.transact(lambda tx: tx.leaders.take("hub", None, Candidate("hub-0", "i1"), timedelta(seconds=15)))
+        self.store.transact(lambda tx: tx.leaders.take(None, Candidate("hub-0", "i1"), timedelta(seconds=15)))
 
     def diagnose(self, name: ClusterName = EDGE) -> Diagnosis:
         return self.store.transact(diagnosing.of_cluster, name)
@@ -241,8 +241,8 @@ def test_a_replica_that_is_lost_with_its_sessions(world: World) -> None:
     world.clock.advance(LOST_AFTER * 2)
     other = replace(REPLICA, name="hub-1", home="there")
     world.store.transact(replicas.begin, other)
-    lock = world.store.state.leaders["hub"]
-    world.store.transact(lambda tx: tx.leaders.take("hub", lock, Candidate("hub-1", "i2"), timedelta(seconds=15)))
+    lock = world.store.state.leader
+    world.store.transact(lambda tx: tx.leaders.take(lock, Candidate("hub-1", "i2"), timedelta(seconds=15)))
     assert world.cause()[0] == "ReplicaLost"
 
 
@@ -253,7 +253,7 @@ def test_a_hub_that_nobody_leads(world: World) -> None:
     assert (reason, "hub-0" in said) == ("NoLeader", True)
     world.store.transact(replicas.beat, REPLICA)
     assert world.found("hub").state is State.OK, "whoever serves alone renews nothing"
-    world.store.state.leaders.clear()
+    world.store.state.leader = None
     assert world.cause()[0] == "NoLeader"
 
 

@@ -36,8 +36,8 @@ async def running(hub: Hub, timetable: ManualTimetable) -> AsyncIterator[Leading
 
     leading = Leading(
         hub.store,
-        RowLock(MemoryLifeline(hub.store), "hub"),
-        Candidacy("hub-0", "hub", FAST),
+        RowLock(MemoryLifeline(hub.store)),
+        Candidacy("hub-0", FAST),
         controllers,
         clock=SystemClock(),
         timetable=timetable,
@@ -62,7 +62,7 @@ def events(hub: Hub) -> list[str]:
 
 
 def overtake(hub: Hub) -> None:
-    hub.store.transact(lambda tx: tx.leaders.take("hub", tx.leaders.of("hub"), OTHER, FAST.lease))
+    hub.store.transact(lambda tx: tx.leaders.take(tx.leaders.record(), OTHER, FAST.lease))
 
 
 async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None:
@@ -108,7 +108,8 @@ async def test_a_stop_leaves_the_lock_free_and_nothing_on_the_timetable() -> Non
     async with running(hub, timetable) as leading:
         await leading.begin()
         await leading.stop()
-        record = hub.store.state.leaders["hub"]
+        record = hub.store.state.leader
+        assert record is not None
         assert (record.holder, record.term) == ("", 1)
         assert not timetable.jobs
 

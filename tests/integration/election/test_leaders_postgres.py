@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from datetime import timedelta
 from typing import Any
 
@@ -16,7 +16,6 @@ from hub.store.lifeline import SqlLifeline
 from machinery.clock import SystemClock
 from machinery.election import Candidate, Leadership, Record
 from machinery.errors import NotLeaderError
-from tests.fakes.databases import SqlDatabase
 from tests.fakes.postgres_path import postgres_path
 
 pytestmark = pytest.mark.postgres
@@ -27,29 +26,12 @@ AT_ONCE = 2.0
 A_WHILE = 0.3
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_server() as server:
-        yield server
-
-
-@pytest.fixture
-async def store(url: str) -> AsyncIterator[SqlStore]:
-    SqlDatabase(url).clear()
-    store = SqlStore(url)
-    await store.open()
-    yield store
-    await store.close()
-
-
 @pytest.fixture
 async def locks(url: str, store: SqlStore) -> AsyncIterator[tuple[RowLock, RowLock]]:
     """The same lock, as two replicas have it. After the store, which makes the tables."""
     del store
     lines = [SqlLifeline(url, lease=LEASE) for _ in range(2)]
-    yield RowLock(lines[0], "hub"), RowLock(lines[1], "hub")
+    yield RowLock(lines[0]), RowLock(lines[1])
     for line in lines:
         await line.close()
 
@@ -70,7 +52,7 @@ def fenced(store: SqlStore, held: Record) -> FencedStore:
     """As the leader's controllers have it, whatever happened to the lock since."""
     flag = Leadership(SystemClock())
     flag.hold(held.term, SystemClock().monotonic() + 1000)
-    return FencedStore(store, flag, "hub", held.term)
+    return FencedStore(store, flag, held.term)
 
 
 async def within(work: Any) -> Any:
@@ -125,7 +107,7 @@ async def test_a_question_that_is_given_up_does_not_hold_up_the_next(url: str, s
     del store
     async with postgres_path(url) as (way, over_it):
         line = SqlLifeline(over_it, lease=LEASE)
-        lock = RowLock(line, "hub")
+        lock = RowLock(line)
         mine = await lock.take(None, ONE, LEASE)
         way.swallow()
         with pytest.raises(TimeoutError):
@@ -141,14 +123,13 @@ async def test_of_many_that_take_at_once_one_does(url: str, store: SqlStore) -> 
     lines = [SqlLifeline(url, lease=LEASE) for _ in range(5)]
     try:
         for _ in range(10):
-            seen = await RowLock(lines[0], "hub").read()
+            seen = await RowLock(lines[0]).read()
             takings = (
-                RowLock(line, "hub").take(seen, Candidate(f"r{number}", str(number)), LEASE)
-                for number, line in enumerate(lines)
+                RowLock(line).take(seen, Candidate(f"r{number}", str(number)), LEASE) for number, line in enumerate(lines)
             )
             outcomes = await asyncio.gather(*takings, return_exceptions=True)
             assert [isinstance(outcome, Record) for outcome in outcomes].count(True) == 1, outcomes
-            now = await RowLock(lines[0], "hub").read()
+            now = await RowLock(lines[0]).read()
             assert now is not None
             assert now.term == (seen.term if seen else 0) + 1
     finally:

@@ -54,7 +54,7 @@ def url(tmp_path: Path) -> str:
 async def row(url: str, store: SqlStore) -> AsyncIterator[RowLock]:
     del store  # it makes the tables
     line = SqlLifeline(url, lease=LEASE)
-    yield RowLock(line, "hub")
+    yield RowLock(line)
     await line.close()
 
 
@@ -171,7 +171,7 @@ async def test_a_late_winner_of_the_term_costs_the_holder_one_more_taking_and_no
     flag = Leadership(clock)
     flag.hold(mine.term, clock.monotonic() + 10)
     with pytest.raises(NotLeaderError):
-        await FencedStore(store, flag, "hub", mine.term).run(lambda tx: tx.facts.set("written", "yes"))
+        await FencedStore(store, flag, mine.term).run(lambda tx: tx.facts.set("written", "yes"))
     with pytest.raises(ConflictError):
         await holder.renew(mine)
     again = await holder.take(await holder.read(), ONE, LEASE)

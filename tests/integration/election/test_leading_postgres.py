@@ -1,0 +1,197 @@
+"""Replicas that were told different things of their lock, on one PostgreSQL: however they run, one of them writes."""
+
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from sqlalchemy import Connection, Engine, create_engine, make_url, text
+
+from hollow.cluster import HollowCluster
+from hub.election import FencedStore, RowLock
+from hub.election.leaselock import LeaseAndTerm
+from hub.leading import Leading, leadership
+from hub.ports import Store
+from hub.settings import load
+from hub.store import SqlStore
+from hub.store.lifeline import SqlLifeline
+from machinery.clock import SystemClock
+from machinery.election import Candidate, Leadership, Record
+from machinery.errors import ConflictError, NotLeaderError
+from machinery.kube.client import KubeClient
+from machinery.kube.leaselock import LeaseLock
+from tests.fakes.timetable import ManualTimetable
+
+pytestmark = pytest.mark.postgres
+OURS, LEASE = Candidate("new", "new-1"), timedelta(seconds=15)
+
+
+class Writing:
+    """What a leader does in a term, to the elector: it has the store that it may write with."""
+
+    everyone = ()
+    chronicle = None
+
+    def __init__(self, store: Store) -> None:
+        self.store = store
+
+    def wake(self, _timetable: object) -> None: ...
+    def rest(self, _timetable: object) -> None: ...
+    def tell(self, _news: object) -> None: ...
+    async def start(self, _tasks: object) -> None: ...
+
+    async def write(self) -> bool:
+        """Whether that was committed."""
+        try:
+            await self.store.run(lambda tx: tx.facts.set("written", "yes"))
+        except NotLeaderError:
+            return False
+        return True
+
+
+async def running(stack: AsyncExitStack, url: str, store: Store, replica: str, name: str) -> tuple[Leading, list[Writing]]:
+    """A replica as `hub serve --leader-elect-resource-name` composes it, and its terms."""
+    settings = load({"database_url": url, "leader_elect_resource_name": name}, None, {})
+    terms: list[Writing] = []
+
+    def in_term(fenced: Store) -> Any:
+        terms.append(Writing(fenced))
+        return terms[-1]
+
+    def ended(error: Exception) -> None:
+        raise AssertionError from error
+
+    leading = await stack.enter_async_context(
+        leadership(settings, url, replica, store, in_term, clock=SystemClock(), timetable=ManualTimetable(), on_end=ended)
+    )
+    await leading.begin()
+    return leading, terms
+
+
+async def test_replicas_that_were_told_different_names_compete_for_one_lock(url: str, store: SqlStore) -> None:
+    async with AsyncExitStack() as stack:
+        one, ones = await running(stack, url, store, "hub-0", "muster-hub")
+        two, twos = await running(stack, url, store, "hub-1", "hub")
+        assert [await each.write() for each in ones] == [True]
+        assert (one.leadership.term, two.leadership.term, twos) == (1, None, [])
+        assert two.snapshot()["leader"] == "hub-0"
+
+
+@pytest.fixture
+async def row(url: str, store: SqlStore) -> AsyncIterator[RowLock]:
+    del store  # it makes the tables
+    line = SqlLifeline(url, lease=LEASE)
+    yield RowLock(line)
+    await line.close()
+
+
+def fenced(store: SqlStore, held: Record) -> Writing:
+    """As the leader's controllers write, whatever happened to the lock since."""
+    flag = Leadership(SystemClock())
+    flag.hold(held.term, SystemClock().monotonic() + 1000)
+    return Writing(FencedStore(store, flag, held.term))
+
+
+async def test_whoever_wins_a_lease_beside_a_holder_of_the_row_ends_its_writes_and_is_seen_by_who_waits_for_the_row(
+    row: RowLock, store: SqlStore, hollow_cluster: HollowCluster
+) -> None:
+    clock = SystemClock()
+    by_row = await row.take(await row.read(), Candidate("hub-0", "a"), LEASE)
+    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
+        lease = LeaseLock(client, "default", "muster-hub", clock=clock)
+        by_lease = LeaseAndTerm(lease, row, clock=clock, every=timedelta(seconds=2))
+        taken = await by_lease.take(await by_lease.read(), OURS, LEASE)
+        assert (await fenced(store, by_row).write(), await fenced(store, taken).write()) == (False, True)
+        with pytest.raises(ConflictError):
+            await row.renew(by_row)
+        seen = await row.read()
+        await by_lease.renew(taken)
+        renewed = await row.read()
+        assert seen is not None
+        assert renewed is not None
+        assert (renewed.holder, renewed.version != seen.version) == ("new", True), "who waits for the row sees that it is held"
+        again = await row.take(renewed, Candidate("hub-0", "a"), LEASE)
+        assert (await fenced(store, taken).write(), await fenced(store, again).write()) == (False, True)
+        with pytest.raises(ConflictError):
+            await by_lease.renew(taken)
+
+
+class Earlier:
+    """A replica of a release that named the rows for its setting, and knows of no others: its very statements."""
+
+    def __init__(self, engine: Engine, name: str) -> None:
+        self._engine = engine
+        self._place = {"lock": name, "me": f"old-{name}"}
+        self.term = 0
+
+    def take(self) -> None:
+        with self._engine.begin() as connection:
+            self._ask(connection, "SELECT version FROM leaders WHERE lock = :lock FOR UPDATE")
+            self.term = self._ask(
+                connection,
+                "INSERT INTO terms VALUES (:lock, 1) ON CONFLICT (lock) DO UPDATE SET term = terms.term + 1 RETURNING term",
+            )
+            self._ask(
+                connection,
+                "INSERT INTO leaders "
+                "(lock, holder, incarnation, term, transitions, lease_ms, acquired_at, renewed_at, version) "
+                "VALUES (:lock, :me, :me, :term, 0, 15000, 0, 0, 1) ON CONFLICT (lock) "
+                "DO UPDATE SET holder = :me, incarnation = :me, term = :term, version = leaders.version + 1 RETURNING 1",
+            )
+
+    def renews(self) -> bool:
+        with self._engine.begin() as connection:
+            renewal = (
+                "UPDATE leaders SET version = version + 1 "
+                "WHERE lock = :lock AND holder <> '' AND incarnation = :me AND term = :term RETURNING version"
+            )
+            return bool(self._ask(connection, renewal))
+
+    def may_write(self) -> bool:
+        """What is asked inside of the transaction of a write."""
+        with self._engine.begin() as connection:
+            return bool(self._ask(connection, "SELECT term FROM terms WHERE lock = :lock FOR SHARE") == self.term)
+
+    def sees(self) -> tuple[str, int]:
+        with self._engine.begin() as connection:
+            found = connection.execute(text("SELECT holder, version FROM leaders WHERE lock = :lock"), self._place).one()
+        return found.holder, found.version
+
+    def _ask(self, connection: Connection, sql: str) -> Any:
+        return connection.execute(text(sql), {**self._place, "term": self.term}).scalar()
+
+
+@pytest.fixture
+def engine(url: str) -> Iterator[Engine]:
+    engine = create_engine(make_url(url).set(drivername="postgresql+psycopg"))
+    yield engine
+    engine.dispose()
+
+
+@pytest.mark.parametrize("name", ["muster-hub", "hub"])
+async def test_beside_replicas_of_a_release_that_named_the_rows_one_writes_and_each_sees_the_other(
+    name: str, row: RowLock, store: SqlStore, engine: Engine
+) -> None:
+    left_behind, old = Earlier(engine, "hub"), Earlier(engine, name)
+    for _ in range(3):
+        left_behind.take()
+    old.take()
+    for _ in range(2):
+        seen = await row.read()
+        mine = await row.take(seen, OURS, LEASE)
+        assert (old.may_write(), old.renews(), await fenced(store, mine).write()) == (False, False, True)
+        before = old.sees()
+        mine = await row.renew(mine)
+        assert (before[0], old.sees()) == ("new", ("new", before[1] + 1)), "it waits, as we renew what it looks at"
+
+        old.take()
+        assert (old.may_write(), old.renews(), await fenced(store, mine).write()) == (True, True, False)
+        with pytest.raises(ConflictError):
+            await row.renew(mine)
+        assert not await row.release(mine)
+        theirs = await row.read()
+        assert theirs is not None
+        assert (theirs.holder, theirs.term) == (f"old-{name}", old.term), "and we wait"
+    assert await row.release(await row.take(await row.read(), OURS, LEASE))
+    assert old.sees()[0] == ""
