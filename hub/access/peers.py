@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.access.looking import OVERLAP, POLL, keep_looking
+from hub.access.looking import FAR, POLL, RARELY, Looking, Stretch
 from hub.domain.authority import BUNDLED, RECOVERING, Authority, signer_of
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.revocation import verdict_on
@@ -24,6 +24,7 @@ from machinery.identity import SerialNumber
 from machinery.pki import CertificateFacts
 
 FRESH = timedelta(seconds=2)
+"""Longer than a look may be late."""
 BLIND = timedelta(seconds=60)
 """Without a look at revocations for this long, nobody is known any more."""
 MAX_KEPT = 50_000
@@ -56,13 +57,14 @@ class Peers:
         self._signers = signers
         self._store = store
         self._clock = clock
-        self._poll_period = poll
+        self._looking = Looking(store, poll)
+        self._failing = False
         self._looked_at = clock.monotonic()
         self._known: dict[bytes, _Known] = {}
         self._polled_at = -FRESH.total_seconds()
         self._tidied_at = clock.monotonic()
         self._seen: Mapping[SerialNumber, str] = {}
-        self._since: datetime | None = None
+        self._stretch = Stretch()
         self._listeners: set[Callable[[SerialNumber | None], None]] = set()
 
     def __len__(self) -> int:
@@ -106,37 +108,48 @@ class Peers:
     async def run(self) -> None:
         """Looks for ever."""
         self._looked_at = self._clock.monotonic()
-        await keep_looking(self._store, self._look, self._poll_period)
+        await self._looking.run(self._look)
 
-    async def _look(self) -> None:
+    async def _look(self, *, far: bool = False) -> bool:
         try:
-            await self.poll()
-            self._looked_at = self._clock.monotonic()
+            await self.poll(far=far)
         except MusterError as error:
+            self._failing = True
             log.warning("revocations cannot be read", error=error.message)
             if self._clock.monotonic() - self._looked_at > BLIND.total_seconds():
                 self._tell(None)
+            return False
+        self._looked_at = self._clock.monotonic()
+        self._failing = False
+        return True
 
-    async def poll(self) -> None:
-        """One look at what was revoked since the look before. Raises UnavailableError."""
-        began = self._clock.monotonic()
-        now, revoked = await self._store.read(_revoked_since, self._since)
-        self._since = now - OVERLAP
+    async def poll(self, *, far: bool = False) -> None:
+        """One look at what was revoked since the look before; `far`: at all that may be news. Raises UnavailableError."""
+        began, since = self._clock.monotonic(), self._stretch.begin(far=far)
+        now, revoked = await self._store.read(_revoked_since, since)
+        self._stretch.end(now)
         new = [serial for serial in revoked if serial not in self._seen]
-        self._seen = revoked
+        if since is None:
+            self._seen = revoked
+        elif new:
+            self._seen = {**self._seen, **revoked}
         self._polled_at = began
         if new:
             gone = frozenset(new)
             self._known = {key: known for key, known in self._known.items() if known.record.serial not in gone}
             for serial in new:
                 self._tell(serial)
-        if began >= self._tidied_at + TIDY.total_seconds():
-            self._tidied_at = began
-            oldest = began - KEPT_FOR.total_seconds()
+        self._tidy(began)
+
+    def _tidy(self, now: float) -> None:
+        if now >= self._tidied_at + TIDY.total_seconds():
+            self._tidied_at = now
+            oldest = now - KEPT_FOR.total_seconds()
             self._known = {key: known for key, known in self._known.items() if known.asked_at >= oldest}
 
     def _is_fresh(self, known: _Known) -> bool:
-        return self._clock.monotonic() - max(known.read_at, self._polled_at) < FRESH.total_seconds()
+        most = FRESH + RARELY if self._looking.is_told and not self._failing else FRESH
+        return self._clock.monotonic() - max(known.read_at, self._polled_at) < most.total_seconds()
 
     async def _read(self, certificate: bytes) -> CertificateRecord:
         try:
@@ -190,4 +203,4 @@ def _record_of(tx: Transaction, facts: CertificateFacts) -> tuple[CertificateRec
 
 
 def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, Mapping[SerialNumber, str]]:
-    return tx.now, {} if since is None else tx.certificates.revoked_since(since)
+    return tx.now, tx.certificates.revoked_since(tx.now - FAR if since is None else since)

@@ -10,7 +10,7 @@ from datetime import datetime
 
 import structlog
 
-from hub.access.looking import OVERLAP, POLL, keep_looking
+from hub.access.looking import FAR, Looking, Stretch
 from hub.domain import credential as rules
 from hub.domain.credential import CredentialRecord
 from hub.ports import Store, Transaction
@@ -28,7 +28,7 @@ class BootstrapTokens:
 
     def __init__(self, store: Store) -> None:
         self._store = store
-        self._since: datetime | None = None
+        self._looking, self._stretch = Looking(store), Stretch()
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
 
@@ -57,20 +57,23 @@ class BootstrapTokens:
 
     async def run(self) -> None:
         """Looks for ever."""
-        await keep_looking(self._store, self._look, POLL)
+        await self._looking.run(self._look)
 
-    async def _look(self) -> None:
+    async def _look(self, *, far: bool) -> bool:
         try:
-            await self.poll()
+            await self.poll(far=far)
         except MusterError as error:
             log.warning("revoked bootstrap credentials cannot be read", error=error.message)
+            return False
+        return True
 
-    async def poll(self) -> None:
-        """One look at what was revoked since the look before. Raises UnavailableError."""
-        now, revoked = await self._store.read(_revoked_since, self._since)
-        self._since = now - OVERLAP
+    async def poll(self, *, far: bool = False) -> None:
+        """One look at what was revoked since the look before; `far`: at all that may be news. Raises UnavailableError."""
+        since = self._stretch.begin(far=far)
+        now, revoked = await self._store.read(_revoked_since, since)
+        self._stretch.end(now)
         new = [credential for credential in revoked if credential not in self._seen]
-        self._seen = set(revoked)
+        self._seen = set(revoked) if since is None else self._seen.union(new)
         for credential in new:
             for listener in tuple(self._listeners):
                 listener(credential)
@@ -81,4 +84,4 @@ def _find(tx: Transaction, credential: CredentialId) -> tuple[CredentialRecord |
 
 
 def _revoked_since(tx: Transaction, since: datetime | None) -> tuple[datetime, tuple[CredentialId, ...]]:
-    return tx.now, () if since is None else tuple(tx.credentials.revoked_since(since))
+    return tx.now, tuple(tx.credentials.revoked_since(tx.now - FAR if since is None else since))

@@ -49,7 +49,7 @@ class FencedStore(Store):
     def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
         return self._store.follow(after, kinds)
 
-    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
+    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         return self._store.told_of_revocations(wake)
 
     def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:

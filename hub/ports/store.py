@@ -95,10 +95,11 @@ class Store(Protocol):
         Raises ExpiredError when `after` is compacted.
         """
 
-    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
+    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         """Within the block `wake` is called, on the event loop, soon after something was revoked, or a CA of the hub changed.
 
-        On whichever replica, and perhaps more often. It is a doorbell: whoever relies on it also looks by himself now and then.
+        On whichever replica, and perhaps more often. The block is given what says whether it can count on that now. It is a
+        doorbell: whoever relies on it also looks by himself now and then, and often where it cannot be counted on.
         """
 
     def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:

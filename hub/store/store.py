@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager, suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from secrets import token_hex
@@ -208,8 +208,10 @@ class SqlStore(Store):
             if chosen:
                 yield chosen
 
-    def told_of_revocations(self, wake: Wake) -> AbstractContextManager[None]:
-        return self._revocations.woken(wake)
+    @contextmanager
+    def told_of_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
+        with self._revocations.woken(wake):
+            yield lambda: self._doorbell and self._is_told()
 
     @contextmanager
     def told_of_sessions(self, wake: Wake) -> Iterator[Callable[[], bool]]:

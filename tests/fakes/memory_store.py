@@ -3,7 +3,7 @@
 import asyncio
 from collections import Counter
 from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 from itertools import takewhile
@@ -407,8 +407,10 @@ class MemoryStore(Store):
             if chosen := tuple(change for change in changes if kinds is None or change.kind in kinds):
                 yield chosen
 
-    def told_of_revocations(self, wake: Wake) -> AbstractContextManager[None]:
-        return self._revocations.woken(wake)
+    @contextmanager
+    def told_of_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
+        with self._revocations.woken(wake):
+            yield lambda: True
 
     @contextmanager
     def told_of_sessions(self, wake: Wake) -> Iterator[Callable[[], bool]]:

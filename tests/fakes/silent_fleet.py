@@ -54,7 +54,7 @@ class FailingStore(Store):
     def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         return self._store.told_of_sessions(wake)
 
-    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[None]:
+    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
         return self._store.told_of_revocations(wake)
 
     async def check(self) -> None:

@@ -9,20 +9,26 @@ import subprocess
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from sqlalchemy import text
 
+from hub.access import Peers, looking
+from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
 from hub.ports import Transaction
+from hub.services import certificates
 from hub.store import SqlStore
 from hub.store.bounds import SLACK, SessionLimits
 from hub.store.commit import UnknownOutcomeError
 from hub.store.engine import parse_url, writing_engine
-from machinery.errors import ConflictError, ExpiredError, UnavailableError
+from machinery import pki
+from machinery.clock import SystemClock
+from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
+from machinery.identity import SerialNumber, Subject
 from tests.trials import repeated
 
 if TYPE_CHECKING:
@@ -253,6 +259,67 @@ async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(
         await store.run(put, "again")
         assert {"both", "again"} <= await store.read(names)
     administrator.dispose()
+
+
+async def test_a_revocation_that_the_standby_confirms_late_ends_what_every_replica_remembers(
+    pair: tuple["PostgresServer", "PostgresServer", str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its time is that of its BEGIN: when it becomes visible, the looks of the last seconds have long passed it."""
+    primary, standby, url = pair
+    monkeypatch.setattr(looking, "OVERLAP", timedelta())
+    async with replicas(url) as stores, AsyncExitStack() as stack:
+        certificate, record = certificate_of(SystemClock().now())
+        await stores[0].run(lambda tx: tx.certificates.add(record))
+        everybody = [Peers(store, SystemClock()) for store in stores]
+        for peers in everybody:
+            stack.callback(asyncio.create_task(peers.run()).cancel)
+            await peers.identify(certificate)
+        await asyncio.to_thread(standby.stop)
+        with pytest.raises(UnknownOutcomeError):
+            await stores[0].run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "test"))
+        for peers in everybody:
+            assert (await peers.identify(certificate)).revoked_at is None, "nobody can know yet"
+        visible = asyncio.create_task(until_visible(primary, record.serial))
+        await asyncio.to_thread(standby.start)
+        await visible
+        began = asyncio.get_running_loop().time()
+        for peers in everybody:
+            async with asyncio.timeout(5 * REFUSED_WITHIN):
+                while await is_known(peers, certificate):  # noqa: ASYNC110 - nobody tells
+                    await asyncio.sleep(0.01)
+        assert asyncio.get_running_loop().time() - began < 5 * REFUSED_WITHIN
+
+
+REFUSED_WITHIN = 1.0
+
+
+async def is_known(peers: Peers, certificate: bytes) -> bool:
+    try:
+        await peers.identify(certificate)
+    except UnauthorizedError:
+        return False
+    return True
+
+
+async def until_visible(server: "PostgresServer", serial: SerialNumber) -> None:
+    """Returns when others can read that it is revoked."""
+    engine = writing_engine(parse_url(server.url))
+    asked = text("SELECT revoked_at FROM certificates WHERE serial = :serial")
+    with engine.connect() as connection:
+        while (await asyncio.to_thread(connection.execute, asked, {"serial": f"{serial:x}"})).scalar_one() is None:
+            connection.rollback()
+            await asyncio.sleep(0.005)
+    engine.dispose()
+
+
+def certificate_of(now: datetime) -> tuple[bytes, CertificateRecord]:
+    """An operator's certificate, good for a day, and what is on record of it."""
+    began, ends = now - timedelta(minutes=5), now + timedelta(days=1)
+    authority = pki.create_authority(Subject("ca"), pki.generate_key(), pki.random_serial(), began, ends + timedelta(days=1))
+    public = pki.public_key_of(pki.generate_key())
+    plan = pki.Plan(Subject("ann"), public, pki.random_serial(), began, ends)
+    record = CertificateRecord(plan.serial, Purpose.OPERATOR, "ann", (), began, ends, certificates.key_hash(public), now)
+    return authority.sign(plan), record
 
 
 @contextmanager

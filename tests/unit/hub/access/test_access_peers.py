@@ -159,6 +159,20 @@ async def test_a_revocation_is_told_before_the_next_look_is_due(stage: Stage) ->
     assert told == [stage.serial]
 
 
+@pytest.mark.parametrize("far", [False, True])
+async def test_a_revocation_whose_commit_waited_for_hours_is_found_by_a_look_far_back(stage: Stage, *, far: bool) -> None:
+    """It became visible only now: the commit waited for the standby."""
+    told: list[SerialNumber | None] = []
+    stage.peers.listen(told.append)
+    await stage.peers.poll()
+    stage.clock.advance(timedelta(days=1) - timedelta(minutes=1))
+    await stage.peers.poll()
+    await stage.store.run(lambda tx: tx.certificates.revoke([stage.serial], tx.now - timedelta(hours=20), "test"))
+    await stage.peers.poll(far=far)
+    await stage.peers.poll(far=far)
+    assert told == [stage.serial] * far
+
+
 async def test_without_polls_nothing_old_is_believed(stage: Stage) -> None:
     await stage.peers.identify(stage.certificate)
     await stage.revoke()
