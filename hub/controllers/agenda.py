@@ -112,11 +112,13 @@ class Attempts(Generic[R]):
             await self.make((name,), run)
 
     def settle(self, agenda: Agenda, look_again: Callable[[R], timedelta | None]) -> None:
-        """Gives each name its next time."""
+        """Gives each name its next time. Where the store is away, that is when it is back: the names are not to blame."""
         for name, found in self.done.items():
             agenda.wait(name, look_again(found))
-        agenda.put_off(self.failed)
-        agenda.news(self.untried)
+        if self.untried:
+            agenda.news((*self.untried, *self.failed))
+        else:
+            agenda.put_off(self.failed)
 
     def ended(self, pause: timedelta | None) -> timedelta | None:
         """`pause`, if none failed; else PartlyFailedError, or, where the store is away, the last error itself."""

@@ -3,7 +3,8 @@
 Rules: the newest beat of a cluster replaces the one before; its age is measured by the monotonic clock from its receipt; all go
 to the database in one statement, at most once per window and at once after a quiet one; none is acknowledged before that has
 committed. While the database is away beats are kept, coalesced, and nothing is acknowledged. A beat that ends a silence is
-news: it wakes the loop and commits in a transaction of its own, with the change of availability.
+news: it wakes the loop and commits in a transaction of its own, with the change of availability. Where that fails the beat is
+stored with the others, and the cluster's next one tries again: whether beats can be stored is not one cluster's to say.
 """
 
 import asyncio
@@ -18,12 +19,14 @@ from hub.domain.heartbeat import Beat
 from hub.ports import Store
 from hub.services import heartbeats
 from machinery.clock import Clock
-from machinery.errors import MusterError, StaleEpochError
+from machinery.errors import ConflictError, DeadlineError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
 from machinery.metrics import COUNTS, Distribution
 from machinery.pacing import until_tick
 
 ACTOR = "system:hub:heartbeat"
+PASSING = (UnavailableError, DeadlineError, ConflictError)
+"""What a later attempt may not meet."""
 
 log = structlog.get_logger(__name__)
 
@@ -83,12 +86,14 @@ class BeatBuffer:
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
         self._failing = False
+        self._in_hand = 0
+        self._stuck: set[ClusterName] = set()
         self.counts = BeatCounts()
 
     @property
     def storing(self) -> bool:
-        """Whether beats can be stored now: False from the first failure until they were stored again."""
-        return not self._failing
+        """Whether beats can be stored now: False from the first failure until some were stored again, or none waits."""
+        return not self._failing or not (self._held or self._in_hand)
 
     def __len__(self) -> int:
         """Beats that are not stored yet."""
@@ -139,11 +144,14 @@ class BeatBuffer:
         if not taken:
             return
         began = self._clock.monotonic()
+        self._in_hand += len(taken)
         try:
             refused = await self._store.run(heartbeats.flush, self._beats(taken.items()))
         except MusterError as error:
             self._keep(taken, error)
             return
+        finally:
+            self._in_hand -= len(taken)
         self._stored()
         for cluster, known in refused.items():
             taken.pop(cluster).sink.refuse(heartbeats.outdated(known))
@@ -167,23 +175,44 @@ class BeatBuffer:
         urgent = {cluster: held for cluster, held in self._held.items() if held.ends_silence}
         for cluster in urgent:
             del self._held[cluster]
-        await asyncio.gather(*(self._revive_one(cluster, held) for cluster, held in urgent.items()))
+        if not urgent:
+            return
+        self._in_hand += len(urgent)
+        try:
+            done = await asyncio.gather(*(self._revive_one(cluster, held) for cluster, held in urgent.items()))
+        finally:
+            self._in_hand -= len(urgent)
+        if all(done):
+            self._stored()
 
-    async def _revive_one(self, cluster: ClusterName, held: _Held) -> None:
+    async def _revive_one(self, cluster: ClusterName, held: _Held) -> bool:
+        """False: it is held again."""
         (beat,) = self._beats([(cluster, held)])
         try:
-            await self._store.run(heartbeats.revive, beat, ACTOR)
+            is_over = await self._store.run(heartbeats.revive, beat, ACTOR)
         except StaleEpochError as error:
             self.counts.refused += 1
             held.sink.refuse(error)
-            return
-        except MusterError as error:
-            self._keep({cluster: held}, error)
-            return
+            return True
+        except Exception as error:  # noqa: BLE001 - one cluster's trouble must not end the beats of all
+            self._hold_again(cluster, held, error)
+            return False
+        self._stuck.discard(cluster)
         self.counts.stored += 1
-        self.counts.revived += 1
+        self.counts.revived += is_over
         self.counts.lag.observe(self._clock.monotonic() - held.received)
-        held.sink.acknowledge(held.sequence, ended_silence=True)
+        held.sink.acknowledge(held.sequence, ended_silence=is_over)
+        return True
+
+    def _hold_again(self, cluster: ClusterName, held: _Held, error: Exception) -> None:
+        """Until the next flush. What does not pass is told once, until the cluster's silence has ended."""
+        self.counts.failures += 1
+        self._held.setdefault(cluster, held)
+        self._filled.set()
+        if cluster not in self._stuck and not isinstance(error, PASSING):
+            self._stuck.add(cluster)
+            expected = isinstance(error, MusterError)
+            log.error("a silence cannot be ended", cluster=cluster, error=str(error), exc_info=None if expected else error)
 
     def _beats(self, held: Iterable[tuple[ClusterName, _Held]]) -> Sequence[Beat]:
         now = self._clock.monotonic()

@@ -10,7 +10,7 @@ from hub.domain.change import MANAGED_CLUSTERS, Key, StoredObject
 from hub.domain.heartbeat import Beat
 from hub.domain.lease import Expiry, expires_at, grace, time_left
 from hub.domain.ownership import AGENT_WRITER
-from hub.ports import Transaction, Written
+from hub.ports import Transaction
 from hub.services import clusters
 from machinery import conditions
 from machinery.errors import StaleEpochError
@@ -86,20 +86,23 @@ def _accepted_at(stored: StoredObject) -> datetime:
     return moment or datetime.min.replace(tzinfo=UTC)
 
 
-def revive(tx: Transaction, beat: Beat, actor: str) -> Written | None:
-    """Stores the beat that ends a silence and restores the agent's own verdict; None: the cluster was not silent.
+def revive(tx: Transaction, beat: Beat, actor: str) -> bool:
+    """Stores the beat that ends a silence and restores the agent's own verdict; False: it is stored, and the silence goes on.
 
-    The verdict is the beat's; when the beat tells none, the last one that was stored. Never True by itself. Raises
-    StaleEpochError.
+    The verdict is the beat's; when the beat tells none, the last one that was stored. Never True by itself. A beat that waited
+    for a whole grace to be stored ends no silence: nothing was heard of its agent since. Raises StaleEpochError.
     """
     before = tx.heartbeats.of(beat.cluster)
     if known := tx.heartbeats.store((beat,)).get(beat.cluster):
         raise outdated(known)
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", beat.cluster))
-    current = rules.availability(stored.document) if stored else None
+    if stored is None or not _is_unknown(stored):
+        return True
+    if beat.age >= grace(rules.lease_duration(stored.document)):
+        return False
     told = beat.available if beat.available is not None else (before.available if before else None)
     verdict = rules.verdict(told)
-    if stored is None or current is None or current.status != conditions.UNKNOWN or verdict is None:
-        return None
-    new = doc.with_status_condition(stored.document, verdict, tx.now)
-    return clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
+    if verdict is not None:
+        new = doc.with_status_condition(stored.document, verdict, tx.now)
+        clusters.put(tx, new, stored, actor, writer=AGENT_WRITER)
+    return True

@@ -33,8 +33,8 @@ async def engine(database: Database, clock: ManualClock) -> AsyncIterator[tuple[
         yield store, clock, IN_MEMORY if isinstance(database, MemoryDatabase) else ON_DISK
 
 
-def fault(fleet: Fleet, random: Random) -> None:
-    """Agents are killed, paused, partitioned: for a moment, for about a grace, for long; sometimes many at once."""
+def fault(fleet: Fleet, random: Random) -> list[Agent]:
+    """Agents are killed, paused, partitioned: for a moment, for about a grace, for long; sometimes many at once. Who."""
     chance = random.random()
     struck = random.sample(fleet.agents, random.randint(20, 120)) if chance < 0.004 else []
     struck += [agent for agent in fleet.agents if random.random() < 0.002]
@@ -42,6 +42,7 @@ def fault(fleet: Fleet, random: Random) -> None:
         about = 5 * agent.lease
         length = random.choice((1, about - 1, about, about + 1, about + 2, random.randint(1, 8 * about)))
         agent.quiet_until = max(agent.quiet_until, fleet.step + length)
+    return struck
 
 
 @repeated(test=1, soak=3)
@@ -140,7 +141,7 @@ class Drive:
                 self.held[number].clear()
         await self._flush()
         await fleet.follow()
-        fault(fleet, self.random)
+        self._part(fault(fleet, self.random))
         known = {agent.name: fleet.is_silent(agent) for agent in fleet.agents}
         for agent in fleet.send():
             self.held[agent.replica][agent.name] = agent, fleet.step, agent.well, known[agent.name]
@@ -155,6 +156,13 @@ class Drive:
         await fleet.taint()
         if fleet.is_up(fleet.leader) and not fleet.store.away:
             model.follow(fleet.now)
+
+    def _part(self, struck: list[Agent]) -> None:
+        """Some of them with a word, which ends their sessions; what the others have sent is held until it can be stored."""
+        for agent in struck:
+            if self.random.random() < 0.5:
+                self.fleet.part(agent)
+                self.held[agent.replica].pop(agent.name, None)
 
     async def _flush(self) -> None:
         fleet = self.fleet
@@ -199,7 +207,7 @@ async def test_a_fleet_is_at_every_step_what_the_model_says(engine: tuple[Store,
     damping = Damping(threshold=3, window=timedelta(seconds=200), hold=timedelta(seconds=40))
     patience = Patience(delay=timedelta(seconds=6), damping=damping)
     limits = Limits(share=0.2, at_least=10, window=timedelta(seconds=60))
-    fleet = Fleet(store, clock, trial, Setting(replicas=1 + trial % 3, patience=patience, limits=limits))
+    fleet = Fleet(store, clock, trial, Setting(replicas=3 - trial % 3, patience=patience, limits=limits))
     await fleet.begin()
     model = Model({agent.name: agent.grace for agent in fleet.agents}, fleet.now, patience, limits)
     drive = Drive(fleet, model, trial)

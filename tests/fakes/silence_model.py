@@ -115,7 +115,7 @@ class Model:
         cluster = self.clusters[name]
         if cluster.beat is None or at >= cluster.beat:
             cluster.beat = at
-        if known_silent and cluster.status == UNKNOWN:
+        if known_silent and cluster.status == UNKNOWN and now - at < cluster.grace:
             self.change(cluster, TRUE if well else FALSE, now)
 
     def change(self, cluster: Expected, status: str, now: datetime) -> None:

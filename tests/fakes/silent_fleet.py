@@ -4,7 +4,7 @@ The replicas are the real ones below their doors: buffer, hearing, services and 
 move when a step says so. Everything that is drawn comes from one seed, so that a failure can be repeated.
 """
 
-from collections.abc import AsyncIterator, Callable, Collection, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
@@ -23,6 +23,7 @@ from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.ports import Store, Transaction
 from hub.services import clusters
 from machinery.clock import ManualClock
+from machinery.controller import PartlyFailedError
 from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
 
@@ -137,6 +138,8 @@ class Fleet:
         self.shown: dict[ClusterName, Document] = {}
         self._revision = 0
         self._followed = False
+        self._judge_at: float | None = None
+        """When the controller wants to look again, by the steady clock; None: at the next change."""
 
     def _agent(self, number: int) -> Agent:
         lease = self.random.choice((2, 3, 5, 8))
@@ -206,6 +209,12 @@ class Fleet:
             held.append(agent)
         return held
 
+    def part(self, agent: Agent) -> None:
+        """Its session ends, if its replica is there to see it."""
+        replica = self.replicas[agent.replica]
+        if replica is not None:
+            replica.beats.drop(agent.name, agent)
+
     def is_silent(self, agent: Agent) -> bool:
         """What the agent's session knows."""
         return agent.acknowledged is None or self.status(agent.name) == "Unknown"
@@ -230,8 +239,11 @@ class Fleet:
             await replica.hearing.mark()
 
     async def judge(self) -> None:
-        if self.is_up(self.leader):
-            await self._do(self.judging.reconcile)
+        """If the controller wants to look by now: nobody asks it more often than it says."""
+        now = self.clock.monotonic()
+        if self.is_up(self.leader) and self._judge_at is not None and self._judge_at <= now:
+            pause = await self._do(self.judging.reconcile)
+            self._judge_at = None if pause is None else now + pause.total_seconds()
         await self.follow()
 
     async def taint(self) -> None:
@@ -239,12 +251,13 @@ class Fleet:
             await self._do(self.tainting.reconcile)
         await self.follow()
 
-    async def _do(self, reconcile: Callable[[str], Any]) -> None:
-        """A controller tries again later what cannot be done now."""
+    async def _do(self, reconcile: Callable[[str], Awaitable[timedelta | None]]) -> timedelta | None:
+        """A controller tries again soon what cannot be done now."""
         try:
-            await reconcile(TOGETHER)
-        except UnavailableError:
+            return await reconcile(TOGETHER)
+        except (UnavailableError, PartlyFailedError):
             assert self.store.away
+            return timedelta()
 
     async def follow(self) -> None:
         """Every change, as watches and the controllers' feed show it; a new leader is shown all."""
@@ -263,6 +276,7 @@ class Fleet:
 
     def _feed(self, name: ClusterName, document: Document) -> None:
         self.judging.wants(name)
+        self._judge_at = self.clock.monotonic()
         if self.tainting.wanted(document):
             self.tainting.wants(name)
 

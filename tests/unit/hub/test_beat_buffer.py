@@ -1,0 +1,176 @@
+"""What becomes of beats that cannot be stored, or end no silence; and when a replica says that it can store them."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from datetime import timedelta
+from typing import Any
+
+import pytest
+import structlog
+
+from hub.domain import cluster as rules
+from hub.heartbeat import BeatBuffer, Hearing, Sink
+from hub.services import clusters, heartbeats
+from machinery.clock import ManualClock
+from machinery.conditions import TRUE, UNKNOWN, Condition
+from machinery.errors import ConflictError, InvalidError, StaleEpochError, UnavailableError
+from machinery.identity import ClusterName
+from tests.fakes.memory_store import MemoryStore
+from tests.fakes.silent_fleet import FailingStore
+
+SECOND = timedelta(seconds=1)
+GRACE = 300 * SECOND
+NAMES = tuple(ClusterName(name) for name in ("c1", "c2", "c3"))
+C1, C2, _ = NAMES
+
+
+@dataclass
+class Acks(Sink):
+    """`seen`: what was acknowledged, and whether that ended a silence."""
+
+    seen: list[tuple[int, bool]] = field(default_factory=list)
+    refused: list[StaleEpochError] = field(default_factory=list)
+
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        self.seen.append((sequence, ended_silence))
+
+    def refuse(self, error: StaleEpochError) -> None:
+        self.refused.append(error)
+
+
+class World:
+    """One replica's buffer and hearing, over a store that can be away; three clusters, all of them silent."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.inner = MemoryStore(self.clock)
+        self.store = FailingStore(self.inner)
+        self.beats = BeatBuffer(self.store, self.clock, SECOND)
+        self.hearing = Hearing(self.store, self.clock, "r", lambda: self.beats.storing)
+        self.acks = Acks()
+        for name in NAMES:
+            document = {"metadata": {"name": name}, "spec": {"hubAcceptsClient": True}}
+            self.inner.transact(clusters.put, document, None, "admin")
+            self.set(name, rules.ACCEPTED, rules.SILENT)
+
+    def set(self, name: ClusterName, *conditions: Condition) -> None:
+        for condition in conditions:
+            self.inner.transact(clusters.set_condition, name, condition, "test")
+
+    def hold(self, name: ClusterName, *, ends_silence: bool = True, sequence: int = 1) -> None:
+        self.beats.hold(name, sequence, self.acks, available=True, ends_silence=ends_silence)
+
+    def status(self, name: ClusterName) -> str:
+        found = rules.availability(self.inner.transact(clusters.find, name).document)
+        return found.status if found else ""
+
+    async def is_heard(self) -> bool:
+        """Whether anybody could be judged, after a mark."""
+        await self.hearing.mark()
+        return await self.inner.read(self.hearing.since) is not None
+
+    async def lose_database(self) -> None:
+        """While everybody's beat ends a silence; it is away for longer than a mark is fresh."""
+        for name in NAMES:
+            self.hold(name)
+        self.store.away = True
+        await self.beats.flush()
+        self.clock.advance(10 * SECOND)
+        assert not await self.is_heard()
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+def wrong(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Callable[[], None]:
+    """Has the end of c1's silence fail until what is returned is called."""
+    right = heartbeats.revive
+
+    def fail(tx: Any, beat: Any, actor: str) -> Any:
+        if beat.cluster == C1:
+            raise error
+        return right(tx, beat, actor)
+
+    monkeypatch.setattr(heartbeats, "revive", fail)
+    return lambda: monkeypatch.setattr(heartbeats, "revive", right)
+
+
+async def test_when_all_that_waited_ended_a_silence_the_replica_hears_again(world: World) -> None:
+    """Nobody may be there any more: no later beat tells that the database is back."""
+    await world.lose_database()
+    world.store.away = False
+    await world.beats.flush()
+    assert [world.status(name) for name in NAMES] == [TRUE] * 3
+    assert await world.is_heard()
+
+
+async def test_when_all_that_waited_was_outdated_the_replica_hears_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    await world.lose_database()
+    world.store.away = False
+    for name in (C2, NAMES[2]):
+        world.beats.drop(name, world.acks)
+    wrong(monkeypatch, heartbeats.outdated(7))
+    await world.beats.flush()
+    assert [error.epoch for error in world.acks.refused] == [7]
+    assert await world.is_heard()
+
+
+async def test_when_all_who_waited_have_left_the_replica_hears_again(world: World) -> None:
+    await world.lose_database()
+    world.store.away = False
+    for name in NAMES:
+        assert not await world.is_heard()
+        world.beats.drop(name, world.acks)
+    assert await world.is_heard()
+
+
+async def test_a_beat_that_waited_for_a_whole_grace_ends_no_silence(world: World) -> None:
+    await world.lose_database()
+    world.clock.advance(GRACE - 11 * SECOND)
+    world.hold(C2, sequence=2)
+    world.clock.advance(SECOND)
+    world.store.away = False
+    await world.beats.flush()
+    assert [world.status(name) for name in NAMES] == [UNKNOWN, TRUE, UNKNOWN]
+    assert sorted(world.acks.seen) == [(1, False), (1, False), (2, True)], "whose session lives tries again with its next beat"
+    assert world.beats.counts.revived == 1
+
+
+@pytest.mark.parametrize("error", [InvalidError("it breaks a rule"), ValueError("a defect")])
+async def test_a_silence_that_cannot_be_ended_costs_nobody_else_a_beat(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    mend = wrong(monkeypatch, error)
+    with structlog.testing.capture_logs() as lines:
+        for sequence in range(1, 4):
+            world.hold(C1, sequence=sequence)
+            world.hold(C2, ends_silence=False, sequence=sequence)
+            await world.beats.flush()
+            assert len(world.beats) == 0
+            assert await world.is_heard()
+    assert world.status(C1) == UNKNOWN
+    assert world.inner.state.beats[C1].at == world.clock.now(), "its beats are stored all the same"
+    assert world.acks.seen == [(sequence, False) for sequence in (1, 1, 2, 2, 3, 3)]
+    assert [(line["event"], line["cluster"]) for line in lines] == [("a silence cannot be ended", C1)]
+    mend()
+    world.hold(C1, sequence=4)
+    await world.beats.flush()
+    assert world.status(C1) == TRUE
+    assert world.acks.seen[-1] == (4, True)
+
+
+@pytest.mark.parametrize("error", [UnavailableError("too busy"), ConflictError("somebody else was faster")])
+async def test_a_silence_that_cannot_be_ended_at_the_moment_ends_with_the_next_beat(
+    world: World, monkeypatch: pytest.MonkeyPatch, error: Exception
+) -> None:
+    mend = wrong(monkeypatch, error)
+    world.hold(C1)
+    with structlog.testing.capture_logs() as lines:
+        await world.beats.flush()
+    assert (world.status(C1), world.acks.seen, world.beats.storing, lines) == (UNKNOWN, [(1, False)], True, [])
+    mend()
+    world.hold(C1, sequence=2)
+    await world.beats.flush()
+    assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (2, True))
