@@ -21,12 +21,12 @@ from hub.store.lifeline import SqlLifeline
 from machinery.clock import Clock
 from machinery.controller import Controller
 from machinery.election import Candidate, Elector, Leadership, Lock, Tally, Term, Timings
-from machinery.lifecycle.starting import in_time
 from machinery.scheduler import Timetable
 from machinery.tasks import GuardedTasks, TaskEndedError
 
 NAME, REASON = "hub", "LeaderElection"
 KNOWN_WITHIN = timedelta(seconds=60)
+"""So long a start waits for a first look at the lock, so that a leader's first steps are part of it."""
 
 log = structlog.get_logger(__name__)
 
@@ -81,10 +81,16 @@ class Leading:
         await asyncio.Event().wait()
 
     async def begin(self) -> None:
-        """Returns when another is known to lead, or when our controllers have looked at every object. Raises StartError."""
+        """Returns when the lock was looked at, and if we lead when our controllers have looked at every object.
+
+        A lock that cannot be reached keeps no replica from serving: it does not lead, and looks again.
+        """
         self._may_run.set()
-        then = "is the database overloaded?"
-        await in_time("finding out which replica leads", self._elector.looked.wait(), KNOWN_WITHIN, then=then)
+        try:
+            async with asyncio.timeout(KNOWN_WITHIN.total_seconds()):
+                await self._elector.tried.wait()
+        except TimeoutError:
+            log.warning("it is not known yet which replica leads")
         if self.leadership.term is not None:
             await asyncio.shield(self._first_look)
 

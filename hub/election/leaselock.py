@@ -64,7 +64,9 @@ class LeaseAndTerm(Lock):
 
     async def release(self, held: Record) -> bool:
         """The row last: it is what the others look at."""
-        both = self._of(held)
+        if self._held is None or self._held.row.term != held.term:
+            return await self._lease.release(held)  # its taking was not answered
+        both = self._held
         try:
             return await self._lease.release(both.lease)
         finally:

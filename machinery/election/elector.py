@@ -17,9 +17,9 @@ from machinery.clock import Clock
 from machinery.election.leadership import Leadership
 from machinery.election.lock import Candidate, Lock, Record
 from machinery.election.observation import Observation
-from machinery.election.reign import NO_ANSWER, Loss, Reign, Tally, Term, Work, nothing_endures
+from machinery.election.reign import Loss, Reign, Tally, Term, Work, nothing_endures, stack_of, told
 from machinery.election.timings import Timings
-from machinery.errors import ConflictError, InvalidError, MusterError
+from machinery.errors import ConflictError, InvalidError
 
 STOP_WITHIN = timedelta(seconds=10)
 SPREAD = 0.25
@@ -61,10 +61,13 @@ class Elector:
         self._stop = asyncio.Event()
         self._nudged = asyncio.Event()
         self._trouble = ""
+        self._unanswered = False
         self._ended = asyncio.Event()
         self._ended.set()
         self.looked = asyncio.Event()
         """Set once it is known who leads: this process, or another."""
+        self.tried = asyncio.Event()
+        """Set once the lock was looked at, whether or not it could be reached."""
         self.tally = Tally()
         self._reign = Reign(lock, leadership, timings, clock, self.tally, stop_within=stop_within, endures=endures)
 
@@ -94,6 +97,8 @@ class Elector:
                 loss = await self._lead(*taken)
                 if loss is Loss.WORK_ENDED:
                     await self._pause(failing.next().total_seconds())
+            if self._unanswered:
+                await self._give_back()
         finally:
             self._ended.set()
 
@@ -108,7 +113,7 @@ class Elector:
         self._leadership.hold(held.term, since + self._timings.renew_deadline.total_seconds())
         self.tally.gained += 1
         log.info("leadership gained", term=held.term, because=because)
-        self.looked.set()
+        self._knows()
         work = self._work(Term(held.term, self._candidate.identity, because, held.transitions))
         loss = await self._reign.run(held, since, work, self._stop)
         self.tally.lost[loss.name] = self.tally.lost.get(loss.name, 0) + 1
@@ -129,28 +134,52 @@ class Elector:
                 return await self._take(record, now)
         except ConflictError:
             return None  # another was faster: look who
-        except (MusterError, TimeoutError) as error:
+        except Exception as error:  # noqa: BLE001 - whatever the lock says, this process runs for it again
             self.tally.failures += 1
-            self._tell(str(error) or NO_ANSWER)
+            self._tell(error)
+            self.tried.set()
             await self._pause(self._timings.retry.total_seconds())
             return None
-        self.looked.set()
+        self._knows()
         poll = self._timings.poll.total_seconds() * (1 - SPREAD * self._random.random())
         await self._pause(min(poll, free_at - now))
         return None
 
-    def _tell(self, trouble: str) -> None:
+    def _knows(self) -> None:
+        self.tried.set()
+        self.looked.set()
+
+    def _tell(self, error: Exception) -> None:
         """Once per trouble: the lock is tried again every few seconds, for hours if need be."""
-        tell = log.debug if trouble == self._trouble else log.warning
-        tell("the leader's lock cannot be reached", error=trouble)
+        trouble = told(error)
+        if trouble == self._trouble:
+            log.debug("the leader's lock cannot be reached", error=trouble)
+        else:
+            log.warning("the leader's lock cannot be reached", error=trouble, exc_info=stack_of(error))
         self._trouble = trouble
 
     async def _take(self, record: Record | None, now: float) -> tuple[Record, float, str]:
         because = self._seen.predecessor()
-        async with asyncio.timeout(self._timings.attempt.total_seconds()):
-            held = await self._lock.take(record, self._candidate, self._timings.lease)
+        self._unanswered = True
+        try:
+            async with asyncio.timeout(self._timings.attempt.total_seconds()):
+                held = await self._lock.take(record, self._candidate, self._timings.lease)
+        except ConflictError:
+            self._unanswered = False
+            raise
+        self._unanswered = False
         self._seen.look(held, self._clock.monotonic())
         return held, now, because
+
+    async def _give_back(self) -> None:
+        """Lets go of what a taking has got us that was never answered: nobody is to wait for a lease that nobody uses."""
+        try:
+            async with asyncio.timeout(self._timings.retry.total_seconds()):
+                found = await self._lock.read()
+                if found is not None and found.holder and found.incarnation == self._candidate.incarnation:
+                    await self._lock.release(found)
+        except Exception as error:
+            log.warning("the leader's lock may be held by nobody: it runs out", error=told(error), exc_info=stack_of(error))
 
     async def _pause(self, seconds: float) -> None:
         """Sleeps so long, unless it is to stop, or to look."""

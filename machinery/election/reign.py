@@ -147,10 +147,10 @@ class Reign:
                     held = await self._renewed(held, begun, self._left(since) or self._deadline)
                 except ConflictError:
                     return Loss.TAKEN
-                except (MusterError, TimeoutError) as error:
+                except Exception as error:
                     self._tally.failures += 1
-                    left = round(self._left(since), 3)
-                    log.warning("the leader's lock was not renewed", error=str(error) or NO_ANSWER, seconds_left=left)
+                    how = {"error": told(error), "seconds_left": round(self._left(since), 3)}
+                    log.warning("the leader's lock was not renewed", **how, exc_info=stack_of(error))
                 else:
                     since = begun
                     self._stands(held.term, since + self._deadline)
@@ -205,11 +205,21 @@ class Reign:
         try:
             async with asyncio.timeout(self._timings.retry.total_seconds()):
                 released = await self._lock.release(held)
-        except (MusterError, TimeoutError) as error:
-            log.warning("the leader's lock could not be released: it runs out", error=str(error) or NO_ANSWER)
+        except Exception as error:
+            log.warning("the leader's lock could not be released: it runs out", error=told(error), exc_info=stack_of(error))
         else:
             if released:
                 log.info("leadership released", term=held.term)
+
+
+def told(error: Exception) -> str:
+    """What kept us from the lock, for people."""
+    return str(error) or (NO_ANSWER if isinstance(error, TimeoutError) else type(error).__name__)
+
+
+def stack_of(error: Exception) -> Exception | None:
+    """Of what no lock should raise; what is expected of one needs none."""
+    return None if isinstance(error, MusterError | TimeoutError) else error
 
 
 def _tell(term: int, loss: Loss) -> None:

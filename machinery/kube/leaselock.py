@@ -17,6 +17,7 @@ from machinery.timestamps import format_micro_time, parse_time
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 TERM, INCARNATION = f"hub.{GROUP_SUFFIX}/term", f"hub.{GROUP_SUFFIX}/incarnation"
 LEASE = f"hub.{GROUP_SUFFIX}/lease-milliseconds"
+DIGITS = 19
 TRIES = 3
 """Others may write into the object without touching the lock: labels, say."""
 _MILLISECOND = timedelta(milliseconds=1)
@@ -140,14 +141,21 @@ def _record(document: Object) -> Record:
     """What a Lease says, also one that somebody else has written."""
     metadata, spec = document["metadata"], document.get("spec") or {}
     own: Mapping[str, str] = metadata.get("annotations") or {}
+    milliseconds = _number(own.get(LEASE))
     created = metadata.get("creationTimestamp") or "1970-01-01T00:00:00Z"
     return Record(
         holder=spec.get("holderIdentity") or "",
         incarnation=own.get(INCARNATION, ""),
-        term=int(own.get(TERM, "0")),
+        term=_number(own.get(TERM)) or 0,
         transitions=int(spec.get("leaseTransitions") or 0),
-        lease=int(own[LEASE]) * _MILLISECOND if LEASE in own else timedelta(seconds=spec.get("leaseDurationSeconds") or 1),
+        lease=milliseconds * _MILLISECOND if milliseconds else timedelta(seconds=spec.get("leaseDurationSeconds") or 1),
         acquired_at=parse_time(spec.get("acquireTime") or created),
         renewed_at=parse_time(spec.get("renewTime") or created),
         version=str(metadata["resourceVersion"]),
     )
+
+
+def _number(annotation: str | None) -> int | None:
+    """None: there is none, or somebody has written something else there. As an int64 it fits wherever terms are kept."""
+    is_one = annotation is not None and annotation.isascii() and annotation.isdigit() and len(annotation) < DIGITS
+    return int(annotation) if is_one and annotation is not None else None

@@ -59,12 +59,16 @@ class MemoryLock(Lock):
 
 
 class Way(Lock):
-    """One candidate's way to the lock: `away` refuses, `swallows` never answers, `before` is told of each call."""
+    """One candidate's way to the lock: `before` is told of each call.
+
+    `away` refuses, `swallows` does nothing and never answers, `swallows_answers` does it and never answers.
+    """
 
     def __init__(self, lock: MemoryLock) -> None:
         self._lock = lock
         self.away = False
         self.swallows = False
+        self.swallows_answers = False
         self.takes_seconds = 0.0
         self.before: Callable[[str], None] = lambda _call: None
 
@@ -82,7 +86,10 @@ class Way(Lock):
 
     async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
         await self._passes("take")
-        return await self._lock.take(seen, candidate, lease)
+        taken = await self._lock.take(seen, candidate, lease)
+        if self.swallows_answers:
+            await asyncio.Event().wait()
+        return taken
 
     async def renew(self, held: Record) -> Record:
         await self._passes("renew")

@@ -19,7 +19,8 @@ from machinery.clock import ManualClock, SystemClock
 from machinery.election import Candidate, Elector, Leadership, Lock, Record, Term, Timings
 from machinery.errors import ConflictError, InvalidError, NotFoundError, NotLeaderError
 from machinery.kube.client import KubeClient
-from machinery.kube.leaselock import LeaseLock
+from machinery.kube.leaselock import LEASE as MILLISECONDS
+from machinery.kube.leaselock import TERM, LeaseLock
 from tests.fakes.databases import sqlite_database
 
 ONE, TWO = Candidate("one", "one-1"), Candidate("two", "two-1")
@@ -119,6 +120,18 @@ async def test_the_lease_reads_as_client_go_s_and_keeps_what_others_wrote(
         "renewTime": "2026-01-01T00:00:01.000000Z",
         "leaseTransitions": 0,
     }
+
+
+@pytest.mark.parametrize("written", ["", "many", "-1", "1.5", "9" * 40, "²"])
+async def test_annotations_that_were_edited_by_hand_count_as_absent(lease: LeaseLock, client: KubeClient, written: str) -> None:
+    mine = await lease.take(None, ONE, LEASE)
+    await client.patch(PATH, {"metadata": {"annotations": {TERM: written, MILLISECONDS: written}}})
+    with pytest.raises(ConflictError):
+        await lease.renew(mine)
+    seen = await lease.read()
+    assert seen is not None
+    assert (seen.holder, seen.term, seen.lease) == ("one", 0, LEASE)
+    assert (await lease.take(seen, TWO, LEASE)).term == 1
 
 
 async def test_who_waits_hears_of_a_release_and_of_a_deletion_and_of_no_renewal(lease: LeaseLock, client: KubeClient) -> None:

@@ -15,9 +15,10 @@ from hub.roster import Controllers
 from hub.settings import SettingsError, load
 from machinery.clock import SystemClock
 from machinery.conditions import HUB_ACCEPTED
-from machinery.election import Candidate, Timings
+from machinery.election import Candidate, Lock, Timings
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
+from tests.fakes.memory_lock import MemoryLock
 from tests.fakes.memory_store import MemoryLifeline
 from tests.fakes.timetable import ManualTimetable
 from tests.unit.hub.controllers.conftest import Hub
@@ -28,7 +29,7 @@ OTHER = Candidate("hub-1", "other")
 
 
 @asynccontextmanager
-async def running(hub: Hub, timetable: ManualTimetable) -> AsyncIterator[Leading]:
+async def running(hub: Hub, timetable: ManualTimetable, lock: Lock | None = None) -> AsyncIterator[Leading]:
     settings = load({}, None, {})
 
     def controllers(store: Store) -> Controllers:
@@ -36,7 +37,7 @@ async def running(hub: Hub, timetable: ManualTimetable) -> AsyncIterator[Leading
 
     leading = Leading(
         hub.store,
-        RowLock(MemoryLifeline(hub.store)),
+        lock or RowLock(MemoryLifeline(hub.store)),
         Candidacy("hub-0", FAST),
         controllers,
         clock=SystemClock(),
@@ -101,6 +102,17 @@ async def test_a_follower_is_ready_without_controllers() -> None:
         assert leading.snapshot()["leader"] == "hub-1"
         assert not timetable.jobs
         assert not leading.waiting()
+
+
+async def test_a_replica_whose_lock_cannot_be_reached_serves_without_leading_and_leads_when_it_can() -> None:
+    hub, way = Hub(), MemoryLock(SystemClock()).way()
+    way.away = True
+    async with running(hub, ManualTimetable(), way) as leading:
+        async with asyncio.timeout(5):
+            await leading.begin()
+        assert not leading.snapshot()["leads"]
+        way.away = False
+        await until(lambda: leading.leadership.term)
 
 
 async def test_a_stop_leaves_the_lock_free_and_nothing_on_the_timetable() -> None:
