@@ -11,6 +11,7 @@ import asyncio
 import json
 import random
 import time
+from dataclasses import dataclass
 from itertools import count
 from typing import Any
 
@@ -20,6 +21,7 @@ from grpc import aio
 from bench.agents import Agent, Target, bootstrap, register_many
 from bench.stage import cpu_seconds, memory_mib, staged
 from machinery.wire.session.v1 import session_pb2 as wire
+from spoke.controllers.lease import SHORTEST
 
 OPENING_AT_ONCE = 50
 PATIENCE_SECONDS = 10
@@ -36,11 +38,10 @@ def heartbeats(sessions: int, seconds: float, warm_up: float) -> None:
 
 
 class Fleet:
-    """Sessions that beat until their process ends: each interval is drawn from `shortest` to `interval`, in seconds."""
+    """Sessions that beat until their process ends: every `interval` seconds, or as the hub asks and the spoke draws it."""
 
-    def __init__(self, target: Target, agents: list[Agent], interval: float = 1.0, shortest: float = 1.0) -> None:
+    def __init__(self, target: Target, agents: list[Agent], interval: float | None = None) -> None:
         self._interval = interval
-        self._shortest = shortest
         self._target = target
         self._agents = agents
         self._slots = asyncio.Semaphore(OPENING_AT_ONCE)
@@ -59,38 +60,47 @@ class Fleet:
             call: Any = channel.stream_stream("/muster.session.v1.Session/Connect")()
             hello = wire.Hello(agent_version="bench", cluster_uid=f"uid-{agent.cluster}", patience_seconds=PATIENCE_SECONDS)
             await call.write(wire.AgentMessage(hello=hello).SerializeToString())
-            await call.read()
+            pace = Pace(wire.HubMessage.FromString(await call.read()).welcome.beat_interval.ToTimedelta().total_seconds())
             self.open += 1
-        tasks.create_task(self._read(call))
-        await self._beat(call)
+        tasks.create_task(self._read(call, pace))
+        await self._beat(call, pace)
 
-    async def _beat(self, call: Any) -> None:
+    async def _beat(self, call: Any, pace: "Pace") -> None:
         loop = asyncio.get_running_loop()
-        await asyncio.sleep(random.uniform(0, self._interval))  # noqa: S311 - spreads load, guards nothing
+        await asyncio.sleep(random.uniform(0, self._interval or pace.seconds))  # noqa: S311 - spreads load, guards nothing
         due = loop.time()
         for sequence in count(1):
             beat = wire.Beat(sequence=sequence, verdict=wire.VERDICT_AVAILABLE)
             await call.write(wire.AgentMessage(beat=beat).SerializeToString())
             self.sent += 1
-            due += random.uniform(self._shortest, self._interval)  # noqa: S311 - likewise
+            due += self._interval or pace.seconds * random.uniform(SHORTEST, 1.0)  # noqa: S311 - likewise
             await asyncio.sleep(max(0.0, due - loop.time()))
 
-    async def _read(self, call: Any) -> None:
+    async def _read(self, call: Any, pace: "Pace") -> None:
         acknowledged = 0
         while (raw := await call.read()) is not aio.EOF:
             message = wire.HubMessage.FromString(raw)
             if message.WhichOneof("message") == "beat_ack":
                 self.acknowledged += message.beat_ack.sequence - acknowledged
                 acknowledged = message.beat_ack.sequence
+                if message.beat_ack.HasField("next_interval"):
+                    pace.seconds = message.beat_ack.next_interval.ToTimedelta().total_seconds()
         raise RuntimeError(f"a session ended: {await call.code()} {await call.details()}")
+
+
+@dataclass
+class Pace:
+    """The interval at which the hub wants a session to beat."""
+
+    seconds: float
 
 
 async def measure(sessions: int, seconds: float, warm_up: float) -> dict[str, float]:
     async with staged() as stage:
-        hub = await stage.start_hub("--auto-approve=*", "--beat-interval=1s")
+        hub = await stage.start_hub("--auto-approve=*", "--beat-interval=1s", "--beats-per-second=0")
         target, credential = await bootstrap(stage)
         agents = await register_many(target, credential, [f"bench-{number:05}" for number in range(sessions)])
-        fleet = Fleet(target, agents)
+        fleet = Fleet(target, agents, interval=1.0)
         running = asyncio.create_task(fleet.run())
         try:
             while fleet.open < sessions:

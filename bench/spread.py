@@ -117,7 +117,13 @@ class Scene:
 async def start_replicas(stage: Stage, replicas: int) -> tuple[list[Child], list[int]]:
     """The replicas; the first one's ports and data directory are the stage's."""
     create_keys(stage.folder / "keys", Lifetimes(), SystemClock().now())
-    flags = ("--auto-approve=*", "--beat-interval=1s", f"--keys-dir={stage.folder / 'keys'}", "--identity-rate=0")
+    flags = (
+        "--auto-approve=*",
+        "--beat-interval=1s",
+        "--beats-per-second=0",
+        f"--keys-dir={stage.folder / 'keys'}",
+        "--identity-rate=0",
+    )
     hubs, ports = [await stage.start_hub(*flags, "--replica-name=hub-0")], [stage.grpc_port]
     for number in range(1, replicas):
         ports.append(free_port())

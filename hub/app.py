@@ -43,6 +43,7 @@ from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
 from hub.rpc.sessions import Sessions
+from hub.rpc.tempo import Tempo
 from hub.rpc.trusting import Trusting
 from hub.serving import doors_certificate
 from hub.settings import Settings
@@ -136,7 +137,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         gate=Gate(clock),
         auditor=auditor,
         limits=limits,
-        beat_interval=settings.beat_interval,
+        tempo=Tempo(settings.beat_interval, settings.beats_per_second, sessions.__len__),
         default_lease_duration=settings.default_lease_duration,
         join_labels=settings.join_labels,
         standby_interval=settings.standby_interval,

@@ -8,6 +8,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
+from functools import lru_cache
 from pathlib import Path
 
 import structlog
@@ -156,7 +157,7 @@ class DoorsCertificate:
     def ending(self) -> str:
         """What ends soon: the CA that issues, or a certificate that was given; "": nothing."""
         now, one = self._clock.now(), self._issuer.standing.issuing
-        if one is not None and (facts := pki.parse_certificate(one.certificate)).not_after - now < ahead(facts):
+        if one is not None and (facts := _facts(one.certificate)).not_after - now < ahead(facts):
             return (
                 f"the hub's CA {one.id} ends at {facts.not_after:%Y-%m-%dT%H:%M:%SZ}, and no certificate outlives it: "
                 "begin with `hubctl ca rotate`"
@@ -186,7 +187,13 @@ def ahead(facts: CertificateFacts) -> timedelta:
 
 
 def _end(material: Material) -> datetime:
-    return pki.parse_certificate(material.chain).not_after
+    return _facts(material.chain).not_after
+
+
+@lru_cache(maxsize=8)
+def _facts(certificate: bytes) -> CertificateFacts:
+    """Of what is looked at every second or two, and seldom another. Raises InvalidError."""
+    return pki.parse_certificate(certificate)
 
 
 def _authorities(path: Path) -> bytes:

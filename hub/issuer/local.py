@@ -7,7 +7,7 @@ stop the start with a sentence that says what to do, because a new CA would lock
 import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Self
 
@@ -30,6 +30,7 @@ log = structlog.get_logger(__name__)
 
 RENEW_AT = 1 / 3
 """Share of its lifetime that a serving certificate may still have before it is replaced."""
+AT_ONCE = datetime.min.replace(tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,6 +48,7 @@ class LocalIssuer(Issuer, ListSigner):
         self._authority = authority
         self.created = created
         """Whether the CA was made just now: this is the first start."""
+        self._looked_at: tuple[Material, ServingNames, datetime] | None = None
 
     @classmethod
     def open(cls, folder: Path, lifetimes: Lifetimes, now: datetime) -> Self:
@@ -120,23 +122,32 @@ class LocalIssuer(Issuer, ListSigner):
     def serving(self, folder: Path, names: ServingNames, lifetimes: Lifetimes, now: datetime) -> Material:
         """The serving certificate in `folder`; a new one when none fits the names or it has less than a third to live."""
         chain, key = files.read(folder / SERVING_CERTIFICATE), files.read(folder / SERVING_KEY)
-        if chain is None or key is None or not self._still_serves(chain, key, names, now):
+        if chain is None or key is None or now >= self._serves_until(Material(chain, key, self.trust_bundle), names):
             key = pki.generate_key()
             chain = self.issue(_serving_profile(names, key, lifetimes, now), pki.random_serial(), now).chain
             files.replace(folder / SERVING_KEY, key)
             files.replace(folder / SERVING_CERTIFICATE, chain)
         return Material(chain=chain, key=key, trust=self.trust_bundle)
 
-    def _still_serves(self, chain: bytes, key: bytes, names: ServingNames, now: datetime) -> bool:
-        try:
-            facts = pki.parse_certificate(chain)
-            if not pki.key_matches(chain, key):
-                return False
-        except InvalidError:
-            return False
-        rest = (facts.not_after - now) / (facts.not_after - facts.not_before)
-        same_names = _same(facts.dns_names, names.dns_names) and _same(facts.ip_addresses, names.ip_addresses)
-        return same_names and rest > RENEW_AT and pki.is_issued_by(chain, self.trust_bundle)
+    def _serves_until(self, shown: Material, names: ServingNames) -> datetime:
+        """Asked every two seconds, nearly always about the same."""
+        known = self._looked_at
+        if known is None or known[:2] != (shown, names):
+            known = self._looked_at = shown, names, _serves_until(shown, names)
+        return known[2]
+
+
+def _serves_until(shown: Material, names: ServingNames) -> datetime:
+    """When it has to be replaced; at once when it is not for these names, not of this CA or not over this key."""
+    try:
+        facts = pki.parse_certificate(shown.chain)
+        if not pki.key_matches(shown.chain, shown.key) or not pki.is_issued_by(shown.chain, shown.trust):
+            return AT_ONCE
+    except InvalidError:
+        return AT_ONCE
+    if not _same(facts.dns_names, names.dns_names) or not _same(facts.ip_addresses, names.ip_addresses):
+        return AT_ONCE
+    return facts.not_after - (facts.not_after - facts.not_before) * RENEW_AT
 
 
 def _create(folder: Path, lifetimes: Lifetimes, now: datetime) -> pki.Authority:

@@ -8,8 +8,9 @@ first one of a session and one that ends a silence are acknowledged as soon as t
 import asyncio
 from collections.abc import Callable
 from datetime import timedelta
-from math import ceil
+from math import ceil, inf
 
+from hub.rpc.tempo import Tempo
 from machinery.wire.session.v1 import session_pb2 as wire
 
 PATIENCE, MOST_PATIENT = timedelta(seconds=5), timedelta(seconds=10)
@@ -23,14 +24,23 @@ MAX_ACKS = 10_000
 _ACKS: dict[int, bytes] = {}
 
 
-def encoded_ack(sequence: int) -> bytes:
-    """Encoded once for all sessions: they count alike."""
+def encoded_ack(sequence: int, next_interval: timedelta | None = None) -> bytes:
+    """Encoded once for all sessions: they count alike. `next_interval`: at which the agent is to beat from now on."""
+    if next_interval is not None:
+        return _encoded(sequence, next_interval)
     raw = _ACKS.get(sequence)
     if raw is None:
         if len(_ACKS) >= MAX_ACKS:
             _ACKS.clear()
-        raw = _ACKS[sequence] = wire.HubMessage(beat_ack=wire.BeatAck(sequence=sequence)).SerializeToString()
+        raw = _ACKS[sequence] = _encoded(sequence)
     return raw
+
+
+def _encoded(sequence: int, next_interval: timedelta | None = None) -> bytes:
+    ack = wire.BeatAck(sequence=sequence)
+    if next_interval is not None:
+        ack.next_interval.FromTimedelta(next_interval)
+    return wire.HubMessage(beat_ack=ack).SerializeToString()
 
 
 def spacing(lease_duration: timedelta, interval: timedelta, told: timedelta = PATIENCE) -> float:
@@ -60,3 +70,66 @@ class Deferred:
     def _sweep(self, tick: int) -> None:
         for tell in self._due.pop(tick):
             tell()
+
+
+class Told:
+    """What one agent is told of its beats. `now`: the event loop's time; `write_soon`: `due_ack` will be asked for."""
+
+    def __init__(self, tempo: Tempo, deferred: Deferred, now: Callable[[], float], write_soon: Callable[[], None]) -> None:
+        self._tempo = tempo
+        self._deferred = deferred
+        self._now = now
+        self._write_soon = write_soon
+        self._stored = self._told = 0
+        self._told_at = -inf
+        self._waits = False
+        self._lease = self._interval = self._patience = timedelta()
+        self._spacing = 0.0
+
+    def begin(self, patience: timedelta) -> None:
+        """`patience`: for how long the agent says that it waits for an acknowledgement."""
+        self._patience = patience
+
+    def lease(self, lease_duration: timedelta) -> bool:
+        """The cluster's lease, as a session begins and when it may be another: whether the agent is to beat at another pace."""
+        self._lease = lease_duration
+        return self._beats_every(self._tempo.of(lease_duration))
+
+    @property
+    def interval(self) -> timedelta:
+        """At which the agent is to beat."""
+        return self._interval
+
+    def again(self) -> bytes:
+        """The newest acknowledgement once more, with the interval."""
+        return encoded_ack(self._told, self._interval)
+
+    def stored(self, sequence: int, *, at_once: bool) -> None:
+        """This beat and all before it are durable."""
+        if sequence <= self._stored:
+            return
+        self._stored = sequence
+        due = self._told_at + self._spacing
+        if at_once or self._now() >= due:
+            self._write_soon()
+        elif not self._waits:
+            self._waits = True
+            self._deferred.call_at(due, self.flush)
+
+    def flush(self) -> None:
+        """Tells what is not told yet."""
+        self._waits = False
+        if self._told < self._stored:
+            self._write_soon()
+
+    def due_ack(self) -> bytes | None:
+        """What is to be written now, if anything; with the interval where there are more or fewer agents by now."""
+        if self._told >= self._stored:
+            return None
+        self._told, self._told_at = self._stored, self._now()
+        return encoded_ack(self._told, self._interval if self._beats_every(self._tempo.of(self._lease)) else None)
+
+    def _beats_every(self, interval: timedelta) -> bool:
+        before, self._interval = self._interval, interval
+        self._spacing = spacing(self._lease, interval, self._patience)
+        return interval != before

@@ -21,6 +21,7 @@ from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.sessions import Sessions
 from hub.rpc.status import Context
+from hub.rpc.tempo import Tempo
 from hub.rpc.trusting import Trusting
 from machinery.clock import Clock
 from machinery.errors import UnauthorizedError
@@ -58,7 +59,7 @@ class Parts:
     gate: Gate
     auditor: Auditor
     limits: AccessLimits
-    beat_interval: timedelta
+    tempo: Tempo
     default_lease_duration: timedelta
     calls: CallCounts = field(default_factory=CallCounts)
     clocks: Clocks | None = None

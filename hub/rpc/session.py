@@ -12,7 +12,6 @@ from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
-from math import inf
 from typing import Any
 from uuid import uuid4
 
@@ -21,7 +20,7 @@ from grpc import aio
 
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import Sink
-from hub.rpc.acknowledging import encoded_ack, spacing
+from hub.rpc.acknowledging import Told
 from hub.rpc.admitting import admit, welcome
 from hub.rpc.aging import Aging
 from hub.rpc.asking import Asking
@@ -64,19 +63,14 @@ class Session(Sink):
         self._record = record
         self._view: ClusterView | None = None
         self._silent = False
-        self._interval = timedelta()
         self._handler: asyncio.Task[Any] | None = None
         self._ending: MusterError | None = None
         self._unsent: deque[bytes] = deque()
-        self._acknowledged = self._told = 0
-        self._told_at = -inf
-        self._spacing = 0.0
-        self._patience = timedelta()
-        self._deferred = False
         self._writer: asyncio.Task[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
         self._stale = False
         self._loop = asyncio.get_running_loop()
+        self._told = Told(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
         self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
         self._reporting = Reporting(parts, call, record, cluster)
         self._telling = Telling(parts.store, cluster, record.user)
@@ -94,7 +88,7 @@ class Session(Sink):
         """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
         self._handler = asyncio.current_task()
         self.agent_version, self.epoch = hello.agent_version, hello.epoch
-        self._patience = timedelta(seconds=hello.patience_seconds)
+        self._told.begin(timedelta(seconds=hello.patience_seconds))
         received = self._parts.clock.now()
         left = self._record.not_after - self._parts.clock.now()
         expiry = self._loop.call_later(left.total_seconds(), self.end, expired())
@@ -146,42 +140,25 @@ class Session(Sink):
     def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
         if ended_silence:
             self._silent = False
-        if sequence <= self._acknowledged:
-            return
-        self._acknowledged = sequence
-        due = self._told_at + self._spacing
-        if ended_silence or self._loop.time() >= due:
-            self._write_soon()
-        elif not self._deferred:
-            self._deferred = True
-            self._parts.deferred.call_at(due, self._tell)
+        self._told.stored(sequence, at_once=ended_silence)
 
     def refuse(self, error: StaleEpochError) -> None:
         if self._reporting.parting is None:
             self.end(error)
-
-    def _tell(self) -> None:
-        self._deferred = False
-        if self._told < self._acknowledged:
-            self._write_soon()
 
     def _apply(self, view: ClusterView, hello: wire.Hello | None = None) -> None:
         """Takes a view of the cluster, and tells the agent what is new in it; a cluster that is denied has no session."""
         if view.denied:
             self.end(owners.denied(self.cluster))
         before, self._view, self._silent = self._view, view, view.silent
-        interval = min(self._parts.beat_interval, view.lease_duration)
-        self._spacing = spacing(view.lease_duration, interval, self._patience)
+        is_new_pace = self._told.lease(view.lease_duration)
         if hello is not None:
             self._parts.gate.check()  # a drain that has begun would not know of this session
             self._parts.cordon.check()
             self._parts.sessions.add(self)
-            self._send(welcome(self._parts, self.id, interval))
-        elif interval != self._interval:
-            ack = wire.BeatAck(sequence=self._told)
-            ack.next_interval.FromTimedelta(interval)
-            self._send(wire.HubMessage(beat_ack=ack).SerializeToString())
-        self._interval = interval
+            self._send(welcome(self._parts, self.id, self._told.interval))
+        elif is_new_pace:
+            self._send(self._told.again())
         self._moving.wanted(view.move_to)
         if before is None or before.desired != view.desired or self._renewing.is_news(view.renewal):
             desired = wire.Desired.FromString(view.desired)
@@ -291,11 +268,8 @@ class Session(Sink):
         """Writes until nothing is left. A stream that is over ends it: its handler learns that by itself."""
         with suppress(aio.BaseError, aio.AioRpcError, asyncio.InvalidStateError):
             while True:
-                if self._unsent:
-                    raw = self._unsent.popleft()
-                elif self._told < self._acknowledged:
-                    raw, self._told, self._told_at = encoded_ack(self._acknowledged), self._acknowledged, self._loop.time()
-                else:
+                raw = self._unsent.popleft() if self._unsent else self._told.due_ack()
+                if raw is None:
                     break
                 await self._context.write(raw)
         self._writer = None
@@ -304,7 +278,7 @@ class Session(Sink):
         """Lets what is unsent go out, for a moment, and ends what still works for this session."""
         if self._refresher is not None:
             self._refresher.cancel()
-        self._tell()
+        self._told.flush()
         last = {task for task in (self._writer, self._reporting.parting) if task is not None}
         if last:
             await asyncio.wait(last, timeout=LAST_WORDS.total_seconds())

@@ -42,6 +42,12 @@ class Clusters(Group):
     beat_interval: Duration = Field(
         timedelta(seconds=10), description="How often agents beat; more often for clusters with a shorter lease."
     )
+    beats_per_second: float = Field(
+        40.0,
+        ge=0,
+        description="Where all agents of a replica would beat more often than this all together, each is told to beat "
+        "more seldom, down to twice a lease. 0: they beat at their interval, however many they are.",
+    )
     flush_window: Duration = Field(
         timedelta(seconds=1), description="Heartbeats are collected this long, then stored in one statement and acknowledged."
     )

@@ -31,6 +31,7 @@ from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
 from hub.rpc.sessions import Sessions
+from hub.rpc.tempo import Tempo
 from hub.rpc.trusting import Trusting
 from hub.services import clusters, credentials, requests
 from hub.store import SqlStore
@@ -208,6 +209,7 @@ def parts_over(
     window: timedelta = WINDOW,
     auditor: Auditor | None = None,
     capacity: Capacity | None = None,
+    beats_per_second: float = 0,
 ) -> Parts:
     sessions = Sessions(store)
     return Parts(
@@ -223,7 +225,7 @@ def parts_over(
         gate=Gate(clock),
         auditor=auditor or Auditor(default_policy(GROUP_SUFFIX), [], clock),
         limits=AccessLimits(clock, capacity),
-        beat_interval=timedelta(seconds=10),
+        tempo=Tempo(timedelta(seconds=10), beats_per_second=beats_per_second, sessions=sessions.__len__),
         default_lease_duration=timedelta(seconds=60),
         tokens=account_tokens(HUB, TokenKeys([pki.generate_key()])),
         trusting=Trusting(store, lambda: issuer.trust_bundle),
@@ -239,6 +241,7 @@ async def rpc_stage(
     policy: Policy | None = None,
     capacity: Capacity | None = None,
     attestation: Attestation | None = None,
+    beats_per_second: float = 0,
 ) -> AsyncIterator[RpcStage]:
     """A door that serves until the block ends, and is stopped in its order then. With a `policy` it keeps audit records."""
     clock, lifetimes = SystemClock(), Lifetimes()
@@ -251,7 +254,9 @@ async def rpc_stage(
         trails = [Trail(StoreSink(store, REPLICA), clock, window=window)] if policy else []
         auditor = Auditor(policy or default_policy(GROUP_SUFFIX), trails, clock)
         await auditor.open()
-        parts = parts_over(store, issuer, clock, window=window, auditor=auditor, capacity=capacity)
+        parts = parts_over(
+            store, issuer, clock, window=window, auditor=auditor, capacity=capacity, beats_per_second=beats_per_second
+        )
         parts = replace(parts, attestor=Attestor(store, HUB, HttpsDocuments.trusting, clock, attestation))
         tasks = await stack.enter_async_context(GuardedTasks("door"))
         tasks.start("feed", parts.feed.run())

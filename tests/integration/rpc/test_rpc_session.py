@@ -3,6 +3,7 @@
 import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 from typing import Any
 
 import grpc
@@ -13,7 +14,7 @@ from hub.services import clusters, owners
 from machinery import conditions
 from machinery.identity import cluster_name
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream
+from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, rpc_stage
 
 
 async def last_beat(stage: RpcStage, cluster: str) -> LastBeat | None:
@@ -190,6 +191,25 @@ async def test_a_shorter_lease_shortens_the_beat_interval(stage: RpcStage) -> No
     assert (await stream.expect("beat_ack")).next_interval.ToTimedelta() == timedelta(seconds=2)
     assert (await stream.expect("desired")).lease_duration.ToTimedelta() == timedelta(seconds=2)
     await stream.close()
+
+
+async def test_where_many_are_connected_each_is_told_with_an_acknowledgement_to_beat_more_seldom(tmp_path: Path) -> None:
+    async with rpc_stage(tmp_path, beats_per_second=0.08) as stage:  # one every 12.5 s
+        first = await Stream.open(stage, await stage.enrol("edge1"))
+        assert (await first.expect("welcome")).beat_interval.ToTimedelta() == timedelta(seconds=10)
+        second = await Stream.open(stage, await stage.enrol("edge2"))
+        assert (await second.expect("welcome")).beat_interval.ToTimedelta() == timedelta(seconds=15)
+        await first.send(beat=wire.Beat(sequence=1))
+        told = await first.expect("beat_ack")
+        assert (told.sequence, told.next_interval.ToTimedelta()) == (1, timedelta(seconds=25))
+        await second.close()
+        await until_session(stage, "edge2", is_open=False)
+        await first.send(beat=wire.Beat(sequence=2))
+        told = await first.expect("beat_ack")
+        assert (told.sequence, told.next_interval.ToTimedelta()) == (2, timedelta(seconds=15))
+        await first.send(beat=wire.Beat(sequence=3))
+        assert not (await first.expect("beat_ack")).HasField("next_interval")
+        await first.close()
 
 
 async def test_a_beat_that_ends_a_silence_restores_the_agents_own_verdict_at_once(stage: RpcStage) -> None:
