@@ -9,7 +9,8 @@ ServiceAccounts in the namespace of a denied cluster, which its add-ons hold tok
 from collections.abc import Mapping
 from dataclasses import replace
 
-from hub.access.rights import NOTHING, Rights, Standing, named_standing, rights_of, standing_of
+from hub.access.rights import NOTHING, Rights, Standing, named_standing, rights_of, selected_cluster, standing_of
+from hub.access.rights import REQUESTS as CERTIFICATE_REQUESTS
 from hub.access.standing import Standings
 from hub.apiserver.authentication import mark_of_serial
 from hub.domain import document as doc
@@ -17,7 +18,7 @@ from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import REQUESTS
 from hub.domain.change import Key as StoreKey
 from hub.domain.request import CLUSTER_LABEL
-from hub.domain.roles import Groups
+from hub.domain.roles import CSRS, Groups
 from hub.ports import Store, Transaction
 from hub.services.credential_uses import is_of_set
 from hub.services.owners import denied
@@ -96,11 +97,18 @@ class HubAuthorizer(Authorizer):
         return rights, actor if own else replace(actor, groups=(AUTHENTICATED_GROUP,))
 
     async def _is_within(self, standing: Standing, asked: Attributes) -> bool:
-        """Whether the cluster that is asked for by its name lies within the bounds of a credential that is for several."""
-        name = asked.name or asked.selected_name
-        if standing.credential is None or not name or (asked.group, asked.resource) != (self._groups.clusters, CLUSTERS):
+        """Whether the cluster that is asked for, or whose requests are, lies within the bounds of a credential for several."""
+        cluster = self._asked_for(asked) if standing.credential is not None else None
+        if standing.credential is None or cluster is None:
             return True
-        return await self._store.read(_may_see, standing.credential, ClusterName(name))
+        return await self._store.read(_may_see, standing.credential, cluster)
+
+    def _asked_for(self, asked: Attributes) -> ClusterName | None:
+        """The one cluster that a question is about."""
+        if (asked.group, asked.resource) == (CSRS, CERTIFICATE_REQUESTS):
+            return selected_cluster(asked.label_selector)
+        name = asked.name or asked.selected_name
+        return ClusterName(name) if name and (asked.group, asked.resource) == (self._groups.clusters, CLUSTERS) else None
 
     async def _is_own(self, rights: Rights, name: str) -> bool:
         found = await self._store.read(_request, name)

@@ -103,6 +103,10 @@ async def test_a_credential_for_several_sees_no_cluster_beyond_its_bounds(hub: H
     for path in (f"{CLUSTERS}/bank-1", f"{CLUSTERS}?fieldSelector=metadata.name%3Dbank-1", CLUSTERS):
         assert ((await visitor.get(path))[0], await by_token(path)) == (403, 403), path
     assert await by_token(f"{CLUSTERS}/new") == 404
+    of_cluster = f"{REQUESTS}?labelSelector=open-cluster-management.io/cluster-name"
+    for name, code in (("shop-1", 200), ("bank-1", 403)):
+        for path in (f"{of_cluster}%3D{name}", f"{of_cluster}%3D{name}&watch=1&timeoutSeconds=1"):
+            assert ((await visitor.get(path))[0], await by_token(path)) == (code, code), path
 
 
 async def test_a_file_for_several_names_no_cluster(hub: HubUnderTest, tmp_path: Path) -> None:
