@@ -9,7 +9,7 @@ import json
 import logging
 import re
 import sys
-from collections.abc import Callable, Mapping, MutableMapping
+from collections.abc import Callable, Iterable, Mapping, MutableMapping
 from contextlib import AbstractContextManager
 from enum import StrEnum
 from functools import lru_cache
@@ -22,6 +22,8 @@ from structlog.typing import Processor
 from machinery import tracing
 
 REDACTED = "[redacted]"
+DEEPEST = 64
+"""Levels of a value: what is nested further is left out, whatever it is."""
 _SECRET_FIELD = re.compile(r"(?i)(private_?key|client_?key|password|passwd|secret_?value|bearer|authorization|token)(_?data)?$")
 _SECRET_TEXT = re.compile(
     r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----.*?(-----END [A-Z0-9 ]*PRIVATE KEY-----|$)"
@@ -59,19 +61,23 @@ class LogFormat(StrEnum):
     CONSOLE = "console"
 
 
-def redacted(value: Any) -> Any:
-    """`value` without what looks like a secret, however deep it stands. Bytes are read as text."""
+def redacted(value: Any, deepest: int = DEEPEST) -> Any:
+    """`value` without what looks like a secret, and without what stands deeper than anybody reads. Bytes are read as text."""
     if isinstance(value, str):
         return _SECRET_TEXT.sub(REDACTED, value) if _may_hold_secrets(value) else value
     if isinstance(value, bytes | bytearray):
         return redacted(bytes(value).decode("utf-8", "replace"))
-    if isinstance(value, Mapping):
-        return {key: REDACTED if _is_secret(str(key)) else redacted(item) for key, item in value.items()}
-    if isinstance(value, list | tuple | set | frozenset):
-        return [redacted(item) for item in value]
+    if isinstance(value, Mapping | list | tuple | set | frozenset):
+        return _without_secrets(value, deepest - 1) if deepest else REDACTED
     if value is None or isinstance(value, bool | int | float):
         return value
     return redacted(str(value))
+
+
+def _without_secrets(value: Mapping[Any, Any] | Iterable[Any], deepest: int) -> Any:
+    if isinstance(value, Mapping):
+        return {key: REDACTED if _is_secret(str(key)) else redacted(item, deepest) for key, item in value.items()}
+    return [redacted(item, deepest) for item in value]
 
 
 def _may_hold_secrets(text: str) -> bool:

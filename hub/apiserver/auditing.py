@@ -1,7 +1,7 @@
 """The audit of the HTTPS door: a record of each request that the policy wants remembered, when its outcome is known.
 
 It stands around deadline, authentication and limits, so what they refuse is remembered too. A record is built and handed over
-without waiting, and what goes wrong with it is logged and never reaches the request.
+without waiting. What goes wrong with it is logged and never reaches the request, which then leaves a shorter record.
 """
 
 import asyncio
@@ -24,6 +24,7 @@ from machinery.product import NAME
 
 DECISION, REASON = "authorization.k8s.io/decision", "authorization.k8s.io/reason"
 ATTESTATION = f"{NAME}/attestation-failure"
+INCOMPLETE = f"{NAME}/incomplete"
 TOKEN = "authentication.kubernetes.io/token-hash"  # noqa: S105 - the name of an annotation
 CUT_OFF = ResponseStatus(503, "ServiceUnavailable")
 FAILED = ResponseStatus(500, "InternalError")
@@ -93,23 +94,43 @@ class Auditing:
         return response
 
     def _started(self, incoming: Incoming, received: datetime, response: web.StreamResponse) -> None:
-        try:
-            verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
-            if response.status < web.HTTPBadRequest.status_code and verdict.remembers(Stage.RESPONSE_STARTED):
-                outcome = _Outcome(Stage.RESPONSE_STARTED, ResponseStatus(response.status))
-                self._auditor.offer(self._record(incoming, received, verdict, outcome, b""))
-        except Exception:
-            log.exception("a request could not be audited", audit_id=incoming.audit_id)
+        verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
+        if response.status < web.HTTPBadRequest.status_code and verdict.remembers(Stage.RESPONSE_STARTED):
+            outcome = _Outcome(Stage.RESPONSE_STARTED, ResponseStatus(response.status))
+            self._offer(incoming, received, verdict, outcome, b"")
 
     async def _ended(self, incoming: Incoming, received: datetime, outcome: _Outcome) -> None:
+        verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
+        if verdict.remembers(outcome.stage):
+            read = verdict.request_body and incoming.request.content.at_eof()
+            body = await _body(incoming.request) if read else b""
+            self._offer(incoming, received, verdict, outcome, body)
+
+    def _offer(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome, body: bytes) -> None:
+        """One record, whatever the request holds."""
         try:
-            verdict = self._auditor.verdict(incoming.authenticated, incoming.attributes)
-            if verdict.remembers(outcome.stage):
-                read = verdict.request_body and incoming.request.content.at_eof()
-                body = await incoming.request.read() if read else b""  # what the request was answered from
-                self._auditor.offer(self._record(incoming, received, verdict, outcome, body))
+            record = self._record(incoming, received, verdict, outcome, body)
         except Exception:
-            log.exception("a request could not be audited", audit_id=incoming.audit_id)
+            log.exception("a request is audited in part alone", audit_id=incoming.audit_id)
+            record = self._incomplete(incoming, received, verdict, outcome)
+        self._auditor.offer(record)
+
+    def _incomplete(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome) -> Record:
+        """Who, what, and how it ended: nothing of what the client wrote beside that."""
+        return Record(
+            level=verdict.level,
+            audit_id=incoming.audit_id,
+            stage=outcome.stage,
+            verb=incoming.attributes.verb,
+            user=user_of(incoming.authenticated),
+            impersonated_user=user_of(incoming.actor) if incoming.actor != incoming.authenticated else None,
+            source_ips=(incoming.request.remote,) if incoming.request.remote else (),
+            object_ref=reference_of(incoming.attributes),
+            response_status=outcome.status,
+            received=received,
+            at=self._auditor.clock.now(),
+            annotations={INCOMPLETE: "the rest of the request could not be written down"},
+        )
 
     def _record(self, incoming: Incoming, received: datetime, verdict: Verdict, outcome: _Outcome, body: bytes) -> Record:
         request, asked = incoming.request, incoming.attributes
@@ -133,6 +154,15 @@ class Auditing:
             at=self._auditor.clock.now(),
             annotations=notes,
         )
+
+
+async def _body(request: web.Request) -> bytes:
+    """What the request was answered from; nothing of what could not be read then either."""
+    try:
+        return await request.read()
+    except Exception as error:  # noqa: BLE001 - too large, or not what its headers say: the answer is about that
+        log.info("the body of a request cannot be audited", error=type(error).__name__)
+        return b""
 
 
 def _annotations(incoming: Incoming) -> dict[str, str]:

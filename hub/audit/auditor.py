@@ -16,6 +16,7 @@ from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
 from machinery.logs import redacted
+from machinery.plain import plain
 from machinery.product import NAME
 
 MAX_BODY = 64 * 1024
@@ -108,9 +109,9 @@ def body_of(content: bytes | None, notes: dict[str, str]) -> msgspec.Raw:
 
 def token_hash(token: str) -> str:
     """How a bearer token stands in a record."""
-    return f"SHA256={sha256(token.encode()).hexdigest()}"
+    return f"SHA256={sha256(token.encode(errors='surrogateescape')).hexdigest()}"
 
 
 def short(text: str) -> str:
-    """Text of a client: bounded, and without what looks like a secret."""
-    return str(redacted(text[:MAX_TEXT]))
+    """Text of a client: bounded, fit to be kept, and without what looks like a secret."""
+    return str(redacted(plain(text[:MAX_TEXT])))

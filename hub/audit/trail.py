@@ -19,10 +19,12 @@ from hub.domain.chain import Head, Link, linked
 from machinery.backoff import Backoff
 from machinery.clock import Clock
 from machinery.errors import AlreadyExistsError, MusterError
+from machinery.product import NAME
 
 CAPACITY = 10_000
 BATCH = 400
 WINDOW = timedelta(milliseconds=250)
+LEFT_OUT = f"{NAME}/left-out"
 
 log = structlog.get_logger(__name__)
 
@@ -142,35 +144,74 @@ class Trail:
         while self._queue and len(links) < self._batch:
             entry = self._queue.popleft()
             record = _record_of(entry) if isinstance(entry, _Gap) else entry
-            links.append(linked(self._sink.replica, links[-1].head if links else self._head, record))
+            links.append(self._linked(links[-1].head if links else self._head, record))
         self._in_hand = len(links)
         return links
 
+    def _linked(self, head: Head, record: Record) -> Link:
+        """Whatever stands in the record: one that cannot be written down must not cost the others."""
+        try:
+            return linked(self._sink.replica, head, record)
+        except Exception:
+            log.exception("an audit record cannot be written down", sink=self._sink.name, verb=record.verb)
+            return linked(self._sink.replica, head, left_out(record.stage, record.at))
+
     async def _deliver(self, links: Sequence[Link]) -> None:
-        while True:
+        while links:
             try:
                 await self._sink.write(links)
             except AlreadyExistsError as error:
                 log.critical("another process writes this hub's audit chain", sink=self._sink.name, error=error.message)
-                links = await self._moved(links)
+                self._head = await self._sink.renamed()
+                links = self._moved(links)
             except MusterError as error:
                 await self._pause(error.message)
             except Exception as error:
                 log.exception("audit records cannot be written", sink=self._sink.name)
                 await self._pause(type(error).__name__)
+                links = await self._one_by_one(links)
             else:
-                self._head = links[-1].head
-                self._written += len(links)
-                self._pauses.reset()
+                self._kept(links)
                 return
 
-    async def _moved(self, links: Sequence[Link]) -> Sequence[Link]:
-        """The same records as links of a chain that nobody else writes."""
-        self._head = await self._sink.renamed()
+    def _kept(self, links: Sequence[Link]) -> None:
+        self._head = links[-1].head
+        self._written += len(links)
+        self._pauses.reset()
+
+    def _moved(self, links: Sequence[Link]) -> Sequence[Link]:
+        """The same records as the next links of the chain that is written now."""
         moved: list[Link] = []
         for link in links:
             moved.append(link.moved(self._sink.replica, moved[-1].head if moved else self._head))
         return moved
+
+    async def _one_by_one(self, links: Sequence[Link]) -> Sequence[Link]:
+        """After a failure that nobody foresaw, which one record may be the reason of. What is left to be delivered."""
+        while links:
+            try:
+                if not await self._is_taken(links[0]):
+                    stand_in = linked(self._sink.replica, self._head, left_out(Stage.RESPONSE_COMPLETE, links[0].at))
+                    if not await self._is_taken(stand_in):  # then it is not the record
+                        return links
+                    log.error("an audit record is left out: it cannot be kept", sink=self._sink.name, hash=links[0].hash)
+            except MusterError:  # no word about the record: `_deliver` meets it again
+                return links
+            links = self._moved(links[1:])
+            self._in_hand = len(links)
+        return links
+
+    async def _is_taken(self, link: Link) -> bool:
+        """Writes one link. Raises MusterError when nothing can be written now."""
+        try:
+            await self._sink.write((link,))
+        except MusterError:
+            raise
+        except Exception as error:  # noqa: BLE001 - the one that was told of the batch
+            log.info("the place refuses an audit record", sink=self._sink.name, error=type(error).__name__)
+            return False
+        self._kept((link,))
+        return True
 
     async def _pause(self, why: str) -> None:
         self._failures += 1
@@ -213,6 +254,11 @@ class Trail:
             "late": self._late,
             "failures": self._failures,
         }
+
+
+def left_out(stage: Stage, at: datetime) -> Record:
+    """Stands in the chain where a record would be that no place takes."""
+    return Record(level=Level.METADATA, stage=stage, at=at, annotations={LEFT_OUT: "it could not be kept"})
 
 
 def _record_of(gap: _Gap) -> Record:

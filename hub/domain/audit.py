@@ -3,9 +3,13 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
-from enum import StrEnum
+from enum import Enum, StrEnum
+from typing import Any
 
 import msgspec
+from msgspec.structs import replace
+
+from machinery.plain import plain
 
 
 class Level(StrEnum):
@@ -118,6 +122,27 @@ def fields_of(record: Record) -> Fields:
     reference = record.object_ref or ObjectReference()
     user = record.user.username if record.user else ""
     return Fields(user, record.verb, reference.resource, reference.namespace, reference.name)
+
+
+def plain_record(record: Record) -> Record:
+    """The record with text alone in it: what clients send may be anything, and could be neither encoded nor looked for."""
+    cleaned: Record = _cleaned(record)
+    return cleaned
+
+
+def _cleaned(value: Any) -> Any:
+    match value:
+        case Enum():
+            return value
+        case str():
+            return plain(value)
+        case tuple():
+            return tuple(_cleaned(item) for item in value)
+        case Mapping():
+            return {_cleaned(key): _cleaned(item) for key, item in value.items()}
+        case msgspec.Struct():
+            return replace(value, **{name: _cleaned(getattr(value, name)) for name in value.__struct_fields__})
+    return value
 
 
 _encode = msgspec.json.Encoder().encode

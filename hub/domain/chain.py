@@ -12,7 +12,7 @@ from datetime import datetime
 from hashlib import sha256
 from typing import Any
 
-from hub.domain.audit import Fields, Record, fields_of, read_record, written_record
+from hub.domain.audit import Fields, Record, fields_of, plain_record, read_record, written_record
 
 GENESIS = "0" * 64
 """What the first link of a chain has for the hash of the one before."""
@@ -57,7 +57,8 @@ def link_hash(replica: str, sequence: int, previous: str, document: bytes) -> st
 
 
 def linked(replica: str, head: Head, record: Record) -> Link:
-    """The record as the link after `head`."""
+    """The record as the link after `head`. Never fails, whatever clients wrote into it."""
+    record = plain_record(record)
     document, sequence = written_record(record), head.sequence + 1
     hashed = link_hash(replica, sequence, head.hash, document)
     return Link(replica, sequence, head.hash, hashed, record.at, fields_of(record), document)

@@ -2,8 +2,8 @@
 
 In Kubernetes' order, outermost first; the slots of `Filters` are filled by who composes the server, the others are its own:
 
-    audit id -> counting -> errors as Status -> `paths` -> `gate` -> `in_flight` -> `audit` -> deadline -> authentication
-    -> `impersonation` -> `limits` -> authorization -> the answer
+    audit id -> counting -> errors as Status -> `paths` -> `gate` -> `in_flight` -> `audit` -> readable -> deadline
+    -> authentication -> `impersonation` -> `limits` -> authorization -> the answer
 
 What stands before `audit` leaves no record and costs no look-up. `audit` sees every outcome, refused credentials and expired
 deadlines included: it reads who asked when the answer is there.

@@ -28,6 +28,7 @@ from machinery.identity import (
     UNAUTHENTICATED_GROUP,
     service_account_groups,
 )
+from machinery.plain import is_plain
 
 PREFIX = "impersonate-"
 USER, GROUP, UID = "Impersonate-User", "Impersonate-Group", "Impersonate-Uid"
@@ -121,4 +122,6 @@ def claimed(headers: CIMultiDictProxy[str]) -> Claim | None:
         if name.lower().startswith(EXTRA):
             key = unquote(name.lower().removeprefix(EXTRA))
             extra[key] = (*extra.get(key, ()), value)
+    if not all(is_plain(text) for text in (*extra, *(value for name in present for value in headers.getall(name)))):
+        raise BadRequestError("the headers for impersonation hold what is no text")
     return Claim(user, tuple(headers.getall(GROUP, ())), headers.get(UID, ""), extra)

@@ -32,12 +32,23 @@ from machinery.apiserver.storage import Actor, Key, Storage
 from machinery.apiserver.traced import traced
 from machinery.apiserver.watches import Watches
 from machinery.clock import Clock
-from machinery.errors import DeadlineError, ForbiddenError, MusterError, NotAcceptableError, NotFoundError, Subject
+from machinery.errors import (
+    BadRequestError,
+    DeadlineError,
+    ForbiddenError,
+    MusterError,
+    NotAcceptableError,
+    NotFoundError,
+    Subject,
+)
+from machinery.plain import is_plain
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
 Page = Callable[[Incoming], Awaitable[web.Response]]
 """Answers at a path of its own, to who may ask it there. Raises a MusterError to refuse."""
+
+LONGEST_AUDIT_ID = 64
 
 log = structlog.get_logger(__name__)
 
@@ -101,6 +112,7 @@ class ApiServer:
                 *added.gate,
                 *added.in_flight,
                 *added.audit,
+                _readable,
                 self._within_deadline,
                 self._authenticated,
                 *(added.impersonation or (_refuse_impersonation,)),
@@ -127,7 +139,8 @@ class ApiServer:
         self._watches.stop()
 
     async def _handle(self, request: web.Request) -> web.StreamResponse:
-        audit_id = request.headers.get("Audit-Id", "")[:64] or str(uuid.uuid4())
+        told = request.headers.get("Audit-Id", "")[:LONGEST_AUDIT_ID]
+        audit_id = told if told.isascii() and told.isprintable() and told else str(uuid.uuid4())
         asked = attributes(request.method, request.path, request.query)
         incoming = request[INCOMING] = Incoming(request, audit_id, asked, self._clock.monotonic())
         return await traced(incoming, self._answer, self._resources)
@@ -180,6 +193,14 @@ class ApiServer:
         if page := self._pages.get(incoming.request.path):
             return await page(incoming)
         return await self._site.answer(incoming.request)
+
+
+async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
+    """No name, selector or value holds what is no text: not every storage could look for it."""
+    url = incoming.request.rel_url
+    if not is_plain(url.path) or not is_plain(url.query_string):
+        raise BadRequestError("the URL holds control characters")
+    return await inner(incoming)
 
 
 async def _refuse_impersonation(incoming: Incoming, inner: Inner) -> web.StreamResponse:

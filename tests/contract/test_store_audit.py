@@ -33,6 +33,13 @@ async def test_links_whose_storing_was_not_acknowledged_can_be_sent_again(store:
     assert await store.read(lambda tx: list(tx.audit.links("a", after=0, limit=10))) == links
 
 
+async def test_text_that_no_database_takes_is_kept_with_marks_in_its_place(store: Store, clock: ManualClock) -> None:
+    strange = chain("a", record(at=clock.now(), user="a\x00\udcff", name="\x00", namespace="\x00", verb="\x00"))
+    await store.run(audit.append, strange)
+    found, _ = await store.read(audit.find, AuditQuery(equal=(("user", "a\ufffd\ufffd"), ("name", "\ufffd"))))
+    assert list(found) == strange
+
+
 async def test_two_writers_of_one_chain_never_mix(store: Store, clock: ManualClock) -> None:
     await store.run(audit.append, chain("a", record(at=clock.now())))
     with pytest.raises(AlreadyExistsError):

@@ -35,7 +35,10 @@ def chain(replica: str, *records: Record, after: Head | None = None) -> list[Lin
 
 
 class MemorySink(Sink):
-    """`gate` is closed to make it slow, `failing` to make it fail; a `thief` has taken the chain."""
+    """`gate` is closed to make it slow, `failing` to make it fail; a `thief` has taken the chain.
+
+    `broken`: how often it fails in a way that nobody foresaw. `refused`: a user of whom it never takes a record.
+    """
 
     name = "memory"
 
@@ -46,6 +49,8 @@ class MemorySink(Sink):
         self.gate = asyncio.Event()
         self.gate.set()
         self.failing = 0
+        self.broken = 0
+        self.refused = ""
         self.asked = 0
         self.thief = False
 
@@ -64,6 +69,11 @@ class MemorySink(Sink):
         if self.failing:
             self.failing -= 1
             raise UnavailableError("no room on the disk")
+        if self.broken:
+            self.broken -= 1
+            raise RuntimeError("nobody foresaw this")
+        if any(self.refused and link.fields.user == self.refused for link in links):
+            raise ValueError("this cannot be kept")
         self.batches.append(len(links))
         self.links += links
 

@@ -67,6 +67,8 @@ class BearerTokens(RequestAuthenticator):
         if not header:
             return None
         scheme, _, token = header.partition(" ")
+        if not header.isascii():  # no token is
+            raise UnauthorizedError(REFUSED)
         try:
             found = await self._tokens.identify(token.strip(), ()) if scheme.lower() == BEARER else None
         except UnauthorizedError as error:

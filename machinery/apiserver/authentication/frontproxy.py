@@ -20,6 +20,7 @@ from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
 from machinery.errors import InvalidError, UnauthorizedError
 from machinery.identity import is_reserved
+from machinery.plain import is_plain
 
 
 class Origin(Enum):
@@ -104,7 +105,7 @@ class FrontProxy(RequestAuthenticator):
         return Identity(actor, f"{mark_of_authority(signed.authority)}{facts.fingerprint}", facts.not_after)
 
     def _named(self, request: web.Request) -> Actor | None:
-        """None: the headers name no user."""
+        """None: the headers name no user. Raises UnauthorizedError."""
         headers, trust = request.headers, self._trust
         user = next((headers[name] for name in trust.users if headers.get(name)), "")
         if not user:
@@ -116,4 +117,7 @@ class FrontProxy(RequestAuthenticator):
             for prefix in (each for each in trust.extras if name.lower().startswith(each.lower())):
                 key = unquote(name[len(prefix) :].lower())
                 extra[key] = (*extra.get(key, ()), value)
+        told = (user, uid, *groups, *extra, *(value for values in extra.values() for value in values))
+        if not all(is_plain(text) for text in told):
+            raise UnauthorizedError("the proxy's headers hold what is no text")
         return Actor(user, groups, uid, extra, holder=Origin.DELEGATED)

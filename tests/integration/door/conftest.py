@@ -25,6 +25,7 @@ from hub.apiserver.lists import RevocationLists
 from hub.apiserver.login import LoginSettings
 from hub.apiserver.storage import ServiceStorage
 from hub.audit import Auditor, Policy, default_policy
+from hub.audit.filesink import FileSink
 from hub.audit.storesink import StoreSink
 from hub.audit.trail import Trail
 from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
@@ -100,6 +101,7 @@ class HubUnderTest:
     port: int = 0
     policy: Policy | None = None
     capacity: Capacity | None = None
+    audit_log: Path | None = None
     replica: str = "here"
     database: str | None = None
     """None: SQLite in the folder."""
@@ -135,8 +137,9 @@ class HubUnderTest:
                 self.ways_in = (ClientAuthorityFile(path, groups, serving, clock),)
             if self.make_ways_in is not None:
                 self.ways_in = self.make_ways_in(serving)
-            trail = Trail(StoreSink(self.store, self.replica), clock, window=timedelta(milliseconds=20))
-            self.auditor = Auditor(self.policy or default_policy(GROUP_SUFFIX), [trail], clock)
+            sinks = [StoreSink(self.store, self.replica), *([FileSink(str(self.audit_log))] if self.audit_log else [])]
+            trails = [Trail(sink, clock, window=timedelta(milliseconds=20)) for sink in sinks]
+            self.auditor = Auditor(self.policy or default_policy(GROUP_SUFFIX), trails, clock)
             await self.auditor.open()
             self.limits = AccessLimits(clock, self.capacity)
             address = HubAddress(HUB_ID, f"https://{self.advertised}:6443", f"{self.advertised}:8443")

@@ -4,9 +4,13 @@ import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any
 
-from hub.audit.trail import Trail
-from hub.domain.audit import Record, Stage, read_record
+import msgspec
+import pytest
+
+from hub.audit.trail import LEFT_OUT, Trail
+from hub.domain.audit import ObjectReference, Record, ResponseStatus, Stage, User, read_record
 from hub.domain.chain import Verification
 from machinery.clock import ManualClock
 from machinery.tasks import GuardedTasks
@@ -14,6 +18,10 @@ from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.stage import until
 
 SOON = timedelta(milliseconds=5)
+TEXTS = (
+    *("audit_id", "request_uri", "verb", "user", "impersonated_user", "source_ips", "user_agent", "object_ref"),
+    *("response_status", "annotations"),
+)
 
 
 @asynccontextmanager
@@ -123,3 +131,70 @@ async def test_a_chain_goes_on_where_it_ended_after_a_restart() -> None:
             trail.offer(record(number))
             await trail.finish()
     assert kept(sink) == [record(0), record(1), record(2)]
+
+
+STRANGE = "a\udcff\x00b"
+
+
+def strange_record(field: str) -> Record:
+    """A record with text in one of its fields that cannot be encoded and has a NUL."""
+    user = User(STRANGE, STRANGE, (STRANGE,), {STRANGE: (STRANGE,)})
+    reference = ObjectReference(*(STRANGE for _ in ObjectReference.__struct_fields__))
+    values: dict[str, Any] = {
+        "user": user,
+        "impersonated_user": user,
+        "object_ref": reference,
+        "response_status": ResponseStatus(400, STRANGE),
+        "annotations": {STRANGE: STRANGE},
+        "source_ips": (STRANGE,),
+    }
+    return msgspec.structs.replace(record(1), **{field: values.get(field, STRANGE)})
+
+
+@pytest.mark.parametrize("field", TEXTS)
+async def test_text_that_is_none_is_kept_with_marks_in_its_place(field: str) -> None:
+    sink = MemorySink()
+    async with running(sink) as trail:
+        trail.offer(strange_record(field))
+        trail.offer(record(2))
+        await trail.finish()
+    strange, plain = kept(sink)
+    assert plain == record(2)
+    assert "a\ufffd\ufffdb" in repr(getattr(strange, field))
+    assert "\\x00" not in repr([link.fields for link in sink.links])
+
+
+async def test_a_record_that_cannot_be_written_down_costs_itself_alone() -> None:
+    sink = MemorySink()
+    async with running(sink) as trail:
+        trail.offer(record(1))
+        trail.offer(msgspec.structs.replace(record(2), annotations={"a": object()}))
+        trail.offer(record(3))
+        await trail.finish()
+    first, second, third = kept(sink)
+    assert (first, third) == (record(1), record(3))
+    assert LEFT_OUT in second.annotations
+    assert second.at == record(2).at
+
+
+async def test_a_record_that_the_place_refuses_is_left_out_and_the_chain_says_so() -> None:
+    sink = MemorySink()
+    sink.refused = "mallory"
+    async with running(sink) as trail:
+        for each in (record(1), record(2, user="mallory"), record(3)):
+            trail.offer(each)
+        await trail.finish()
+        assert trail.snapshot()["written"] == 3
+    first, second, third = kept(sink)
+    assert (first, third) == (record(1), record(3))
+    assert LEFT_OUT in second.annotations
+
+
+async def test_a_place_that_takes_nothing_is_no_reason_to_leave_records_out() -> None:
+    sink = MemorySink()
+    sink.broken = 4
+    async with running(sink) as trail:
+        for each in (record(1), record(2)):
+            trail.offer(each)
+        await trail.finish()
+    assert kept(sink) == [record(1), record(2)]

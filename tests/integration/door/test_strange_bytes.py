@@ -1,0 +1,145 @@
+"""Bytes at the HTTPS door that no client sends: each is answered, remembered, and costs nobody else anything."""
+
+import asyncio
+import json
+import ssl
+from collections.abc import AsyncIterator
+from dataclasses import dataclass
+from hashlib import sha256
+from pathlib import Path
+from random import Random
+
+import pytest
+
+from hub.audit.verify import breaches, verify_lines
+from hub.domain.audit import Record
+from tests.integration.door.conftest import HubUnderTest
+from tests.integration.door.test_access import CLUSTERS, holder, nobody
+from tests.integration.door.test_audit import ALL, admin, cluster, records
+from tests.trials import soaked, trials
+
+STRANGE: list[tuple[bytes, bytes, int]] = [
+    (b"POST /x", b"User-Agent: \xff", 403),
+    (b"POST /x", b"Audit-Id: \xff", 403),
+    (b"POST /x", b"Audit-Id: a\tb", 403),
+    (b"POST /x", b"Authorization: Bearer \xff", 401),
+    (b"POST /x", b"Authorization: \xff", 401),
+    (b"POST /x", b"Impersonate-User: \xff", 400),
+    (b"POST /x", b"Impersonate-User: a\r\nImpersonate-Extra-%00: x", 400),
+    (b"POST /x", b"Accept: \xff", 403),
+    (b"POST /x", b"traceparent: \xff", 403),
+    (b"POST /%FF", b"X: y", 403),
+    (b"GET /crl/x", b"If-None-Match: \xff", 404),
+    (b"DELETE /api/v1/namespaces/%00", b"X: y", 400),
+    (b"DELETE /api/v1/namespaces/%01", b"X: y", 400),
+    (b"DELETE /api/v1/namespaces/%7F", b"X: y", 400),
+    (b"GET /api/v1/namespaces?labelSelector=a%3D%00", b"X: y", 400),
+    (b"GET /api/v1/namespaces?fieldSelector=metadata.name%3D%00", b"X: y", 400),
+    (b"GET /api/v1/namespaces?%00=1", b"X: y", 400),
+]
+UNREMEMBERED = frozenset((b"GET /crl/x",))
+HEADERS = (
+    *(b"Accept", b"Accept-Encoding", b"Audit-Id", b"Authorization", b"Content-Type", b"If-None-Match", b"Impersonate-Group"),
+    *(b"Impersonate-User", b"Impersonate-Extra-a", b"User-Agent", b"traceparent", b"tracestate"),
+)
+LETTERS = [bytes((code,)) for code in range(1, 256) if code not in b"\r\n"]
+WORDS = [b"\xff", b"Bearer ", b"application/", b"%00", b"/", b","]
+REQUESTS = trials(60, soak=1_000)
+
+
+@dataclass
+class Telephone:
+    """Speaks whatever bytes it is given."""
+
+    hub: HubUnderTest
+    context: ssl.SSLContext
+
+    async def say(self, line: bytes, *headers: bytes, body: bytes = b"") -> tuple[int, bytes]:
+        """The code of the answer to one request on a connection of its own, and all of the answer; 0: there was none."""
+        address = ("127.0.0.1", self.hub.port)
+        reader, writer = await asyncio.open_connection(*address, ssl=self.context, server_hostname="localhost")
+        told = (line + b" HTTP/1.1", b"Host: hub", b"Connection: close", b"Content-Length: %d" % len(body), *headers)
+        writer.write(b"\r\n".join(told) + b"\r\n\r\n" + body)
+        async with asyncio.timeout(10):
+            answer = await reader.read()
+        writer.close()
+        return int(answer.split(b" ", 2)[1]) if answer else 0, answer
+
+
+@pytest.fixture
+async def hub(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
+    """It remembers all requests, in the database and in a file."""
+    running = HubUnderTest(tmp_path, policy=ALL, audit_log=tmp_path / "audit.log")
+    await running.start()
+    yield running
+    await running.stop()
+
+
+def anybody(hub: HubUnderTest) -> Telephone:
+    return Telephone(hub, nobody(hub).context)
+
+
+async def operator(hub: HubUnderTest) -> Telephone:
+    return Telephone(hub, (await admin(hub)).context)
+
+
+async def remembered(hub: HubUnderTest) -> list[Record]:
+    """What both places say alike."""
+    found = await records(hub)
+    lines = (hub.folder / "audit.log").read_bytes().splitlines()
+    assert list(breaches(verify_lines(lines, {}))) == []
+    assert len(lines) == len(found)
+    return found
+
+
+async def test_strange_requests_are_refused_and_remembered_and_so_is_the_next(hub: HubUnderTest) -> None:
+    codes = [(await anybody(hub).say(line, header))[0] for line, header, _ in STRANGE]
+    assert codes == [code for _, _, code in STRANGE]
+    assert (await (await admin(hub)).ask("POST", CLUSTERS, cluster("edge")))[0] == 201
+    *strange, last = await remembered(hub)
+    expected = [code for line, _, code in STRANGE if line not in UNREMEMBERED]
+    assert [each.response_status and each.response_status.code for each in strange] == expected
+    assert last.object_ref is not None
+    assert last.object_ref.name == "edge"
+    assert strange[0].user_agent == "\ufffd"
+    assert all(each.audit_id.isprintable() and len(each.audit_id) == 36 for each in strange)
+
+
+async def test_a_certificate_beside_a_token_that_is_none_is_remembered_with_both(hub: HubUnderTest) -> None:
+    status, _ = await (await operator(hub)).say(b"DELETE " + CLUSTERS.encode() + b"/x", b"Authorization: Bearer \xff")
+    (record,) = await remembered(hub)
+    assert record.user is not None
+    assert (status, record.user.username, record.verb) == (404, "admin", "delete")
+    assert record.annotations["authentication.kubernetes.io/token-hash"] == f"SHA256={sha256(bytes((255,))).hexdigest()}"
+
+
+@pytest.mark.parametrize("levels", [64, 600, 900])
+async def test_a_body_that_is_nested_deeply_is_remembered(hub: HubUnderTest, levels: int) -> None:
+    body = {**cluster("edge"), "spec": {"unknown": 1}}
+    nested = json.dumps(body).replace("1}", '{"a":' * levels + "1" + "}" * levels + "}").encode()
+    status, answer = await (await operator(hub)).say(
+        b"POST " + CLUSTERS.encode(), b"Content-Type: application/json", b"Audit-Id: deep", body=nested
+    )
+    (record,) = await remembered(hub)
+    assert record.response_status is not None
+    assert (record.audit_id, record.verb, record.response_status.code) == ("deep", "create", status)
+    assert status < 500, answer
+
+
+@soaked(REQUESTS)
+async def test_no_bytes_in_headers_or_path_fail_the_door_or_the_audit(hub: HubUnderTest) -> None:
+    callers, choose = (anybody(hub), await operator(hub)), Random(20_261_122)
+
+    def made(most: int) -> bytes:
+        return b"".join(choose.choices([*LETTERS, *8 * WORDS], k=choose.randint(1, most)))
+
+    for _ in range(REQUESTS):
+        path = choose.choice((b"/x", CLUSTERS.encode(), CLUSTERS.encode() + b"/" + made(3).hex("%").encode()))
+        line = choose.choice((b"GET ", b"DELETE ", b"POST ")) + path
+        headers = [name + b": " + made(5) for name in choose.sample(HEADERS, k=2)]
+        status, answer = await choose.choice(callers).say(line, *headers, body=choose.choice((b"", b"{}")))
+        assert 100 < status < 500, (line, headers, answer)
+    assert (await holder(hub, await hub.admin()).ask("POST", CLUSTERS, cluster("edge")))[0] == 201
+    last = (await remembered(hub))[-1]
+    assert last.object_ref is not None
+    assert last.object_ref.name == "edge"
