@@ -114,7 +114,7 @@ class Fleet:
         return (*alone, *(each.controller for each in together))
 
     def begin(self) -> None:
-        """What is to be looked at though nothing tells of it: sets that are missing."""
+        """To be called before everything is listed: looks at what nothing tells of, sets that are missing."""
         if self._gates.default_cluster_set:
             for name in clusterset.STANDING:
                 self._standing.enqueue(name)

@@ -121,6 +121,7 @@ class Controllers:
             ),
             self.chronicle,
             self._fleet.observer,
+            relisting=(housing.relisting, self._fleet.begin),
         )
 
     def _house(self, key: Key) -> None:
@@ -153,7 +154,6 @@ class Controllers:
         """Returns when every object there is was looked at once. Raises StartError when that cannot be done in time."""
         for controller in self.everyone:
             tasks.start(controller.name, controller.run())
-        self._fleet.begin()
         tasks.start("feed", self._feed.run())
         then = "is the database overloaded?"
         await in_time("the controllers' first look at every object", self._feed.synced.wait(), SYNCED_WITHIN, then=then)

@@ -44,11 +44,18 @@ class Observer(Protocol):
 
 
 class Feed:
-    """Follows the store for several routes at once. Deleted objects are sent to the routes that say so."""
+    """Follows the store for several routes at once. Deleted objects are sent to the routes that say so.
 
-    def __init__(self, store: Store, routes: Sequence[Route], *observers: Observer) -> None:
+    `relisting`: called before all objects are listed, at the start and after trouble. Of those that went in between nobody is
+    told: who remembers objects forgets them then, and who is to make those that are missing looks for them.
+    """
+
+    def __init__(
+        self, store: Store, routes: Sequence[Route], *observers: Observer, relisting: Sequence[Callable[[], None]] = ()
+    ) -> None:
         self._store = store
         self._observers = observers
+        self._relisting = (*(observer.relisting for observer in observers), *relisting)
         self._routes: Mapping[Kind, Sequence[Route]] = {
             route.kind: [each for each in routes if each.kind == route.kind] for route in routes
         }
@@ -78,8 +85,8 @@ class Feed:
     async def resync(self) -> int:
         """Sends all objects; returns the revision from which changes follow."""
         revision = await self._store.read(lambda tx: tx.changes.newest())
-        for observer in self._observers:
-            observer.relisting()
+        for begin in self._relisting:
+            begin()
         for kind in self._routes:
             after: Key | None = None
             while True:

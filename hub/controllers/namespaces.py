@@ -32,6 +32,10 @@ class Namespaces(Reconciler[str]):
         self._store = store
         self._present: set[str] = set()
 
+    def relisting(self) -> None:
+        """All Namespaces are about to be asked of: those that went unseen are none that a cluster has."""
+        self._present.clear()
+
     def wanted(self, namespace: Document) -> bool:
         """Whether this Namespace needs a step. To be asked of all of them before clusters are."""
         name = doc.name(namespace)

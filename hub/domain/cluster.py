@@ -282,6 +282,11 @@ def is_denied(cluster: Document) -> bool:
     return was_judged(cluster) and not is_accepted(cluster)
 
 
+def is_denial(before: Document | None, after: Document) -> bool:
+    """Whether this takes back an acceptance that no controller has seen: without a word of it, a rule would accept again."""
+    return before is not None and is_accepted(before) and not is_accepted(after) and not was_judged(after)
+
+
 def awaits_acceptance(cluster: Document) -> bool:
     """Nobody has judged it yet."""
     return not is_accepted(cluster) and not was_judged(cluster) and not doc.is_deleting(cluster)

@@ -83,6 +83,11 @@ def progress(cluster: str, left: Remaining, deadline: timedelta, *, overdue: boo
     return Condition(DELETING, FALSE, OVERDUE, f"{message}. {passed}; {advice}")
 
 
+def held(cluster: Document) -> dict[str, Any]:
+    """A copy that does not go before what belongs to it has gone."""
+    return doc.with_metadata(cluster, finalizers=[*dict.fromkeys((*doc.finalizers(cluster), FINALIZER))])
+
+
 def unheld(document: Document) -> dict[str, Any]:
     """A copy that no finalizer holds."""
     return doc.with_metadata(document, finalizers=None)

@@ -41,7 +41,11 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         document = _hand_over(tx, document)
     document = doc.stamped(document, before, uid=old.uid if old else str(uuid4()), now=tx.now, generations=True)
     if doc.is_deleting(document) and old is not None and not doc.finalizers(document):
-        return remove(tx, old, actor)
+        if not content.is_there(tx, old.key.name):
+            return remove(tx, old, actor)
+        document = removal.held(document)  # somebody put it there while others held the cluster
+    if rules.is_denial(before, document):
+        document = doc.with_status_condition(document, rules.DENIED, tx.now)
     if rules.is_accepted(document) and not (before and rules.is_accepted(before)):
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
     _note(tx, before, document, actor)
@@ -73,8 +77,7 @@ def remove(tx: Transaction, old: StoredObject, actor: str) -> Written:
     """
     document = old.document
     if not doc.is_deleting(document) and content.is_there(tx, old.key.name):
-        held = doc.with_metadata(document, finalizers=[*dict.fromkeys((*doc.finalizers(document), removal.FINALIZER))])
-        return put(tx, doc.deleting(held, tx.now), old, actor)
+        return put(tx, doc.deleting(removal.held(document), tx.now), old, actor)
     if doc.finalizers(document) and not doc.is_deleting(document):
         return put(tx, doc.deleting(document, tx.now), old, actor)
     certificates.revoke_cluster(tx, ClusterName(old.key.name), CLUSTER_DELETED)

@@ -33,12 +33,11 @@ async def working(store: Store, count: int) -> AsyncIterator[None]:
     async with GuardedTasks("hubs") as tasks:
         for _ in range(count):
             fleet = Fleet(store, GATES, lambda _told: None)
-            fleet.begin()
             for controller in fleet.controllers:
                 crowded = Controller(controller.name, controller._reconciler, workers=2)
                 crowded.queue = controller.queue
                 tasks.start(controller.name, crowded.run())
-            tasks.start("feed", Feed(store, fleet.routes, fleet.observer).run())
+            tasks.start("feed", Feed(store, fleet.routes, fleet.observer, relisting=(fleet.begin,)).run())
         yield
         await tasks.stop()
 

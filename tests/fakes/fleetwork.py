@@ -28,12 +28,11 @@ class Fleetwork:
         self.store = store
         gates = Gates(default_cluster_set=default_cluster_set, cluster_profiles=cluster_profiles)
         self.fleet = Fleet(store, gates, self.told.append)
-        self._feed = Feed(store, self.fleet.routes, self.fleet.observer)
+        self._feed = Feed(store, self.fleet.routes, self.fleet.observer, relisting=(self.fleet.begin,))
         self._revision = 0
 
     async def start(self) -> None:
         """As a hub starts, or begins to lead."""
-        self.fleet.begin()
         self._revision = await self._feed.resync()
         await self.settle()
 

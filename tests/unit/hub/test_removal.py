@@ -213,6 +213,27 @@ def test_a_cluster_that_only_others_hold_is_theirs_to_let_go(newcomer: Newcomer,
     assert not rules.needs_steps(document)
 
 
+def test_what_is_put_there_while_others_hold_the_cluster_goes_before_it_too(newcomer: Newcomer, store: MemoryStore) -> None:
+    """As a tool does that applies an add-on again and again: no later cluster of the name shall inherit it."""
+    newcomer.registered()
+
+    def hold(tx: Transaction, *finalizers: str) -> None:
+        stored = clusters.find(tx, EDGE)
+        clusters.put(tx, doc.with_metadata(stored.document, finalizers=list(finalizers) or None), stored, OPERATOR)
+
+    store.transact(hold, "example.com/other")
+    add_addon(store, "a")
+    delete(store)
+    proceed(store)
+    add_addon(store, "a")
+    store.transact(hold)
+    document = cluster_of(store)
+    assert document is not None
+    assert rules.needs_steps(document)
+    proceed(store)
+    assert (cluster_of(store), names(store, ADDONS)) == (None, [])
+
+
 async def test_the_controller_goes_on_until_the_cluster_is_gone_and_tells_what_it_gave_up(
     newcomer: Newcomer, store: MemoryStore
 ) -> None:

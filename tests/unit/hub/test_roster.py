@@ -1,15 +1,22 @@
 """All controllers together on one store: a cluster that joins is accepted, approved, signed, judged; nothing else moves."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import pytest
+
+from hub.domain import clusterset
+from hub.domain.change import CLUSTER_SETS, NAMESPACES, Change, Kind
 from hub.domain.request import RequestPhase
+from hub.ports import Transaction
 from hub.roster import Controllers
 from hub.settings import load
 from machinery.conditions import AVAILABLE, HUB_ACCEPTED, TRUE, UNKNOWN
+from machinery.errors import ExpiredError, UnavailableError
 from machinery.tasks import GuardedTasks
+from tests.fakes.fleetwork import find
 from tests.fakes.timetable import ManualTimetable
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -88,3 +95,40 @@ async def test_what_is_over_goes_when_its_time_comes() -> None:
         hub.clock.advance(timedelta(hours=1))
         timetable.wake("request-cleanup")
         await until(hub, lambda: hub.count() == 0)
+
+
+@pytest.mark.parametrize("trouble", [UnavailableError("the database does not answer"), ExpiredError("compacted")])
+async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception) -> None:
+    """The change log is not followed for a moment, and what is deleted in that moment is told to nobody."""
+    hub, ready, cut = Hub(), asyncio.Event(), asyncio.Event()
+    keys = [(NAMESPACES, "c1"), *((CLUSTER_SETS, name) for name in clusterset.STANDING)]
+    follow = hub.store.follow
+
+    def lose(tx: Transaction) -> None:
+        for kind, name in keys:
+            stored = find(tx, kind, name)
+            assert stored is not None
+            tx.objects.delete(kind, stored, "test")
+
+    def is_whole() -> bool:
+        return all(hub.store.transact(find, kind, name) for kind, name in keys)
+
+    async def cut_once(after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
+        if not cut.is_set():
+            await ready.wait()
+            hub.store.transact(lose)
+            cut.set()
+            raise trouble
+        async for changes in follow(after, kinds):
+            yield changes
+
+    hub.join("c1")
+    hub.accept("c1")
+    monkeypatch.setattr(hub.store, "follow", cut_once)
+    async with working(hub), asyncio.timeout(5):
+        while not is_whole():
+            await hub.store.wait_for_change(hub.revision, timedelta(seconds=1))
+        ready.set()
+        await cut.wait()
+        assert not is_whole()
+        await until(hub, is_whole)

@@ -86,6 +86,17 @@ async def test_a_denial_by_hand_stands_against_the_rule(hub: Hub) -> None:
     assert condition.status == FALSE
 
 
+async def test_a_denial_by_hand_stands_against_the_rule_also_when_nobody_led_between_it_and_the_acceptance(hub: Hub) -> None:
+    hub.join("c1")
+    hub.accept("c1")
+    hub.accept("c1", accepted=False)
+    await step(Acceptance(hub.store, ("*",)), "c1")
+    assert hub.cluster("c1")["spec"]["hubAcceptsClient"] is False
+    condition = hub.condition("c1", HUB_ACCEPTED)
+    assert condition is not None
+    assert (condition.status, condition.reason) == (FALSE, "HubClusterAdminDenied")
+
+
 async def test_a_cluster_that_is_gone_holds_up_no_other(hub: Hub) -> None:
     hub.join("c1")
     hub.accept("c1")
