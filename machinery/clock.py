@@ -4,6 +4,8 @@ import time
 from datetime import UTC, datetime, timedelta
 from typing import Protocol
 
+_LASTING = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
+
 
 class Clock(Protocol):
     """Wall time for what is stored or shown, monotonic time for what is measured."""
@@ -14,6 +16,10 @@ class Clock(Protocol):
     def monotonic(self) -> float:
         """Seconds since an arbitrary start; never jumps."""
 
+    def lasting(self) -> float:
+        """The same, and it goes on while the machine sleeps, where the system tells that."""
+        return self.monotonic()
+
 
 class SystemClock(Clock):
     """The machine's clocks."""
@@ -23,6 +29,9 @@ class SystemClock(Clock):
 
     def monotonic(self) -> float:
         return time.monotonic()
+
+    def lasting(self) -> float:
+        return time.clock_gettime(_LASTING)
 
 
 class ManualClock(Clock):
@@ -42,25 +51,38 @@ class ManualClock(Clock):
         self._now += by
         self._monotonic += by.total_seconds()
 
+    def set_forward(self, by: timedelta) -> None:
+        """Somebody sets the clock on the wall, back where `by` is negative; no time passes."""
+        self._now += by
+
 
 class OffsetClock(Clock):
-    """Another clock's wall time, seen through `clock`: the hub's time as an agent knows it from its session."""
+    """Another clock's wall time, seen through `clock`: the hub's time as an agent knows it from its session.
+
+    Once it was told it goes on by itself, whatever our own wall clock is set to.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
-        self._offset: timedelta | None = None
+        self._began: datetime | None = None
+        """Their time when our lasting one began."""
 
     @property
     def offset(self) -> timedelta | None:
         """How far the other clock is ahead of ours; None until it was ever told."""
-        return self._offset
+        return None if self._began is None else self.now() - self._clock.now()
 
     def learn(self, theirs: datetime) -> None:
         """Takes `theirs` as the other clock's present."""
-        self._offset = theirs - self._clock.now()
+        self._began = theirs - timedelta(seconds=self._clock.lasting())
 
     def now(self) -> datetime:
-        return self._clock.now() + (self._offset or timedelta())
+        if self._began is None:
+            return self._clock.now()
+        return self._began + timedelta(seconds=self._clock.lasting())
 
     def monotonic(self) -> float:
         return self._clock.monotonic()
+
+    def lasting(self) -> float:
+        return self._clock.lasting()

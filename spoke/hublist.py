@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from random import Random
 
 import structlog
@@ -19,6 +19,8 @@ from spoke.progress import Progress
 from spoke.reserve import Reserve
 
 REST, BACK = "hub-rest", "hub-fail-back"
+BEHIND = timedelta(milliseconds=1)
+"""After the end of a rest, which is then over however times are rounded."""
 
 log = structlog.get_logger(__name__)
 
@@ -28,7 +30,8 @@ class _Memory:
     """What failed at a hub."""
 
     backoff: Backoff
-    until: datetime | None = None
+    until: float | None = None
+    """By the monotonic clock: whatever the clock on the wall is set to, it rests no longer."""
     trouble: str = ""
 
 
@@ -58,8 +61,8 @@ class HubList:
         self._busy: HubId | None = None
         self._met: dict[HubId, tuple[HubState, datetime | None]] = {}
         self._memories: dict[HubId, _Memory] = {}
-        self._ready_since: dict[HubId, datetime] = {}
-        self._lost_since: datetime | None = None
+        self._ready_since: dict[HubId, float] = {}
+        self._lost_since: float | None = None
         self._decision: Decision | None = None
         self._decided_at: datetime | None = None
 
@@ -102,11 +105,12 @@ class HubList:
     def fail(self, hub: HubId, why: str) -> None:
         """It rests for a while; longer each time, until `be_steady`."""
         memory = self._memories.setdefault(hub, _Memory(self._options.rest.backoff(self._random)))
-        memory.until = self._clock.now() + memory.backoff.next()
+        rest = memory.backoff.next()
+        memory.until = self._clock.monotonic() + rest.total_seconds()
         memory.trouble = why
-        self._timetable.at(memory.until, self._stir, name=REST)
+        self._timetable.at(self._clock.now() + rest + BEHIND, self._stir, name=REST)
         if hub == self._owner.hub_id and self._lost_since is None:
-            self._lost_since = self._clock.now()
+            self._lost_since = self._clock.monotonic()
         self._show()
 
     def be_open(self) -> None:
@@ -120,7 +124,8 @@ class HubList:
 
     def candidates(self) -> tuple[Candidate, ...]:
         found = tuple(self._candidate(hub) for hub in self._listing.hubs)
-        self._ready_since = {each.hub.hub_id: each.ready_since for each in found if each.ready_since is not None}
+        ready = {each.hub.hub_id for each in found if each.ready_since is not None}
+        self._ready_since = {hub: self._ready_since.get(hub, self._clock.monotonic()) for hub in ready}
         return found
 
     def listed(self) -> tuple[ListedHub, ...]:
@@ -130,7 +135,8 @@ class HubList:
         """Where the session is to be; None: no hub is listed."""
         candidates, now = self.candidates(), self._clock.now()
         self._wake_for_the_way_back(candidates, now)
-        return choose(candidates, self._owner.hub_id, now, self._options.policy, lost_since=self._lost_since)
+        lost_since = self._when(self._lost_since, now)
+        return choose(candidates, self._owner.hub_id, now, self._options.policy, lost_since=lost_since)
 
     def is_better(self) -> bool:
         """Whether there is a good hub beside the owner."""
@@ -163,8 +169,12 @@ class HubList:
             state, ends_at = self._met.get(hub_id, (HubState.REGISTERING, None))
             hub = ListedHub(hub_id, bootstrap.name, bootstrap.connection.hub.server, state, ends_at)
         memory = self._memories.get(hub_id)
-        since = self._ready_since.get(hub_id, now) if hub.state is HubState.READY else None
-        return Candidate(hub, memory.until if memory else None, memory.trouble if memory else "", since)
+        since = self._when(self._ready_since.get(hub_id), now) or now if hub.state is HubState.READY else None
+        return Candidate(hub, self._when(memory.until, now) if memory else None, memory.trouble if memory else "", since)
+
+    def _when(self, moment: float | None, now: datetime) -> datetime | None:
+        """A moment of the monotonic clock, by the wall clock as it is set now."""
+        return now + timedelta(seconds=moment - self._clock.monotonic()) if moment is not None else None
 
     def _wake_for_the_way_back(self, candidates: tuple[Candidate, ...], now: datetime) -> None:
         after = self._options.policy.fail_back_after
