@@ -1,6 +1,6 @@
 """The lock as a Lease of a Kubernetes cluster, in the form of client-go's, with the term and the incarnation as annotations."""
 
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from math import ceil
@@ -23,17 +23,25 @@ TRIES = 3
 _MILLISECOND = timedelta(milliseconds=1)
 
 
+Owner = Callable[[], Awaitable[Object | None]]
+
+
+async def nobody() -> None:
+    """The owner of what belongs to nothing."""
+
+
 class LeaseLock(Lock):
-    """One Lease. `owner`: an owner reference for it where it is made; what it belongs to takes it along.
+    """One Lease. `owner`: asked for an owner reference where the Lease is made; what it belongs to takes it along.
 
     Its term is forgotten with the object: who needs terms that never fall keeps them elsewhere too.
     """
 
-    def __init__(self, client: KubeClient, namespace: str, name: str, *, clock: Clock, owner: Object | None = None) -> None:
+    def __init__(self, client: KubeClient, namespace: str, name: str, *, clock: Clock, owner: Owner = nobody) -> None:
         self._client = client
         self._collection = LEASES.path(namespace=namespace)
         self._path = LEASES.path(name, namespace=namespace)
-        self._metadata: Object = {"name": name, "namespace": namespace, **({"ownerReferences": [owner]} if owner else {})}
+        self._metadata: Object = {"name": name, "namespace": namespace}
+        self._owner = owner
         self._clock = clock
         self._written: Object | None = None
         """The object as we wrote it last: most renewals find nobody else's change, and need no second request."""
@@ -64,8 +72,7 @@ class LeaseLock(Lock):
             renewed_at=now,
             version="",
         )
-        kind = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease"}
-        body = _written(document or {**kind, "metadata": self._metadata}, taken)
+        body = _written(document or await self._new(), taken)
         try:
             if document is None:
                 self._written = await self._client.create(self._collection, body)
@@ -74,6 +81,11 @@ class LeaseLock(Lock):
         except AlreadyExistsError as error:
             raise ConflictError("another has taken the lock") from error
         return _record(self._written)
+
+    async def _new(self) -> Object:
+        owner = await self._owner()
+        metadata = {**self._metadata, **({"ownerReferences": [owner]} if owner else {})}
+        return {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": metadata}
 
     async def renew(self, held: Record) -> Record:
         return await self._change(held, {"renewTime": format_micro_time(self._clock.now())})

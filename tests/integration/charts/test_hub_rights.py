@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import helm_python
@@ -12,12 +13,12 @@ import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.objects import Shape
-from hub.election.incluster import owner_of
 from hub.management import ClusterKeySecret, ManagementCluster
 from machinery.clock import SystemClock
 from machinery.election.lock import Candidate
 from machinery.kube.client import KubeClient, Resource
-from machinery.kube.leaselock import LeaseLock
+from machinery.kube.leaselock import LEASES, LeaseLock
+from machinery.kube.ownership import owner_of
 from tests.charts.rendering import BARE, CHARTS, VALUES, environment, plain, render
 from tests.charts.rights import Calls, rights_of
 
@@ -66,10 +67,11 @@ async def keep_the_keys_of_its_cas(client: KubeClient, told: dict[str, str]) -> 
 
 
 async def hold_the_lease(client: KubeClient, told: dict[str, str]) -> None:
-    owner = await owner_of(client, NAMESPACE, POD)
-    assert owner is not None
-    lock = LeaseLock(client, NAMESPACE, told["HUB_LEADER_ELECT_RESOURCE_NAME"], clock=SystemClock(), owner=owner)
+    name, owner = told["HUB_LEADER_ELECT_RESOURCE_NAME"], partial(owner_of, client, NAMESPACE, POD)
+    lock = LeaseLock(client, NAMESPACE, name, clock=SystemClock(), owner=owner)
     taken = await lock.take(None, Candidate(POD, "first"), timedelta(seconds=15))
+    metadata = (await client.get(LEASES.path(name, namespace=NAMESPACE)))["metadata"]
+    assert [(each["kind"], each["name"]) for each in metadata["ownerReferences"]] == [("StatefulSet", ACCOUNT)]
     await lock.renew(taken)
     await lock.read()
 

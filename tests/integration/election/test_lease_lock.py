@@ -10,14 +10,14 @@ import pytest
 
 from hollow.cluster import HollowCluster
 from hub.election import FencedStore, RowLock
-from hub.election.incluster import lease_lock, owner_of
+from hub.election.incluster import lease_lock
 from hub.election.leaselock import LeaseAndTerm
 from hub.settings import load
 from hub.store import SqlStore
 from hub.store.lifeline import SqlLifeline
 from machinery.clock import ManualClock, SystemClock
 from machinery.election import Candidate, Elector, Leadership, Lock, Record, Term, Timings
-from machinery.errors import ConflictError, InvalidError, NotFoundError, NotLeaderError
+from machinery.errors import ConflictError, InvalidError, NotLeaderError
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LEASE as MILLISECONDS
 from machinery.kube.leaselock import TERM, LeaseLock
@@ -239,37 +239,6 @@ async def test_two_electors_hand_a_lease_over(client: KubeClient, row: RowLock) 
     assert led == [("one", 1), ("two", 2)]
 
 
-class Documents(KubeClient):
-    """An API with these documents: the hollow cluster has no pods."""
-
-    def __init__(self, documents: dict[str, Any]) -> None:
-        self.documents = documents
-
-    async def get(self, path: str, *_: Any, **__: Any) -> dict[str, Any]:
-        if path not in self.documents:
-            raise NotFoundError(path)
-        return {"metadata": self.documents[path]}
-
-
-def owned(group_version: str, kind: str, name: str) -> dict[str, Any]:
-    reference = {"apiVersion": group_version, "kind": kind, "name": name, "uid": f"uid-{name}"}
-    return {"ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}]}
-
-
-async def test_what_the_hub_makes_belongs_to_its_deployment() -> None:
-    documents = {
-        "/api/v1/namespaces/muster/pods/hub-5d-x": owned("apps/v1", "ReplicaSet", "hub-5d"),
-        "/apis/apps/v1/namespaces/muster/replicasets/hub-5d": owned("apps/v1", "Deployment", "hub"),
-        "/apis/apps/v1/namespaces/muster/deployments/hub": {},
-        "/api/v1/namespaces/muster/pods/alone": {},
-    }
-    client = Documents(documents)
-    expected = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hub", "uid": "uid-hub"}
-    assert await owner_of(client, "muster", "hub-5d-x") == expected
-    assert await owner_of(client, "muster", "alone") is None
-    assert await owner_of(client, "muster", "gone") is None
-
-
 async def test_the_settings_say_where_the_lease_is_or_are_refused(
     hollow_cluster: HollowCluster, row: RowLock, tmp_path: Path, client: KubeClient
 ) -> None:
@@ -277,7 +246,7 @@ async def test_the_settings_say_where_the_lease_is_or_are_refused(
 
     file = tmp_path / "kubeconfig"
     file.write_text(yaml.safe_dump(hollow_cluster.kubeconfig()))
-    flags = {"leader_elect_resource_lock": "kubernetes", "management_cluster": str(file)}
+    flags = {"leader_elect_resource_lock": "kubernetes", "management_cluster": str(file), "leader_elect_resource_name": "hub"}
     with pytest.raises(InvalidError, match="leader_elect_resource_namespace, or POD_NAMESPACE"):
         async with lease_lock(load(flags, None, {}), "pod", row, SystemClock(), {}):
             pass

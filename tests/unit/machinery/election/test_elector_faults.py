@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from datetime import UTC, datetime, timedelta
-from itertools import cycle
+from itertools import chain, cycle, repeat
 
 import pytest
 from structlog.testing import capture_logs
@@ -97,10 +97,10 @@ def test_what_another_took_meanwhile_is_not_let_go_of() -> None:
 
 
 class JumpingClock(Clock):
-    """An hour before the true time and an hour behind it, by turns."""
+    """Stands still for longer than a lease, and then is an hour ahead or an hour behind, by turns."""
 
     def __init__(self) -> None:
-        self._ahead = cycle((HOUR, -HOUR))
+        self._ahead = chain.from_iterable(repeat(jump, int(2 * LEASE / RETRY)) for jump in cycle((HOUR, -HOUR)))
 
     def now(self) -> datetime:
         return datetime(2026, 1, 1, tzinfo=UTC) + next(self._ahead)
