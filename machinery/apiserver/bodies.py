@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections import Counter
 from collections.abc import Iterator
 from typing import Any
 
@@ -106,8 +107,8 @@ def _load_json(body: bytes) -> tuple[Any, list[str]]:
     def noting(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
         found = dict(pairs)
         if len(found) < len(pairs):
-            names = [name for name, _ in pairs]
-            twice.extend(f'duplicate field "{name}"' for name in found if names.count(name) > 1)
+            times = Counter(name for name, _ in pairs)
+            twice.extend(f'duplicate field "{name}"' for name in found if times[name] > 1)
         return found
 
     return json.loads(body, object_pairs_hook=noting), twice

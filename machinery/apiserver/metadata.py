@@ -104,7 +104,8 @@ def _finalizer_violations(metadata: Mapping[str, Any], old: Document | None) -> 
     before = old.get("metadata", {}) if old is not None else {}
     if "deletionTimestamp" not in before:
         return
-    if added := [name for name in finalizers if name not in (before.get("finalizers") or [])]:
+    there = set(before.get("finalizers") or ())
+    if added := [name for name in finalizers if name not in there]:
         shown = ", ".join(f'"{name}"' for name in added)
         why = f"no new finalizers can be added if the object is being deleted, found new finalizers []string{{{shown}}}"
         yield forbidden(field, why)

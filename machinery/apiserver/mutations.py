@@ -1,5 +1,6 @@
 """create, update, patch, delete and deletecollection: decodes the request, lets `writes` say what becomes of the object."""
 
+import functools
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,6 +11,7 @@ from aiohttp import web
 from machinery.apiserver import bodies, patches
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.answers import Convert, add_warnings, item_bytes, json_answer, spliced_list, value_answer
+from machinery.apiserver.changing import Changing
 from machinery.apiserver.metadata import generated
 from machinery.apiserver.negotiation import Shape
 from machinery.apiserver.options import (
@@ -23,13 +25,13 @@ from machinery.apiserver.options import (
 from machinery.apiserver.reads import Call, list_page
 from machinery.apiserver.refusals import in_its_words, success_document
 from machinery.apiserver.resource import Subresource
-from machinery.apiserver.storage import Actor, Document, Key, Stored
+from machinery.apiserver.storage import Actor, Change, Document, Key, Stored
+from machinery.apiserver.strategic import apply_strategic_patch
 from machinery.apiserver.tables import partial
-from machinery.apiserver.writes import Write, check_configuration, check_envelope, other_name
+from machinery.apiserver.writes import Write, check_configuration, check_envelope, check_preconditions, other_name
 from machinery.errors import (
     AlreadyExistsError,
     BadRequestError,
-    ConflictError,
     MusterError,
     NotFoundError,
     Subject,
@@ -49,8 +51,11 @@ class Mutations:
     `namespaces` says whether objects may be created in a namespace; `allowed` raises ForbiddenError when somebody may not.
     """
 
-    def __init__(self, *, body_limit: int, namespaces: Callable[[str], Awaitable[bool]], allowed: Allowed) -> None:
+    def __init__(
+        self, *, body_limit: int, namespaces: Callable[[str], Awaitable[bool]], allowed: Allowed, changing: Changing
+    ) -> None:
         self._limit = body_limit
+        self._changing = changing
         self._namespaces = namespaces
         self._allowed = allowed
 
@@ -64,7 +69,7 @@ class Mutations:
         if call.attributes.name and metadata.get("name", "") != call.attributes.name:
             raise other_name(metadata.get("name", ""), call.attributes.name)
         await self._check_namespace(call)
-        stored = await _create(call, write, document, options)
+        stored = await self._create(call, write, document, options)
         return await write_answer(call, write, stored, 201)
 
     async def update(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
@@ -76,7 +81,7 @@ class Mutations:
         name = document["metadata"].get("name") or call.attributes.name
         if name != call.attributes.name:
             raise other_name(name, call.attributes.name)
-        stored = await _change(call, actor, options, lambda old: write.changed(document, old))
+        stored = await self._change(call, actor, options, lambda old: write.changed(document, old))
         return await write_answer(call, write, stored)
 
     async def patch(self, call: Call, actor: Actor, part: Subresource | None) -> web.Response:
@@ -97,7 +102,7 @@ class Mutations:
                 raise other_name(document["metadata"].get("name", ""), call.attributes.name)
             return write.changed(document, old)
 
-        stored = await _change(call, actor, options, change)
+        stored = await self._change(call, actor, options, change)
         return await write_answer(call, write, stored)
 
     async def _apply(self, call: Call, write: Write, options: WriteOptions) -> web.Response:
@@ -105,7 +110,7 @@ class Mutations:
         config, force = await self._configuration(call, write), bool(options.force)
         for attempt in range(TRIES):
             try:
-                stored = await _change(call, write.actor, options, lambda old: write.applied(config, old, force=force))
+                stored = await self._change(call, write.actor, options, lambda old: write.applied(config, old, force=force))
                 return await write_answer(call, write, stored)
             except NotFoundError:
                 if write.part is not None or "create" not in call.resource.verbs:
@@ -120,8 +125,9 @@ class Mutations:
     async def _applied_anew(self, call: Call, write: Write, config: Mapping[str, Any], options: WriteOptions) -> Stored:
         await self._allowed(write.actor, replace(call.attributes, verb="create"))
         await self._check_namespace(call)
-        document, holdings = write.ownership.applied(config, None, force=False)
-        return await _create(call, write, document, options, holdings)
+        made = functools.partial(write.ownership.applied, config, None, force=False)
+        document, holdings = await self._changing.made(made, write.actor, size=await _size(call))
+        return await self._create(call, write, document, options, holdings)
 
     async def _configuration(self, call: Call, write: Write) -> dict[str, Any]:
         body = await bodies.read(call.request, self._limit)
@@ -143,10 +149,13 @@ class Mutations:
         preconditions = asked.get("preconditions") or {}
 
         def change(old: Document) -> Document | None:
-            _check_preconditions(call, preconditions, old)
+            check_preconditions(write, preconditions, old)
             return write.deleted(old)
 
-        stored = await _change(call, actor, options, change)
+        try:
+            stored = await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
+        except MusterError as error:
+            raise in_its_words(error, call.resource, call.key.name) from error
         metadata = msgspec.json.decode(stored.document)["metadata"]
         if not write.removed or ("deletionTimestamp" in metadata and metadata.get("finalizers")):  # the storage holds it
             return await write_answer(call, write, stored)
@@ -172,6 +181,34 @@ class Mutations:
         items = [item_bytes(item, call.convert) for item in gone]
         return await json_answer(call.request, spliced_list(envelope, items), call.form)
 
+    async def _create(
+        self, call: Call, write: Write, document: Mapping[str, Any], options: WriteOptions, holdings: Holdings | None = None
+    ) -> Stored:
+        metadata, size = document["metadata"], await _size(call)
+        drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
+        for attempt in range(TRIES):
+            named = {**metadata, "name": generated(drawn)} if drawn else metadata
+            make = functools.partial(write.created, {**document, "metadata": named}, holdings)
+            new = await self._changing.made(make, write.actor, size=size)
+            key = Key(call.namespace, str(new["metadata"]["name"]))
+            try:
+                return await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
+            except AlreadyExistsError as error:
+                if not drawn or attempt == TRIES - 1:
+                    raise in_its_words(error, call.resource, key.name) from error
+            except MusterError as error:
+                raise in_its_words(error, call.resource, key.name) from error
+        raise AssertionError
+
+    async def _change(self, call: Call, actor: Actor, options: WriteOptions, change: Change) -> Stored:
+        size, resource = await _size(call), call.resource
+        try:
+            return await self._changing.change(
+                call.storage, resource.key, call.key, change, actor, size=size, dry_run=options.dry_run
+            )
+        except MusterError as error:
+            raise in_its_words(error, resource, call.key.name) from error
+
     async def body(self, call: Call) -> dict[str, Any]:
         """The body as a document of the call's kind. Raises BadRequestError, TooLargeError, UnsupportedMediaTypeError."""
         media = bodies.media_type(call.request)
@@ -194,7 +231,7 @@ class Mutations:
             return lambda old: patches.apply_json_patch(old, patch)
         if media == patches.MERGE_PATCH:
             return lambda old: patches.apply_merge_patch(old, patch)
-        return lambda old: patches.apply_strategic_patch(old, patch, call.resource.merge_keys)
+        return lambda old: apply_strategic_patch(old, patch, call.resource.merge_keys)
 
 
 def _patch_type(call: Call) -> str:
@@ -224,48 +261,9 @@ def _write(call: Call, actor: Actor, options: WriteOptions, part: Subresource | 
     return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part, manager)
 
 
-async def _create(
-    call: Call, write: Write, document: Mapping[str, Any], options: WriteOptions, holdings: Holdings | None = None
-) -> Stored:
-    metadata = document["metadata"]
-    drawn = not metadata.get("name") and isinstance(metadata.get("generateName"), str) and metadata["generateName"]
-    for attempt in range(TRIES):
-        named = {**metadata, "name": generated(drawn)} if drawn else metadata
-        new = write.created({**document, "metadata": named}, holdings)
-        key = Key(call.namespace, str(new["metadata"]["name"]))
-        try:
-            return await call.storage.create(call.resource.key, key, new, write.actor, dry_run=options.dry_run)
-        except AlreadyExistsError as error:
-            if not drawn or attempt == TRIES - 1:
-                raise in_its_words(error, call.resource, key.name) from error
-        except MusterError as error:
-            raise in_its_words(error, call.resource, key.name) from error
-    raise AssertionError
-
-
-async def _change(call: Call, actor: Actor, options: WriteOptions, change: Callable[[Document], Document | None]) -> Stored:
-    try:
-        return await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
-    except MusterError as error:
-        raise in_its_words(error, call.resource, call.key.name) from error
-
-
-_PRECONDITIONS = (
-    ("uid", "UID", "deleted and then recreated"),
-    ("resourceVersion", "ResourceVersion", "modified"),
-)
-
-
-def _check_preconditions(call: Call, preconditions: Mapping[str, Any], old: Document) -> None:
-    resource, name = call.resource, call.key.name
-    for field, label, what in _PRECONDITIONS:
-        asked, recorded = preconditions.get(field), old["metadata"][field]
-        if asked and asked != recorded:
-            raise ConflictError(
-                f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": the {label} in the precondition '
-                f"({asked}) does not match the {label} in record ({recorded}). The object might have been {what}",
-                subject=Subject(name=name, group=resource.group, kind=resource.kind),
-            )
+async def _size(call: Call) -> int:
+    """Bytes of the body, which was read before."""
+    return len(await call.request.read())
 
 
 async def write_answer(call: Call, write: Write, stored: Stored, status: int = 200) -> web.Response:

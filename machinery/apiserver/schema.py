@@ -11,6 +11,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import lru_cache
 from typing import Any
 
+import msgspec
+
 from machinery.apiserver.refusals import duplicate, invalid_type, invalid_value, not_supported, required, too_long
 from machinery.apiserver.resource import Schema
 from machinery.errors import Cause
@@ -27,6 +29,7 @@ METADATA_FIELDS = frozenset(
 PRESERVE = "x-kubernetes-preserve-unknown-fields"
 INT_OR_STRING = "x-kubernetes-int-or-string"
 LONGEST_MATCHED = 4096
+_canonical = msgspec.json.Encoder(order="sorted").encode
 _INT32, _INT64 = 2**31, 2**63
 
 
@@ -132,9 +135,19 @@ def _list_violations(schema: Schema, value: Sequence[Any], path: str) -> Iterato
     if "maxItems" in schema and len(value) > schema["maxItems"]:
         yield Cause("FieldValueTooMany", f"Too many: {len(value)}: must have at most {schema['maxItems']} items", path)
     if schema.get("x-kubernetes-list-type") == "map" and not items.get(PRESERVE):  # a node may have two addresses of a type
-        names = schema.get("x-kubernetes-list-map-keys", ())
-        keys = [{name: entry.get(name) for name in names} for entry in value if isinstance(entry, dict)]
-        yield from (duplicate(f"{path}[{index}]", key) for index, key in enumerate(keys) if key in keys[:index])
+        yield from _duplicates(schema.get("x-kubernetes-list-map-keys", ()), value, path)
+
+
+def _duplicates(names: Sequence[str], value: Sequence[Any], path: str) -> Iterator[Cause]:
+    seen: set[bytes] = set()
+    for index, entry in enumerate(value):
+        if not isinstance(entry, dict):
+            continue
+        key = {name: entry.get(name) for name in names}
+        canonical = _canonical(key)
+        if canonical in seen:
+            yield duplicate(f"{path}[{index}]", key)
+        seen.add(canonical)
 
 
 def _own_violations(schema: Schema, value: Any, path: str) -> Iterator[Cause]:

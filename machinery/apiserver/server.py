@@ -16,6 +16,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import Attributes, Authenticator, Authorizer
 from machinery.apiserver.answers import error_answer
+from machinery.apiserver.changing import Changing
 from machinery.apiserver.counting import RequestCounts
 from machinery.apiserver.filters import INCOMING, Filters, Incoming, Inner, chained
 from machinery.apiserver.health import HealthCheck
@@ -97,7 +98,9 @@ class ApiServer:
         self._authorizer = authorizer
         self._watches = Watches(longest=self._limits.watch, bookmark=self._limits.bookmark)
         known = namespaces or _namespace_objects(groups, storage)
-        mutations = Mutations(body_limit=self._limits.body, namespaces=known, allowed=self._check_allowed)
+        mutations = Mutations(
+            body_limit=self._limits.body, namespaces=known, allowed=self._check_allowed, changing=Changing(clock)
+        )
         self._objects = ObjectRoutes(
             groups, storage, clock, mutations=mutations, watches=self._watches, patience=self._limits.fresh
         )

@@ -9,15 +9,20 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from machinery.apiserver import metadata as rules
+from machinery.apiserver.limits import OBJECT_LIMIT
 from machinery.apiserver.ownership import Ownership, with_holdings
 from machinery.apiserver.refusals import conflict, invalid, invalid_value, undecodable
 from machinery.apiserver.resource import Resource, Schema, Subresource, Validation, Version
 from machinery.apiserver.schema import defaulted, pruned, violations
 from machinery.apiserver.storage import Actor, Document, Key
-from machinery.errors import BadRequestError, Cause, InvalidError, Subject
+from machinery.errors import BadRequestError, Cause, ConflictError, InvalidError, Subject, TooLargeError
 from machinery.managedfields.holdings import Holdings, is_same
 from machinery.timestamps import format_time
+
+_encode = msgspec.json.Encoder().encode
 
 
 @dataclass(slots=True)
@@ -49,6 +54,7 @@ class Write:
 
     def known(self, document: Mapping[str, Any]) -> dict[str, Any]:
         """The document in the stored version without unknown fields. Raises BadRequestError when they are refused."""
+        check_size(document)
         given = document if self.resource.custom else _without_nulls(dict(document))
         kept, unknown = pruned(self.schema, given)
         self.warnings = [f'unknown field "{path}"' for path in unknown] if self.validation == "Warn" else []
@@ -87,6 +93,7 @@ class Write:
         if self.resource.counts_generations:
             new["metadata"] = {**new["metadata"], "generation": 1}
         self._validate(new, None, causes)
+        check_size(new)
         return new
 
     def changed(self, document: Mapping[str, Any], old: Document, holdings: Holdings | None = None) -> Document | None:
@@ -107,6 +114,7 @@ class Write:
         new = self._main_changed(new, old) if combined is None else dict(combined)
         new = with_holdings(new, self.ownership.of_changed(sent, old, new) if holdings is None else holdings)
         self._validate(new, old, causes)
+        check_size(new)
         terminating = "deletionTimestamp" in new["metadata"]
         self.removed = terminating and not new["metadata"].get("finalizers") and not self.resource.held(new)
         self.last = new if self.removed else None
@@ -116,6 +124,7 @@ class Write:
 
     def applied(self, config: Mapping[str, Any], old: Document, *, force: bool) -> Document | None:
         """What `old` becomes when a configuration is applied to it. Raises ConflictError, BadRequestError, InvalidError."""
+        check_size(config)
         document, holdings = self.ownership.applied(config, old, force=force)
         return self.changed(document, old, holdings)
 
@@ -175,6 +184,13 @@ class Write:
     def _check(self, causes: list[Cause], name: str) -> None:
         if causes:
             raise invalid(self.resource, name, causes)
+
+
+def check_size(document: Mapping[str, Any]) -> None:
+    """Raises TooLargeError for an object that no storage of Kubernetes would take."""
+    size = len(_encode(document))
+    if size > OBJECT_LIMIT:
+        raise TooLargeError(f"the object is too large: {size} bytes, and at most {OBJECT_LIMIT} are stored")
 
 
 def _without_nulls(value: Any) -> Any:
@@ -245,3 +261,22 @@ def check_configuration(write: Write, config: Mapping[str, Any], key: Key) -> di
 
 def other_name(given: str, expected: str) -> BadRequestError:
     return BadRequestError(f"the name of the object ({given}) does not match the name on the URL ({expected})")
+
+
+_PRECONDITIONS = (
+    ("uid", "UID", "deleted and then recreated"),
+    ("resourceVersion", "ResourceVersion", "modified"),
+)
+
+
+def check_preconditions(write: Write, preconditions: Mapping[str, Any], old: Document) -> None:
+    """What whoever deletes says that the object still is. Raises ConflictError."""
+    resource, name = write.resource, old["metadata"]["name"]
+    for lock, label, what in _PRECONDITIONS:
+        asked, recorded = preconditions.get(lock), old["metadata"][lock]
+        if asked and asked != recorded:
+            raise ConflictError(
+                f'Operation cannot be fulfilled on {resource.qualified_kind} "{name}": the {label} in the precondition '
+                f"({asked}) does not match the {label} in record ({recorded}). The object might have been {what}",
+                subject=Subject(name=name, group=resource.group, kind=resource.kind),
+            )

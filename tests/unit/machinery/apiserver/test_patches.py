@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from machinery.apiserver.patches import MAX_OPERATIONS, apply_json_patch, apply_merge_patch, apply_strategic_patch
+from machinery.apiserver.patches import MAX_OPERATIONS, apply_json_patch, apply_merge_patch
+from machinery.apiserver.strategic import apply_strategic_patch
 from machinery.errors import BadRequestError, InvalidError, TooLargeError
 
 DOCUMENT: dict[str, Any] = {
