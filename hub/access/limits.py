@@ -10,7 +10,8 @@ read-only        other reads                                                    
 logins           tokens that are exchanged for certificates                          the user
 mutating         other writes                                                        the user
 
-So a registration storm fills its own level, while heartbeats and renewals go on.
+Whoever shows no credential counts as the host that he asks from. So a registration storm fills its own level, while
+heartbeats and renewals go on.
 """
 
 from collections import Counter

@@ -1,17 +1,18 @@
 """Events through the door: ordinary objects, but no source of them may keep the hub from its work.
 
-Each costs a row and a line of the change log, so their creation is limited, per namespace and for all together, as by
-Kubernetes' EventRateLimit admission; whoever sends more is told when to come again, and Kubernetes' clients drop what they
-cannot send. Reading and watching are not limited.
+Each costs a row and each change of one a line of the change log, so both are limited, per namespace and for all together, as
+by Kubernetes' EventRateLimit admission, which counts no dry runs either; whoever sends more is told when to come again, and
+Kubernetes' clients drop what they cannot send. Reading and watching are not limited.
 """
 
 from dataclasses import dataclass, field
 from datetime import timedelta
+from threading import Lock
 
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
 from hub.ports import Store
-from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Stored
+from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Stored
 from machinery.clock import Clock
 from machinery.errors import TooManyRequestsError
 
@@ -33,9 +34,14 @@ class Pace:
 
     rate: Rate
     _due: dict[str, float] = field(default_factory=dict)
+    _lock: Lock = field(default_factory=Lock)
 
     def wait(self, key: str, now: float) -> float:
-        """How many seconds `key` has to wait; 0 when it may go on, and then this one counts."""
+        """How many seconds `key` has to wait; 0 when it may go on, and then this one counts. On any thread."""
+        with self._lock:
+            return self._wait(key, now)
+
+    def _wait(self, key: str, now: float) -> float:
         due = max(self._due.get(key, now), now)
         slack = (self.rate.burst - 1) / self.rate.per_second
         if due > now + slack:
@@ -51,7 +57,7 @@ TOGETHER = Rate(per_second=100, burst=1000)
 
 
 class EventStorage(ServiceStorage):
-    """Events as `ServiceStorage` has them, created at a pace that the hub can bear."""
+    """Events as `ServiceStorage` has them, made and changed at a pace that the hub can bear."""
 
     def __init__(
         self,
@@ -71,10 +77,25 @@ class EventStorage(ServiceStorage):
         self, resource: GroupResource, key: Key, document: Document, actor: Actor, *, dry_run: bool = False
     ) -> Stored:
         """Raises TooManyRequestsError beside the rest."""
+        if not dry_run:
+            self._count(key.namespace)
+        return await super().create(resource, key, document, actor, dry_run=dry_run)
+
+    async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:
+        """Raises TooManyRequestsError beside the rest. Whoever deletes one is not held up."""
+
+        def paced(old: Document) -> Document | None:
+            new = change(old)
+            if new is not None and new is not old and not dry_run:
+                self._count(key.namespace)
+            return new
+
+        return await super().update(resource, key, paced, actor, dry_run=dry_run)
+
+    def _count(self, namespace: str) -> None:
         now = self._clock.monotonic()
         own, all_together = self._paces
-        seconds = own.wait(key.namespace, now) or all_together.wait(EVERYWHERE, now)
+        seconds = own.wait(namespace, now) or all_together.wait(EVERYWHERE, now)
         if seconds:
-            whose = f'namespace "{key.namespace}"'
+            whose = f'namespace "{namespace}"'
             raise TooManyRequestsError(f"too many events in {whose}: send fewer", retry_after=timedelta(seconds=seconds))
-        return await super().create(resource, key, document, actor, dry_run=dry_run)

@@ -28,7 +28,7 @@ from hub.ports import Issuer, Store
 from hub.services import logins
 from machinery import pki
 from machinery.apiserver.admission import Admission, Admit
-from machinery.apiserver.limits import Rates
+from machinery.apiserver.limits import Rates, origin
 from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.storage import (
     Actor,
@@ -117,7 +117,7 @@ class Exchange:
 
     async def answers(self, question: Question) -> Document:
         """Raises InvalidError, TooManyRequestsError, and what admission raises."""
-        self._terms.rates.check(question.peer)
+        self._terms.rates.check(origin(question.peer))
         spec, notes = doc.mapping(question.document, "spec"), question.annotations
         token, public_key, key = str(spec.get("token") or ""), *self._keys(question, spec)
         notes[TOKEN_HASH] = token_hash(token)

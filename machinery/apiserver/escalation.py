@@ -20,6 +20,9 @@ from machinery.errors import ForbiddenError, NotFoundError, Subject
 from machinery.identity import OPERATOR_GROUP
 
 RESOURCES = {kind: resource for resource, kind in ROLES.items()}
+MOST_PARTS = 10_000
+"""Permissions, each a verb on a resource, that are looked for one by one; a few rules can stand for billions."""
+MOST_LISTED = 100
 LET_GO = ("finalizers", "ownerReferences", "resourceVersion", "managedFields")
 """What of the metadata whoever cleans up may change without holding anything."""
 
@@ -77,7 +80,10 @@ class EscalationCheck:
 
     def _check_held(self, write: Admission, wanted: Sequence[Rule]) -> None:
         held = self._authorizer.held(write.actor, write.key.namespace)
-        lacking = missing(held.rules, wanted)
+        parts = sum(rule.breadth for rule in wanted)
+        if parts > MOST_PARTS:
+            _refuse(write, f"its rules are {parts} permissions, and who may not escalate may write {MOST_PARTS} at most")
+        lacking = missing(held.rules, wanted, MOST_LISTED)
         if not lacking:
             return
         listed = "\n".join(sorted({str(rule) for rule in compact(lacking)}))

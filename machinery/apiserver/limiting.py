@@ -1,7 +1,8 @@
 """The filter that holds requests to limits: how fast an identity asks, and a seat in the level of the request.
 
 A request waits for a quarter of the time that it has, counted from its receipt. What lasts until one side ends it has a seat
-only until its answer begins.
+only until its answer begins. Whoever shows no credential counts as the host that he asks from, so that one such host takes no
+room from the others.
 """
 
 from collections.abc import Callable
@@ -9,9 +10,9 @@ from datetime import timedelta
 
 from aiohttp import web
 
-from machinery.apiserver.access import Attributes
+from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.filters import Incoming, Inner
-from machinery.apiserver.limits import PATIENCE, Pool, Rates
+from machinery.apiserver.limits import PATIENCE, Pool, Rates, origin
 from machinery.apiserver.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
@@ -33,6 +34,8 @@ class Limiting:
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         pool, identity = self._place(incoming.actor, incoming.attributes)
+        if identity and incoming.authenticated.user == ANONYMOUS.user:
+            identity = f"{identity} {origin(incoming.request.remote or '')}"
         incoming.on_headers.append(lambda response: response.headers.update({LEVEL_HEADER: pool.uid}))
         if identity:
             self._rates.check(identity)

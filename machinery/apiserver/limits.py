@@ -12,6 +12,7 @@ from collections import OrderedDict, deque
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import timedelta
+from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
 from math import ceil
 from typing import Any
 from uuid import NAMESPACE_OID, uuid5
@@ -47,6 +48,17 @@ class Level:
     def uid(self) -> str:
         """What clients are told instead of the name."""
         return str(uuid5(NAMESPACE_OID, f"priority-level/{self.name}"))
+
+
+def origin(address: str) -> str:
+    """As which host an address counts, of which an IPv6 host has a whole /64; "" when it is no address."""
+    try:
+        there = ip_address(address)
+    except ValueError:
+        return ""
+    if isinstance(there, IPv6Address):
+        there = there.ipv4_mapped or there
+    return str(there) if isinstance(there, IPv4Address) else str(ip_network((there, 64), strict=False))
 
 
 class Pushback:

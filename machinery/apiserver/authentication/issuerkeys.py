@@ -58,7 +58,7 @@ class IssuerKeys:
         self._fetched_at = 0.0
         self._tried_at: float | None = None
         self._failure = ""
-        self._fetching = asyncio.Lock()
+        self._fetching: asyncio.Task[None] | None = None
         self.fetches = 0
         """How often the issuer was asked, for who looks into a running hub."""
 
@@ -92,16 +92,23 @@ class IssuerKeys:
         return self._clock.monotonic() - self._fetched_at
 
     async def _fetch(self) -> None:
-        """One fetch, unless one has just begun. Its failure is kept for who has no keys."""
-        async with self._fetching:
+        """One fetch, unless one has just begun. It is for all who come: who does not wait for its end takes it from nobody."""
+        if self._fetching is None:
             now = self._clock.monotonic()
             if self._tried_at is not None and now - self._tried_at < APART.total_seconds():
                 return
             self._tried_at = now
             self.fetches += 1
-            try:
-                self._keys = await fetch_keys(await discover(self._issuer, self._documents), self._documents)
-            except MusterError as error:
-                self._failure = error.message
-            else:
-                self._fetched_at = now
+            self._fetching = asyncio.create_task(self._fetched(now), name=f"keys of {self._issuer}")
+        await asyncio.shield(self._fetching)
+
+    async def _fetched(self, now: float) -> None:
+        """Its failure is kept for who has no keys."""
+        try:
+            self._keys = await fetch_keys(await discover(self._issuer, self._documents), self._documents)
+        except MusterError as error:
+            self._failure = error.message
+        else:
+            self._fetched_at = now
+        finally:
+            self._fetching = None

@@ -16,6 +16,7 @@ from tests.fakes.stage import until
 from tests.integration.door.conftest import HubUnderTest
 from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
 from tests.integration.door.test_audit import admin, cluster
+from tests.integration.door.test_logins import GROUP, REQUESTS
 
 NEVER = "resourceVersion=999999&resourceVersionMatch=NotOlderThan"
 
@@ -87,3 +88,28 @@ async def test_a_write_that_its_deadline_overtakes_is_whole_or_not_there(hub: Hu
         stored = database.execute("SELECT name FROM objects WHERE kind LIKE 'managedclusters%'").fetchall()
     assert "after" in names
     assert {name for (name,) in logged} == {name for (name,) in stored} == names
+
+
+async def exchange(hub: HubUnderTest, address: str) -> int:
+    """The status of a login that nobody is let in by, asked for from an address of this machine."""
+    document = {"kind": "TokenCredentialRequest", "apiVersion": f"{GROUP}/v1alpha1", "metadata": {}}
+    document["spec"] = {"token": "x", "authenticator": {"kind": "ServiceAccount"}}
+    connector = aiohttp.TCPConnector(ssl=nobody(hub).context, local_addr=(address, 0))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(hub.server + REQUESTS, json=document) as response,
+    ):
+        await response.read()
+        return response.status
+
+
+async def test_a_host_that_asks_without_a_credential_locks_out_itself_alone(tmp_path: Path) -> None:
+    hub = HubUnderTest(tmp_path, capacity=Capacity(rate=0.001, burst=3))
+    await hub.start()
+    try:
+        answers = [(await nobody(hub).get("/version/none"))[0] for _ in range(4)]
+        assert answers == [403, 403, 403, 429]
+        assert await exchange(hub, "127.0.0.1") == 429
+        assert await exchange(hub, "127.0.0.2") == 201
+    finally:
+        await hub.stop()

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from hub.apiserver.events import EventStorage, Rate
+from hub.apiserver.events import PER_NAMESPACE, EventStorage, Rate
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.change import EVENTS, Query
@@ -67,3 +67,24 @@ async def _until_an_event(told: Any) -> Any:
         yield each
         if isinstance(each, Event):
             return
+
+
+async def test_changes_of_events_count_as_their_creation_does(store: SqlStore, feed: ChangeFeed) -> None:
+    clock = ManualClock()
+    events = EventStorage(store, feed, GROUP_SUFFIX, clock)
+    key, document = event(1)
+    await events.create(EVENT.key, key, document, AGENT)
+
+    async def again(count: int, *, dry_run: bool = False) -> None:
+        await events.update(EVENT.key, key, lambda old: {**old, "count": count}, AGENT, dry_run=dry_run)
+
+    for count in range(1, PER_NAMESPACE.burst):
+        await again(count)
+    await again(PER_NAMESPACE.burst, dry_run=True)
+    with pytest.raises(TooManyRequestsError, match='too many events in namespace "default"'):
+        await again(PER_NAMESPACE.burst)
+    await events.update(EVENT.key, key, lambda old: old, AGENT)
+    clock.advance(timedelta(seconds=1))
+    await again(PER_NAMESPACE.burst)
+    clock.advance(-timedelta(seconds=1))
+    await events.update(EVENT.key, key, lambda _old: None, AGENT)

@@ -1,12 +1,13 @@
 """Nobody gives away what he does not have: writes of roles and bindings, by who makes them."""
 
 from collections.abc import Mapping
+from time import process_time
 from typing import Any
 
 import pytest
 
 from machinery.apiserver.admission import Admission
-from machinery.apiserver.escalation import EscalationCheck
+from machinery.apiserver.escalation import MOST_LISTED, EscalationCheck
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.rbac_authorizer import RbacAuthorizer, Roles
 from machinery.apiserver.resource import Resource
@@ -165,3 +166,31 @@ def test_system_masters_may_do_everything() -> None:
     admission = write(CLUSTER_ROLE, {"rules": EVERYTHING})
 
     check()(Admission(admission.resource, admission.key, admission.new, None, master))
+
+
+def role_of(*rules: Mapping[str, Any]) -> Admission:
+    document = {"metadata": {"name": "new"}, "rules": list(rules)}
+    return Admission(GroupResource(RBAC, "clusterroles"), Key("", "new"), document, None, ALICE)
+
+
+def names(prefix: str) -> list[str]:
+    return [f"{prefix}{number}" for number in range(1_000)]
+
+
+def test_a_rule_that_stands_for_billions_is_not_taken_apart() -> None:
+    vast = {"verbs": names("v"), "apiGroups": names("g"), "resources": names("r")}
+    began = process_time()
+    with pytest.raises(ForbiddenError, match="its rules are 1000000000 permissions"):
+        check(GET_PODS)(role_of(vast))
+    assert process_time() - began < 5 * 0.1
+
+
+def test_of_what_is_missing_the_first_hundred_are_told() -> None:
+    with pytest.raises(ForbiddenError) as refused:
+        check(GET_PODS)(role_of({"verbs": ["get"], "apiGroups": [""], "resources": names("r")}))
+    assert refused.value.message.count("Resources:") == MOST_LISTED
+
+
+def test_whoever_may_escalate_writes_as_much_as_he_likes() -> None:
+    vast = {"verbs": names("v"), "apiGroups": names("g"), "resources": names("r")}
+    check(rule("escalate", "clusterroles"))(role_of(vast))

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from machinery.apiserver.limits import MAX_IDENTITIES, Level, Pool, Pools, Pushback, Rates
+from machinery.apiserver.limits import MAX_IDENTITIES, Level, Pool, Pools, Pushback, Rates, origin
 from machinery.clock import ManualClock
 from machinery.errors import TooManyRequestsError
 
@@ -200,3 +200,19 @@ def test_buckets_are_bounded_and_a_rate_of_0_is_no_limit() -> None:
     unlimited = Rates(0, 1, ManualClock())
     for _ in range(10):
         unlimited.check("a")
+
+
+@pytest.mark.parametrize(
+    ("address", "counts_as"),
+    [
+        ("192.0.2.7", "192.0.2.7"),
+        ("::ffff:192.0.2.7", "192.0.2.7"),
+        ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
+        ("2001:db8:1:2::1", "2001:db8:1:2::/64"),
+        ("fe80::1%eth0", "fe80::/64"),
+        ("", ""),
+        ("unix", ""),
+    ],
+)
+def test_a_host_counts_as_one_whatever_addresses_it_has(address: str, counts_as: str) -> None:
+    assert origin(address) == counts_as

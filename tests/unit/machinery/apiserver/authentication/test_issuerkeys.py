@@ -142,3 +142,44 @@ def test_addresses_that_can_be_asked(url: str) -> None:
 )
 def test_addresses_that_cannot_be_asked(url: object) -> None:
     assert https_flaw(url)
+
+
+class Held(Elsewhere):
+    """An issuer that answers when it is let."""
+
+    def __init__(self, *keys: SigningKey) -> None:
+        super().__init__(*keys)
+        self.asked_once, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def get(self, url: str) -> Mapping[str, Any]:
+        self.asked_once.set()
+        await self.go_on.wait()
+        return await super().get(url)
+
+
+async def test_who_goes_away_during_a_fetch_takes_it_from_nobody(clock: ManualClock) -> None:
+    key = SigningKey()
+    elsewhere = Held(key)
+    keys = IssuerKeys(ISSUER, elsewhere, clock)
+    first = asyncio.create_task(keys.verified(key.sign({"sub": "eve"})))
+    await elsewhere.asked_once.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = asyncio.create_task(keys.verified(key.sign({"sub": "ann"})))
+    elsewhere.go_on.set()
+    assert await second == {"sub": "ann"}
+    assert keys.fetches == 1
+
+
+async def test_a_fetch_goes_on_when_nobody_waits_for_it(clock: ManualClock) -> None:
+    key = SigningKey()
+    elsewhere = Held(key)
+    keys = IssuerKeys(ISSUER, elsewhere, clock)
+    only = asyncio.create_task(keys.verified(key.sign({"sub": "eve"})))
+    await elsewhere.asked_once.wait()
+    only.cancel()
+    elsewhere.go_on.set()
+    assert await keys.verified(key.sign({"sub": "ann"})) == {"sub": "ann"}
+    assert await keys.verified(key.sign({"sub": "bob"})) == {"sub": "bob"}
+    assert keys.fetches == 1
