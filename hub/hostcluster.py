@@ -19,7 +19,7 @@ from machinery.errors import InvalidError
 from machinery.tasks import GuardedTasks, TaskEndedError
 from machinery.tls import Serving
 
-POD_NAMESPACE = "POD_NAMESPACE"
+POD_NAME, POD_NAMESPACE = "POD_NAME", "POD_NAMESPACE"
 IN_CLUSTER = "in-cluster"
 
 log = structlog.get_logger(__name__)
@@ -80,7 +80,8 @@ class HostCluster:
         client = KubeClient.in_cluster() if place == IN_CLUSTER else await KubeClient.from_file(Path(place))
         await stack.enter_async_context(client)
         book = IssuerBook(store, f"hub.{settings.api_group_suffix}/v1alpha1", leads)
-        agent = CertAgent(client, shape, self.provider, book, clock=self._clock, server=settings.kube_cert_agent_server or "")
+        server, pod = settings.kube_cert_agent_server or "", self._pod(shape.namespace)
+        agent = CertAgent(client, shape, self.provider, book, clock=self._clock, server=server, pod=pod)
         self._lead, self._told = agent.lead, agent.snapshot
         agent.start(await stack.enter_async_context(GuardedTasks("kube-cert-agent", on_end=on_end)))
 
@@ -95,6 +96,12 @@ class HostCluster:
             pull_secrets=settings.kube_cert_agent_pull_secrets,
             priority_class=settings.kube_cert_agent_priority_class or "",
         )
+
+    def _pod(self, namespace: str) -> str | None:
+        """Our own, where it is in that namespace of that cluster: what we make there belongs to what it belongs to."""
+        is_ours = self._environment.get(POD_NAMESPACE) == namespace
+        is_here = (self._settings.management_cluster or IN_CLUSTER) == IN_CLUSTER
+        return self._environment.get(POD_NAME) if is_ours and is_here else None
 
     def _namespace(self) -> str:
         """Raises InvalidError."""

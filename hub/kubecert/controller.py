@@ -152,8 +152,8 @@ class KubeCertAgent(Reconciler[str]):
 
     async def _keep_deployment(self, manager: Document) -> MusterError | None:
         """Why it is not as it should be; None: it is."""
-        wanted = rules.deployment(self._shape, manager)
         try:
+            wanted = rules.deployment(self._shape, manager, await self._cluster.owner())
             existing = await self._cluster.deployment()
             if existing is not None and rules.is_as_wanted(existing, wanted):
                 return None

@@ -45,9 +45,11 @@ class Shape:
         return {key: value for key, value in self.labels.items() if key not in FOREIGN_SELECTORS} | self.selector
 
 
-def deployment(shape: Shape, manager: Document) -> dict[str, Any]:
-    """For a controller-manager's pod."""
-    metadata = {"name": shape.name, "namespace": shape.namespace, "labels": dict(shape.labels)}
+def deployment(shape: Shape, manager: Document, owner: Document | None = None) -> dict[str, Any]:
+    """For a controller-manager's pod. `owner`: an owner reference to what the hub itself belongs to, which takes it along."""
+    metadata: dict[str, Any] = {"name": shape.name, "namespace": shape.namespace, "labels": dict(shape.labels)}
+    if owner is not None:
+        metadata["ownerReferences"] = [dict(owner)]
     spec = {
         "replicas": 1,
         "selector": {"matchLabels": shape.selector},
@@ -118,8 +120,16 @@ def is_as_wanted(existing: Document, wanted: Document) -> bool:
     priorities = [doc.mapping(each, "spec", "template", "spec").get("priorityClassName") or "" for each in (existing, wanted)]
     if priorities[0] != priorities[1]:
         return False
+    if not set(_owners(wanted)).issubset(_owners(existing)):
+        return False
     labels = is_within(wanted["metadata"]["labels"], doc.labels(existing))
     return labels and is_within(wanted["spec"], existing.get("spec"))
+
+
+def _owners(document: Document) -> list[tuple[str, str, str]]:
+    """Kind, name and uid of each; flags that a server or somebody else adds make no difference."""
+    references = doc.sequence(document, "metadata", "ownerReferences")
+    return [(str(each.get("kind")), str(each.get("name")), str(each.get("uid"))) for each in references]
 
 
 def is_within(wanted: Any, there: Any) -> bool:
@@ -135,12 +145,22 @@ def is_within(wanted: Any, there: Any) -> bool:
 
 
 def updated(existing: Document, wanted: Document) -> dict[str, Any]:
-    """The existing one with the wanted spec; labels and annotations of others stay."""
+    """The existing one with the wanted spec; labels, annotations and owners of others stay."""
     metadata = {**existing["metadata"]}
     for part in ("labels", "annotations"):
         if merged := merge(metadata.get(part), wanted["metadata"].get(part)):
             metadata[part] = merged
+    if owners := _merged_owners(existing, wanted):
+        metadata["ownerReferences"] = owners
     return {**existing, "metadata": metadata, "spec": wanted["spec"]}
+
+
+def _merged_owners(existing: Document, wanted: Document) -> list[Any]:
+    """An owner of ours takes the place of an earlier one of its kind and name, which is no more."""
+    ours = doc.sequence(wanted, "metadata", "ownerReferences")
+    names = {(each.get("kind"), each.get("name")) for each in ours}
+    others = doc.sequence(existing, "metadata", "ownerReferences")
+    return [*(each for each in others if (each.get("kind"), each.get("name")) not in names), *ours]
 
 
 def merge(existing: Mapping[str, str] | None, wanted: Mapping[str, str] | None) -> dict[str, str]:

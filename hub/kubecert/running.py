@@ -18,12 +18,20 @@ from machinery.tasks import GuardedTasks
 
 
 class CertAgent:
-    """`server`: see `KubeCertAgent`."""
+    """`server`: see `KubeCertAgent`; `pod`: see `HostCluster`."""
 
     def __init__(
-        self, client: KubeClient, shape: Shape, keeper: AuthorityKeeper, book: IssuerBook, *, clock: Clock, server: str = ""
+        self,
+        client: KubeClient,
+        shape: Shape,
+        keeper: AuthorityKeeper,
+        book: IssuerBook,
+        *,
+        clock: Clock,
+        server: str = "",
+        pod: str | None = None,
     ) -> None:
-        host = HostCluster(client, shape)
+        host = HostCluster(client, shape, pod)
         self._book = book
         self._looking = KubeCertAgent(host, shape, keeper, book, clock=clock, server=server)
         self._agent = Controller(controller.NAME, self._looking)

@@ -5,20 +5,25 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
+import structlog
+
 from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.kubecert.clusterinfo import NAME, NAMESPACE
 from hub.kubecert.deployment import CONTAINER, PROGRAM, SCHEMA, Shape
 from hub.kubecert.printed import LONGEST
-from machinery.errors import NotFoundError
+from machinery.errors import ForbiddenError, NotFoundError
 from machinery.kube.client import KubeClient, Object, Resource
 from machinery.kube.executing import Container, execute
+from machinery.kube.ownership import owner_of
 
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes")
 CONFIG_MAPS, DEPLOYMENTS = Resource("", "v1", "configmaps"), Resource("apps", "v1", "deployments")
 KUBE_SYSTEM = "kube-system"
 MANAGERS = {"labelSelector": "component=kube-controller-manager"}
 PRINT_WITHIN = timedelta(seconds=20)
+
+log = structlog.get_logger(__name__)
 
 
 class Surroundings(Protocol):
@@ -30,6 +35,9 @@ class Surroundings(Protocol):
     async def nodes(self) -> Sequence[Document]: ...
 
     async def deployment(self) -> Document | None: ...
+
+    async def owner(self) -> Document | None:
+        """An owner reference to what the hub belongs to; None: to nothing, or to nothing in the Deployment's namespace."""
 
     async def create(self, deployment: dict[str, Any]) -> None: ...
 
@@ -80,11 +88,13 @@ class Collections:
 
 
 class HostCluster(Surroundings):
-    """Over its API."""
+    """Over its API. `pod`: the hub's own, where it runs in the Deployment's namespace."""
 
-    def __init__(self, client: KubeClient, shape: Shape) -> None:
+    def __init__(self, client: KubeClient, shape: Shape, pod: str | None = None) -> None:
         self._client = client
         self._shape = shape
+        self._pod = pod
+        self._owner: Document | None = None
         self._watched = Collections.of(shape)
 
     async def managers(self) -> Sequence[Document]:
@@ -95,6 +105,16 @@ class HostCluster(Surroundings):
 
     async def deployment(self) -> Document | None:
         return await self._found(self._path())
+
+    async def owner(self) -> Document | None:
+        if self._pod is not None and self._owner is None:
+            try:
+                self._owner = await owner_of(self._client, self._shape.namespace, self._pod)
+            except (NotFoundError, ForbiddenError) as error:
+                log.warning("what this pod belongs to is not known", pod=self._pod, error=error.message)
+            if self._owner is None:
+                self._pod = None
+        return self._owner
 
     async def create(self, deployment: dict[str, Any]) -> None:
         await self._client.create(DEPLOYMENTS.path(namespace=self._shape.namespace), deployment)

@@ -74,6 +74,7 @@ class HostInMemory(Surroundings):
     managing: list[Any] = field(default_factory=lambda: [manager()])
     there: list[Any] = field(default_factory=list)
     deployed: Document | None = None
+    owned_by: Document | None = None
     agents_pods: list[Any] = field(default_factory=lambda: [pod("agent", labels=SHAPE.pod_labels)])
     info: Any = field(default_factory=info)
     output: bytes = b""
@@ -98,6 +99,10 @@ class HostInMemory(Surroundings):
     async def deployment(self) -> Document | None:
         self._called("deployment")
         return self.deployed
+
+    async def owner(self) -> Document | None:
+        self._called("owner")
+        return self.owned_by
 
     async def create(self, deployment: dict[str, Any]) -> None:
         self._called("create", deployment)

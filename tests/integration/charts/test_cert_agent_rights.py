@@ -19,11 +19,13 @@ from hub.kubecert.surroundings import DEPLOYMENTS, PODS, HostCluster
 from hub.kubecert.watching import mirrors
 from machinery.apiserver.paths import attributes
 from machinery.clock import SystemClock
-from machinery.kube.client import KubeClient
+from machinery.kube.client import KubeClient, Resource
 from tests.charts.rendering import BARE, environment, pod_spec, render
 from tests.fakes.host_cluster import BookInMemory
 
-NAMESPACE = "fleet"
+NAMESPACE, HUB = "fleet", "muster-muster-hub"
+POD = f"{HUB}-0"
+STATEFUL_SETS = Resource("apps", "v1", "statefulsets")
 ON: dict[str, Any] = {**BARE, "kubernetesCA": {"enabled": True}}
 BY_METHOD = {"POST": "create", "PUT": "update", "DELETE": "delete", "PATCH": "patch"}
 
@@ -105,9 +107,11 @@ async def cluster() -> AsyncIterator[HollowCluster]:
 
 async def live(client: Listening, stage: KubeClient, shape: Shape) -> None:
     """Everything that the cert agent's controllers ever do. `stage`: by which others do something, which is not noted."""
-    host, book = HostCluster(client, shape), BookInMemory()
+    host, book = HostCluster(client, shape, POD), BookInMemory()
     agent = KubeCertAgent(host, shape, AuthorityProvider(), book, clock=SystemClock())
     await agent.reconcile(KEY)  # makes the Deployment
+    metadata = (await stage.get(DEPLOYMENTS.path(shape.name, namespace=shape.namespace)))["metadata"]
+    assert [(each["kind"], each["name"]) for each in metadata["ownerReferences"]] == [("StatefulSet", HUB)]
     again = KubeCertAgent(host, replace(shape, image="other"), AuthorityProvider(), book, clock=SystemClock())
     await again.reconcile(KEY)  # updates it
     path = DEPLOYMENTS.path(shape.name, namespace=shape.namespace)
@@ -142,6 +146,11 @@ async def test_every_call_has_its_right_and_every_right_its_call(cluster: Hollow
         namespace = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
         await stage.create("/api/v1/namespaces", namespace)
         await stage.create(PODS.path(namespace="kube-system"), second)  # so that nodes are looked at
+        [hub] = [each for each in documents if each["kind"] == "StatefulSet"]
+        found = await stage.create(STATEFUL_SETS.path(namespace=NAMESPACE), hub)
+        owner = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": HUB, "uid": found["metadata"]["uid"]}
+        metadata = {"name": POD, "ownerReferences": [{**owner, "controller": True}]}
+        await stage.create(PODS.path(namespace=NAMESPACE), {"metadata": metadata, "spec": {"containers": []}})
         await live(client, stage, shape)
 
     rights = rights_of(documents)

@@ -298,6 +298,54 @@ async def test_a_deployment_that_differs_is_updated_and_keeps_what_others_wrote(
     assert written["spec"] == rules.deployment(SHAPE, manager())["spec"]
 
 
+OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hub", "uid": "now"}
+
+
+async def test_the_deployment_belongs_to_what_the_hub_belongs_to() -> None:
+    stage = Stage(HostInMemory(owned_by=OWNER))
+    await stage.look()
+    await stage.look()
+    [(verb, written)] = stage.host.done
+    assert (verb, written["metadata"]["ownerReferences"]) == ("create", [OWNER])
+
+
+@pytest.mark.parametrize(
+    "owners",
+    [[], [{**OWNER, "uid": "of a StatefulSet that is no more"}], [{**OWNER, "name": "theirs"}]],
+    ids=["none", "an earlier one of ours", "another's"],
+)
+async def test_a_deployment_without_our_owner_gets_it_once_and_keeps_others(owners: list[dict[str, str]]) -> None:
+    existing = deployed()
+    existing["metadata"]["ownerReferences"] = owners
+    stage = Stage(HostInMemory(deployed=existing, owned_by=OWNER))
+    await stage.look()
+    [(verb, written)] = stage.host.done
+    others = [each for each in owners if each["name"] != "hub"]
+    assert (verb, written["metadata"]["ownerReferences"]) == ("replace", [*others, OWNER])
+    written["metadata"]["ownerReferences"][-1] = {**OWNER, "blockOwnerDeletion": False}
+    await stage.look()
+    assert stage.verbs == ["replace"], "what a server adds is no difference"
+
+
+async def test_a_hub_that_belongs_to_nothing_takes_no_owner_away() -> None:
+    existing = deployed()
+    existing["metadata"]["ownerReferences"] = [OWNER]
+    stage = Stage(HostInMemory(deployed=existing))
+    await stage.look()
+    assert stage.host.done == []
+
+
+async def test_an_owner_that_cannot_be_asked_for_now_is_asked_for_again() -> None:
+    stage = Stage(HostInMemory(owned_by=OWNER, failures={"owner": UnavailableError("away")}))
+    failed = await stage.look()
+    assert isinstance(failed, MusterError)
+    assert "could not ensure the agent's Deployment" in failed.message
+    assert stage.host.done == []
+    stage.host.failures.clear()
+    await stage.look()
+    assert stage.verbs == ["create"]
+
+
 async def test_a_priority_class_is_written_and_taken_away_again() -> None:
     important = Shape(SHAPE.namespace, SHAPE.name, SHAPE.image, SHAPE.service_account, SHAPE.labels, priority_class="high")
     stage = Stage(HostInMemory(deployed=deployed()), important)
