@@ -29,6 +29,7 @@ from machinery.identity import (
     agent_subject,
     bootstrap_user,
 )
+from tests.fakes.memory_store import MemoryStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
 SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -255,10 +256,31 @@ def test_addon_request_of_another_cluster_waits_for_a_human(newcomer: Newcomer) 
     assert newcomer.review("forged", "*") is None
 
 
-def _register_addon(tx: Transaction, /, **subject: Any) -> None:
+@pytest.mark.parametrize(("asker", "target"), [("edge", "edge1"), ("edge1", "edge")])
+def test_addon_request_of_a_cluster_with_the_same_prefix_is_never_signed(store: MemoryStore, asker: str, target: str) -> None:
+    """One cluster's name is another's with more behind it, either way round."""
+    own, others = (Newcomer(store, cluster=ClusterName(name), uid=f"uid-{name}") for name in (asker, target))
+    own_certificate, others_certificate = own.registered(), others.registered()
+    store.transact(_register_addon, target)
+    subject = addon_subject(others.cluster, AddOnName("work"), "work")
+    asked = AddOnRequest(AddOnName("work"), SIGNER)
+    for name, certificate in (("forged", own_certificate), ("own", others_certificate)):
+        request = pki.build_request(subject, pki.generate_key())
+        submitted = others.submission(certificate, addon=asked, request=request)
+        store.transact(request_objects.write, rules.submitted_document(submitted, name), None, "whoever")
+    assert own.review("own", "*") is not None, "whose add-on it is gets it"
+    assert own.review("forged", "*") is None
+    own.approve("forged")
+    own.issue("forged")
+    state = store.transact(requests.state, "forged")
+    assert state.phase is RequestPhase.FAILED, "whoever approved it"
+    assert f'came with a certificate of cluster "{asker}" and asks for one of cluster "{target}"' in state.message
+
+
+def _register_addon(tx: Transaction, cluster: str = "edge", /, **subject: Any) -> None:
     registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": subject}}
-    document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [registration]}}
-    addons.put(tx, document, tx.objects.get(ADDONS, Key("edge", "work")), OPERATOR)
+    document = {"metadata": {"name": "work", "namespace": cluster}, "status": {"registrations": [registration]}}
+    addons.put(tx, document, tx.objects.get(ADDONS, Key(cluster, "work")), OPERATOR)
 
 
 def _addon_request(newcomer: Newcomer, certificate: CertificateRecord) -> str:
@@ -346,11 +368,12 @@ def test_addon_with_a_signer_of_its_own_is_left_to_that_signer(newcomer: Newcome
     assert newcomer.store.transact(requests.state, name).phase is RequestPhase.APPROVED
 
 
-def test_addon_whose_registration_changed_gets_nothing(newcomer: Newcomer) -> None:
+@pytest.mark.parametrize("changed", [{"user": "somebody-else"}, {"groups": ["another"]}, {"organizationUnits": ["another"]}])
+def test_addon_whose_registration_changed_gets_nothing(newcomer: Newcomer, changed: dict[str, Any]) -> None:
     certificate = newcomer.registered()
     newcomer.store.transact(_register_addon)
     name = _addon_request(newcomer, certificate)
-    newcomer.store.transact(lambda tx: _register_addon(tx, user="somebody-else"))
+    newcomer.store.transact(lambda tx: _register_addon(tx, **changed))
     assert newcomer.review(name, "*") is None
     newcomer.approve(name)
     newcomer.issue(name)

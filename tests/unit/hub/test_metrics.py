@@ -8,6 +8,7 @@ import pytest
 from aiohttp import web
 
 from hub.domain import cluster as rules
+from hub.domain.brake import Limits
 from hub.domain.cluster import Joining, StatusReport, joining_document
 from hub.domain.trust import AgentTrust
 from hub.heartbeat import BeatBuffer, Sink
@@ -15,12 +16,13 @@ from hub.metrics.agents import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
 from hub.rpc.counts import CallCounts
-from hub.services import clusters
+from hub.services import brake, clusters
 from hub.store.backup import BACKUP_MADE
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.counting import RequestCounts
 from machinery.apiserver.filters import Incoming
 from machinery.clock import ManualClock
+from machinery.conditions import Condition
 from machinery.errors import ForbiddenError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.metrics import Registry
@@ -139,6 +141,27 @@ async def test_of_a_database_that_is_away_nothing_is_told_rather_than_an_old_num
     store.failure = None
     clock.advance(EVERY)
     assert "muster_hub_clusters{" in await registry.scrape()
+
+
+async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, store: MemoryStore) -> None:
+    registry, names = Registry(), [ClusterName(f"c{number}") for number in range(12)]
+    add_fleet(registry, store, clock, reserve=0)
+
+    def turn(tx: Transaction, verdict: Condition) -> None:
+        for name in names:
+            clusters.set_condition(tx, name, verdict, "test")
+        brake.keep(tx, Limits())
+
+    async def told() -> str:
+        clock.advance(EVERY)
+        (line,) = (line for line in (await registry.scrape()).splitlines() if line.startswith("muster_hub_brake_holds"))
+        return line.split()[-1]
+
+    for name in names:
+        store.transact(clusters.put, {"metadata": {"name": name}}, None, "ann")
+    for verdict, expected in ((rules.AVAILABLE, "0"), (rules.SILENT, "1"), (rules.AVAILABLE, "0")):
+        store.transact(turn, verdict)
+        assert await told() == expected
 
 
 async def test_beats_are_counted_once_they_are_durable_with_the_time_that_took(clock: ManualClock, store: MemoryStore) -> None:

@@ -102,6 +102,22 @@ async def test_a_cluster_that_is_being_deleted_or_is_not_there_is_left_alone(hub
     assert hub.revision == before
 
 
+async def test_add_ons_of_a_cluster_that_was_never_accepted_are_what_they_say(hub: Hub) -> None:
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1", accepted=False))
+    hub.store.transact(put, ADDONS, addon("well", "c1", "True"))
+    before = hub.revision
+    await Fleetwork(hub.store).start()
+    assert hub.revision == before
+
+
+async def test_add_ons_of_a_silent_cluster_are_unknown_also_while_it_is_being_deleted(hub: Hub, work: Fleetwork) -> None:
+    """Nobody can say how they are, and who waits for them to go is to see that."""
+    hub.store.transact(remove, MANAGED_CLUSTERS, "c1")
+    says(hub, cluster_rules.SILENT)
+    await work.settle()
+    assert health(hub, "well") == ("Unknown", LEASE_STOPPED)
+
+
 async def test_a_name_that_is_no_label_has_none_and_stops_no_other(hub: Hub, work: Fleetwork) -> None:
     hub.store.transact(put, ADDONS, addon("a" * 60, "c1", "True"))
     hub.store.transact(put, ADDONS, addon("short", "c1", "True"))

@@ -183,6 +183,17 @@ async def test_a_namespace_that_is_being_deleted_gets_none(hub: Hub, work: Fleet
     assert profiles(hub) == []
 
 
+async def test_a_namespace_that_is_missing_gets_none_until_it_is_there(hub: Hub, work: Fleetwork) -> None:
+    """A binding may outlive its namespace, or be restored before it."""
+    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "nowhere"))
+    await work.settle()
+    assert profiles(hub) == []
+    hub.store.transact(open_namespace, "nowhere")
+    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("two", "nowhere"))
+    await work.settle()
+    assert profiles(hub) == ["nowhere/a", "nowhere/b", "nowhere/c"]
+
+
 async def test_without_the_gate_nothing_is_shown(hub: Hub, work: Fleetwork) -> None:
     del work
     hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "p"))
