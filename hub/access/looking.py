@@ -71,13 +71,13 @@ async def _heard(word: asyncio.Event, seconds: float, at_most: float | None) -> 
 
 
 async def keep_looking(store: Store, look: Callable[[], Awaitable[None]], poll: timedelta) -> None:
-    """Calls `look` for ever: now, soon after every revocation on any replica, and `poll` after the look before."""
+    """Calls `look` for ever: now, soon after every revocation on any replica, and now and then."""
     word = asyncio.Event()
-    with store.told_of_revocations(word.set):
+    with store.told_of_revocations(word.set) as is_told:
         while True:
             word.clear()
             await look()
-            await _heard(word, until_tick(poll), None)
+            await _heard(word, until_tick(max(poll, RARELY) if is_told() else poll), None)
 
 
 class Stretch:

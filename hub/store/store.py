@@ -20,7 +20,7 @@ from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writ
 from hub.store.failures import translated
 from hub.store.migrating import migrate_database
 from hub.store.reindex import reindex
-from hub.store.ringing import CHANGES, REVOCATIONS, SESSIONS
+from hub.store.ringing import CHANGES, REVOCATIONS, SESSIONS, Topic
 from hub.store.rowform import RowForm
 from hub.store.tail import Tail
 from hub.store.traced import timed, traced
@@ -98,7 +98,8 @@ class SqlStore(Store):
         tail = Tail(self._fetch, self._mend, newest, self._poll, self._is_told)
         committed = partial(self._committed, loop, tail)
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
-        self._writer = Writer(self._writing, self._start, self._begun, committed, at_most=at_most)
+        told = committed, partial(self._rung, loop)
+        self._writer = Writer(self._writing, self._start, self._begun, told, at_most=at_most)
         self._tail = tail
         self._following = asyncio.create_task(self._follow_others(tail), name="store-tail")
 
@@ -132,6 +133,12 @@ class SqlStore(Store):
     def _committed(self, loop: asyncio.AbstractEventLoop, tail: Tail, changes: Sequence[Change]) -> None:
         with suppress(RuntimeError):  # the loop has ended: nobody follows any more
             loop.call_soon_threadsafe(tail.offer, changes)
+
+    def _rung(self, loop: asyncio.AbstractEventLoop, topics: Collection[Topic]) -> None:
+        """All that rings without a database that tells of it."""
+        if REVOCATIONS in topics:
+            with suppress(RuntimeError):  # likewise
+                loop.call_soon_threadsafe(self._revocations.wake)
 
     def _start(self, connection: Connection) -> datetime:
         """On PostgreSQL one transaction writes at a time, as on SQLite: whoever locks rows in whatever order waits here.
@@ -211,7 +218,7 @@ class SqlStore(Store):
     @contextmanager
     def told_of_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
         with self._revocations.woken(wake):
-            yield lambda: self._doorbell and self._is_told()
+            yield self._is_told
 
     @contextmanager
     def told_of_sessions(self, wake: Wake) -> Iterator[Callable[[], bool]]:

@@ -7,7 +7,7 @@ What was perhaps committed never runs again (`hub.store.commit`). A caller that 
 cancelled leaves the use case undone or done, never torn.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
 from datetime import datetime
 from queue import Empty, SimpleQueue
@@ -19,6 +19,7 @@ from sqlalchemy import Connection, Engine, text
 from hub.domain.change import Change
 from hub.store.commit import UnknownOutcomeError, transaction
 from hub.store.failures import is_locked, is_lost, is_race, is_read_only, translated
+from hub.store.ringing import Topic, rung
 from hub.store.statement import Statement
 from hub.store.transaction import SqlTransaction
 from machinery.errors import MusterError, UnavailableError
@@ -28,6 +29,7 @@ Start = Callable[[Connection], datetime]
 """Does what comes first in every transaction; its time."""
 Begun = Callable[[Connection, datetime], SqlTransaction]
 Committed = Callable[[Sequence[Change]], None]
+Rung = Callable[[Collection[Topic]], None]
 
 ATTEMPTS = 3
 _SAVE, _TAKE_BACK, _RELEASE = (
@@ -74,12 +76,12 @@ class Job:
 class Writer:
     """One thread, one connection; see the module."""
 
-    def __init__(self, engine: Engine, start: Start, begun: Begun, committed: Committed, *, at_most: int) -> None:
-        """`at_most`: how many use cases share a transaction."""
+    def __init__(self, engine: Engine, start: Start, begun: Begun, told: tuple[Committed, Rung], *, at_most: int) -> None:
+        """`told`: of what was committed and rung here, on this thread. `at_most`: how many use cases share a transaction."""
         self._engine = engine
         self._start = start
         self._begun = begun
-        self._committed = committed
+        self._committed, self._rung = told
         self._at_most = at_most
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
@@ -147,6 +149,7 @@ class Writer:
                 now = self._start(connection)
                 for job in batch:
                     self._run_apart(connection, now, job)
+                topics = rung(connection)
         except Exception as error:  # noqa: BLE001 - each caller is told, now or after its own attempt
             self._note(error)
             if begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
@@ -155,6 +158,7 @@ class Writer:
                 job.fail(error)
         else:
             self._fault = None
+            self._ring(topics)
         return True
 
     def _run_apart(self, connection: Connection, now: datetime, job: Job) -> None:
@@ -172,6 +176,7 @@ class Writer:
             try:
                 with transaction(self._engine) as connection:
                     job.run(self._begun(connection, self._start(connection)))
+                    topics = rung(connection)
             except Exception as error:  # noqa: BLE001 - the thread outlives every failure; the caller is told
                 job.fail(error)
                 self._note(error)
@@ -179,7 +184,12 @@ class Writer:
                     return
             else:
                 self._fault = None
+                self._ring(topics)
                 return
+
+    def _ring(self, topics: Collection[Topic]) -> None:
+        if topics:
+            self._rung(topics)
 
     def _note(self, error: Exception) -> None:
         """Remembers what the database lacked, and lets go of a server that takes no writes any more."""

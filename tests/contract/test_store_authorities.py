@@ -167,7 +167,6 @@ async def test_who_is_told_of_revocations_is_told_of_a_changed_authority(store: 
     with store.told_of_revocations(word.set):
         word.clear()
         await store.run(lambda tx: tx.authorities.put(old))
-        if "Memory" in type(store).__name__ or "postgresql" in str(getattr(store, "_url", "")):
-            async with asyncio.timeout(5):
-                await word.wait()
+        async with asyncio.timeout(5):
+            await word.wait()
     assert len(await store.read(lambda tx: tx.authorities.all())) == 1

@@ -184,6 +184,32 @@ async def test_revoked_credentials_are_told_by_the_time_of_their_revocation(
     assert await store.read(lambda tx: list(tx.credentials.revoked_since(late))) == []
 
 
+async def test_whoever_waits_for_revocations_is_told_of_each_and_finds_it(
+    store: Store, record: CertificateRecord, credential: CredentialRecord, clock: ManualClock
+) -> None:
+    await store.run(_add, record)
+    await store.run(lambda tx: tx.credentials.add(credential))
+    began, word = clock.now(), asyncio.Event()
+    with store.told_of_revocations(word.set):
+        word.clear()
+        await asyncio.gather(  # one transaction for all, where the store lets use cases share one
+            store.run(lambda tx: tx.facts.set("one", "1")),
+            store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "Test")),
+            store.run(lambda tx: tx.facts.set("other", "1")),
+        )
+        async with asyncio.timeout(5):
+            await word.wait()
+        assert record.serial in await store.read(lambda tx: dict(tx.certificates.revoked_since(began)))
+        word.clear()
+        await store.run(credentials.revoke, credential.id)
+        async with asyncio.timeout(5):
+            await word.wait()
+        assert await store.read(lambda tx: list(tx.credentials.revoked_since(began))) == [credential.id]
+        word.clear()
+        await store.run(lambda tx: tx.facts.set("one", "2"))
+        assert not word.is_set()
+
+
 async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: CredentialRecord) -> None:
     await store.run(lambda tx: tx.credentials.add(replace(credential, cluster=None)))
     names = [ClusterName(f"c{number}") for number in range(20)]
