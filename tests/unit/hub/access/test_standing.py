@@ -87,7 +87,7 @@ async def test_what_nobody_tells_counts_after_the_bound(store: MemoryStore, cloc
     assert await standings.of(EDGE1) == ClusterView(accepted=True, agent=AgentId("a"))
 
     clock.advance(BOUND)
-    assert await standings.of(EDGE1) == ClusterView(accepted=False, agent=AgentId("b"))
+    assert await standings.of(EDGE1) == ClusterView(accepted=False, agent=AgentId("b"), denied=True)
 
 
 async def test_what_changes_while_it_is_read_is_not_kept(clock: ManualClock) -> None:
