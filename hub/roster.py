@@ -90,7 +90,7 @@ class Controllers:
         """Its `standing` says what is kept, and what room that takes."""
         self._compaction = Controller(compaction.NAME, self.keeping)
         # what replicas that died have left behind
-        self._replicas = Controller(replicas.NAME, LostReplicas(store))
+        self._replicas = Controller(replicas.NAME, LostReplicas(store, since=since))
         # whether those can be asked who know operators' tokens
         looking = AuthenticatorStatus(store, lambda kind, document: examine(kind, document, HttpsDocuments.trusting))
         self._authenticators = Controller(authenticators.NAME, looking, workers=HOUSES, grace=authenticators.GRACE)
