@@ -1,0 +1,165 @@
+"""Kubeconfigs read, with errors that name the file and what is missing."""
+
+import base64
+import binascii
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from machinery.errors import InvalidError
+from machinery.execcredential import read_exec
+from machinery.identity import HubId
+from machinery.kubeconfig.shapes import ENDPOINT_KIND, BearerToken, ClusterEntry, Credential, HubEndpoint, Kubeconfig
+from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION
+
+
+def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
+    """The file's current context, or the one that is named, files it names included.
+
+    Raises InvalidError that names the file and what is missing.
+    """
+    try:
+        text = path.read_bytes()
+    except OSError as error:
+        raise InvalidError(f"kubeconfig {path} cannot be read: {error.strerror or error}") from None
+    return parse_kubeconfig(text, source=str(path), folder=path.parent, context=context)
+
+
+def parse_kubeconfig(
+    text: bytes, *, source: str, folder: Path | Mapping[str, bytes] | None = None, context: str | None = None
+) -> Kubeconfig:
+    """The current context of a kubeconfig in memory, or the one that is named. Raises InvalidError.
+
+    Relative paths in it start at `folder`, which may be in memory too.
+    """
+    return _Reader(source, folder).read(text, context)
+
+
+class _Reader:
+    """One reading of one file; every error names it."""
+
+    def __init__(self, source: str, folder: Path | Mapping[str, bytes] | None) -> None:
+        self._source = source
+        self._folder = folder
+
+    def read(self, text: bytes, chosen: str | None = None) -> Kubeconfig:
+        try:
+            document = yaml.load(text, Loader=getattr(yaml, "CSafeLoader", yaml.SafeLoader))  # noqa: S506 - both are safe loaders
+        except (yaml.YAMLError, ValueError):
+            raise self._wrong("is not YAML") from None
+        if not isinstance(document, dict):
+            raise self._wrong("is empty or not a mapping")
+        name = chosen or document.get("current-context")
+        if not isinstance(name, str) or not name:
+            raise self._wrong("has no current-context")
+        context = self._entry(document, "context", name)
+        cluster_name, user = context.get("cluster"), context.get("user")
+        if not isinstance(cluster_name, str) or not cluster_name:
+            raise self._wrong(f'has a context "{name}" without a cluster')
+        if not isinstance(user, str) or not user:
+            raise self._wrong(f'has a context "{name}" without a user')
+        login = self._entry(document, "user", user)
+        return Kubeconfig(
+            source=self._source,
+            context=name,
+            cluster=self._cluster(cluster_name, self._entry(document, "cluster", cluster_name)),
+            user=user,
+            credential=self._credential(user, login),
+            namespace=context.get("namespace"),
+            token=self._token(login),
+            plugin=read_exec(login),
+        )
+
+    def _cluster(self, name: str, entry: dict[str, Any]) -> ClusterEntry:
+        server = entry.get("server")
+        if not isinstance(server, str) or not server:
+            raise self._wrong(f'lacks the server of cluster "{name}"')
+        if not server.startswith("https://"):
+            raise self._wrong(f'has a server for cluster "{name}" that is no https:// address: {server[:100]}')
+        authority = self._bytes(entry, "certificate-authority", f'cluster "{name}"')
+        if authority is None:
+            raise self._wrong(f'lacks certificate-authority-data (the CA) of cluster "{name}"')
+        return ClusterEntry(
+            name=name,
+            server=server,
+            certificate_authority=authority,
+            endpoint=self._endpoint(name, entry.get("extensions") or []),
+            proxy_url=entry.get("proxy-url"),
+            tls_server_name=entry.get("tls-server-name"),
+        )
+
+    def _endpoint(self, cluster: str, extensions: list[Any]) -> HubEndpoint | None:
+        found = [each for each in extensions if isinstance(each, dict) and each.get("name") == KUBECONFIG_EXTENSION]
+        if not found:
+            return None
+        what = f'the extension "{KUBECONFIG_EXTENSION}" of cluster "{cluster}"'
+        extension = found[0].get("extension")
+        if not isinstance(extension, dict) or extension.get("kind") != ENDPOINT_KIND:
+            raise self._wrong(f"has another kind than {ENDPOINT_KIND} in {what}")
+        missing = [key for key in ("grpcServer", "hubID") if not isinstance(extension.get(key), str) or not extension[key]]
+        if missing:
+            raise self._wrong(f"lacks {' and '.join(missing)} in {what}")
+        _host, _, port = extension["grpcServer"].rpartition(":")
+        if not port.isdigit():
+            raise self._wrong(f'has a grpcServer in {what} that is not "host:port"')
+        authority = self._decoded(extension.get("certificateAuthorityData"), f"certificateAuthorityData in {what}")
+        bound = extension.get("clusterName")
+        if bound is not None and not isinstance(bound, str):
+            raise self._wrong(f"has a clusterName in {what} that is no name")
+        group, _, _ = str(extension.get("apiVersion") or "").partition("/")
+        suffix = group.removeprefix("hub.") if group.startswith("hub.") else GROUP_SUFFIX
+        return HubEndpoint(extension["grpcServer"], HubId(extension["hubID"]), authority, bound, suffix)
+
+    def _credential(self, name: str, entry: dict[str, Any]) -> Credential | None:
+        owner = f'user "{name}"'
+        chain, key = self._bytes(entry, "client-certificate", owner), self._bytes(entry, "client-key", owner)
+        if chain is not None and key is not None:
+            return Credential(chain, key)
+        if chain is None and key is None:
+            return None
+        raise self._wrong(f"lacks {'client-certificate-data' if chain is None else 'client-key-data'} of {owner}")
+
+    def _token(self, entry: dict[str, Any]) -> BearerToken | None:
+        text, path = str(entry.get("token") or ""), entry.get("tokenFile")
+        file: Path | None = None
+        if isinstance(path, str) and path and isinstance(self._folder, Path):
+            file = self._folder / path
+        elif isinstance(path, str) and isinstance(self._folder, Mapping):
+            text = text or self._folder.get(path, b"").decode(errors="replace").strip()
+        return BearerToken(text, file) if text or file else None
+
+    def _bytes(self, entry: dict[str, Any], name: str, owner: str) -> bytes | None:
+        """Inline data, or the file that is named; inline data wins, as it does for kubectl."""
+        if entry.get(f"{name}-data"):
+            return self._decoded(entry[f"{name}-data"], f"{name}-data of {owner}")
+        path = entry.get(name)
+        if not path:
+            return None
+        if not isinstance(path, str) or self._folder is None:
+            raise self._wrong(f"names a file for {name} of {owner} where only inline data can be used")
+        if not isinstance(self._folder, Path):
+            return self._folder.get(path)
+        try:
+            return (self._folder / path).read_bytes()
+        except OSError as error:
+            raise self._wrong(f"names {path} as {name} of {owner}, which cannot be read: {error.strerror}") from None
+
+    def _decoded(self, text: Any, what: str) -> bytes | None:
+        if text is None:
+            return None
+        try:
+            return base64.b64decode(text, validate=True)
+        except (binascii.Error, TypeError, ValueError):
+            raise self._wrong(f"has {what}, which is not base64") from None
+
+    def _entry(self, document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
+        for item in document.get(f"{kind}s") or []:
+            if isinstance(item, dict) and item.get("name") == name and isinstance(item.get(kind), dict):
+                entry: dict[str, Any] = item[kind]
+                return entry
+        raise self._wrong(f'has no {kind} "{name}"')
+
+    def _wrong(self, what: str) -> InvalidError:
+        return InvalidError(f"kubeconfig {self._source} {what}")
