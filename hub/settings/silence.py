@@ -45,7 +45,7 @@ class Silence(Group):
     stale_removal_after: NoDuration = Field(
         timedelta(),
         description="A cluster that is silent for so long is removed, but never earlier after its mark than the difference to "
-        "--stale-after. 0s: none is.",
+        "--stale-after. What holds its add-ons holds it too, as when it is deleted by hand. 0s: none is.",
     )
     transition_retention: Duration = Field(
         timedelta(days=90), description="Every change of a cluster's availability is kept this long, with its reason."

@@ -4,13 +4,15 @@ from datetime import timedelta
 
 import pytest
 
+from hub.controllers.removal import Removal
 from hub.controllers.staleness import Staleness
 from hub.domain import cluster as rules
 from hub.domain import parting
 from hub.domain.brake import Limits
+from hub.domain.event import Told
 from hub.domain.stale import STALE, Policy
 from hub.ports import Transaction
-from hub.services import aftermath, clusters
+from hub.services import addons, aftermath, clusters
 from machinery.conditions import Condition
 from machinery.controller import PartlyFailedError
 from machinery.errors import InvalidError
@@ -159,3 +161,25 @@ async def test_one_that_fails_holds_up_no_other(hub: Hub, monkeypatch: pytest.Mo
     with pytest.raises(PartlyFailedError, match="1 of 3 failed, the last of them c1: it breaks a rule"):
         await aging(hub).reconcile("all")
     assert [mark(hub, name) for name in ("c1", "c2", "c3")] == [None, "True", "True"]
+
+
+async def test_a_removal_waits_for_add_ons_as_a_deletion_by_hand_does_and_is_told_of(hub: Hub) -> None:
+    """Nobody answers for its add-ons any more: what they hold is an operator's to give up, and not a policy's."""
+    silent(hub)
+    held = {"metadata": {"name": "a", "namespace": "c1", "finalizers": ["example.com/pre-delete"]}}
+    hub.store.transact(addons.put, held, None, "admin")
+    for days in (7, 23):
+        hub.clock.advance(days * DAY)
+        await aging(hub).reconcile("all")
+    told: list[Told] = []
+    removing = Removal(hub.store, timedelta(hours=1), told.append)
+    while await removing.reconcile("c1") == timedelta():
+        pass
+    hub.clock.advance(timedelta(hours=1))
+    await removing.reconcile("c1")
+    assert [(each.reason, each.cluster) for each in told] == [("DeletionOverdue", "c1")]
+    assert "hubctl delete cluster c1 --force" in told[0].message
+    revision = hub.revision
+    await aging(hub).reconcile("all")
+    await removing.reconcile("c1")
+    assert (is_there(hub), hub.revision, len(told)) == (True, revision, 1)
