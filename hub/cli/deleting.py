@@ -15,7 +15,7 @@ from hub.cli.several import each
 from hub.cli.targets import One, Place, objects
 from hub.cli.waiting import Gone, time_left, wait_for
 
-FORCED = {"metadata": {"annotations": {"hub.open-cluster-management.io/force-deletion": "true"}}}
+FORCE_DELETION = "hub.open-cluster-management.io/force-deletion"
 OWN_FINALIZER = "/resource-cleanup"
 
 
@@ -70,25 +70,25 @@ def _delete(client: HubClient, one: One, chosen: dict[str, Any]) -> None:
     noun, name, suffix = one.resource.noun, one.name, " (dry run)" if chosen["dry_run"] else ""
     query = dry_run_query(chosen["dry_run"])
     try:
-        if chosen["force"] and _forced(client, one, query):
-            click.echo(f'{noun} "{name}" is being deleted by force{suffix}')
-            return
-        answer = client.request("DELETE", one.path, query=query)
+        answer = _forced(client, one, query) if chosen["force"] else client.request("DELETE", one.path, query=query)
     except CommandError as error:
         if error.reason == "NotFound" and chosen["ignore_not_found"]:
             return
         raise
-    held: Any = (answer.get("metadata") or {}).get("finalizers")
-    if held and chosen["force"]:
+    metadata: Any = answer.get("metadata") or {}
+    held = metadata.get("finalizers")
+    if held and (chosen["force"] or _is_forced(metadata)):
         click.echo(f'{noun} "{name}" is being deleted by force{suffix}')
     elif held:
         click.echo(f'{noun} "{name}" is being deleted; it goes when {", ".join(map(str, held))} let go{suffix}')
     else:
         click.echo(f'{noun} "{name}" deleted{suffix}')
+    if held and _is_forced(metadata) and not chosen["force"]:
+        click.echo(f"warning: nothing is waited for: it bears the annotation {FORCE_DELETION}", err=True)
 
 
-def _forced(client: HubClient, one: One, query: dict[str, str]) -> bool:
-    """Says what will be given up, and has it given up; whether that is all, because the cluster is being deleted already."""
+def _forced(client: HubClient, one: One, query: dict[str, str]) -> dict[str, Any]:
+    """Says what will be given up, deletes it, and has it given up. The annotation comes last: none stays on what lives on."""
     before, name = client.get(one.path), one.name
     addons = [str(addon["metadata"]["name"]) for addon in client.get(ADDONS.within(name)).get("items") or []]
     held = [str(each) for each in before["metadata"].get("finalizers") or [] if not each.endswith(OWN_FINALIZER)]
@@ -97,5 +97,18 @@ def _forced(client: HubClient, one: One, query: dict[str, str]) -> bool:
         click.echo(f"warning: what these add-ons have installed there stays: {', '.join(addons)}", err=True)
     if held:
         click.echo(f"warning: these have not let go and are not waited for: {', '.join(held)}", err=True)
-    patched = client.request("PATCH", one.path, FORCED, content_type=MERGE_PATCH, query=query)
-    return bool(patched["metadata"].get("deletionTimestamp"))
+    uid = before["metadata"]["uid"]
+    answer = client.request("DELETE", one.path, {"preconditions": {"uid": uid}}, query=query)
+    if not (answer.get("metadata") or {}).get("finalizers"):
+        return answer
+    patch = {"metadata": {"uid": uid, "annotations": {FORCE_DELETION: "true"}}}
+    try:
+        return client.request("PATCH", one.path, patch, content_type=MERGE_PATCH, query=query)
+    except CommandError as error:
+        if error.reason == "NotFound":  # it went by itself meanwhile
+            return {}
+        raise
+
+
+def _is_forced(metadata: dict[str, Any]) -> bool:
+    return FORCE_DELETION in (metadata.get("annotations") or {})
