@@ -6,9 +6,11 @@ second at most.
 
 import asyncio
 from dataclasses import dataclass
+from datetime import timedelta
 from http import HTTPStatus
 
 import msgspec
+import structlog
 from aiohttp import web
 
 from hub.ports import ListSigner, Store
@@ -17,13 +19,19 @@ from hub.services.revocation_lists import Published
 from machinery import pki
 from machinery.apiserver.filters import Incoming, Inner
 from machinery.clock import Clock
-from machinery.errors import MethodNotAllowedError, NotFoundError, Subject
+from machinery.errors import MethodNotAllowedError, NotFoundError, Subject, UnavailableError
 from machinery.timestamps import format_time
 
 ROOT = "/crl"
 FRESH = 1.0
 """Seconds: how old an answer may be."""
+PATIENCE = 5.0
+"""Seconds: how long the database may take."""
+KEPT = 60.0
+"""Seconds: how old an answer may be while the database does not answer."""
 _MEDIA = {"crl": "application/pkix-crl", "pem": "application/x-pem-file"}
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,6 +49,8 @@ class RevocationLists:
         self._clock = clock
         self._known: dict[str, _Known] = {}
         self._asking = asyncio.Lock()
+        self._away_until = 0.0
+        """Until when nobody asks a database that did not answer: those who wait behind would each wait as long."""
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         path = incoming.request.path.rstrip("/")
@@ -77,12 +87,27 @@ class RevocationLists:
         return web.Response(body=body, content_type=_MEDIA[form], headers={"ETag": tag, "Cache-Control": "no-cache"})
 
     async def _published(self, authority: str) -> Published:
+        """While the database does not answer: what it said last, for a while. Raises UnavailableError."""
         async with self._asking:
-            known = self._known.get(authority)
-            if known is None or self._clock.monotonic() - known.read_at >= FRESH:
-                began = self._clock.monotonic()
-                known = self._known[authority] = _Known(await self._read(authority), began)
+            known, now = self._known.get(authority), self._clock.monotonic()
+            is_fresh = known is not None and now - known.read_at < FRESH
+            if not is_fresh and now >= self._away_until:
+                known = await self._looked(authority) or known
+            if known is None or self._clock.monotonic() - known.read_at >= KEPT:
+                raise UnavailableError("the revocation list cannot be read now", retry_after=timedelta(seconds=1))
             return known.published
+
+    async def _looked(self, authority: str) -> _Known | None:
+        """What the database says now; None: it does not answer."""
+        began = self._clock.monotonic()
+        try:
+            async with asyncio.timeout(PATIENCE):
+                found = self._known[authority] = _Known(await self._read(authority), began)
+        except (UnavailableError, TimeoutError) as error:
+            log.warning("revocation lists cannot be read now", error=str(error) or "no answer in time")
+            self._away_until = self._clock.monotonic() + FRESH
+            return None
+        return found
 
     async def _read(self, authority: str) -> Published:
         found = await self._store.read(revocation_lists.standing, self._signer, authority)
