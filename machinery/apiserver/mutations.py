@@ -146,12 +146,7 @@ class Mutations:
         asked = await self._delete_options(call)
         options = _delete_write_options(call, asked)
         write = _write(call, actor, options)
-        preconditions = asked.get("preconditions") or {}
-
-        def change(old: Document) -> Document | None:
-            check_preconditions(write, preconditions, old)
-            return write.deleted(old)
-
+        change = _deletion(write, asked)
         try:
             stored = await call.storage.update(call.resource.key, call.key, change, actor, dry_run=options.dry_run)
         except MusterError as error:
@@ -163,17 +158,18 @@ class Mutations:
         return await value_answer(call.request, success_document(call.resource, call.key.name, uid), call.form)
 
     async def delete_collection(self, call: Call, actor: Actor) -> web.Response:
-        """Deletes what the selectors choose, one object at a time, and answers with what was there."""
+        """Deletes what the selectors choose, one object at a time, and answers with what was there.
+
+        The first that does not meet a precondition ends it; those before it are deleted.
+        """
         asked = await self._delete_options(call)
         options = _delete_write_options(call, asked)
         page = await list_page(call, list_options(call.resource, call.namespace, call.request.query, call.clock.now()))
         gone = []
         for item in page.items:
-            write = _write(call, actor, options)
+            change = _deletion(_write(call, actor, options), asked)
             try:
-                gone.append(
-                    await call.storage.update(call.resource.key, item.key, write.deleted, actor, dry_run=options.dry_run)
-                )
+                gone.append(await call.storage.update(call.resource.key, item.key, change, actor, dry_run=options.dry_run))
             except NotFoundError:
                 continue
         metadata = {"resourceVersion": str(page.revision)}
@@ -259,6 +255,17 @@ def _delete_write_options(call: Call, asked: Mapping[str, Any]) -> WriteOptions:
 def _write(call: Call, actor: Actor, options: WriteOptions, part: Subresource | None = None) -> Write:
     manager = options.manager or agent_manager(call.request.headers.get("User-Agent", ""))
     return Write(call.resource, actor, call.clock.now(), options.validation, call.version, part, manager)
+
+
+def _deletion(write: Write, asked: Mapping[str, Any]) -> Callable[[Document], Document | None]:
+    """The change of an object that is deleted, if it is the one that is meant."""
+    preconditions = asked.get("preconditions") or {}
+
+    def change(old: Document) -> Document | None:
+        check_preconditions(write, preconditions, old)
+        return write.deleted(old)
+
+    return change
 
 
 async def _size(call: Call) -> int:

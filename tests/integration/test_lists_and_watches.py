@@ -377,3 +377,14 @@ async def test_options_of_a_delete_have_their_types(server: Server, options: dic
         said = await server.ask(path, method="DELETE", body=options)
         assert (said.status, said.document["reason"]) == (400, "BadRequest")
     assert (await server.ask(f"{MAPS}/kept")).status == 200
+
+
+async def test_a_precondition_holds_for_each_object_of_a_collection(server: Server) -> None:
+    await server.make("kept")
+
+    said = await server.ask(MAPS, method="DELETE", body={"preconditions": {"uid": "another"}})
+    assert (said.status, said.document["reason"]) == (409, "Conflict")
+    assert '"kept": the UID in the precondition (another)' in said.document["message"]
+    uid = (await server.ask(f"{MAPS}/kept")).document["metadata"]["uid"]
+    assert (await server.ask(MAPS, method="DELETE", body={"preconditions": {"uid": uid}})).status == 200
+    assert (await server.ask(f"{MAPS}/kept")).status == 404
