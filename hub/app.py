@@ -197,7 +197,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
     log_progress = add_checks(server.health, store, loopback, clock)
     server.health.add("serving-certificate", shown.check, endpoints=READINESS)
     installed = server.paths.expect("api groups")
-    draining = Draining()
+    draining = Draining(loopback)
     cas = authorities_of(store, settings.api_group_suffix, patience=settings.ca_rotation_patience, cannot=ground.ring.cannot)
     operators = build_door(
         store,

@@ -10,22 +10,19 @@ from datetime import timedelta
 from aiohttp import web
 
 from machinery.apiserver.filters import Incoming, Inner
-from machinery.apiserver.loopback import USER_AGENT
+from machinery.apiserver.loopback import Loopback
 from machinery.errors import UnavailableError
 
 EXEMPT = ("/readyz", "/livez", "/healthz", "/metrics")
 RETRY_AFTER = 5
 
 
-def is_exempt(request: web.Request) -> bool:
-    """Whether a request is answered also while the server stops. Who asks is not established here."""
-    return request.path.startswith(EXEMPT) or request.headers.get("User-Agent", "").startswith(USER_AGENT)
-
-
 class Draining:
     """The two filters, `gate` and `counted`, and what a stop does with them: `refuse`, then `drained`."""
 
-    def __init__(self) -> None:
+    def __init__(self, loopback: Loopback | None = None) -> None:
+        """`loopback`: by what the server's own requests are known; None: it makes none."""
+        self._loopback = loopback
         self._refusing = False
         self._waiting = False
         self._count = 0
@@ -46,9 +43,13 @@ class Draining:
         self._waiting = True
         await self._none.wait()
 
+    def _is_exempt(self, request: web.Request) -> bool:
+        """Whether a request is answered also while the server stops."""
+        return request.path.startswith(EXEMPT) or (self._loopback is not None and self._loopback.is_shown_by(request))
+
     async def gate(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         """The filter for the slot `gate`."""
-        if not self._refusing or is_exempt(incoming.request):
+        if not self._refusing or self._is_exempt(incoming.request):
             return await inner(incoming)
         response = web.Response(text="The server is shutting down, please try again later.\n", status=429)
         response.headers["X-Content-Type-Options"] = "nosniff"
@@ -58,7 +59,7 @@ class Draining:
 
     async def counted(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         """The filter for the slot `in_flight`."""
-        if incoming.long_running or is_exempt(incoming.request):
+        if incoming.long_running or self._is_exempt(incoming.request):
             return await inner(incoming)
         if self._waiting:
             raise UnavailableError("the server is shutting down", retry_after=timedelta(seconds=1))

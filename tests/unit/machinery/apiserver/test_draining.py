@@ -9,25 +9,28 @@ from aiohttp.test_utils import make_mocked_request
 
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filter, Incoming
-from machinery.apiserver.loopback import USER_AGENT
+from machinery.apiserver.loopback import USER_AGENT, Loopback
 from machinery.apiserver.notyet import not_yet
 from machinery.apiserver.paths import attributes
 from machinery.apiserver.site import no_such_page
+from machinery.clock import ManualClock
 from machinery.errors import NotFoundError, Subject, UnavailableError
 
+LOOPBACK = Loopback.fresh(ManualClock().now())
 EXEMPT: list[tuple[str, dict[str, str]]] = [
     ("/readyz", {}),
     ("/readyz/ping", {}),
     ("/livez", {}),
     ("/healthz", {}),
     ("/metrics", {}),
-    ("/apis", {"User-Agent": f"{USER_AGENT}1.2.3"}),
+    ("/apis", {"Authorization": f"Bearer {LOOPBACK.token}"}),
 ]
 COUNTED: list[tuple[str, dict[str, str]]] = [
     ("/apis", {}),
     ("/version", {}),
     ("/api/v1/namespaces/readyz/secrets", {}),
-    ("/apis", {"User-Agent": f"curl {USER_AGENT}"}),
+    ("/apis", {"User-Agent": f"{USER_AGENT}1.2.3"}),
+    ("/apis", {"Authorization": "Bearer another"}),
 ]
 
 
@@ -46,7 +49,7 @@ async def through(chosen: Filter, request: Incoming, inner: Any = fine) -> web.S
 
 @pytest.mark.parametrize(("path", "headers"), EXEMPT)
 async def test_what_is_exempt_is_let_in_and_not_waited_for(path: str, headers: dict[str, str]) -> None:
-    draining = Draining()
+    draining = Draining(LOOPBACK)
     draining.refuse()
     release = asyncio.Event()
 
@@ -66,7 +69,7 @@ async def test_what_is_exempt_is_let_in_and_not_waited_for(path: str, headers: d
 
 @pytest.mark.parametrize(("path", "headers"), COUNTED)
 async def test_everything_else_is_refused_at_the_gate_and_counted_behind_it(path: str, headers: dict[str, str]) -> None:
-    draining = Draining()
+    draining = Draining(LOOPBACK)
     assert (await through(draining.gate, incoming(path, headers))).status == 200
     release = asyncio.Event()
 
@@ -95,7 +98,7 @@ async def test_everything_else_is_refused_at_the_gate_and_counted_behind_it(path
 
 
 async def test_a_watch_is_not_waited_for() -> None:
-    draining = Draining()
+    draining = Draining(LOOPBACK)
 
     async def endless(_incoming: Incoming) -> web.StreamResponse:
         await asyncio.Event().wait()
@@ -111,7 +114,7 @@ async def test_a_watch_is_not_waited_for() -> None:
 
 
 async def test_one_that_fails_is_not_counted_for_ever() -> None:
-    draining = Draining()
+    draining = Draining(LOOPBACK)
 
     async def broken(_incoming: Incoming) -> web.StreamResponse:
         raise RuntimeError("broken")
