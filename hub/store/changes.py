@@ -123,12 +123,27 @@ class SqlChanges(Changes):
         """Takes the next `by` revisions and returns the last; locks the counter until the commit."""
         return _number(_ADVANCE.row(self._connection, {"by": by, "ringer": self._ringer}))
 
-    def leap(self, beyond: int) -> None:
-        """Continues far above `beyond` and forgets what is below: for a log that is not the one that was shown."""
+    def leap(self, seen: int, shown: Change | None) -> bool:
+        """Continues far above `seen` and forgets what is below, if this log is not the one that was shown; whether it did.
+
+        `shown`: the change at `seen`, where it is still known. Whoever asks may have looked at a server that is behind, or
+        before another replica did this, so it is looked at once more under the counter's lock.
+        """
         self.lock()
-        far = max(_number(_NEWEST.row(self._connection, {})), beyond) + LEAP
+        newest, oldest = _KEPT.row(self._connection, {}) or (0, 0)
+        if newest >= seen and not self._is_another(shown, oldest):
+            return False
+        far = max(newest, seen) + LEAP
         self._connection.execute(update(schema.revision).values(value=far, compacted=far))
         self._retention.leapt(far)
+        return True
+
+    def _is_another(self, shown: Change | None, oldest: int) -> bool:
+        """Whether what has the revision of a change is not that change. What is compacted is nobody's to compare."""
+        if shown is None or shown.revision <= oldest:
+            return False
+        row = self._connection.execute(select(schema.changes).where(_row.revision == shown.revision)).one_or_none()
+        return row is None or _change(row, self._form).encoded != shown.encoded
 
     def lock(self) -> None:
         """Takes the counter's lock now: nobody else writes objects before the commit."""

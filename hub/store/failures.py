@@ -22,6 +22,10 @@ _POSTGRES = {
     "57": "the database stopped the statement or is shutting down; nothing was written",
     "25": "the database does not take writes now (read-only, or the transaction was idle too long); nothing was written",
 }
+_STANDBY = {
+    "server is in hot standby mode": "the database server that answers is a standby of another, which this hub does not use",
+}
+"""What the driver says of a server that it does not take."""
 _LOST = frozenset(("57P01", "57P02", "57P03"))
 _READ_ONLY = "25006"
 AWAY = "the database does not answer"
@@ -60,7 +64,7 @@ def translated(error: Exception) -> Exception:
 
 def _meaning(error: DBAPIError) -> str | None:
     text, state = str(error.orig), sqlstate(error)
-    for words, meaning in _SQLITE.items():
+    for words, meaning in (_SQLITE | _STANDBY).items():
         if words in text and not state:
             return meaning
     for prefix, meaning in _POSTGRES.items():

@@ -16,8 +16,9 @@ from sqlalchemy import Connection, event, text
 
 from hub.ports import Leaders, Lifeline
 from hub.store.bounds import Bounds, SessionLimits
+from hub.store.commit import transaction
 from hub.store.engine import is_sqlite, parse_url, writing_engine
-from hub.store.failures import translated
+from hub.store.failures import is_read_only, translated
 from hub.store.leaders import SqlLeaders
 from machinery.clock import Clock, SystemClock
 from machinery.errors import UnavailableError
@@ -56,9 +57,11 @@ class SqlLifeline(Lifeline):
 
     def _asked(self, use_case: Callable[[Leaders], T]) -> T:
         try:
-            with self._engine.begin() as connection:
+            with transaction(self._engine) as connection:
                 return use_case(SqlLeaders(connection, lambda: self._now(connection)))
         except Exception as error:
+            if is_read_only(error):
+                self._engine.dispose()  # a server that takes no writes now: whoever leads is known to another
             raise translated(error) from error
 
     def _now(self, connection: Connection) -> datetime:

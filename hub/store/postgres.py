@@ -21,6 +21,8 @@ from hub.store.bounds import SessionLimits
 
 RV = TypeVar("RV")
 
+WAITS_FOR_STANDBY = "syncrep.c"
+"""PostgreSQL's source of that wait."""
 SCHEMES = ("postgresql://", "postgres://", "postgresql+psycopg://")
 
 
@@ -29,7 +31,7 @@ class BoundConnection(psycopg.Connection[Any]):
 
     patience: float | None = None
     doubted = False
-    """The server has warned since this was last looked at. At a commit it does so for one reason: see `noticed`."""
+    """A commit was called done that the synchronous standby has not confirmed: see `noticed`."""
 
     def wait(self, gen: PQGen[RV], interval: float = 0.1, timeout: float | None = None) -> RV:
         try:
@@ -39,8 +41,13 @@ class BoundConnection(psycopg.Connection[Any]):
             raise psycopg.OperationalError("the server does not answer") from error
 
     def noticed(self, notice: Diagnostic) -> None:
-        """A commit whose wait for the synchronous standby somebody ended succeeds, with a warning."""
-        self.doubted = self.doubted or notice.severity_nonlocalized == "WARNING"
+        """A commit whose wait for the synchronous standby somebody ended succeeds, with a warning.
+
+        The server warns of other things, too, at a commit as well. Its words are in its own language and this one's code is
+        that of any warning; the place in its source is what tells it apart.
+        """
+        is_warning = notice.severity_nonlocalized == "WARNING"
+        self.doubted = self.doubted or (is_warning and (notice.source_file or "").endswith(WAITS_FOR_STANDBY))
 
 
 def postgres_engine(url: URL, isolation: Any, limits: SessionLimits, *, connections: int, patient: bool = False) -> Engine:
@@ -72,10 +79,13 @@ def connection_arguments(url: URL, limits: SessionLimits) -> Mapping[str, Any]:
 
 
 def _arguments(given: Mapping[str, Any], limits: SessionLimits) -> dict[str, Any]:
-    """What the URL says, and what it must not: several servers are tried until one takes writes."""
+    """What the URL says, and what it must not.
+
+    A standby is nobody's server, for reading neither: it is behind. Behind one address, too, there may be one for a while, and
+    whoever was let in would stay. A primary that takes no writes by its configuration is good for reading.
+    """
     options = f"{given.get('options', '')} {limits.options()} -c timezone=UTC".strip()
-    several = {"target_session_attrs": "read-write"} if "," in str(given.get("host", "")) else {}
-    return {**several, **given, **limits.arguments(), "options": options}
+    return {"target_session_attrs": "primary", **given, **limits.arguments(), "options": options}
 
 
 def make_postgres_url(text: str) -> URL:

@@ -18,6 +18,7 @@ from hub.store.bounds import BUSY_TIMEOUT_MS, Bounds, SessionLimits
 from hub.store.counts import StoreCounts
 from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writing_engine
 from hub.store.failures import translated
+from hub.store.following import follow_writer
 from hub.store.migrating import migrate_database
 from hub.store.reindex import reindex
 from hub.store.ringing import CHANGES, REVOCATIONS, SESSIONS, Topic
@@ -78,6 +79,7 @@ class SqlStore(Store):
         self._hears: Callable[[], bool] = lambda: alone
         self._writing = writing_engine(self._url, self._bounds)
         self._reading = reading_engine(self._url, Bounds(busy_timeout_ms))  # it holds nothing that others wait for
+        follow_writer(self._reading, self._writing)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
         self._writer: Writer | None = None
@@ -193,8 +195,8 @@ class SqlStore(Store):
     async def _fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
         return await self.read(_changes_from, after)
 
-    async def _mend(self, seen: int) -> None:
-        await self.run(_leap, seen)
+    async def _mend(self, seen: int, shown: Change | None) -> bool:
+        return await self.run(_leap, seen, shown)
 
     async def wait_for_change(self, after: int, within: timedelta) -> int:
         return await self._followed.wait(after, within)
@@ -274,9 +276,10 @@ def _since(transaction: Transaction, after: int, limit: int = 500) -> Sequence[C
     return transaction.changes.since(after, limit=limit)
 
 
-def _leap(transaction: Transaction, seen: int) -> None:
+def _leap(transaction: Transaction, seen: int, shown: Change | None) -> bool:
     changes: Any = transaction.changes  # of this adapter, the only one that can lose what it has shown
-    changes.leap(seen)
+    leapt: bool = changes.leap(seen, shown)
+    return leapt
 
 
 def _changes_from(transaction: Transaction, revision: int) -> tuple[Sequence[Change] | None, int]:

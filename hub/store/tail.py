@@ -28,8 +28,8 @@ MAX_BYTES = 8 * 1024 * 1024
 log = structlog.get_logger(__name__)
 Fetch = Callable[[int], Awaitable[tuple[Sequence[Change] | None, int]]]
 """Changes from a revision on, a batch at most (None: they are compacted), and the newest revision then visible."""
-Mend = Callable[[int], Awaitable[None]]
-"""Continues the log far above a revision, and compacts all that is below."""
+Mend = Callable[[int, Change | None], Awaitable[bool]]
+"""Continues the log far above a revision, and compacts all that is below; False: that, and the change there, is not lost."""
 
 
 class Tail:
@@ -118,7 +118,8 @@ class Tail:
         if place != self._newest:
             return True  # our own commits came meanwhile: what was read says nothing about the place now
         if newest < place or (changes and changes[0].revision == place and not self._is_known(changes[0])):
-            await self._mend(place)
+            if not await self._mend(place, self._changes[-1] if self._changes else None):
+                return False  # a server that is behind has answered, or another replica was faster: the next look shows
             log.error("the database has lost changes that it had shown: everybody reads anew", newest=newest, seen=place)
             return True
         if changes is None:

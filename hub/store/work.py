@@ -32,6 +32,8 @@ Committed = Callable[[Sequence[Change]], None]
 Rung = Callable[[Collection[Topic]], None]
 
 ATTEMPTS = 3
+LOCKED_OUT = 2
+"""Waits for a lock in a row, each as long as may be, after which the database is taken to be unwritable."""
 _SAVE, _TAKE_BACK, _RELEASE = (
     Statement(text(command)) for command in ("SAVEPOINT one", "ROLLBACK TO SAVEPOINT one", "RELEASE SAVEPOINT one")
 )
@@ -86,6 +88,7 @@ class Writer:
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
         self._fault: str | None = None
+        self._locked_out = 0
         self._thread = Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
@@ -145,20 +148,19 @@ class Writer:
         begun = False
         try:
             with transaction(self._engine) as connection:
-                begun = True
                 now = self._start(connection)
+                begun = True
                 for job in batch:
                     self._run_apart(connection, now, job)
                 topics = rung(connection)
         except Exception as error:  # noqa: BLE001 - each caller is told, now or after its own attempt
             self._note(error)
             if begun and not isinstance(error, UnknownOutcomeError) and not is_lost(error):
-                return False
+                return False  # where it did not even begin, each of them alone would wait as long for the same
             for job in batch:
                 job.fail(error)
         else:
-            self._fault = None
-            self._ring(topics)
+            self._done(topics)
         return True
 
     def _run_apart(self, connection: Connection, now: datetime, job: Job) -> None:
@@ -183,11 +185,12 @@ class Writer:
                 if not is_race(error):
                     return
             else:
-                self._fault = None
-                self._ring(topics)
+                self._done(topics)
                 return
 
-    def _ring(self, topics: Collection[Topic]) -> None:
+    def _done(self, topics: Collection[Topic]) -> None:
+        """The database takes writes, and these were rung with the last."""
+        self._fault, self._locked_out = None, 0
         if topics:
             self._rung(topics)
 
@@ -196,7 +199,8 @@ class Writer:
         meaning = translated(error)
         if isinstance(error, MusterError) and not isinstance(error, UnknownOutcomeError):
             return  # the use case's own word, whatever it is about
-        if isinstance(meaning, UnavailableError) and not is_locked(error):
+        self._locked_out = self._locked_out + 1 if is_locked(error) else 0
+        if isinstance(meaning, UnavailableError) and self._locked_out not in range(1, LOCKED_OUT):
             self._fault = meaning.message
         if is_read_only(error):
             self._engine.dispose()

@@ -121,6 +121,20 @@ class PostgresServer:
 
 
 @contextmanager
+def replicated(template: PostgresServer, folder: Path) -> Iterator[tuple[PostgresServer, PostgresServer]]:
+    """A server made of a template, and its synchronous standby."""
+    primary = template.copied(folder / "a").start()
+    standby = template.copied(folder / "b").follow(primary).start()
+    primary.configure("synchronous_standby_names = 'standby'")
+    primary.reload()
+    try:
+        yield primary, standby
+    finally:
+        for server in (standby, primary):
+            server.stop("immediate")
+
+
+@contextmanager
 def postgres_folder() -> Iterator[Path]:
     """Where servers may lie: their user can get there, and the name of a socket is not too long."""
     with TemporaryDirectory(prefix="muster-pg-", ignore_cleanup_errors=True) as directory:

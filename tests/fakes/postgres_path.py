@@ -27,6 +27,10 @@ class Way:
         self._passes = asyncio.Event()
         self._passes.set()
 
+    def lead_to(self, folder: Path) -> None:
+        """New connections lead to the server whose socket lies there; those that are open stay where they are."""
+        self._server = Path(folder, SOCKET)
+
     def swallow(self) -> None:
         """From now on nothing arrives, in either direction, and nobody is told: a cable that was pulled."""
         self._passes.clear()

@@ -8,6 +8,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -19,6 +20,7 @@ from hub.domain.change import MANAGED_CLUSTERS, Key, Query
 from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.store import SqlStore
+from hub.store.changes import LEAP
 from hub.store.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName
@@ -66,12 +68,43 @@ async def test_database_locked_by_another_process(store: SqlStore, path: Path) -
     with locked(path):
         with pytest.raises(UnavailableError, match="locked by another process"):
             await store.run(put, "during")
+        await store.check()
         outcomes = await asyncio.gather(*(store.run(put, f"many{n}") for n in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {UnavailableError}
         assert await store.read(names) == ["before"]
-        await store.check()
     await store.run(put, "after")
     assert await store.read(names) == ["after", "before"]
+
+
+async def test_a_lock_that_does_not_go_makes_the_store_unready(store: SqlStore, path: Path) -> None:
+    with locked(path):
+        for _ in range(2):
+            with pytest.raises(UnavailableError):
+                await store.run(put, "a")
+        with pytest.raises(UnavailableError, match="locked by another process"):
+            await store.check()
+    await store.check()
+
+
+async def test_a_log_that_has_lost_nothing_is_not_begun_anew(store: SqlStore) -> None:
+    """Whoever asks for it has looked at a server that is behind, or another replica was faster."""
+
+    def bounds(tx: Transaction) -> tuple[int, int, int]:
+        ledger = tx.changes.ledger()
+        return tx.changes.newest(), ledger.compacted, ledger.floor
+
+    for number in range(5):
+        await store.run(put, f"c{number}")
+    log = await store.read(lambda tx: tx.changes.since(0))
+    for seen, shown in ((5, log[-1]), (5, None), (3, log[2])):
+        assert not await store._mend(seen, shown)
+    assert await store.read(bounds) == (5, 0, 0)
+    assert await store._mend(5, replace(log[-1], encoded=b"{}")), "another change has this revision"
+    far = 5 + LEAP
+    assert await store.read(bounds) == (far, far, far)
+    assert not await store._mend(5, replace(log[-1], encoded=b"{}")), "once is enough for all replicas"
+    assert await store._mend(far + 1, None), "the newest fell"
+    assert await store.read(bounds) == (far + 1 + LEAP,) * 3
 
 
 async def test_query_that_writes_anyway_is_stopped_by_the_database(store: SqlStore) -> None:

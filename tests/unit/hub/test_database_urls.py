@@ -29,7 +29,7 @@ def test_one_server_or_several_as_postgresqls_own_tools_write_them(
 ) -> None:
     given = connection_arguments(parse_url(url), LIMITS)
     assert (given["host"], str(given.get("port", "")).strip(","), given["user"], given["dbname"]) == (host, port, user, name)
-    assert given.get("target_session_attrs") == ("read-write" if "," in host else None)
+    assert given.get("target_session_attrs") == "primary"
 
 
 def test_a_password_survives_the_way_through_several_servers() -> None:
@@ -37,9 +37,9 @@ def test_a_password_survives_the_way_through_several_servers() -> None:
 
 
 def test_what_the_url_asks_for_stays_but_for_the_limits() -> None:
-    url = "postgresql://hub@one,two/fleet?sslmode=verify-full&target_session_attrs=primary&connect_timeout=600&options=-c%20a=b"
+    url = "postgresql://hub@one,two/fleet?sslmode=verify-full&target_session_attrs=read-write&connect_timeout=600&options=-c%20a=b"
     given = connection_arguments(parse_url(url), LIMITS)
-    assert (given["sslmode"], given["target_session_attrs"]) == ("verify-full", "primary")
+    assert (given["sslmode"], given["target_session_attrs"]) == ("verify-full", "read-write")
     assert given["connect_timeout"] == HELD.total_seconds()
     assert given["options"].startswith("-c a=b -c idle_in_transaction_session_timeout=5000")
 

@@ -35,6 +35,9 @@ class Log:
     failures: int = 0
     asked: int = 0
     sizes: dict[int, int] = field(default_factory=dict)
+    intact: bool = False
+    """Nothing is lost, whatever was read."""
+    mended: list[tuple[int, Change | None]] = field(default_factory=list)
     heard: asyncio.Event = field(default_factory=asyncio.Event)
 
     async def fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
@@ -47,11 +50,15 @@ class Log:
         until = min(self.newest, after + 4)
         return [change(revision, self.sizes.get(revision, 0)) for revision in range(max(after, 1), until + 1)], self.newest
 
-    async def mend(self, seen: int) -> None:
+    async def mend(self, seen: int, shown: Change | None) -> bool:
         if self.failures:
             self.failures -= 1
             raise UnavailableError("away")
+        self.mended.append((seen, shown))
+        if self.intact:
+            return False
         self.newest = self.compacted = max(seen, self.newest) + 100
+        return True
 
 
 async def test_changes_that_follow_are_told_at_once() -> None:
@@ -161,6 +168,27 @@ async def test_a_log_whose_newest_change_is_another_one_is_not_the_one_that_was_
     assert await tail.wait(6, SOON) == log.newest == 109
     assert tail.after(6) is None
     running.cancel()
+
+
+def test_a_log_that_only_seemed_to_have_lost_something_is_read_on_at_the_next_look() -> None:
+    """A server answered that is behind; the one that counts said that nothing is lost."""
+
+    async def followed() -> tuple[int, int, list[tuple[int, Change | None]]]:
+        log = Log(newest=4, intact=True)
+        tail = Tail(log.fetch, log.mend, 4, timedelta(seconds=1))
+        tail.offer([change(5)])
+        running = asyncio.create_task(tail.run())
+        await asyncio.sleep(3.5)
+        looks = log.asked
+        log.newest = 6
+        await tail.wait(5, SOON)
+        running.cancel()
+        return looks, tail.newest, log.mended
+
+    looks, newest, mended = in_virtual_time(followed())
+    assert newest == 6
+    assert looks <= 4, "no haste while it is behind"
+    assert mended == [(5, change(5))] * looks
 
 
 async def test_memory_is_bounded_by_number_and_by_bytes() -> None:

@@ -1,0 +1,293 @@
+"""A PostgreSQL and its synchronous standby: behind one address, which may lead to either, and when the standby is away.
+
+The address is a Service, a name or a balancer. A hub that was led to the standby must not stay there when the address leads to
+the primary again.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack
+from dataclasses import dataclass
+from datetime import timedelta
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from sqlalchemy import make_url, text
+
+from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.election import RowLock
+from hub.ports import Transaction
+from hub.store import SqlStore
+from hub.store.bounds import SessionLimits
+from hub.store.engine import parse_url, reading_engine, writing_engine
+from hub.store.lifeline import SqlLifeline
+from hub.store.migrating import migrate_database
+from machinery.clock import SystemClock
+from machinery.election import Candidate, Elector, Leadership, Timings
+from machinery.election.reign import Term
+from machinery.errors import UnavailableError
+from tests.fakes.postgres_path import Way, postgres_path
+
+if TYPE_CHECKING:
+    from tests.fakes.postgres_cluster import PostgresServer  # only where the package is installed
+
+pytestmark = [pytest.mark.postgres, pytest.mark.timeout(120)]
+
+TIMINGS = Timings(
+    lease=timedelta(seconds=1.5),
+    renew_deadline=timedelta(seconds=1),
+    retry=timedelta(milliseconds=100),
+    poll=timedelta(milliseconds=100),
+)
+LED_WITHIN = 5 * (TIMINGS.lease + TIMINGS.poll).total_seconds()
+POLL = timedelta(milliseconds=50)
+
+
+@dataclass(frozen=True, slots=True)
+class Place:
+    """Two servers, and the way that leads to one of them."""
+
+    primary: "PostgresServer"
+    standby: "PostgresServer"
+    way: Way
+    url: str
+
+    def asking_for(self, servers: str) -> str:
+        """The URL of an operator who says which servers will do."""
+        return make_url(self.url).update_query_dict({"target_session_attrs": servers}).render_as_string(hide_password=False)
+
+
+@pytest.fixture(scope="module")
+def template() -> Iterator["PostgresServer"]:
+    from tests.fakes.postgres_cluster import PostgresServer, postgres_folder  # noqa: PLC0415 - only where there is one
+
+    with postgres_folder() as folder:
+        yield PostgresServer(folder / "t").create()
+
+
+@pytest.fixture
+def folder() -> Iterator[Path]:
+    from tests.fakes.postgres_cluster import postgres_folder  # noqa: PLC0415 - only where the package is installed
+
+    with postgres_folder() as path:
+        yield path
+
+
+@pytest.fixture
+async def place(template: "PostgresServer", folder: Path) -> AsyncIterator[Place]:
+    from tests.fakes.postgres_cluster import replicated  # noqa: PLC0415 - only where the package is installed
+
+    with replicated(template, folder) as (primary, standby):
+        await asyncio.to_thread(migrate_database, parse_url(primary.url))  # with more patience than the stores here have
+        async with postgres_path(primary.url) as (way, url):
+            yield Place(primary, standby, way, url)
+
+
+def put(tx: Transaction, name: str) -> None:
+    document = {"metadata": {"name": name, "uid": name}}
+    tx.objects.put(MANAGED_CLUSTERS, document, tx.objects.get(MANAGED_CLUSTERS, Key("", name)), "tester")
+
+
+def names(tx: Transaction) -> set[str]:
+    return {item.key.name for item in tx.objects.find(MANAGED_CLUSTERS, Query()).items}
+
+
+def asked(server: "PostgresServer", question: str) -> Any:
+    """What one server says, whichever it is."""
+    engine = writing_engine(parse_url(f"{server.url}&target_session_attrs=any"))
+    try:
+        with engine.connect() as connection:
+            return connection.execute(text(question)).scalar_one()
+    finally:
+        engine.dispose()
+
+
+async def caught_up(place: Place) -> None:
+    """The standby has all that there is now."""
+    written = asked(place.primary, "SELECT pg_current_wal_lsn()")
+    async with asyncio.timeout(30):
+        while not asked(place.standby, f"SELECT pg_last_wal_replay_lsn() >= '{written}'"):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+async def stands_still(place: Place) -> None:
+    """From now on the standby confirms what it gets, and shows none of it."""
+    await caught_up(place)
+    asked(place.standby, "SELECT pg_wal_replay_pause()::text")
+    async with asyncio.timeout(30):
+        while asked(place.standby, "SELECT pg_get_wal_replay_pause_state()") != "paused":  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+async def lead(_term: Term) -> None:
+    await asyncio.Event().wait()
+
+
+@pytest.fixture
+async def stack() -> AsyncIterator[AsyncExitStack]:
+    async with AsyncExitStack() as stack:
+        yield stack
+
+
+async def opened(stack: AsyncExitStack, url: str) -> SqlStore:
+    store = SqlStore(url, poll=POLL, session=SessionLimits.of_lease(TIMINGS.lease))
+    stack.push_async_callback(store.close)
+    await store.open()
+    return store
+
+
+def candidate(stack: AsyncExitStack, url: str, name: str) -> tuple[Elector, Leadership]:
+    """Runs for the lock as a replica does."""
+    clock, line = SystemClock(), SqlLifeline(url, lease=TIMINGS.lease)
+    stack.push_async_callback(line.close)
+    flag = Leadership(clock)
+    elector = Elector(RowLock(line), Candidate(name, f"{name}-1"), lead, timings=TIMINGS, clock=clock, leadership=flag)
+    running = asyncio.create_task(elector.run())
+
+    async def ended() -> None:
+        await elector.stop()
+        await running
+
+    stack.push_async_callback(ended)
+    return elector, flag
+
+
+async def led(flags: list[Leadership], *, by_somebody: bool) -> None:
+    async with asyncio.timeout(LED_WITHIN):
+        while any(flag.term is not None for flag in flags) is not by_somebody:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+async def tried(elector: Elector, times: int) -> None:
+    """Returns when it has looked so many times more, in vain or not."""
+    before = elector.tally.looks
+    async with asyncio.timeout(LED_WITHIN):
+        while elector.tally.looks < before + times:  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
+
+
+@pytest.mark.parametrize("servers", ["", "any"])
+async def test_somebody_leads_again_when_the_address_has_led_to_the_standby_for_a_while(
+    place: Place, stack: AsyncExitStack, servers: str
+) -> None:
+    """Also where the operator's URL lets in a server that takes no writes."""
+    url = place.asking_for(servers) if servers else place.url
+    await opened(stack, url)
+    electors, flags = zip(*(candidate(stack, url, name) for name in ("one", "two")), strict=True)
+    await led(list(flags), by_somebody=True)
+    place.way.lead_to(place.standby.folder)
+    place.way.cut_all()
+    await led(list(flags), by_somebody=False)
+    for elector in electors:
+        await tried(elector, 3)
+    place.way.lead_to(place.primary.folder)
+    await led(list(flags), by_somebody=True)
+
+
+async def test_a_hub_that_is_led_to_the_standby_is_unready_and_says_why(place: Place, stack: AsyncExitStack) -> None:
+    store = await opened(stack, place.url)
+    place.way.lead_to(place.standby.folder)
+    place.way.cut_all()
+    with pytest.raises(UnavailableError, match="is a standby of another"):
+        await store.check()
+    place.way.lead_to(place.primary.folder)
+    await store.check()
+
+
+async def test_who_reads_goes_where_who_writes_goes(place: Place, stack: AsyncExitStack) -> None:
+    """Also where the operator's URL lets in a server that takes no writes: what was written is read."""
+    store = await opened(stack, place.asking_for("any"))
+    await stands_still(place)
+    place.way.lead_to(place.standby.folder)
+    place.way.cut_all()
+    await asyncio.gather(*(store.read(names) for _ in range(10)))
+    place.way.lead_to(place.primary.folder)
+    await store.run(put, "new")
+    for found in await asyncio.gather(*(store.read(names) for _ in range(10))):
+        assert found == {"new"}
+
+
+async def test_a_server_that_is_behind_is_no_reason_to_forget_the_log(place: Place, stack: AsyncExitStack) -> None:
+    """Whoever reads may be at a standby, behind a pooler say: what it has not got yet is not lost."""
+    store = await opened(stack, place.url)
+    await stands_still(place)
+    store._reading.dispose()
+    store._reading = reading_engine(parse_url(f"{place.standby.url}&target_session_attrs=any"))
+    for number in range(20):
+        await store.run(put, f"c{number}")
+    asking = store._tail
+    assert asking is not None
+    for _ in range(3):
+        await asking._catch_up()
+    assert await store.run(lambda tx: (tx.changes.newest(), tx.changes.ledger().compacted)) == (20, 0)
+
+
+CANCEL = "SELECT count(pg_cancel_backend(pid)) FROM pg_stat_activity WHERE wait_event = 'SyncRep'"
+
+
+async def test_a_lock_that_the_standby_did_not_confirm_is_not_taken(place: Place, stack: AsyncExitStack) -> None:
+    """The next fail-over would lose it, and another would lead in the same term."""
+    await opened(stack, place.url)
+    line = SqlLifeline(place.url, lease=TIMINGS.lease)
+    stack.push_async_callback(line.close)
+    lock = RowLock(line)
+    await asyncio.to_thread(place.standby.stop)
+    taking = asyncio.create_task(lock.take(None, Candidate("one", "one-1"), TIMINGS.lease))
+    while not taking.done():
+        await asyncio.to_thread(asked, place.primary, CANCEL)
+    with pytest.raises(UnavailableError, match="standby has not confirmed it"):
+        await taking
+
+
+async def test_every_replica_is_unready_while_no_write_succeeds(place: Place, stack: AsyncExitStack) -> None:
+    """The first waits for the standby, in vain; the others wait for the first, whose session goes on without it."""
+    one, other = [await opened(stack, place.url) for _ in range(2)]
+    await asyncio.to_thread(place.standby.stop)
+    with pytest.raises(UnavailableError):
+        await one.run(put, "one")
+    async with asyncio.timeout(5 * 2 * TIMINGS.lease.total_seconds() / 3):  # the first waits alone, the rest together
+        told = await asyncio.gather(*(other.run(put, f"other{number}") for number in range(20)), return_exceptions=True)
+    assert {type(each) for each in told} == {UnavailableError}
+    for store in (one, other):
+        with pytest.raises(UnavailableError):
+            await store.check()
+    await asyncio.to_thread(place.standby.start)
+    for store in (one, other):
+        await until_ready(store)
+
+
+async def until_ready(store: SqlStore) -> None:
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await store.check()
+            except UnavailableError:
+                await asyncio.sleep(0.02)
+
+
+WARNINGS = """DO $$ BEGIN RAISE WARNING 'now'; END $$
+
+CREATE TEMP TABLE late (x int)
+
+CREATE FUNCTION pg_temp.warn() RETURNS trigger LANGUAGE plpgsql AS
+$$ BEGIN RAISE WARNING 'at the commit'; RETURN NULL; END $$
+
+CREATE CONSTRAINT TRIGGER late AFTER INSERT ON late DEFERRABLE INITIALLY DEFERRED
+FOR EACH ROW EXECUTE FUNCTION pg_temp.warn()
+
+INSERT INTO late VALUES (1)"""
+
+
+async def test_a_warning_about_something_else_makes_no_commit_doubtful(place: Place, stack: AsyncExitStack) -> None:
+    """PostgreSQL warns of many things, at a commit too: of transaction numbers that run out, of a queue that fills."""
+
+    def warned(tx: Transaction) -> str:
+        put(tx, "new")
+        for sql in WARNINGS.split("\n\n"):
+            tx.objects._connection.execute(text(sql))  # type: ignore[attr-defined]
+        return "done"
+
+    store = await opened(stack, place.url)
+    assert await store.run(warned) == "done"
+    assert await store.read(names) == {"new"}
