@@ -23,6 +23,7 @@ from hub.controllers.removal import Removal
 from hub.controllers.replicas import LostReplicas
 from hub.controllers.rotation import Rotation
 from hub.controllers.serving import ServingCertificate
+from hub.controllers.steadiness import Steadiness
 from hub.deciding import Decided, Deciding
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
@@ -85,8 +86,9 @@ class Controllers:
         self._removal = Controller(removal.NAME, Removal(store, settings.deletion_deadline, self.tell), workers=HOUSES)
         # what is over goes
         ends = Ends(settings.finished_requests, settings.pending_requests)
-        self._cleanup = Controller(cleanup.NAME, RequestCleanup(store, ends, settings.ended_credentials))
-        self.keeping = Compaction(store, keeping_of(settings), self.tell)
+        expiring = RequestCleanup(store, ends, settings.ended_credentials, Steadiness(clock))
+        self._cleanup = Controller(cleanup.NAME, expiring)
+        self.keeping = Compaction(store, keeping_of(settings), Steadiness(clock), self.tell)
         """Its `standing` says what is kept, and what room that takes."""
         self._compaction = Controller(compaction.NAME, self.keeping)
         # what replicas that died have left behind

@@ -1,10 +1,11 @@
-"""Owns the end of finished requests and of ended bootstrap credentials: they go after a while; records of certificates stay."""
+"""Owns the end of finished requests and of ended bootstrap credentials: they go after a while."""
 
 from datetime import timedelta
 
 import structlog
 
 from hub.controllers import ACTOR
+from hub.controllers.steadiness import Steadiness
 from hub.domain.request_end import Ends
 from hub.ports import Store
 from hub.services import credentials, requests
@@ -17,20 +18,26 @@ log = structlog.get_logger(__name__)
 
 
 class RequestCleanup(Reconciler[str]):
-    """`ends`: how long a request can still be looked at; `keep_credentials`: one that expired or was revoked."""
+    """`ends`: how long a request can still be looked at; `keep_credentials`: one that expired or was revoked.
 
-    def __init__(self, store: Store, ends: Ends, keep_credentials: timedelta) -> None:
+    `steady`: nothing goes while the database's clock is not believed.
+    """
+
+    def __init__(self, store: Store, ends: Ends, keep_credentials: timedelta, steady: Steadiness) -> None:
         self._store = store
         self._ends = ends
         self._keep_credentials = keep_credentials
+        self._steady = steady
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        due = await self._store.read(requests.due, self._ends)
+        due = await self._steady.read(self._store, requests.due, self._ends) or ()
         portions = [due[place : place + REMOVED_AT_ONCE] for place in range(0, len(due), REMOVED_AT_ONCE)]
-        gone = sum([await self._store.run(requests.expire, names, self._ends, f"{ACTOR}:{NAME}") for names in portions])
+        gone = 0
+        for names in portions:
+            gone += await self._steady.run(self._store, requests.expire, names, self._ends, f"{ACTOR}:{NAME}") or 0
         if gone:
             log.info("finished requests removed", count=gone)
-        forgotten = await self._store.run(credentials.forget_ended, self._keep_credentials)
+        forgotten = await self._steady.run(self._store, credentials.forget_ended, self._keep_credentials)
         if forgotten:
             log.info("ended bootstrap credentials forgotten", count=forgotten)
-        return None
+        return self._steady.wait or None

@@ -1,27 +1,33 @@
-"""Owns what is kept for a time only: the change log and the past in it, Events, audit records, transitions, logins."""
+"""Owns what is kept for a time only: the change log and the past in it, Events, audit records, transitions, certificates."""
 
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable, Sequence
 from datetime import timedelta
 
 import structlog
 
 from hub.controllers import ACTOR
+from hub.controllers.steadiness import Steadiness
 from hub.domain import history as rules
 from hub.domain.event import Told
-from hub.domain.history import Keeping
+from hub.domain.history import Keeping, Trimmed
 from hub.ports import Store, Transaction
 from hub.services import audit, events, history
 from hub.services.history import Standing
 from machinery.controller import Reconciler
+from machinery.identity import SerialNumber
 
 NAME = "compaction"
 PORTION = 200
 """Events that go in one transaction: others write meanwhile."""
+PORTIONS = 25
+"""Of Events that are looked for at once: a look reads all there are, while others write."""
 FORGOTTEN_AT_ONCE = 1_000
-"""Transitions, and records of logins."""
+"""Transitions, and records of certificates."""
 LOGINS_KEPT = timedelta(days=1)
 """Somebody who is logged in leaves a dozen of them an hour, and each opens something for minutes."""
+CERTIFICATES_KEPT = timedelta(days=90)
+"""After their end. Each agent leaves some forty a year; a recovery or a list of revocations asks for none that has ended."""
 PAUSE = timedelta(milliseconds=100)
 """What left something old behind goes on after this. Others write meanwhile; a portion blocks them for some milliseconds."""
 
@@ -29,42 +35,58 @@ log = structlog.get_logger(__name__)
 
 
 class Compaction(Reconciler[str]):
-    """Each step is a few short transactions, one portion each; it comes again at once while there is more.
+    """Each step is a few short transactions, one portion of each thing that has more; it comes again at once while there is.
 
+    `steady`: nothing goes by its age while the database's clock is not believed.
     `standing`: what is kept and what it takes, as of the last time that all was done, for whoever shows numbers; None: not yet.
     `tell`: has an Event made of it.
     """
 
-    def __init__(self, store: Store, keeping: Keeping, tell: Callable[[Told], None] = lambda _told: None) -> None:
+    def __init__(
+        self, store: Store, keeping: Keeping, steady: Steadiness, tell: Callable[[Told], None] = lambda _told: None
+    ) -> None:
         self._store = store
         self._keeping = keeping
+        self._steady = steady
         self._tell = tell
         self._gone: Counter[str] = Counter()
+        self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
         self.standing: Standing | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        more = [await part() for part in (self._events, self._log, self._past, self._others)]
-        if any(more):
+        due = self._due or (self._events, self._changes, self._transitions, self._certificates, self._audit)
+        self._due = due  # what fails is due again
+        self._due = [part for part in due if await part()]
+        if self._due:
             return PAUSE
         self.standing = await self._store.read(history.standing)
         self._say()
-        return None
+        return self._steady.wait or None
 
     async def _events(self) -> bool:
-        expired = await self._store.run(events.expire, self._keeping.events, f"{ACTOR}:{NAME}", limit=PORTION)
-        self._gone["events"] += expired
-        return expired == PORTION
+        """Found by a look that holds up nobody, and removed in portions."""
+        most = PORTION * PORTIONS
+        due = await self._steady.read(self._store, events.due, self._keeping.events, limit=most) or {}
+        keys = list(due)
+        for place in range(0, len(keys), PORTION):
+            portion = {key: due[key] for key in keys[place : place + PORTION]}
+            self._gone["events"] += await self._store.run(events.expire, portion, f"{ACTOR}:{NAME}")
+        return len(due) == most
+
+    async def _changes(self) -> bool:
+        """The past follows the log: what is compacted can be forgotten then."""
+        return any([await self._log(), await self._past()])
 
     async def _log(self) -> bool:
         """Compacted, and counted as it is then."""
-        trimmed = await self._store.run(history.compact, self._keeping.window)
+        trimmed = await self._steady.run(self._store, history.compact, self._keeping.window) or Trimmed()
         self._gone["changes"] += trimmed.rows
         uncounted = await self._store.run(history.measure)
         return trimmed.more or uncounted
 
     async def _past(self) -> bool:
         """By age first, and what is left by size."""
-        trimmed = await self._store.run(history.forget, self._keeping.history)
+        trimmed = await self._steady.run(self._store, history.forget, self._keeping.history) or Trimmed()
         self._gone["past"] += trimmed.rows
         if trimmed.more:
             return True
@@ -72,12 +94,21 @@ class Compaction(Reconciler[str]):
         self._gone["past before its time"] += early.rows
         return early.more
 
-    async def _others(self) -> bool:
-        transitions = await self._store.run(_forget, self._keeping.transitions)
-        logins = await self._store.run(_forget_logins)
-        records = await self._store.run(audit.trim, self._keeping.records)
+    async def _transitions(self) -> bool:
+        return await self._steady.run(self._store, _forget, self._keeping.transitions) == FORGOTTEN_AT_ONCE
+
+    async def _certificates(self) -> bool:
+        """Those that are kept for good are passed by a look that holds up nobody."""
+        logins = await self._steady.run(self._store, _forget_logins)
+        ended = await self._steady.read(self._store, _ended) or ()
+        if ended:
+            self._gone["certificates"] += await self._store.run(_forget_certificates, ended)
+        return FORGOTTEN_AT_ONCE in (logins, len(ended))
+
+    async def _audit(self) -> bool:
+        records = await self._steady.run(self._store, audit.trim, self._keeping.records) or 0
         self._gone["audit records"] += records
-        return records >= audit.TRIMMED_AT_ONCE or FORGOTTEN_AT_ONCE in (transitions, logins)
+        return records >= audit.TRIMMED_AT_ONCE
 
     def _say(self) -> None:
         gone = {name.replace(" ", "_"): count for name, count in self._gone.items() if count}
@@ -96,3 +127,11 @@ def _forget(tx: Transaction, kept: timedelta) -> int:
 
 def _forget_logins(tx: Transaction) -> int:
     return tx.certificates.forget_logins(tx.now - LOGINS_KEPT, FORGOTTEN_AT_ONCE)
+
+
+def _ended(tx: Transaction) -> Sequence[SerialNumber]:
+    return tx.certificates.ended(tx.now - CERTIFICATES_KEPT, FORGOTTEN_AT_ONCE)
+
+
+def _forget_certificates(tx: Transaction, serials: Sequence[SerialNumber]) -> int:
+    return tx.certificates.forget(serials)

@@ -35,6 +35,15 @@ class Certificates(Protocol):
     def forget_logins(self, ended_before: datetime, limit: int) -> int:
         """Drops the records of logins that ended before this, at most `limit`; returns how many. Nothing opens without one."""
 
+    def ended(self, before: datetime, limit: int) -> Sequence[SerialNumber]:
+        """Certificates that ended before this, at most `limit`; but never the first one of an agent for a purpose.
+
+        By that it is known which of a cluster's agents came last.
+        """
+
+    def forget(self, serials: Collection[SerialNumber]) -> int:
+        """Drops these records; how many there were."""
+
     def revoke(self, serials: Collection[SerialNumber], at: datetime, reason: str) -> None: ...
 
     def revoked_since(self, moment: datetime) -> Mapping[SerialNumber, str]:

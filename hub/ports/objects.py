@@ -58,8 +58,11 @@ class Objects(Protocol):
         What its own transaction has written does not count yet, nor do the query's limit, order and revision.
         """
 
-    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
-        """Objects that were last written before `moment`, the first `limit` in the order of their revisions."""
+    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
+        """Objects that were last written before `moment`, the first `limit` in the order of their revisions, each with that.
+
+        It looks at all of the kind, so it is for a read, which holds up nobody.
+        """
 
 
 class Changes(Protocol):
@@ -95,7 +98,10 @@ class Changes(Protocol):
         """Watches can resume from this revision on."""
 
     def compact(self, before: datetime, *, limit: int = EVERYTHING) -> Trimmed:
-        """Watches cannot resume any more from what is older; what is not remembered goes. It passes `limit` rows at most."""
+        """Watches cannot resume any more from what is older; what is not remembered goes. It passes `limit` rows at most.
+
+        A row with a time after now, of a clock that was ahead, is as old as the one after it; so it is for `forget`.
+        """
 
     def forget(self, before: datetime | None, *, limit: int = EVERYTHING) -> Trimmed:
         """The past cannot be read any more from before an instant (None: as far back as watches do not need it).

@@ -40,8 +40,11 @@ class AuditLog(Protocol):
     def find(self, query: AuditQuery) -> Sequence[Link]:
         """In the order of time. One more than the query's limit, where there are more."""
 
-    def trim(self, before: datetime, limit: int) -> int:
-        """Removes what is older from the beginning of each chain, at most `limit` links, and keeps an anchor; how many went."""
+    def trim(self, before: datetime, now: datetime, limit: int) -> int:
+        """Removes what is older from the beginning of each chain, at most `limit` links, and keeps an anchor; how many went.
+
+        A link with a time after `now`, of a clock that was ahead, is as old as the one after it.
+        """
 
 
 class Leaders(Protocol):

@@ -37,7 +37,7 @@ def find(tx: Transaction, query: AuditQuery) -> tuple[Sequence[Link], int]:
 
 def trim(tx: Transaction, retention: timedelta) -> int:
     """Removes what is older than `retention`, a part at a time; how many records went."""
-    return tx.audit.trim(tx.now - retention, TRIMMED_AT_ONCE)
+    return tx.audit.trim(tx.now - retention, tx.now, TRIMMED_AT_ONCE)
 
 
 def chains(tx: Transaction) -> Mapping[str, Head]:

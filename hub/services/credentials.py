@@ -127,8 +127,5 @@ def _opened(tx: Transaction, use: CredentialUse) -> list[SerialNumber]:
 
 
 def forget_ended(tx: Transaction, older_than: timedelta) -> int:
-    """Removes credentials that expired or were revoked longer ago, with the record of their uses; returns how many.
-
-    The records of certificates stay.
-    """
+    """Removes credentials that expired or were revoked longer ago, with the record of their uses; returns how many."""
     return tx.credentials.forget_ended(tx.now - older_than)

@@ -1,6 +1,6 @@
 """Use cases about Events: what the hub tells by itself, and their end."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
 from hub.domain import document as doc
@@ -38,9 +38,15 @@ def _place(tx: Transaction, cluster: str) -> str:
     return HUB if found is None or doc.is_deleting(found.document) else cluster
 
 
-def expire(tx: Transaction, lifetime: timedelta, actor: str, *, limit: int) -> int:
-    """Removes Events that were not written for so long, `limit` at most; returns how many."""
-    old = tx.objects.written_before(EVENTS, tx.now - lifetime, limit)
-    for stored in old:
+def due(tx: Transaction, lifetime: timedelta, *, limit: int) -> Mapping[Key, int]:
+    """Events that were not written for so long, the oldest `limit`, each with its revision."""
+    return tx.objects.written_before(EVENTS, tx.now - lifetime, limit)
+
+
+def expire(tx: Transaction, due: Mapping[Key, int], actor: str) -> int:
+    """Removes those of these Events that were not written since they were looked for; returns how many."""
+    tx.objects.read_ahead(EVENTS, due)
+    found = [stored for key, seen in due.items() if (stored := tx.objects.get(EVENTS, key)) and stored.revision == seen]
+    for stored in found:
         objects.remove(tx, EVENTS, stored, actor)
-    return len(old)
+    return len(found)

@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
+from itertools import takewhile
 from typing import Any
 
 from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_
@@ -10,6 +11,7 @@ from hub.domain.audit import Fields
 from hub.domain.chain import AuditQuery, Head, Link
 from hub.ports import AuditLog
 from hub.store import schema
+from hub.store.ages import written_by
 from hub.store.engine import INSERTS
 from hub.store.instants import from_micros, to_micros
 from hub.store.statement import Statement
@@ -73,18 +75,17 @@ class SqlAuditLog(AuditLog):
             chosen = chosen.limit(query.limit + 1)
         return [_link(row) for row in self._connection.execute(chosen)]
 
-    def trim(self, before: datetime, limit: int) -> int:
-        return sum(self._trim(replica, to_micros(before), limit) for replica in self.replicas())
+    def trim(self, before: datetime, now: datetime, limit: int) -> int:
+        return sum(self._trim(replica, to_micros(before), to_micros(now), limit) for replica in self.replicas())
 
-    def _trim(self, replica: str, before: int, limit: int) -> int:
+    def _trim(self, replica: str, before: int, now: int, limit: int) -> int:
         """Up to the first link that is young enough: a clock that was set back leaves no hole."""
         of_chain = _column.replica == replica
         oldest = select(_column.sequence, _column.hash, _column.at).where(of_chain).order_by(_column.sequence).limit(limit)
-        last = None
-        for row in self._connection.execute(oldest):
-            if row.at >= before:
-                break
-            last = row
+        rows = self._connection.execute(oldest).all()
+        written = written_by([row.at for row in rows], now, lambda: self._following(replica, rows[-1].sequence, now))
+        old = list(takewhile(lambda each: each[1] < before, zip(rows, written, strict=True)))
+        last = old[-1][0] if old else None
         if last is None:
             return 0
         new = INSERTS[self._connection.dialect.name](schema.audit_anchors)
@@ -92,6 +93,14 @@ class SqlAuditLog(AuditLog):
         anchored = new.values(replica=replica, **kept).on_conflict_do_update(index_elements=[_anchor.replica], set_=kept)
         self._connection.execute(anchored)
         return self._connection.execute(delete(schema.audit).where(of_chain, _column.sequence <= last.sequence)).rowcount
+
+    def _following(self, replica: str, sequence: int, now: int) -> int | None:
+        """The time of the next link that is not of the future."""
+        behind = (_column.replica == replica, _column.sequence > sequence, _column.at <= now)
+        at: int | None = self._connection.execute(
+            select(_column.at).where(*behind).order_by(_column.sequence).limit(1)
+        ).scalar_one_or_none()
+        return at
 
 
 def _values(link: Link) -> dict[str, Any]:

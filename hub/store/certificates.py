@@ -4,7 +4,7 @@ from collections.abc import Collection, Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, insert, literal_column, select, update
+from sqlalchemy import Connection, Integer, bindparam, delete, exists, insert, literal_column, or_, select, tuple_, update
 
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.ports import Certificates
@@ -24,12 +24,44 @@ _SELECT = {
 _BY = {name: Statement(statement) for name, statement in _SELECT.items()}
 _BOOTSTRAP = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.BOOTSTRAP.value}'")))
 _LOGINS = Statement(_SELECT["credential"].where(_column.purpose == literal_column(f"'{Purpose.LOGIN.value}'")))
-_REVOKED = Statement(select(_column.serial, _column.revoked_reason).where(_column.revoked_at >= bindparam("moment")))
+_REVOKED_SINCE = select(_column.serial, _column.revoked_reason).where(_column.revoked_at >= bindparam("moment"))
+_REVOKED = Statement(_REVOKED_SINCE)
 _LISTED = Statement(
     select(schema.certificates)
-    .where(_column.revoked_at.is_not(None), _column.not_after > bindparam("ended_after"))
+    .where(_column.revoked_at >= literal_column("0"), _column.not_after > bindparam("ended_after"))
     .order_by(_column.serial)
 )
+"""Not "is not null": SQLite would not take the index for that."""
+_earlier = schema.certificates.alias()
+_HAS_EARLIER = exists().where(
+    _earlier.c.cluster == _column.cluster,
+    _earlier.c.agent == _column.agent,
+    _earlier.c.purpose == _column.purpose,
+    tuple_(_earlier.c.issued_at, _earlier.c.serial) < tuple_(_column.issued_at, _column.serial),
+)
+_ALL_ENDED = (
+    select(_column.serial)
+    .where(_column.purpose == bindparam("purpose"), _column.not_after < bindparam("ended_before"))
+    .where(or_(_column.cluster.is_(None), _column.agent.is_(None), _HAS_EARLIER))
+    .limit(bindparam("limit", type_=Integer))
+)
+_ENDED = Statement(_ALL_ENDED)
+_ENDED_LOGINS = (
+    select(_column.serial)
+    .where(
+        _column.purpose == literal_column(f"'{Purpose.LOGIN.value}'"),
+        _column.not_after < bindparam("ended_before"),
+    )
+    .limit(bindparam("limit", type_=Integer))
+)
+_FORGET_LOGINS = Statement(delete(schema.certificates).where(_column.serial.in_(_ENDED_LOGINS)))
+LOOKED_FOR = (
+    *(_SELECT[name] for name in ("serial", "cluster", "key_hash", "credential")),
+    _REVOKED_SINCE,
+    _ALL_ENDED,
+    _ENDED_LOGINS,
+)
+"""What is asked of all certificates while others wait, or all the time."""
 _NAMES = tuple(column.name for column in schema.certificates.columns)
 
 
@@ -65,9 +97,20 @@ class SqlCertificates(Certificates):
         return [_record(row) for row in _LOGINS.rows(self._connection, {"value": account})]
 
     def forget_logins(self, ended_before: datetime, limit: int) -> int:
-        is_login = _column.purpose == Purpose.LOGIN.value
-        ended = select(_column.serial).where(is_login, _column.not_after < to_micros(ended_before)).limit(limit)
-        return self._connection.execute(delete(schema.certificates).where(_column.serial.in_(ended))).rowcount
+        self._read.clear()
+        return _FORGET_LOGINS.run(self._connection, {"ended_before": to_micros(ended_before), "limit": limit})
+
+    def ended(self, before: datetime, limit: int) -> Sequence[SerialNumber]:
+        found: list[SerialNumber] = []
+        for purpose in Purpose:
+            values = {"purpose": purpose.value, "ended_before": to_micros(before), "limit": limit - len(found)}
+            found += [SerialNumber(int(row[0], 16)) for row in _ENDED.rows(self._connection, values)]
+        return found
+
+    def forget(self, serials: Collection[SerialNumber]) -> int:
+        self._read.clear()
+        chosen = _column.serial.in_([_text(serial) for serial in serials])
+        return self._connection.execute(delete(schema.certificates).where(chosen)).rowcount
 
     def _by(self, column: str, value: str) -> list[CertificateRecord]:
         return [_record(row) for row in _BY[column].rows(self._connection, {"value": value})]

@@ -37,14 +37,14 @@ LEAP = 1_000_000
 
 
 class SqlChanges(Changes):
-    def __init__(self, connection: Connection, form: RowForm, ringer: str) -> None:
+    def __init__(self, connection: Connection, now: datetime, form: RowForm, ringer: str) -> None:
         """`ringer`: whose commits they are; others are told that there is something new."""
         self._connection = connection
         self._form = form
         self._ringer = ringer
         self._newest: int | None = None
         self._past = Past(connection, lambda row: _change(row, form))
-        self._retention = Retention(connection)
+        self._retention = Retention(connection, now)
 
     def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
         self._check_kept(revision)

@@ -160,10 +160,10 @@ class SqlObjects(Objects):
         found = self._connection.execute(questions.groups(query, facets, self._connection.dialect.name))
         return {tuple(row[:-1]): int(row[-1]) for row in found}
 
-    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
+    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
         values = {"kind": kind, "moment": to_micros(moment), "limit": limit}
-        found = self._connection.execute(queries.WRITTEN_BEFORE, values)
-        return [rows.stored(kind, tuple(row), self._form) for row in found]
+        found = queries.WRITTEN_BEFORE.rows(self._connection, values)
+        return {Key(namespace, name): revision for namespace, name, revision in found}
 
     def _buffer(self, write: PendingWrite) -> PendingWrite:
         self._pending.append(write)

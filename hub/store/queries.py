@@ -74,14 +74,14 @@ def tally(kind: Kind, field: str) -> Select[Any, int]:
 
 
 # The log keeps the last change of every object that is there, however old.
-WRITTEN_BEFORE = (
-    select(*ROW)
+WRITTEN_BEFORE = Statement(
+    select(objects.c.namespace, objects.c.name, objects.c.revision)
     .join(schema.changes, schema.changes.c.revision == objects.c.revision)
     .where(_OF_KIND, schema.changes.c.at < bindparam("moment"))
     .order_by(objects.c.revision)
     .limit(bindparam("limit", type_=Integer))
 )
-"""With kind, moment and limit."""
+"""With kind, moment and limit: keys and revisions. It looks at all of the kind."""
 
 
 def _count(*terms: ColumnElement[bool]) -> Any:

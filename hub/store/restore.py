@@ -204,7 +204,7 @@ def _go_on(connection: Connection, archive: Archive, above: int, now: datetime) 
     """The log continues where nobody can have been, and everything below is compacted; so do the terms of leaders."""
     since = max(now - parse_time(archive.manifest.made), timedelta())
     far = max(archive.manifest.revision, above) + RATE * (int(since.total_seconds()) + 60)
-    retention = Retention(connection)
+    retention = Retention(connection, now + ALL)
     while retention.compact(now + ALL, PORTION).more:
         pass
     connection.execute(update(schema.revision).values(value=far, compacted=far))

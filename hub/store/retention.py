@@ -15,6 +15,7 @@ from sqlalchemy import ColumnElement, Connection, Select, and_, bindparam, delet
 from hub.domain.change import ChangeType
 from hub.domain.history import BYTES_OF_A_ROW, UNREMEMBERED, Ledger, Trimmed
 from hub.store import schema
+from hub.store.ages import written_by
 from hub.store.instants import to_micros
 
 _row, _counter, _kept = schema.changes.c, schema.revision.c, schema.history.c
@@ -31,6 +32,9 @@ _WEIGHT = func.coalesce(
 _BEFORE = func.coalesce(func.sum(func.length(_row.labels_before) + func.length(_row.fields_before)), 0)
 _NEXT = (
     select(_row.revision, _row.at).where(_row.revision > bindparam("bound")).order_by(_row.revision).limit(bindparam("limit"))
+)
+_PRESENT = (
+    select(_row.at).where(_row.revision > bindparam("bound"), _row.at <= bindparam("now")).order_by(_row.revision).limit(1)
 )
 
 
@@ -55,8 +59,10 @@ REMEMBERED_ROWS = (_superseded(~_FORGOTTEN), _deleted(~_FORGOTTEN))
 class Retention:
     """The bounds of the change log in a transaction, and what moves them."""
 
-    def __init__(self, connection: Connection) -> None:
+    def __init__(self, connection: Connection, now: datetime) -> None:
+        """`now`: rows with a later time are of a clock that was ahead, and are as old as those after them."""
         self._connection = connection
+        self._now = to_micros(now)
 
     def ledger(self) -> Ledger:
         """Where the log stands."""
@@ -107,11 +113,17 @@ class Retention:
     def _passed(self, bound: int, before: int | None, limit: int) -> tuple[int, bool]:
         """How far a bound moves: over rows that are old, up to the first that is not; and whether there may be more."""
         found = self._connection.execute(_NEXT, {"bound": bound, "limit": limit}).all()
-        for revision, at in found:
+        written = written_by([at for _, at in found], self._now, lambda: self._following(found[-1].revision))
+        for (revision, _), at in zip(found, written, strict=True):
             if before is not None and at >= before:
                 return bound, False
             bound = revision
         return bound, len(found) == limit
+
+    def _following(self, revision: int) -> int | None:
+        """The time of the next row that is not of the future."""
+        at: int | None = self._connection.execute(_PRESENT, {"bound": revision, "now": self._now}).scalar_one_or_none()
+        return at
 
     def _forget(self, ledger: Ledger, bound: int, point: int, rows: Sequence[Select[Any]]) -> tuple[int, int]:
         """What goes when the bound moves to the point; how many rows, and counted bytes."""

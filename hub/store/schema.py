@@ -112,10 +112,11 @@ certificates = Table(
     Column("addon", Text),
     Column("credential", Text, index=True),
     Column("request_uid", Text),
-    Column("revoked_at", Counter),
+    Column("revoked_at", Counter, index=True),
     Column("revoked_reason", Text),
     Column("signed_by", Text),
     UniqueConstraint("request_uid", "purpose"),
+    Index(None, "purpose", "not_after"),
 )
 
 credentials = Table(

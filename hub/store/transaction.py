@@ -31,7 +31,7 @@ class SqlTransaction(Transaction):
 
     def __init__(self, connection: Connection, now: datetime, *, form: RowForm, ringer: str, writable: bool) -> None:
         self._now = now
-        self._changes = SqlChanges(connection, form, ringer)
+        self._changes = SqlChanges(connection, now, form, ringer)
         self._objects = SqlObjects(connection, self._changes, now, form=form, writable=writable)
         self._certificates = SqlCertificates(connection)
         self._authorities = SqlAuthorities(connection)

@@ -497,7 +497,7 @@ async def test_what_was_not_written_for_long_is_found_in_the_order_of_its_writes
 
     async def found(age: timedelta, limit: int = 10) -> list[str]:
         old = await store.read(lambda tx: tx.objects.written_before(MANAGED_CLUSTERS, tx.now - age, limit))
-        return [stored.key.name for stored in old]
+        return [key.name for key in old]
 
     assert await found(timedelta(minutes=5)) == ["b", "c"]
     assert await found(timedelta(minutes=5), limit=1) == ["b"]

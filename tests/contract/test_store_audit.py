@@ -88,6 +88,17 @@ async def test_trimming_goes_in_parts(store: Store, clock: ManualClock) -> None:
     links = chain("a", *(record(at=clock.now()) for _ in range(5)))
     await store.run(audit.append, links)
     clock.advance(timedelta(days=1))
-    assert await store.run(lambda tx: tx.audit.trim(tx.now, 3)) == 3
+    assert await store.run(lambda tx: tx.audit.trim(tx.now, tx.now, 3)) == 3
     assert await store.read(audit.chains) == {"a": links[2].head}
-    assert await store.run(lambda tx: tx.audit.trim(tx.now, 3)) == 2
+    assert await store.run(lambda tx: tx.audit.trim(tx.now, tx.now, 3)) == 2
+
+
+async def test_a_link_of_a_clock_that_was_ahead_is_as_old_as_the_one_after_it(store: Store, clock: ManualClock) -> None:
+    now = clock.now()
+    times = (now, now + timedelta(days=400), now + timedelta(days=401), now + SECOND, now + timedelta(days=402))
+    links = chain("a", *(record(at=at) for at in times))
+    await store.run(audit.append, links)
+    clock.advance(timedelta(hours=1))
+    trimmed = [await store.run(lambda tx: tx.audit.trim(now + 2 * SECOND, tx.now, 2)) for _ in range(4)]
+    assert trimmed == [2, 2, 0, 0], "the last one was written just now, as far as anybody knows"
+    assert await store.read(audit.chains) == {"a": links[3].head}

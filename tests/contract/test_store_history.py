@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from hub.controllers.compaction import Compaction
+from hub.controllers.steadiness import Steadiness
 from hub.domain.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, ChangeType, Key, Kind, Query
 from hub.domain.history import Keeping, Trimmed
 from hub.ports import Store, Transaction, Written
@@ -229,6 +230,22 @@ def _compact_as_before(tx: Any, point: int) -> None:
     connection.execute(text("DELETE FROM changes WHERE revision < :point"), {"point": point})
 
 
+async def test_a_change_of_a_clock_that_was_ahead_is_as_old_as_the_one_after_it(store: Store, clock: ManualClock) -> None:
+    await store.run(put, "a", size=1)
+    clock.set_forward(400 * DAY)
+    for size in range(5):
+        await store.run(put, "b", size=size)
+    clock.set_forward(-400 * DAY)
+    clock.advance(HOUR)
+    assert not (await store.run(compact, HOUR / 2, limit=2)).more, "nobody can know how old the others are"
+    assert (await store.read(lambda tx: tx.changes.ledger())).compacted == 1
+    await store.run(put, "c", size=1)
+    clock.advance(HOUR)
+    while (await store.run(compact, HOUR / 2, limit=2)).more:
+        pass
+    assert (await store.read(lambda tx: tx.changes.ledger())).compacted == 7
+
+
 WRITERS, WRITES = 4, 40
 
 
@@ -246,7 +263,7 @@ async def test_while_everybody_writes_the_log_is_trimmed_and_no_reader_misses_a_
 
     async def trim() -> None:
         keeping = Keeping(timedelta(seconds=20), timedelta(seconds=60), 2**30, HOUR, DAY, DAY, reserve=0)
-        subject = Compaction(store, keeping)
+        subject = Compaction(store, keeping, Steadiness(clock, timedelta()))
         while not done.is_set():
             await subject.reconcile("all")
             await asyncio.sleep(0)

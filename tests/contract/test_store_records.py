@@ -89,6 +89,32 @@ async def test_only_logins_that_ended_are_forgotten_and_only_so_many(
     assert left == [None, None, None, *others]
 
 
+async def test_certificates_that_ended_are_found_but_for_the_first_of_each_agent(
+    store: Store, record: CertificateRecord, clock: ManualClock
+) -> None:
+    """By the first ones it is known which agent of a cluster came last."""
+    old = replace(record, request_uid=None, not_after=clock.now() - timedelta(days=1), cluster=EDGE, agent=AgentId("a"))
+    second = timedelta(seconds=1)
+    records = {
+        1: old,
+        2: replace(old, issued_at=old.issued_at + second),
+        3: replace(old, issued_at=old.issued_at + 2 * second, not_after=clock.now() + second),
+        4: replace(old, purpose=Purpose.RECOVERY),
+        5: replace(old, agent=AgentId("b"), issued_at=old.issued_at + 9 * second),
+        6: replace(old, purpose=Purpose.BOOTSTRAP, cluster=None, agent=None),
+        7: replace(old, issued_at=old.issued_at + second),
+    }
+    for number, each in records.items():
+        await store.run(_add, replace(each, serial=SerialNumber(number)))
+    ended = await store.read(lambda tx: tx.certificates.ended(clock.now(), 10))
+    assert sorted(ended) == [2, 6, 7]
+    assert len(await store.read(lambda tx: tx.certificates.ended(clock.now(), 2))) == 2
+    assert await store.run(lambda tx: tx.certificates.forget(ended)) == 3
+    assert list(await store.read(lambda tx: tx.certificates.ended(clock.now(), 10))) == []
+    left = await store.read(lambda tx: [each.serial for each in tx.certificates.of_cluster(EDGE)])
+    assert sorted(left) == [1, 3, 4, 5]
+
+
 async def test_request_has_one_certificate_of_a_purpose(store: Store, record: CertificateRecord) -> None:
     await store.run(lambda tx: tx.certificates.add(record))
     await store.run(lambda tx: tx.certificates.add(replace(record, serial=SerialNumber(2), purpose=Purpose.RECOVERY)))

@@ -16,7 +16,9 @@ from hub.domain.order import Facet
 from hub.domain.selection import fields_of, known_of, portion
 from hub.ports import Changes, Leaders, Lifeline, Objects, Store, Transaction, Written
 from hub.ports.objects import EVERYTHING
+from hub.store.ages import written_by
 from hub.store.encoding import encode, encode_values
+from hub.store.instants import to_micros
 from hub.store.wakes import Wake, Wakes
 from machinery.clock import Clock, SystemClock
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, UnavailableError
@@ -179,11 +181,11 @@ class MemoryTransaction(Transaction, Objects, Changes):
         found = {each.key: fields_of(kind, each.document).get(field, "") for each in stored}
         return {key: value for key, value in found.items() if value}
 
-    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Sequence[StoredObject]:
+    def written_before(self, kind: Kind, moment: datetime, limit: int) -> Mapping[Key, int]:
         at = {change.revision: change.at for change in self.state.log}
         of_kind = [stored for (each, _), stored in self.state.objects.items() if each == kind]
         old = [stored for stored in of_kind if stored.revision in at and at[stored.revision] < moment]
-        return sorted(old, key=lambda stored: stored.revision)[:limit]
+        return {stored.key: stored.revision for stored in sorted(old, key=lambda stored: stored.revision)[:limit]}
 
     def _objects_at(self, revision: int, *, past: bool) -> dict[Place, StoredObject]:
         if past:
@@ -326,8 +328,11 @@ class MemoryTransaction(Transaction, Objects, Changes):
         self, bound: int, before: datetime | None, limit: int, forgets: Callable[[Kind], bool], end: int = EVERYTHING
     ) -> tuple[int, Trimmed]:
         """Where the bound is then."""
-        waiting = [change for change in self.state.log if change.revision > bound][:limit]
-        passed = list(takewhile(lambda change: before is None or change.at < before, waiting))
+        waiting = [change for change in self.state.log if change.revision > bound]
+        written = written_by([to_micros(change.at) for change in waiting], to_micros(self._now), lambda: None)
+        ages = list(zip(waiting, written, strict=True))[:limit]
+        old = takewhile(lambda each: before is None or each[1] < to_micros(before), ages)
+        passed = [change for change, _ in old]
         point = min(max((change.revision for change in passed), default=bound), end)
         last = {(change.kind, change.key): change for change in self.state.log if change.revision <= point}
         kept = [

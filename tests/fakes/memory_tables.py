@@ -32,6 +32,8 @@ from hub.ports import (
     Transitions,
     Trusts,
 )
+from hub.store.ages import written_by
+from hub.store.instants import to_micros
 from machinery.conditions import UNKNOWN
 from machinery.election.lock import Candidate, Record
 from machinery.errors import ConflictError, NotLeaderError
@@ -111,6 +113,17 @@ class MemoryCertificates(Certificates):
         for serial in ended:
             del self._records[serial]
         return len(ended)
+
+    def ended(self, before: datetime, limit: int) -> Sequence[SerialNumber]:
+        first: dict[tuple[object, ...], SerialNumber] = {}
+        for record in sorted(self._records.values(), key=lambda each: (each.issued_at, f"{each.serial:x}"), reverse=True):
+            if record.cluster is not None and record.agent is not None:
+                first[record.cluster, record.agent, record.purpose] = record.serial
+        kept = set(first.values())
+        return [each.serial for each in self._records.values() if each.not_after < before and each.serial not in kept][:limit]
+
+    def forget(self, serials: Collection[SerialNumber]) -> int:
+        return sum(self._records.pop(serial, None) is not None for serial in serials)
 
     def of_account(self, account: str) -> Sequence[CertificateRecord]:
         records = self._records.values()
@@ -516,11 +529,13 @@ class MemoryAuditLog(AuditLog):
         found = [link for link in ordered if selects(query, link) and (after is None or _place(link) > after)]
         return found if query.limit is None else found[: query.limit + 1]
 
-    def trim(self, before: datetime, limit: int) -> int:
+    def trim(self, before: datetime, now: datetime, limit: int) -> int:
         gone = 0
         for replica in self.replicas():
-            for link in self._chain(replica)[:limit]:
-                if link.at >= before:
+            chain = self._chain(replica)
+            written = written_by([to_micros(link.at) for link in chain], to_micros(now), lambda: None)
+            for link, at in list(zip(chain, written, strict=True))[:limit]:
+                if at >= to_micros(before):
                     break
                 self._anchors[replica] = link.head
                 del self._links[replica, link.sequence]

@@ -1,4 +1,4 @@
-"""The plans of the ten questions on PostgreSQL: what is read whole, and where documents come in."""
+"""Plans on PostgreSQL: what the ten questions read whole, where documents come in, and what is found among all certificates."""
 
 import asyncio
 import json
@@ -10,6 +10,7 @@ from sqlalchemy import Connection, text
 
 from bench.asking_fleet import fill
 from bench.asking_questions import QUESTIONS
+from hub.store import certificates
 from hub.store.engine import migrating_engine, parse_url
 from tests.unit.hub.test_question_plans import statement_of
 
@@ -58,3 +59,17 @@ def test_only_narrow_tables_are_read_whole_and_no_document_is_read_to_choose(dat
     for node in nodes(choosing[-1]):
         assert node.get("Relation Name") != "objects", node
         assert not any("document" in column for column in node.get("Output", ())), node
+
+
+@pytest.mark.parametrize("statement", certificates.LOOKED_FOR)
+def test_what_is_looked_for_among_all_certificates_scans_none(database: Connection, statement: Any) -> None:
+    """A table without rows is scanned whatever indexes it has, unless that is made dear: then only where none fits."""
+    values = {"value": "a", "moment": 1, "ended_before": 1, "purpose": "agent", "limit": 9}
+    names = statement.compile(dialect=database.dialect).params
+    chosen = statement.params({name: values[name] for name in names})
+    compiled = chosen.compile(database.engine, compile_kwargs={"literal_binds": True})
+    with database.begin_nested():
+        database.execute(text("SET LOCAL enable_seqscan = off"))
+        found = database.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {compiled}").scalar_one()
+    whole = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+    assert not [node for node in nodes(whole) if node["Node Type"] == "Seq Scan"], whole

@@ -9,7 +9,7 @@ from sqlalchemy import Select
 from sqlalchemy.dialects import sqlite
 
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query
-from hub.store import past, queries, retention
+from hub.store import certificates, past, queries, retention
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
 from machinery.selectors import parse_field_selector, parse_label_selector
@@ -87,3 +87,10 @@ def test_a_portion_of_the_log_is_trimmed_without_a_look_at_the_rest(
 ) -> None:
     steps = plan(database, statement.params(bound=1, point=2, limit=3))
     assert not [step for step in steps if "TEMP B-TREE" in step or step.startswith("SCAN")], steps
+
+
+@pytest.mark.parametrize("statement", certificates.LOOKED_FOR)
+def test_what_is_looked_for_among_all_certificates_scans_none(database: sqlite3.Connection, statement: Select[Any]) -> None:
+    steps = plan(database, statement)
+    assert steps
+    assert not [step for step in steps if step.startswith("SCAN")], steps

@@ -1,16 +1,21 @@
 """The controller that lets go of what is old: by age, by size, and by the room that is left; and what it tells."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
-from hub.controllers.compaction import Compaction
+from hub.controllers.compaction import PAUSE, Compaction
+from hub.controllers.steadiness import SETTLED, Steadiness
+from hub.domain.audit import Fields
+from hub.domain.chain import Link
 from hub.domain.event import Told
 from hub.domain.history import FILLS_UP, FULL, SHORTENED, Keeping, Volume, warnings
-from hub.services import history
-from machinery.errors import ExpiredError
+from hub.services import audit, history
+from machinery.errors import ExpiredError, UnavailableError
+from tests.fakes.memory_store import MemoryStore
 from tests.unit.hub.controllers.conftest import Hub
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -25,10 +30,22 @@ def relabel(hub: Hub, times: int, every: timedelta) -> None:
         hub.clock.advance(every)
 
 
-async def settle(subject: Compaction) -> int:
-    """Until nothing more is due; how many steps that took."""
+def compaction(hub: Hub, keeping: Keeping = KEEPING, tell: Callable[[Told], None] = lambda _told: None) -> Compaction:
+    """Believes the clock from the beginning."""
+    return Compaction(hub.store, keeping, Steadiness(hub.clock, timedelta()), tell)
+
+
+def link_of(at: datetime) -> Link:
+    return Link("one", 1, "", "h", at, Fields("ann", "get"), b"{}")
+
+
+async def settle(subject: Compaction, until: timedelta = timedelta()) -> int:
+    """Until nothing more is due now; how many steps that took. `until`: it comes again after that or later."""
     steps = 1
-    while await subject.reconcile("all") is not None:
+    while (again := await subject.reconcile("all")) is not None:
+        if again > PAUSE:
+            assert again >= until
+            return steps
         steps += 1
         assert steps < 1_000
     return steps
@@ -41,7 +58,7 @@ def reasons(told: Sequence[Told]) -> list[str]:
 async def test_the_past_is_kept_for_its_time_and_watches_for_theirs(hub: Hub) -> None:
     hub.join("c1")
     relabel(hub, 40, DAY)
-    subject = Compaction(hub.store, KEEPING)
+    subject = compaction(hub)
     await settle(subject)
     assert subject.standing is not None
     assert subject.standing.began == hub.clock.now() - 30 * DAY
@@ -56,11 +73,11 @@ async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch
     told: list[Told] = []
     hub.join("c1")
     relabel(hub, 20, DAY)
-    everything = Compaction(hub.store, KEEPING)
+    everything = compaction(hub)
     await settle(everything)
     assert everything.standing is not None
     half = everything.standing.ledger.bytes // 2
-    subject = Compaction(hub.store, replace(KEEPING, history_bytes=half), told.append)
+    subject = compaction(hub, replace(KEEPING, history_bytes=half), told.append)
     await settle(subject)
     assert subject.standing is not None
     ledger = subject.standing.ledger
@@ -68,7 +85,7 @@ async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch
     assert reasons(told) == [SHORTENED]
     relabel(hub, 1, timedelta())
     newest = hub.revision
-    await settle(Compaction(hub.store, replace(KEEPING, history_bytes=0)))
+    await settle(compaction(hub, replace(KEEPING, history_bytes=0)))
     assert [change.revision for change in hub.store.transact(lambda tx: tx.changes.since(newest - 2))] == [newest - 1, newest]
 
 
@@ -76,7 +93,7 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub) -> None:
     told: list[Told] = []
     hub.join("c1")
     relabel(hub, 5, DAY)
-    subject = Compaction(hub.store, replace(KEEPING, reserve=100), told.append)
+    subject = compaction(hub, replace(KEEPING, reserve=100), told.append)
     for free, expected in ((200, []), (199, [FILLS_UP]), (99, [SHORTENED, FULL]), (300, [])):
         hub.store.state.free = free
         told.clear()
@@ -90,10 +107,74 @@ async def test_each_transaction_passes_a_portion(hub: Hub, monkeypatch: pytest.M
     hub.join("c1")
     relabel(hub, 10, DAY)
     monkeypatch.setattr(history, "PASSED_AT_ONCE", 2)
-    subject = Compaction(hub.store, replace(KEEPING, history=timedelta()))
+    subject = compaction(hub, replace(KEEPING, history=timedelta()))
     assert await settle(subject) >= 10
     ledger = hub.store.transact(lambda tx: tx.changes.ledger())
     assert (ledger.compacted, ledger.floor) == (hub.revision, hub.revision)
+
+
+async def test_a_clock_that_is_a_year_ahead_for_two_minutes_costs_nothing(hub: Hub) -> None:
+    hub.join("c1")
+    hub.store.transact(audit.append, [link_of(hub.clock.now())])
+    relabel(hub, 10, timedelta(minutes=1))
+    before = hub.store.transact(lambda tx: tx.changes.ledger())
+    subject = Compaction(hub.store, KEEPING, Steadiness(hub.clock))
+    for jump in (timedelta(), 400 * DAY, timedelta(), -400 * DAY):
+        hub.clock.set_forward(jump)
+        await settle(subject, until=SETTLED - timedelta(minutes=2))
+        hub.clock.advance(timedelta(minutes=2))
+    after = hub.store.transact(lambda tx: tx.changes.ledger())
+    assert (after.compacted, after.floor) == (before.compacted, before.floor)
+    assert len(hub.store.transact(lambda tx: tx.audit.links("one", after=0, limit=9))) == 1
+    hub.clock.advance(2 * HOUR)
+    await settle(subject)
+    assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted, "what is old goes, later"
+
+
+async def test_what_a_clock_that_was_ahead_has_written_holds_up_nothing(hub: Hub) -> None:
+    hub.join("c1")
+    hub.clock.set_forward(400 * DAY)
+    relabel(hub, 5, timedelta(seconds=1))
+    ahead = hub.revision
+    hub.clock.set_forward(-400 * DAY)
+    relabel(hub, 2, DAY)
+    await settle(compaction(hub))
+    assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted >= ahead
+
+
+async def test_when_the_database_is_away_what_was_due_is_due_again(hub: Hub) -> None:
+    hub.join("c1")
+    relabel(hub, 2, DAY)
+    subject = compaction(hub)
+    hub.store.failure = UnavailableError("the database is away")
+    with pytest.raises(UnavailableError):
+        await subject.reconcile("all")
+    hub.store.failure = None
+    await settle(subject)
+    assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted
+
+
+class Counting(MemoryStore):
+    """Counts its transactions that write."""
+
+    transactions = 0
+
+    async def run(self, use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        self.transactions += 1
+        return await super().run(use_case, *args, **kwargs)
+
+
+async def test_a_part_that_has_no_more_is_not_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many steps the log takes: whoever asks holds the lock that all writers wait for."""
+    hub.store = Counting(hub.clock)
+    hub.join("c1")
+    relabel(hub, 100, timedelta(seconds=1))
+    hub.clock.advance(2 * HOUR)
+    monkeypatch.setattr(history, "PASSED_AT_ONCE", 20)
+    steps = await settle(compaction(hub))
+    of_the_log, others = 4, 3
+    assert steps >= 10
+    assert hub.store.transactions <= of_the_log * steps + others
 
 
 def test_a_server_that_does_not_say_what_is_free_warns_of_nothing() -> None:

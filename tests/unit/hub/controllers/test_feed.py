@@ -8,6 +8,7 @@ import pytest
 from hub.controllers.batch import TOGETHER, Batched
 from hub.controllers.compaction import Compaction
 from hub.controllers.feed import Feed, Route
+from hub.controllers.steadiness import Steadiness
 from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.domain.history import Keeping
 from hub.ports import Transaction
@@ -75,7 +76,7 @@ async def test_compaction_keeps_the_watch_window(hub: Hub) -> None:
     hub.clock.advance(timedelta(minutes=59))
     hour = timedelta(hours=1)
     keeping = Keeping(hour, hour, 2**30, hour, hour, hour, 0)
-    await Compaction(hub.store, keeping).reconcile("all")
+    await Compaction(hub.store, keeping, Steadiness(hub.clock, timedelta())).reconcile("all")
     changes = await hub.store.read(lambda tx: tx.changes.since(old))
     assert changes[-1].key.name == "c2"
     with pytest.raises(ExpiredError):

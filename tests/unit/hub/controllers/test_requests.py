@@ -7,6 +7,7 @@ from hub.controllers.approval import Approval
 from hub.controllers.batch import AT_MOST, TOGETHER, Batched
 from hub.controllers.cleanup import RequestCleanup
 from hub.controllers.issuance import Issuance
+from hub.controllers.steadiness import Steadiness
 from hub.domain.change import REQUESTS, Key
 from hub.domain.request import RequestPhase
 from hub.domain.request_end import Ends
@@ -134,7 +135,7 @@ async def test_finished_requests_go_after_an_hour_and_their_records_stay(hub: Hu
     done, pending = hub.submit("c1"), hub.submit("c2")
     hub.approve(done)
     await step(issuing(hub), done)
-    subject = RequestCleanup(hub.store, Ends(HOUR, 24 * HOUR), 24 * HOUR)
+    subject = RequestCleanup(hub.store, Ends(HOUR, 24 * HOUR), 24 * HOUR, Steadiness(hub.clock, timedelta()))
     hub.clock.advance(HOUR - timedelta(seconds=1))
     await subject.reconcile("all")
     assert hub.count() == 2
