@@ -21,6 +21,9 @@ ACTOR = "system:hub:clock-sync"
 SAME = timedelta(seconds=1)
 """What differs by less from what was told before is no news: on its way a report may wait."""
 
+MAX_KEPT = 50_000
+"""Clusters whose last word is remembered."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -43,6 +46,8 @@ class Clocks:
         before = self._before.get(cluster)
         if again and before is not None and abs(skew - before) < SAME:
             return
+        if len(self._before) >= MAX_KEPT:
+            self._before.clear()
         self._before[cluster] = self._skews[cluster] = skew
         self._told.set()
 

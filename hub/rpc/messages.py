@@ -2,10 +2,11 @@
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from datetime import UTC, timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 from google.protobuf.duration_pb2 import Duration
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
@@ -20,7 +21,7 @@ from hub.domain.request import SIGNER
 from hub.ports import Transaction
 from machinery import conditions
 from machinery.conditions import Condition
-from machinery.errors import InvalidError, NotFoundError, Verdict
+from machinery.errors import BadRequestError, InvalidError, NotFoundError, Verdict
 from machinery.identity import AddOnName, ClusterName, addon_subject
 from machinery.product import GROUP_SUFFIX
 from machinery.wire.session.v1 import session_pb2 as wire
@@ -45,6 +46,14 @@ def asked_duration(duration: Duration) -> timedelta:
     if abs(duration.seconds) > MOST or abs(duration.nanos) >= NANOS:
         raise InvalidError("the requested duration is out of bounds")
     return duration.ToTimedelta()
+
+
+def instant_of(stamp: Timestamp, name: str) -> datetime:
+    """`name`: of the field. Raises BadRequestError for what no calendar has."""
+    try:
+        return stamp.ToDatetime(UTC)
+    except (ValueError, OverflowError):
+        raise BadRequestError(f"{name} is out of range") from None
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,7 +180,7 @@ def hubs_of(message: wire.Hubs) -> str:
 
 
 def _hub(hub: wire.Hub) -> ReportedHub:
-    ends = hub.credential_ends_at.ToDatetime(UTC) if hub.HasField("credential_ends_at") else None
+    ends = instant_of(hub.credential_ends_at, "credential_ends_at") if hub.HasField("credential_ends_at") else None
     return ReportedHub(hub.hub_id, hub.name, hub.url, _STATES.get(hub.state, HubState.UNKNOWN), ends)
 
 

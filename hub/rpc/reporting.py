@@ -25,7 +25,7 @@ from machinery.wire.session.v1 import session_pb2 as wire
 
 RETRIES = 5
 REPORT_HAS = timedelta(seconds=4)
-"""A report waits for its turn for a quarter of this: beats wait behind it."""
+"""A report waits for its turn for a quarter of this, each time that it is tried."""
 TRANSIENT = (UnavailableError, ConflictError, DeadlineError)
 
 log = structlog.get_logger(__name__)

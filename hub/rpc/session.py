@@ -2,15 +2,14 @@
 
 It reads and writes raw bytes and decodes them here: a heartbeat costs one read, and its acknowledgement one write. The
 handler's own task reads; writes come from a second task that lives only while there is something to write, so nobody ever waits
-for a peer that does not read. Whoever wants the session to end says why with `end`; the handler is woken and ends it with that
-status.
+for a peer that does not read, and reports are stored by a third, so that no beat waits behind them. Whoever wants the session
+to end says why with `end`; the handler is woken and ends it with that status.
 """
 
 import asyncio
 from collections import deque
-from collections.abc import Callable, Coroutine
-from contextlib import suppress
-from datetime import UTC, datetime, timedelta
+from collections.abc import Awaitable, Callable
+from datetime import datetime, timedelta
 from functools import partial
 from typing import Any
 from uuid import uuid4
@@ -24,8 +23,9 @@ from hub.rpc.acknowledging import Told
 from hub.rpc.admitting import admit, welcome
 from hub.rpc.aging import Aging
 from hub.rpc.asking import Asking
+from hub.rpc.backlog import Backlog
 from hub.rpc.calls import Call
-from hub.rpc.messages import ClusterView, available_of, read_view
+from hub.rpc.messages import ClusterView, available_of, instant_of, read_view
 from hub.rpc.moving import Moving
 from hub.rpc.parts import Parts
 from hub.rpc.remembering import Remembered
@@ -64,11 +64,12 @@ class Session(Sink):
         self._view: ClusterView | None = None
         self._silent = False
         self._handler: asyncio.Task[Any] | None = None
-        self._ending: MusterError | None = None
+        self._ending: Exception | None = None
         self._unsent: deque[bytes] = deque()
         self._writer: asyncio.Task[None] | None = None
         self._refresher: asyncio.Task[None] | None = None
         self._stale = False
+        self._backlog = Backlog(f"session {cluster} reports", self.end)
         self._loop = asyncio.get_running_loop()
         self._told = Told(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
         self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
@@ -103,7 +104,7 @@ class Session(Sink):
                     self._changed()
                 self._call.opened()
                 if hello.HasField("hubs"):
-                    await self._list(hello.hubs)
+                    await self._backlog.put(partial(self._list, hello.hubs), hello.ByteSize())
                 self._compare_clocks(hello, received)
                 self._trust.said(hello.trusted_authorities)
                 await self._read()
@@ -123,9 +124,10 @@ class Session(Sink):
     def _compare_clocks(self, message: wire.Hello | wire.StatusReport, received: datetime) -> None:
         if self._parts.clocks is not None and message.HasField("agent_time"):
             again = isinstance(message, wire.StatusReport)
-            self._parts.clocks.told(self.cluster, message.agent_time.ToDatetime(UTC) - received, again=again)
+            self._parts.clocks.told(self.cluster, instant_of(message.agent_time, "agent_time") - received, again=again)
 
-    def end(self, error: MusterError) -> None:
+    def end(self, error: Exception) -> None:
+        """What is no MusterError is a defect, logged and told as any other."""
         if self._ending is None:
             self._ending = error
             if self._handler is not None:
@@ -171,6 +173,7 @@ class Session(Sink):
         while True:
             raw = await read()
             if raw is end:
+                await self._backlog.done()
                 return
             try:
                 message = wire.AgentMessage.FromString(raw)
@@ -181,24 +184,27 @@ class Session(Sink):
                 self._beat(message.beat)
             elif kind == "status":
                 self._compare_clocks(message.status, self._parts.clock.now())
-                storing = self._reporting.status(message.status, self.epoch, self.agent_version)
-                await self._report(message.status.sequence, storing, self._remembered.status)
+                storing = partial(self._reporting.status, message.status, self.epoch, self.agent_version)
+                report = partial(self._report, message.status.sequence, storing, self._remembered.status)
+                await self._backlog.put(report, len(raw))
             elif kind == "addon":
                 told = partial(self._remembered.addon, message.addon.addon_name)
-                await self._report(message.addon.sequence, self._reporting.addon(message.addon, self.epoch), told)
+                storing = partial(self._reporting.addon, message.addon, self.epoch)
+                await self._backlog.put(partial(self._report, message.addon.sequence, storing, told), len(raw))
             elif kind == "farewell":
+                await self._backlog.done()
                 await self._reporting.farewell(message.farewell, self)
                 return
             else:
-                await self._hear(message)
+                await self._hear(message, len(raw))
 
-    async def _hear(self, message: wire.AgentMessage) -> None:
+    async def _hear(self, message: wire.AgentMessage, size: int) -> None:
         """What comes seldom; kinds that this version does not know are nothing to it."""
         match message.WhichOneof("message"):
             case "event":
-                await self._telling.take(message.event)
+                await self._backlog.put(partial(self._telling.take, message.event), size)
             case "hubs":
-                await self._list(message.hubs)
+                await self._backlog.put(partial(self._list, message.hubs), size)
             case "trust_installed":
                 self._trust.said(message.trust_installed.trusted_authorities)
 
@@ -215,12 +221,12 @@ class Session(Sink):
         await self._reporting.hubs(hubs, self.epoch, self._view.hubs if self._view else "")
 
     async def _report(
-        self, sequence: int, storing: Coroutine[Any, Any, int], told: Callable[[MusterError | None], None]
+        self, sequence: int, storing: Callable[[], Awaitable[int]], told: Callable[[MusterError | None], None]
     ) -> None:
         """Acknowledges once it is durable; a refusal for good is told, and one for now is tried again before that."""
         ack = wire.ReportAck(sequence=sequence)
         try:
-            ack.revision = await storing
+            ack.revision = await storing()
         except MusterError as error:
             told(error)
             if isinstance(error, (*TRANSIENT, StaleEpochError)):
@@ -248,7 +254,7 @@ class Session(Sink):
                     await asyncio.sleep(pauses.next().total_seconds())
                     continue
                 self._apply(view)
-        except MusterError as error:
+        except Exception as error:  # noqa: BLE001 - it becomes the stream's status
             self.end(error)
         finally:
             self._refresher = None
@@ -266,18 +272,21 @@ class Session(Sink):
 
     async def _write(self) -> None:
         """Writes until nothing is left. A stream that is over ends it: its handler learns that by itself."""
-        with suppress(aio.BaseError, aio.AioRpcError, asyncio.InvalidStateError):
-            while True:
-                raw = self._unsent.popleft() if self._unsent else self._told.due_ack()
-                if raw is None:
-                    break
+        try:
+            while (raw := self._unsent.popleft() if self._unsent else self._told.due_ack()) is not None:
                 await self._context.write(raw)
-        self._writer = None
+        except (aio.BaseError, aio.AioRpcError, asyncio.InvalidStateError):
+            pass
+        except Exception as error:  # noqa: BLE001 - it becomes the stream's status
+            self.end(error)
+        finally:
+            self._writer = None
 
     async def _last_words(self) -> None:
         """Lets what is unsent go out, for a moment, and ends what still works for this session."""
         if self._refresher is not None:
             self._refresher.cancel()
+        self._backlog.end()
         self._told.flush()
         last = {task for task in (self._writer, self._reporting.parting) if task is not None}
         if last:

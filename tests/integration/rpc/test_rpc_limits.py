@@ -127,6 +127,23 @@ async def test_a_report_that_waits_is_stored_when_there_is_room(tmp_path: Path) 
         await stream.close()
 
 
+async def test_a_beat_does_not_wait_behind_reports(tmp_path: Path) -> None:
+    """A report may wait for its turn for longer than an agent waits for its hub. They are stored in their order."""
+    async with limited(tmp_path, reports=1) as stage:
+        stream = await Stream.open(stage, await stage.enrol("edge"))
+        await stream.expect("welcome")
+        async with full(stage, REPORTS):
+            await stream.send(status=wire.StatusReport(sequence=1, complete=True, kubernetes_version="v1.30.0"))
+            await until(lambda: stage.parts.limits.snapshot()[REPORTS]["waiting"])
+            await stream.send(status=wire.StatusReport(sequence=2, complete=True, kubernetes_version="v1.31.0"))
+            await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE))
+            assert (await asyncio.wait_for(stream.expect("beat_ack"), 2)).sequence == 1
+        await stream.call.done_writing()
+        assert [(await stream.expect("report_ack")).sequence for _ in range(2)] == [1, 2]
+        assert (await stage.cluster("edge"))["status"]["version"]["kubernetes"] == "v1.31.0"
+        await stream.close()
+
+
 async def test_calls_that_wait_when_the_hub_stops_are_answered_or_told_to_come_again(tmp_path: Path) -> None:
     async with limited(tmp_path, registrations=1) as stage:
         bootstrap = await stage.bootstrap("new")

@@ -4,12 +4,14 @@ import asyncio
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 import pytest
+from google.protobuf.timestamp_pb2 import Timestamp
 
 from hub.domain.heartbeat import LastBeat
+from hub.rpc.session import Session
 from hub.services import clusters, owners
 from machinery import conditions
 from machinery.identity import cluster_name
@@ -68,6 +70,40 @@ async def test_an_agents_clock_is_compared_with_the_hubs_when_its_session_begins
     await stream.send(hello=hello)
     await stream.expect("welcome")
     await until_clock(stage, status)
+    await stream.close()
+
+
+@pytest.mark.parametrize("kind", ["hello", "status", "hubs"])
+async def test_a_time_that_no_calendar_has_is_a_bad_request_and_no_defect(stage: RpcStage, kind: str) -> None:
+    stream = Stream(stage.channel(await stage.enrol("edge1")))
+    beyond = Timestamp(seconds=10**15)
+    await stream.send(hello=wire.Hello(cluster_uid="uid-1", agent_time=beyond if kind == "hello" else None))
+    if kind == "status":
+        await stream.send(status=wire.StatusReport(sequence=1, complete=True, agent_time=beyond))
+    if kind == "hubs":
+        await stream.send(hubs=wire.Hubs(hubs=[wire.Hub(hub_id="b", name="b", credential_ends_at=beyond)]))
+    assert await asyncio.wait_for(stream.status(), 5) is grpc.StatusCode.INVALID_ARGUMENT
+    await stream.close()
+
+
+@pytest.mark.parametrize("broken", ["read", "write"])
+async def test_a_defect_beside_the_reading_ends_the_session(
+    stage: RpcStage, monkeypatch: pytest.MonkeyPatch, broken: str
+) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1", accepted=False))
+    await stream.expect("desired")
+
+    def fail(*_: Any) -> Any:
+        raise ValueError("a defect")
+
+    if broken == "read":
+        monkeypatch.setattr("hub.rpc.session.read_view", fail)
+        await stage.accept("edge1")
+    else:
+        (session,) = stage.parts.sessions.all()
+        monkeypatch.setattr(cast("Session", session)._told, "due_ack", fail)
+        session.drain(timedelta(seconds=1))
+    assert await asyncio.wait_for(stream.status(), 5) is grpc.StatusCode.INTERNAL
     await stream.close()
 
 
