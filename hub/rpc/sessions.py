@@ -112,15 +112,15 @@ class Sessions:
         self._say(place, self._opened(session))
 
     def remove(self, session: OpenSession) -> None:
+        """Nothing is said of one that another has taken the place of, or that never had it."""
         place = (session.cluster, session.agent)
-        if self._open.get(place) is session:
-            del self._open[place]
-            self._recorded.pop(place, None)
+        if self._open.get(place) is not session:
+            return
+        del self._open[place]
+        self._recorded.pop(place, None)
         if not self._open:
             self._empty.set()
-        word = self._words.get(place)
-        if word is None or word.session == session.id:
-            self._say(place, _Ended(session.id))
+        self._say(place, _Ended(session.id))
 
     def say_again(self) -> None:
         """Has all open sessions written down once more: others took this replica for dead and forgot them."""
@@ -171,7 +171,7 @@ class Sessions:
             self._failing = True
             return
         self._failing = False
-        self._since = (now if self._since is None else max(now, self._since + OVERLAP)) - OVERLAP
+        self._since = now - OVERLAP  # earlier than before where the database's clock was set back
         for other in opened:
             place = (other.cluster, other.agent)
             ours, recorded = self._open.get(place), self._recorded.get(place)

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 
 from hub.domain import duplicate
 from hub.domain.change import MANAGED_CLUSTERS, Key
@@ -17,6 +17,8 @@ from machinery.errors import AlreadyExistsError
 from machinery.identity import AgentId, ClusterName
 
 ACTOR = "system:hub:sessions"
+AHEAD = timedelta(seconds=15)
+"""What was recorded by so much later a time was recorded before the database's clock was set back."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,10 +125,19 @@ def open_session(tx: Transaction, opened: Opened) -> AgentSession:
     last = tx.heartbeats.of(opened.cluster)
     if last is not None and last.outdates(opened.epoch):
         return session
-    if tx.agent_sessions.open(session):
+    is_newest = tx.agent_sessions.open(session)
+    if not is_newest and opened.at is None and (last_at := _recorded(tx, session)) > tx.now + AHEAD:
+        session = replace(session, at=last_at + timedelta(microseconds=1))
+        is_newest = tx.agent_sessions.open(session)
+    if is_newest:
         tx.heartbeats.set_session(opened.cluster, opened.session, agent_version=opened.agent_version)
         _show_agents(tx, opened.cluster)
     return session
+
+
+def _recorded(tx: Transaction, session: AgentSession) -> datetime:
+    """When the agent's newest session was opened."""
+    return next((each.at for each in tx.agent_sessions.of(session.cluster) if each.agent == session.agent), session.at)
 
 
 def close_session(tx: Transaction, cluster: ClusterName, agent: AgentId, session: str) -> None:

@@ -13,7 +13,7 @@ from hub.rpc.sessions import OVERLAP, POLL, Sessions
 from hub.services import replicas
 from hub.services.replicas import Opened
 from machinery.clock import ManualClock
-from machinery.errors import ConflictError, MusterError, UnavailableError
+from machinery.errors import ConflictError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.virtual_time import in_virtual_time
@@ -145,6 +145,40 @@ async def test_sessions_that_were_forgotten_are_written_down_again_as_old_as_the
     await both.look()
     assert {each.session for each in both.store.state.sessions.values()} == {"a", "c"}
     assert (len(stays.ended), len(moved.ended), len(elsewhere.ended)) == (0, 1, 0)
+
+
+async def test_a_newer_session_is_noticed_though_the_databases_clock_was_set_back(both: Two) -> None:
+    for hour in (timedelta(0), timedelta(hours=1)):
+        older, newer = Open("b"), Open("a")
+        both.clock.advance(OVERLAP)
+        both.clock.set_forward(hour)
+        both.one.add(older)
+        await both.one.write()
+        await both.look()
+        both.clock.set_forward(-hour)
+        both.clock.advance(TICK)
+        both.two.add(newer)
+        await both.two.write()
+        await both.look()
+        assert (len(older.ended), len(newer.ended)) == (1, 0)
+        assert {each.session for each in both.store.state.sessions.values()} == {"a"}
+        both.one.remove(older)
+        both.two.remove(newer)
+        await both.one.write()
+        await both.two.write()
+
+
+async def test_the_end_of_a_session_is_said_though_one_that_was_refused_its_place_has_ended_meanwhile(both: Two) -> None:
+    stays, refused = Open("a", epoch=2), Open("b", epoch=1)
+    both.one.add(stays)
+    await both.one.write()
+    with pytest.raises(StaleEpochError):
+        both.one.add(refused)
+    both.one.remove(refused)
+    both.one.remove(stays)
+    await both.one.write()
+    assert both.store.state.sessions == {}
+    assert both.store.state.beats[EDGE].session is None
 
 
 class Belled(MemoryStore):
