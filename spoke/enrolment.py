@@ -99,7 +99,7 @@ class Enrolment:
         self._mirror = mirror
         self._known_by = known_by
         self._pending: Pending | None = None
-        self._resubmitted = False
+        self._resubmitted = self._disappointed = False
         self._steps: Mapping[State, Callable[[HubClient], Awaitable[Event]]] = {
             State.UNPREPARED: self._prepare,
             State.PREPARED: self._ensure,
@@ -144,7 +144,7 @@ class Enrolment:
 
     async def run(self, client: HubClient, *, on_step: Callable[[State], object] | None = None) -> None:
         """All steps; the first error ends it, a later call goes on there. They are one trace, however long the hub takes."""
-        self._resubmitted = False
+        self._resubmitted = self._disappointed = False
         with tracing.span("obtain certificate", {"muster.cluster": self.wanted.names.cluster}):
             while not self.done:
                 if on_step is not None:
@@ -206,19 +206,20 @@ class Enrolment:
             self._resubmitted = True  # once: a hub that forgets at once is not asked in a tight circle
             log.warning("request.unknown", request=pending.request_name, next="submitting the same request again")
             return Event.UNKNOWN
-        try:
-            leaf = parse_certificate(decided.certificate)
-        except InvalidError as error:
-            log.error("request.useless", request=pending.request_name, why=error.message, next="a new key and a new request")  # noqa: TRY400 - the sentence says it all
-            return Event.USELESS
-        ended = decided.hub_time is not None and leaf.not_after < decided.hub_time
-        if ended or leaf.public_key != public_key_of(pending.key):
-            why = "its certificate has expired" if ended else "its certificate is not for our key"
+        leaf, why = _looked_at(decided, pending.key)
+        if leaf is None:
             log.error("request.useless", request=pending.request_name, why=why, next="a new key and a new request")
-            return Event.USELESS
+            return self._disappoint(pending.request_name, why)
         self.issued = Issued(decided.certificate, pending.key, decided.recovery_certificate)
         log.info("request.issued", request=pending.request_name, serial=f"{leaf.serial:x}", until=format_time(leaf.not_after))
         return Event.ISSUED
+
+    def _disappoint(self, request: str, why: str) -> Event:
+        """Once in a run: a signer that issues nothing else is not asked in a tight circle. Raises UnavailableError."""
+        if self._disappointed:
+            raise UnavailableError(f'what the hub issued for the certificate signing request "{request}" is of no use: {why}')
+        self._disappointed = True
+        return Event.USELESS
 
     async def _store(self, _: HubClient) -> Event:
         if self.issued is None:
@@ -281,6 +282,19 @@ def read_pending(contents: Contents) -> Pending | None:
     except MusterError:
         return None
     return Pending(names, parts[0], parts[1], contents.get(REQUEST_NAME, b"").decode())
+
+
+def _looked_at(decided: RequestState, key: bytes) -> tuple[CertificateFacts | None, str]:
+    """The certificate that was issued; or None, and why it is of no use to who has this key."""
+    try:
+        leaf = parse_certificate(decided.certificate)
+    except InvalidError as error:
+        return None, error.message
+    if decided.hub_time is not None and leaf.not_after < decided.hub_time:
+        return None, "its certificate has expired"
+    if leaf.public_key != public_key_of(key):
+        return None, "its certificate is not for our key"
+    return leaf, ""
 
 
 async def _decision(states: AsyncGenerator[RequestState, None], name: str) -> RequestState:
