@@ -1,0 +1,183 @@
+"""For how long nobody leads, by cause: what the page says, what follows from the timings, and what comes to pass."""
+
+import asyncio
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import partial
+from pathlib import Path
+
+import pytest
+
+from hub.election import RowLock
+from hub.election.leaselock import LeaseAndTerm
+from hub.store.bounds import SessionLimits
+from machinery.election import Candidate, Elector, Leadership, Loss, Term, Timings
+from machinery.election.timings import KUBERNETES, OPENSHIFT
+from tests.fakes.memory_lock import MemoryLock
+from tests.fakes.memory_store import MemoryLifeline, MemoryStore
+from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_virtual_time
+from tests.unit.machinery.election.candidates import SOON, World, trial
+
+DOCS = Path(__file__).parents[3] / "docs"
+PAGE = (DOCS / "reference/leadership.md").read_text()
+PHASES = [number / 8 * KUBERNETES.retry.total_seconds() for number in range(9)]
+"""Seconds after a renewal at which the fault begins."""
+STEP = 0.01
+
+
+@dataclass(frozen=True)
+class Row:
+    begins: str
+    bound: Callable[[Timings], timedelta]
+
+
+def held(timings: Timings) -> timedelta:
+    return SessionLimits.of_lease(timings.lease).held
+
+
+def killed(timings: Timings) -> timedelta:
+    return timings.lease + timings.poll
+
+
+def killed_with_a_lease(timings: Timings) -> timedelta:
+    return timings.lease + timings.retry + timings.poll
+
+
+def after_an_outage(timings: Timings) -> timedelta:
+    return timings.attempt + timings.retry
+
+
+ROWS = (
+    Row("| a clean stop, a rolling update |", lambda timings: timings.poll),
+    Row("| the leader's process is killed, its machine is gone |", killed),
+    Row("| the leader stands still, or is cut off from the database |", killed),
+    Row("| the same, in the middle of a transaction |", lambda timings: killed(timings) + held(timings)),
+    Row("| the same three, where the lock is a Lease of Kubernetes |", killed_with_a_lease),
+    Row("| the database is away for no longer than the leader bears |", lambda timings: timings.borne),
+    Row("| the database is away for longer |", after_an_outage),
+)
+
+
+@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.begins)
+def test_the_page_says_what_follows_from_the_timings(row: Row) -> None:
+    [line] = [line for line in PAGE.splitlines() if line.startswith(row.begins)]
+    shown = [f"{row.bound(timings).total_seconds():g} s" for timings in (KUBERNETES, OPENSHIFT)]
+    assert [cell.strip() for cell in line.split("|")[-3:-1]] == shown
+
+
+async def until(condition: Callable[[], object]) -> float:
+    """How many seconds passed until it held."""
+    loop = asyncio.get_running_loop()
+    begun = loop.time()
+    while not condition():  # noqa: ASYNC110 - in no time
+        await asyncio.sleep(STEP)
+    return loop.time() - begun
+
+
+@pytest.mark.parametrize("phase", PHASES[::4])
+def test_a_killed_leader_is_followed_no_later_than_the_page_says(phase: float) -> None:
+    async def story(world: World) -> None:
+        leader = world.replica("leader")
+        await until(lambda: leader.flag.term)
+        follower = world.replica("follower")
+        await asyncio.sleep(10 * KUBERNETES.retry.total_seconds() + phase)
+        await world.kill("leader")
+        gap = await until(lambda: follower.flag.term)
+        assert KUBERNETES.lease.total_seconds() - phase - STEP < gap <= killed(KUBERNETES).total_seconds() + STEP
+
+    trial(story)
+
+
+@pytest.mark.parametrize("phase", PHASES)
+@pytest.mark.parametrize("how", ["away", "swallows"])
+def test_an_outage_that_the_page_says_is_borne_costs_nothing_whenever_it_begins(how: str, phase: float) -> None:
+    async def story(world: World) -> None:
+        one, two = world.replica("one"), world.replica("two")
+        await until(lambda: one.flag.term)
+        await asyncio.sleep(10 * KUBERNETES.retry.total_seconds() + phase)
+        await fails(one.way, two.way, how=how, seconds=KUBERNETES.borne.total_seconds() - 2 * SOON)
+        await asyncio.sleep(60)
+        assert (one.terms, two.terms) == ([1], [])
+
+    trial(story)
+
+
+def test_a_longer_outage_of_bad_luck_is_not_borne() -> None:
+    async def story(world: World) -> None:
+        one = world.replica("one")
+        await until(lambda: one.flag.term)
+        await asyncio.sleep(KUBERNETES.retry.total_seconds() - 2 * STEP)
+        await fails(one.way, how="away", seconds=KUBERNETES.borne.total_seconds() + 4 * STEP)
+        await asyncio.sleep(60)
+        assert one.elector.tally.lost == {Loss.NOT_RENEWED.name: 1}
+
+    trial(story)
+
+
+@pytest.mark.parametrize("how", ["away", "swallows"])
+def test_after_a_long_outage_somebody_leads_as_soon_as_the_page_says(how: str) -> None:
+    async def story(world: World) -> None:
+        one, two = world.replica("one"), world.replica("two")
+        gaps = []
+        for phase in PHASES[::2]:
+            await until(lambda: one.flag.term or two.flag.term)
+            await asyncio.sleep(20)
+            await fails(one.way, two.way, how=how, seconds=40 + 3.5 * phase)
+            gaps.append(await until(lambda: one.flag.term or two.flag.term))
+        assert max(gaps) <= after_an_outage(KUBERNETES).total_seconds() + STEP
+        assert how == "away" or max(gaps) > KUBERNETES.attempt.total_seconds(), "no less is promised than can be"
+
+    trial(story)
+
+
+def _leads(flag: Leadership) -> bool:
+    return flag.term is not None
+
+
+async def fails(*ways: object, how: str, seconds: float) -> None:
+    for way in ways:
+        setattr(way, how, True)
+    await asyncio.sleep(seconds)
+    for way in ways:
+        setattr(way, how, False)
+
+
+def test_a_killed_holder_of_a_lease_is_followed_no_later_than_the_page_says() -> None:
+    async def story() -> None:
+        loop = asyncio.get_running_loop()
+        assert isinstance(loop, VirtualLoop)
+        clock, gaps = LoopClock(loop), []
+        for phase in PHASES[::3]:
+            lease, row = MemoryLock(clock), RowLock(MemoryLifeline(MemoryStore(clock)))
+
+            def candidate(name: str, lease: MemoryLock = lease, row: RowLock = row) -> tuple[asyncio.Task[None], Leadership]:
+                async def work(_term: Term) -> None:
+                    await asyncio.Event().wait()
+
+                flag, lock = Leadership(clock), LeaseAndTerm(lease, row, clock=clock, every=KUBERNETES.retry)
+                own = Candidate(name, f"{name}-1")
+                elector = Elector(lock, own, work, timings=KUBERNETES, clock=clock, leadership=flag)
+                return asyncio.create_task(elector.run()), flag
+
+            leader, _ = candidate("leader")
+            await asyncio.sleep(phase)
+            follower, flag = candidate("follower")
+            await asyncio.sleep(10 * KUBERNETES.retry.total_seconds() + SOON - phase)
+            found = lease.record
+            leader.cancel()
+            await asyncio.wait((leader,))
+            lease.record = found
+            gaps.append(await until(partial(_leads, flag)))
+            follower.cancel()
+            await asyncio.wait((follower,))
+        assert killed(KUBERNETES).total_seconds() < max(gaps) <= killed_with_a_lease(KUBERNETES).total_seconds() + STEP
+
+    in_virtual_time(story())
+
+
+def test_the_runbook_names_every_cause_that_the_metric_tells() -> None:
+    runbook = (DOCS / "how-to/runbooks/MusterHubLeaderChanges.md").read_text()
+    assert [loss.name for loss in Loss if f"`{loss.name}`" not in runbook] == []
+    named = {word for word in runbook.replace("`", " ` ").split() if word.isupper() and word.replace("_", "").isalpha()}
+    assert named <= {loss.name for loss in Loss}
