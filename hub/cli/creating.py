@@ -4,7 +4,6 @@ from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
@@ -14,11 +13,13 @@ from hub.cli.addresses import split_host, unreachable
 from hub.cli.client import HubClient
 from hub.cli.connection import connected
 from hub.cli.failures import CommandError
-from hub.cli.privatefile import PrivateFile
+from hub.cli.outputfile import OVERWRITE, only_user, output_file
 from hub.cli.resources import CREDENTIALS
 from hub.cli.terms import grpc_address, https_address, named_cluster, terms
 
 FILE = click.Path(dir_okay=False)
+BOOTSTRAP = "bootstrap-"
+"""What the names of users begin with in such files."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,6 +74,7 @@ def create() -> None:
 @click.option("--attest-ca", metavar="FILE", type=FILE, help="The CA behind its address, in PEM, if it is a private one.")
 @click.option("--attest-audience", default="", metavar="NAME", help="For whom it must be, if not urn:uuid:<the hub's id>.")
 @click.option("--attest-subject", default="", metavar="GLOB", help="Its subject: system:serviceaccount:NAMESPACE:NAME.")
+@OVERWRITE
 @click.option("--token", is_flag=True, help="Write a bearer token instead of a certificate: for the agent of OCM.")
 @click.option("--allow-loopback", is_flag=True, help="Write addresses that lead to the hub only from this machine.")
 @connected
@@ -111,7 +113,7 @@ def bootstrap_kubeconfig(client: HubClient, cluster: str, output: str, **chosen:
     if wish.cluster and wish.patterns:
         raise CommandError("give --cluster or --cluster-pattern, not both", code=2)
     wish.check(wish.endpoints)
-    with PrivateFile(Path(output)) as file:
+    with output_file(output, is_bootstrap, overwrite=chosen["overwrite"]) as file:
         content, until = create_kubeconfig(client, wish)
         file.write(content)
     click.echo(f"{output} lets {wish.whom} join until {until}")
@@ -154,6 +156,12 @@ class Wish:
         """Raises CommandError unless another machine reaches them, or that does not matter."""
         if not self.allow_loopback:
             check_endpoints(endpoints)
+
+
+def is_bootstrap(documents: list[Any]) -> bool:
+    """Whether this command wrote such a file, or nobody anything into it."""
+    user = only_user(documents)
+    return not documents or (user is not None and str(user.get("name")).startswith(BOOTSTRAP))
 
 
 def create_kubeconfig(client: HubClient, wish: Wish) -> tuple[bytes, str]:
@@ -217,7 +225,7 @@ def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: 
     from machinery.identity import HubId  # noqa: PLC0415 - the same
     from machinery.product import NAME  # noqa: PLC0415 - the same
 
-    user, token = f"bootstrap-{wish.title}", status.get("token")
+    user, token = BOOTSTRAP + wish.title, status.get("token")
     endpoint = kubeconfig.HubEndpoint(
         endpoints.grpc_server, HubId(status["hubID"]), cluster_name=wish.cluster or None, group_suffix=status["groupSuffix"]
     )

@@ -16,6 +16,7 @@ from hub.cli.client import HubClient
 from hub.cli.connection import client_of, connected
 from hub.cli.creating import Endpoints, Wish, create_kubeconfig
 from hub.cli.failures import CommandError
+from hub.cli.outputfile import OVERWRITE, output_file
 from hub.cli.privatefile import PrivateFile
 from hub.cli.terms import grpc_address, https_address, named_cluster, terms
 
@@ -46,6 +47,7 @@ class Place:
 )
 @click.option("--image", metavar="REF", help=f"Its image, if not {DEFAULT_IMAGE} of hubctl's own version.")
 @click.option("-o", "--output", metavar="FILE", type=FILE, help="Write the manifests there, if not to standard output.")
+@OVERWRITE
 @click.option("--apply", "at", metavar="KUBECONFIG", type=FILE, help="Apply them to the cluster that this file leads to.")
 @click.option("--apply-context", metavar="NAME", help="Its context, if not the current one.")
 @click.option("--server", metavar="URL", help="The hub's HTTPS address as the cluster reaches it, if not the advertised one.")
@@ -78,18 +80,29 @@ def join(client: HubClient, cluster: str, at: str | None, apply_context: str | N
         raise CommandError("give --apply or --output, not both", code=2)
     # a cluster that does not answer is found out before a credential is made for it
     there = _reached(at, apply_context) if at is not None else None
+    file = None if chosen["output"] in (None, STANDARD_OUTPUT) else _file(chosen["output"], overwrite=chosen["overwrite"])
     wish = _wish(cluster, chosen)
     content, until = create_kubeconfig(client, wish)
     manifests = manifests_of(Place(chosen["namespace"], chosen["image"] or default_image()), content)
     if there is not None:
         there.all_of(manifests)
-    elif chosen["output"] in (None, STANDARD_OUTPUT):
+    elif file is None:
         click.echo(_written(manifests), nl=False)
     else:
-        with PrivateFile(Path(chosen["output"])) as file:
+        with file:
             file.write(_written(manifests).encode())
         click.echo(f"on the cluster: kubectl apply -f {chosen['output']}", err=True)
     click.echo(f'cluster "{cluster}" may join until {until}; then: hubctl accept {cluster}', err=True)
+
+
+def _file(name: str, *, overwrite: bool) -> PrivateFile:
+    """Where the manifests go. Raises CommandError when something else is there."""
+
+    def is_own(documents: list[Any]) -> bool:
+        secrets = [each for each in documents if isinstance(each, dict) and each.get("kind") == "Secret"]
+        return not documents or [(each.get("metadata") or {}).get("name") for each in secrets] == [SECRET]
+
+    return output_file(name, is_own, overwrite=overwrite)
 
 
 def _reached(kubeconfig: str, context: str | None) -> Applying:

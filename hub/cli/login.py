@@ -11,6 +11,7 @@ from hub.cli.connection import kubeconfig_path, load_kubeconfig, root_option
 from hub.cli.credential import authority_in, wallet_of
 from hub.cli.exchanging import Authenticator, Login, exchanged
 from hub.cli.failures import CommandError
+from hub.cli.outputfile import OVERWRITE, only_user, output_file
 from hub.cli.tokens import Source, current_token, new_token, source_of, source_options, token_piped
 from hub.cli.wallet import TOKENS, forget_all
 from machinery.errors import InvalidError
@@ -34,6 +35,7 @@ HINT = "hubctl is the plug-in that logs in to the hub: install it, and put it on
 @click.option("--certificate-authority", metavar="FILE", help="The hub's CA in PEM; needed with --server.")
 @click.option("--group-suffix", metavar="DOMAIN", help="What the hub's API groups end in, with --server, if not the default.")
 @click.option("-o", "--output", required=True, metavar="FILE", type=click.Path(dir_okay=False), help="The kubeconfig to write.")
+@OVERWRITE
 @click.option("--kubeconfig", metavar="FILE", help="A kubeconfig that leads to the hub.")
 @click.pass_context
 def login(context: click.Context, /, authenticator: str, output: str, **chosen: Any) -> None:
@@ -49,13 +51,15 @@ def login(context: click.Context, /, authenticator: str, output: str, **chosen: 
       hubctl login --authenticator serviceaccount --token-file /run/secrets/token -o robot.kubeconfig \\
           --server https://hub.example.org:6443 --certificate-authority hub.crt
     """
+    file = output_file(output, is_login, overwrite=chosen["overwrite"])
     entry = _entry(chosen, chosen["kubeconfig"] or context.obj, root_option(context, "context_name"))
     suffix = entry.endpoint.group_suffix if entry.endpoint else chosen["group_suffix"] or GROUP_SUFFIX
     known = Login(asked_cluster(entry), Authenticator.parse(authenticator), suffix)
     source = source_of(chosen, kept=chosen["token_stdin"])
     told = _logged_in(known, source, browser=not chosen["no_browser"])
     user = _user(told)
-    _write(Path(output), write_exec_kubeconfig(entry, plugin_of(known, source), user=user))
+    with file:
+        file.write(write_exec_kubeconfig(entry, plugin_of(known, source), user=user))
     click.echo(f'logged in as "{user}"; the certificate is good until {told.expires}, and is renewed from then on')
     click.echo(f"kubectl --kubeconfig {output} get managedclusters")
 
@@ -148,8 +152,8 @@ def _user(told: ToldCredential) -> str:
     return pki.parse_certificate(told.chain.encode()).subject.common_name
 
 
-def _write(path: Path, content: bytes) -> None:
-    from hub.cli.privatefile import PrivateFile  # noqa: PLC0415 - only needed here
-
-    with PrivateFile(path) as file:
-        file.write(content)
+def is_login(documents: list[Any]) -> bool:
+    """Whether this command wrote such a file, or nobody anything into it."""
+    user = (only_user(documents) or {}).get("user")
+    plugin = user.get("exec") if isinstance(user, dict) else None
+    return not documents or (isinstance(plugin, dict) and "credential" in (plugin.get("args") or []))
