@@ -4,7 +4,8 @@ Rules: the newest beat of a cluster replaces the one before; its age is measured
 to the database in one statement, at most once per window and at once after a quiet one; none is acknowledged before that has
 committed. While the database is away beats are kept, coalesced, and nothing is acknowledged. A beat that ends a silence is
 news: it wakes the loop and commits in a transaction of its own, with the change of availability. Where that fails the beat is
-stored with the others, and the cluster's next one tries again: whether beats can be stored is not one cluster's to say.
+stored with the others, and the cluster's next one tries again: whether beats can be stored is not one cluster's to say. Where a
+fleet comes back together, some silences end, then all other beats are stored, then the next silences end.
 """
 
 import asyncio
@@ -25,6 +26,8 @@ from machinery.metrics import COUNTS, Distribution
 from machinery.pacing import until_tick
 
 ACTOR = "system:hub:heartbeat"
+TOGETHER = 100
+"""Silences that end before other beats are stored again. Each takes a transaction, and agents wait for five seconds."""
 PASSING = (UnavailableError, DeadlineError, ConflictError)
 """What a later attempt may not meet."""
 
@@ -129,6 +132,8 @@ class BeatBuffer:
                 await self._revive()
 
     async def _is_urgent_before(self, end: float) -> bool:
+        if asyncio.get_running_loop().time() >= end:
+            return False  # where many come back together there is always one more: the other beats have waited long enough
         try:
             async with asyncio.timeout_at(end):
                 await self._urgent.wait()
@@ -138,9 +143,11 @@ class BeatBuffer:
 
     async def flush(self) -> None:
         """Stores and acknowledges what is held now. A database that is away leaves everything held."""
-        await self._revive()
-        taken, self._held = self._held, {}
-        self._filled.clear()
+        later = await self._revive()
+        waiting = {cluster: self._held.pop(cluster) for cluster in later if cluster in self._held}
+        taken, self._held = self._held, waiting
+        if not waiting:
+            self._filled.clear()
         if not taken:
             return
         began = self._clock.monotonic()
@@ -170,13 +177,13 @@ class BeatBuffer:
         for held in stored:
             observe(now - held.received)
 
-    async def _revive(self) -> None:
+    async def _revive(self) -> Collection[ClusterName]:
+        """The end of some silences; whose turn has not come yet."""
         self._urgent.clear()
-        urgent = {cluster: held for cluster, held in self._held.items() if held.ends_silence}
-        for cluster in urgent:
-            del self._held[cluster]
+        names = [cluster for cluster, held in self._held.items() if held.ends_silence]
+        urgent, later = {cluster: self._held.pop(cluster) for cluster in names[:TOGETHER]}, names[TOGETHER:]
         if not urgent:
-            return
+            return later
         self._in_hand += len(urgent)
         try:
             done = await asyncio.gather(*(self._revive_one(cluster, held) for cluster, held in urgent.items()))
@@ -184,6 +191,9 @@ class BeatBuffer:
             self._in_hand -= len(urgent)
         if all(done):
             self._stored()
+        if later and any(done):  # else the database is away, and is asked again when the window is over
+            self._urgent.set()
+        return later
 
     async def _revive_one(self, cluster: ClusterName, held: _Held) -> bool:
         """False: it is held again."""

@@ -1,5 +1,6 @@
 """What becomes of beats that cannot be stored, or end no silence; and when a replica says that it can store them."""
 
+import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -10,6 +11,7 @@ import structlog
 
 from hub.domain import cluster as rules
 from hub.heartbeat import BeatBuffer, Hearing, Sink
+from hub.heartbeat.buffer import TOGETHER
 from hub.services import clusters, heartbeats
 from machinery.clock import ManualClock
 from machinery.conditions import TRUE, UNKNOWN, Condition
@@ -17,6 +19,7 @@ from machinery.errors import ConflictError, InvalidError, StaleEpochError, Unava
 from machinery.identity import ClusterName
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.silent_fleet import FailingStore
+from tests.fakes.virtual_time import LoopClock, in_virtual_time
 
 SECOND = timedelta(seconds=1)
 GRACE = 300 * SECOND
@@ -174,3 +177,72 @@ async def test_a_silence_that_cannot_be_ended_at_the_moment_ends_with_the_next_b
     world.hold(C1, sequence=2)
     await world.beats.flush()
     assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (2, True))
+
+
+class SlowStore(FailingStore):
+    """Takes ten milliseconds for each transaction, one after the other."""
+
+    def __init__(self, inner: MemoryStore) -> None:
+        super().__init__(inner)
+        self._turn = asyncio.Lock()
+        self.revived: list[ClusterName] = []
+
+    async def run(self, use_case: Any, *args: Any, **_: Any) -> Any:
+        async with self._turn:
+            await asyncio.sleep(0.01)
+        if use_case is not heartbeats.revive:
+            return {}
+        self.revived.append(args[0].cluster)
+        return True
+
+
+class Awaited(Acks):
+    """Tells of the first acknowledgement."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.came = asyncio.Event()
+
+    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
+        super().acknowledge(sequence, ended_silence=ended_silence)
+        self.came.set()
+
+
+def test_beats_of_others_are_stored_in_time_while_a_thousand_clusters_come_back() -> None:
+    async def waited() -> tuple[float, int]:
+        loop, clock = asyncio.get_running_loop(), LoopClock(asyncio.get_running_loop())
+        store, returning = SlowStore(MemoryStore(clock)), [Awaited() for _ in range(1_000)]
+        beats, other = BeatBuffer(store, clock, SECOND), Awaited()
+        running = asyncio.create_task(beats.run())
+        for number, acks in enumerate(returning):
+            beats.hold(ClusterName(f"c{number}"), 1, acks, available=True, ends_silence=True)
+        await asyncio.sleep(0.5)
+        began = loop.time()
+        beats.hold(ClusterName("other"), 1, other, available=True)
+        await other.came.wait()
+        after = loop.time() - began
+        for acks in returning:
+            await acks.came.wait()
+        running.cancel()
+        assert all(acks.seen == [(1, True)] for acks in returning)
+        return after, len(store.revived)
+
+    after, revived = in_virtual_time(waited())
+    assert after <= 2
+    assert revived == 1_000
+
+
+def test_a_database_that_is_away_is_not_asked_all_the_time_by_many_that_come_back() -> None:
+    async def asked() -> int:
+        clock = LoopClock(asyncio.get_running_loop())
+        store = FailingStore(MemoryStore(clock))
+        store.away = True
+        beats = BeatBuffer(store, clock, SECOND)
+        for number in range(1_000):
+            beats.hold(ClusterName(f"c{number}"), 1, Acks(), available=True, ends_silence=True)
+        running = asyncio.create_task(beats.run())
+        await asyncio.sleep(10)
+        running.cancel()
+        return beats.counts.failures
+
+    assert in_virtual_time(asked()) <= 12 * (TOGETHER + 1)
