@@ -1,11 +1,16 @@
 """The chronicle's news become Events."""
 
+from collections.abc import Sequence
+
 import pytest
+import structlog
 
 from hub.controllers.recorder import AT_MOST, TOGETHER, Recorder
 from hub.domain.change import EVENTS, Query
 from hub.domain.event import Told
-from machinery.errors import UnavailableError
+from hub.ports import Transaction
+from hub.services import events
+from machinery.errors import InvalidError, UnavailableError
 from tests.unit.hub.controllers.conftest import Hub
 
 EAST = {"kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
@@ -59,3 +64,24 @@ async def test_the_oldest_news_are_lost_first_and_memory_stays_bounded(hub: Hub)
         pass
     assert len(reasons(hub)) == 100
     assert not {"Reason0", "Reason1"} & reasons(hub)
+
+
+async def test_one_that_cannot_be_recorded_costs_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = events.tell
+
+    def wrong(tx: Transaction, told: Sequence[Told], actor: str) -> None:
+        if any(each.reason == "Reason3" for each in told):
+            raise InvalidError("it breaks a rule")
+        right(tx, told, actor)
+
+    monkeypatch.setattr(events, "tell", wrong)
+    subject = Recorder(hub.store)
+    for number in range(AT_MOST + 5):
+        subject.wants(news(number))
+    with structlog.testing.capture_logs() as lines:
+        steps = 1
+        while await subject.reconcile(TOGETHER) is not None:
+            steps += 1
+    assert len(reasons(hub)) == AT_MOST + 4
+    assert steps == 1 + AT_MOST + 1, "those of the portion alone, and the rest together again"
+    assert [(line["event"], line["reason"]) for line in lines] == [("an event cannot be recorded", "Reason3")]
