@@ -8,6 +8,8 @@ from typing import Any
 BUSY_TIMEOUT_MS = 5000
 HELD = timedelta(seconds=5)
 """A third of the leader's lease, where nobody says otherwise."""
+SHORTEST = timedelta(seconds=1)
+"""However short the lease is: every statement of the hub has so long, and the leader's lock has its own, shorter patience."""
 SLACK = timedelta(seconds=2)
 """For the server's own time-out to be told."""
 
@@ -16,16 +18,19 @@ SLACK = timedelta(seconds=2)
 class SessionLimits:
     """What follows from how long a hub that stands still, or is gone, may hold what others wait for.
 
-    That is to be at most a third of the leader's lease. PostgreSQL and TCP count some of it in whole seconds, so below two
-    seconds a connection that was cut is noticed later than asked for.
+    That is a third of the leader's lease, from one second to five. PostgreSQL and TCP count some of it in whole seconds, so
+    below two seconds a connection that was cut is noticed later than asked for.
     """
 
     held: timedelta = HELD
 
     @staticmethod
     def of_lease(lease: timedelta) -> "SessionLimits":
-        """The limits for a leader's lease of that duration; a long lease does not make anybody wait longer than usual."""
-        return SessionLimits(min(lease / 3, HELD))
+        """The limits for a leader's lease of that duration.
+
+        A long lease makes nobody wait longer than usual, and one of milliseconds ends no statement that needs more.
+        """
+        return SessionLimits(min(max(lease / 3, SHORTEST), HELD))
 
     @property
     def patience(self) -> float:

@@ -1,15 +1,20 @@
 """Several replicas, one of which leads: processes on PostgreSQL that are stopped, killed, frozen and cut off."""
 
 import asyncio
+import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from pathlib import Path
 from random import Random
 
 import aiohttp
 import pytest
 
-from tests.e2e.elections import DEADLINE, LEASE, POLL, SPARE, Election, election_of
+from hollow.cluster import HollowCluster
+from machinery.kube.client import KubeClient
+from machinery.kube.leaselock import LEASES
+from tests.e2e.elections import DEADLINE, LEASE, POLL, RETRY, SPARE, Election, election_of
 from tests.e2e.processes import Bench, until
 from tests.e2e.replicas import Replica, replicas_of
 from tests.e2e.stopping import asked_for_debug, lines
@@ -119,9 +124,11 @@ async def test_a_leader_whose_way_to_the_database_is_cut_leads_no_more_and_is_ne
         await election.check()
 
 
-async def test_the_flag_has_fallen_while_the_release_is_still_on_its_way(election: Election) -> None:
+async def test_the_flag_has_fallen_while_the_release_is_still_on_its_way_and_the_lock_is_free_while_it_serves(
+    election: Election,
+) -> None:
     debug = election.replicas.bench.folder / "debug"
-    await election.start(1, f"--debug-socket={debug}")
+    await election.start(1, f"--debug-socket={debug}", "--shutdown-delay=1s")
     leader = await election.leader()
     await election.run(
         "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(0.3); RETURN NEW; END $$;"
@@ -139,7 +146,36 @@ async def test_the_flag_has_fallen_while_the_release_is_still_on_its_way(electio
     await until(released, what="the lock is released", within=SPARE * STOPPED_WITHIN)
     assert (False, True) in seen, "no leader, and not yet released"
     assert (True, False) not in seen
+    assert await probed(leader, "/livez") == 200, "the doors close after that"
     assert await leader.process.ended() == 0
+
+
+async def test_hubs_that_compete_for_a_lease_of_kubernetes_follow_each_other_with_their_terms_in_the_database(
+    election: Election, hollow_cluster: HollowCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "management.kubeconfig"
+    file.write_text(json.dumps(hollow_cluster.kubeconfig()))
+    place = ("--leader-elect-resource-namespace=default", "--leader-elect-resource-name=muster-hub")
+    await election.start(2, "--leader-elect-resource-lock=kubernetes", f"--management-cluster={file}", *place)
+    first, (_, term) = await election.leader(), await election.holder()
+    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
+
+        async def holder() -> str:
+            return str((await client.get(LEASES.path("muster-hub", namespace="default")))["spec"].get("holderIdentity", ""))
+
+        assert await holder() == first.name
+        await election.accept("before", first)
+        await election.answered("before", at=first)
+        await first.process.kill()
+        second = await election.followed(term, SPARE * (KILLED + RETRY))
+        assert await holder() == second.name
+        assert told(second, "leadership gained")[-1].startswith(f"{first.name} did not renew it")
+        await election.accept("after", second)
+        await election.answered("after", at=second)
+        await second.process.stop(within=SPARE * STOPPED_WITHIN)
+        assert (await holder(), (await election.holder())[0]) == ("", "")
+    await election.check()
+    assert {writer for _, writer in await election.writers()} == {first.name, second.name}
 
 
 @soaked(trials(test=2, soak=100))

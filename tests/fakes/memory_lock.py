@@ -64,7 +64,7 @@ class Way(Lock):
     `away` refuses, `swallows` does nothing and never answers, `swallows_answers` does it and never answers.
     """
 
-    def __init__(self, lock: MemoryLock) -> None:
+    def __init__(self, lock: Lock) -> None:
         self._lock = lock
         self.away = False
         self.swallows = False

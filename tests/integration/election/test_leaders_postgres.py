@@ -91,7 +91,9 @@ async def test_a_renewal_does_not_wait_for_the_leader_s_own_transactions(
     await writing
 
 
-async def test_load_on_the_store_does_not_hold_up_a_renewal(store: SqlStore, locks: tuple[RowLock, RowLock]) -> None:
+async def test_load_on_the_store_holds_up_neither_a_renewal_nor_a_look_at_health(
+    store: SqlStore, locks: tuple[RowLock, RowLock]
+) -> None:
     mine = await locks[0].take(None, ONE, LEASE)
     go_on = threading.Event()
     busy = [asyncio.create_task(store.read(lambda _tx: go_on.wait(10))) for _ in range(5 * READERS)]
@@ -99,6 +101,7 @@ async def test_load_on_the_store_does_not_hold_up_a_renewal(store: SqlStore, loc
     await asyncio.sleep(0)
     for _ in range(10):
         mine = await within(locks[0].renew(mine))
+    await within(store.check())
     go_on.set()
     await asyncio.gather(*busy)
 

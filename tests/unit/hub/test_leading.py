@@ -10,15 +10,18 @@ import pytest
 from hub.domain.change import EVENTS
 from hub.election import RowLock
 from hub.leading import Candidacy, Leading
+from hub.metrics.leader import add_leader
 from hub.ports import Store
 from hub.roster import Controllers
 from hub.settings import SettingsError, load
 from machinery.clock import SystemClock
 from machinery.conditions import HUB_ACCEPTED
 from machinery.election import Candidate, Lock, Timings
+from machinery.errors import NotLeaderError
+from machinery.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
-from tests.fakes.memory_lock import MemoryLock
+from tests.fakes.memory_lock import Way
 from tests.fakes.memory_store import MemoryLifeline
 from tests.fakes.timetable import ManualTimetable
 from tests.unit.hub.controllers.conftest import Hub
@@ -62,6 +65,12 @@ def events(hub: Hub) -> list[str]:
     return [event.document["message"] for event in stored if event.document["reason"] == "LeaderElection"]
 
 
+def values(registry: Registry) -> dict[str, float]:
+    """What is told now, by series."""
+    series = (line.rsplit(" ", 1) for line in registry.text().splitlines() if not line.startswith("#"))
+    return {name: float(value) for name, value in series}
+
+
 def overtake(hub: Hub) -> None:
     hub.store.transact(lambda tx: tx.leaders.take(tx.leaders.record(), OTHER, FAST.lease))
 
@@ -93,6 +102,40 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
     ]
 
 
+async def test_what_befell_the_election_is_counted() -> None:
+    hub, registry = Hub(), Registry()
+    way = Way(RowLock(MemoryLifeline(hub.store)))
+    async with running(hub, ManualTimetable(), way) as leading:
+        add_leader(registry, leading)
+        assert values(registry)["muster_hub_leader"] == 0
+        way.away = True
+        await leading.begin()
+        await until(lambda: leading.tally.failures)
+        way.away = False
+        await until(lambda: leading.leadership.term == 1)
+        assert (values(registry)["muster_hub_leader"], values(registry)["muster_hub_leader_term"]) == (1, 1)
+        await until(lambda: leading.tally.renewals > 1)
+        assert values(registry)["muster_hub_leader_renewals_total"] >= 2
+
+        held = leading.leadership.term
+        leading.leadership.was_fenced(1)  # a write that the database refused
+        await until(lambda: leading.leadership.term == 2)
+        with pytest.raises(NotLeaderError):
+            leading.leadership.require(held or 0)  # one of the term before
+        way.swallows = True
+        await until(lambda: leading.leadership.term is None)
+        way.swallows = False
+        await until(lambda: leading.leadership.term == 3)
+        told = values(registry)
+        assert told["muster_hub_leader_gained_total"] == 3
+        assert told['muster_hub_leader_lost_total{cause="DEPOSED"}'] == 1
+        assert told['muster_hub_leader_lost_total{cause="NOT_RENEWED"}'] == 1
+        assert told['muster_hub_leader_writes_refused_total{where="unsent"}'] >= 1
+        assert told['muster_hub_leader_writes_refused_total{where="fenced"}'] == 1
+        assert told["muster_hub_leader_lock_failures_total"] >= 2
+    assert values(registry)['muster_hub_leader_lost_total{cause="STOPPED"}'] == 1
+
+
 async def test_a_follower_is_ready_without_controllers() -> None:
     hub, timetable = Hub(), ManualTimetable()
     overtake(hub)
@@ -105,7 +148,8 @@ async def test_a_follower_is_ready_without_controllers() -> None:
 
 
 async def test_a_replica_whose_lock_cannot_be_reached_serves_without_leading_and_leads_when_it_can() -> None:
-    hub, way = Hub(), MemoryLock(SystemClock()).way()
+    hub = Hub()
+    way = Way(RowLock(MemoryLifeline(hub.store)))
     way.away = True
     async with running(hub, ManualTimetable(), way) as leading:
         async with asyncio.timeout(5):
