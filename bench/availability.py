@@ -1,24 +1,27 @@
 """What one cluster costs the hub while nothing happens to it: processor time per cluster and minute.
 
-    python -m bench availability [--clusters 1000] [--seconds 120] [--database postgresql://... --postgres-pid PID]
+    python -m bench availability [--clusters 1000] [--seconds 120] [--postgres]
 
 A real `hub serve` with default settings, and as many clusters with a session each, beating as the spoke does: as often as the
 hub asks it to, each at its own moment. Everything the hub does is counted: sessions, flushes, the judgement of silences, marks,
 controllers, its idle cost.
-What a hub without clusters costs is measured first, and listed beside it. With `--postgres-pid`, the database's
-postmaster on this machine, the time of all its processes is listed too.
+What a hub without clusters costs is measured first, and listed beside it. With `--postgres` the hub is on a PostgreSQL of
+the tests, and the time of all its processes is listed too.
 """
 
 import asyncio
 import json
 import time
-from pathlib import Path
 
 import click
 
 from bench.agents import bootstrap, register_many
 from bench.heartbeats import Fleet
+from bench.spread import postgres_cpu, postmaster_of, told_to_hubs
 from bench.stage import cpu_seconds, staged
+from hub.domain.certificate import Lifetimes
+from hub.keys import create_keys
+from machinery.clock import SystemClock
 
 WARM_UP_SECONDS = 45.0
 """Longer than newcomers' taints and Events take."""
@@ -27,16 +30,25 @@ WARM_UP_SECONDS = 45.0
 @click.command()
 @click.option("--clusters", default=1_000, show_default=True)
 @click.option("--seconds", default=120.0, show_default=True)
-@click.option("--database", default="", help="SQLAlchemy URL of an empty database. Without it: SQLite.")
-@click.option("--postgres-pid", type=int, help="The postmaster behind --database.")
-def availability(clusters: int, seconds: float, database: str, postgres_pid: int | None) -> None:
+@click.option("--postgres", is_flag=True, help="On a PostgreSQL of the tests. Without it: SQLite.")
+def availability(clusters: int, seconds: float, *, postgres: bool) -> None:
     """Processor time of the hub per cluster and minute."""
-    click.echo(json.dumps(asyncio.run(measure(clusters, seconds, database, postgres_pid)), indent=2))
+    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
+
+    if not postgres:
+        click.echo(json.dumps(asyncio.run(measure(clusters, seconds, None)), indent=2))
+        return
+    with postgres_server() as url, told_to_hubs(url):
+        click.echo(json.dumps(asyncio.run(measure(clusters, seconds, postmaster_of(url))), indent=2))
 
 
-async def measure(clusters: int, seconds: float, database: str, postgres_pid: int | None) -> dict[str, float]:
+async def measure(clusters: int, seconds: float, postgres_pid: int | None) -> dict[str, float]:
+    """`postgres_pid`: the postmaster of the hub's database; None: it has none."""
     async with staged() as stage:
-        hub = await stage.start_hub("--auto-approve=*", *([f"--database-url={database}"] if database else []))
+        keys = stage.folder / "keys"
+        if postgres_pid is not None:
+            create_keys(keys, Lifetimes(), SystemClock().now())
+        hub = await stage.start_hub("--auto-approve=*", *([f"--keys-dir={keys}"] if postgres_pid is not None else []))
         await asyncio.sleep(5)
         idle, _, _ = await _spent(hub.pid, None, min(seconds, 30.0))
         target, credential = await bootstrap(stage)
@@ -67,14 +79,10 @@ async def measure(clusters: int, seconds: float, database: str, postgres_pid: in
 
 async def _spent(hub: int, postgres: int | None, seconds: float) -> tuple[float, float, float]:
     """What the hub and the database used, and for how long they were watched; all in seconds."""
-    before, database, began = cpu_seconds(hub), _family(postgres), time.monotonic()
+    before, database, began = cpu_seconds(hub), _database(postgres), time.monotonic()
     await asyncio.sleep(seconds)
-    return cpu_seconds(hub) - before, _family(postgres) - database, time.monotonic() - began
+    return cpu_seconds(hub) - before, _database(postgres) - database, time.monotonic() - began
 
 
-def _family(postmaster: int | None) -> float:
-    """Of a process and its children; none of PostgreSQL's ends while a hub is connected."""
-    if postmaster is None:
-        return 0.0
-    children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text("ascii").split()
-    return cpu_seconds(postmaster) + sum(cpu_seconds(int(child)) for child in children)
+def _database(postmaster: int | None) -> float:
+    return 0.0 if postmaster is None else postgres_cpu(postmaster)

@@ -20,12 +20,13 @@ import click
 
 from bench.door import document, fill
 from hub.controllers.compaction import Compaction
+from hub.controllers.steadiness import Steadiness
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
 from hub.domain.history import Keeping
 from hub.ports import Store, Transaction
 from hub.services import history
 from hub.store import SqlStore
-from machinery.clock import ManualClock
+from machinery.clock import ManualClock, SystemClock
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 TOGETHER = 50
@@ -82,7 +83,8 @@ def _report(tx: Transaction, numbers: range, turn: int) -> None:
 
 async def _kept(store: Store, past: timedelta) -> None:
     """What is older goes."""
-    subject = Compaction(store, Keeping(HOUR, past, 2**50, HOUR, 90 * DAY, 90 * DAY, reserve=0))
+    believed = Steadiness(SystemClock(), timedelta())
+    subject = Compaction(store, Keeping(HOUR, past, 2**50, HOUR, 90 * DAY, 90 * DAY, reserve=0), believed)
     pause = await subject.reconcile("all")
     while pause is not None:
         await asyncio.sleep(pause.total_seconds())

@@ -46,8 +46,8 @@ def spread(sessions: int, seconds: float) -> None:
 
     for replicas in (1, 2, 3):
         with postgres_server() as url, told_to_hubs(url):
-            server = int(Path(str(make_url(url).query["host"]), "postmaster.pid").read_text("ascii").split()[0])
-            click.echo(json.dumps({"replicas": replicas, **asyncio.run(Scene(replicas, sessions, server).measure(seconds))}))
+            found = asyncio.run(Scene(replicas, sessions, postmaster_of(url)).measure(seconds))
+            click.echo(json.dumps({"replicas": replicas, **found}))
 
 
 @contextmanager
@@ -193,6 +193,11 @@ async def _read(call: Any) -> wire.HubMessage:
 
 def _cpu(hubs: list[Child]) -> float:
     return sum(cpu_seconds(hub.pid) for hub in hubs)
+
+
+def postmaster_of(url: str) -> int:
+    """The first process of a PostgreSQL on this machine."""
+    return int(Path(str(make_url(url).query["host"]), "postmaster.pid").read_text("ascii").split()[0])
 
 
 def postgres_cpu(server: int) -> float:
