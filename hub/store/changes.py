@@ -124,7 +124,7 @@ class SqlChanges(Changes):
         return _number(_ADVANCE.row(self._connection, {"by": by, "ringer": self._ringer}))
 
     def leap(self, seen: int, shown: Change | None) -> bool:
-        """Continues far above `seen` and forgets what is below, if this log is not the one that was shown; whether it did.
+        """Continues far above `seen`, where no watch goes on, if this log is not the one that was shown; whether it did.
 
         `shown`: the change at `seen`, where it is still known. Whoever asks may have looked at a server that is behind, or
         before another replica did this, so it is looked at once more under the counter's lock.
@@ -134,8 +134,7 @@ class SqlChanges(Changes):
         if newest >= seen and not self._is_another(shown, oldest):
             return False
         far = max(newest, seen) + LEAP
-        self._connection.execute(update(schema.revision).values(value=far, compacted=far))
-        self._retention.leapt(far)
+        self._retention.leap(far)
         return True
 
     def _is_another(self, shown: Change | None, oldest: int) -> bool:

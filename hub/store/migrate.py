@@ -155,11 +155,22 @@ def pending(version: str | None) -> Sequence[tuple[str, str]]:
 
 def _migrate(connection: Connection, schema: Schema, prepare: Prepare | None) -> None:
     began = time.monotonic()
-    if prepare is not None and schema.version is not None:
-        prepare(schema.version)
+    if schema.version is not None:
+        if prepare is not None:
+            prepare(schema.version)
+        _hold_writers(connection)
     raise_to_head(connection)
     if schema.version is not None:
         log.info("database migrated", before=schema.version, schema=HEAD, seconds=round(time.monotonic() - began, 3))
+
+
+def _hold_writers(connection: Connection) -> None:
+    """Nobody writes objects until the commit: what a migration takes from them, and then follows, has no gap in between.
+
+    Replicas of the release before serve meanwhile. SQLite has one writer anyway.
+    """
+    if connection.dialect.name == "postgresql":
+        connection.execute(text("SELECT value FROM revision FOR UPDATE"))
 
 
 def raise_to(connection: Connection, version: str) -> None:

@@ -8,22 +8,29 @@ from sqlalchemy import Connection, Engine, delete, insert, select
 
 from hub.domain.asking import order_of
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Kind
+from hub.domain.clusterset import LABEL as SET_LABEL
 from hub.domain.selection import fields_of
 from hub.store import schema
 from hub.store.encoding import decode
 from hub.store.facts import SqlFacts
+from hub.store.inventory import inventory
 from machinery.product import version
 
 FACT = "indexed-fields"
-RULES = 2
-"""Raised when a kind of `KINDS` gets other selectable fields."""
+RULES = 3
+"""Raised when a kind of `KINDS` gets other selectable fields, or when rows may lack what was written during a migration."""
 KINDS = (MANAGED_CLUSTERS, ADDONS, REQUESTS)
 BATCH = 500
 _of = schema.objects.c
+_SET = select(schema.labels.c.value).where(schema.labels.c.uid == _of.uid, schema.labels.c.name == SET_LABEL).scalar_subquery()
+_NARROW = ("uid", "namespace", "name", "created_at", "cluster_set")
+_NARROW_ROWS = select(_of.uid, _of.namespace, _of.name, _of.created_at, _SET)
+"""The rest of a narrow row follows from `fields`: triggers see to it."""
+_DROP_OTHERS = delete(inventory).where(inventory.c.uid.not_in(select(_of.uid).where(_of.kind == MANAGED_CLUSTERS)))
 
 
 def reindex(engine: Engine) -> None:
-    """Brings the rows of `fields` in line with the documents, unless this release has done so before.
+    """Brings `fields`, and the narrow rows of clusters, in line with the documents, unless this release has done so before.
 
     In portions: others write objects meanwhile. Two replicas that do so at once do the same twice.
     """
@@ -38,6 +45,7 @@ def reindex(engine: Engine) -> None:
                 last = _reindex_some(connection, kind, last)
     with engine.begin() as connection:
         _lock(connection)
+        connection.execute(_DROP_OTHERS)
         SqlFacts(connection).set(FACT, current)
 
 
@@ -49,6 +57,9 @@ def _reindex_some(connection: Connection, kind: Kind, last: str) -> str | None:
     if not found:
         return None
     connection.execute(delete(schema.fields).where(schema.fields.c.uid.in_(found)))
+    if kind == MANAGED_CLUSTERS:
+        connection.execute(delete(inventory).where(inventory.c.uid.in_(found)))
+        connection.execute(insert(inventory).from_select(_NARROW, _NARROW_ROWS.where(_of.uid.in_(found))))
     entries = [
         {"uid": uid, "name": name, "value": value, "sort": order_of(kind, name, value)}
         for uid, document in found.items()

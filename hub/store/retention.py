@@ -7,6 +7,7 @@ and a transaction costs what its portion holds, however long the log is.
 """
 
 from collections.abc import Collection, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
@@ -90,7 +91,7 @@ class Retention:
         point, more = min(point, ledger.compacted), more and point < ledger.compacted
         if point == ledger.floor:
             return Trimmed()
-        rows, freed = self._forget(ledger, ledger.floor, point, REMEMBERED_ROWS)
+        rows, freed = self._forget(ledger, ledger.floor, point, (*UNREMEMBERED_ROWS, *REMEMBERED_ROWS))
         self._write(Ledger(ledger.compacted, point, ledger.measured, ledger.bytes - freed))
         return Trimmed(rows, more)
 
@@ -106,9 +107,11 @@ class Retention:
         self._write(Ledger(ledger.compacted, ledger.floor, last, counted))
         return int(count) == limit
 
-    def leapt(self, far: int) -> None:
-        """The log continues far above what it was, and nothing below can be read any more."""
-        self._write(Ledger(far, far))
+    def leap(self, far: int) -> None:
+        """The log continues far above what it was. The past below can be read as before, and goes as before."""
+        ledger = self.ledger()
+        self._connection.execute(update(schema.revision).values(value=far, compacted=far))
+        self._write(replace(ledger, compacted=far))
 
     def _passed(self, bound: int, before: int | None, limit: int) -> tuple[int, bool]:
         """How far a bound moves: over rows that are old, up to the first that is not; and whether there may be more."""

@@ -8,6 +8,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import select
 
 from hub.controllers.compaction import Compaction
 from hub.controllers.steadiness import Steadiness
@@ -17,6 +18,7 @@ from hub.ports import Store, Transaction, Written
 from machinery.clock import ManualClock
 from machinery.errors import ExpiredError
 from machinery.selectors import Operator, Requirement
+from tests.fakes.memory_store import MemoryStore
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
 KINDS = (MANAGED_CLUSTERS, LEASES, EVENTS, SECRETS)
@@ -244,6 +246,36 @@ async def test_a_change_of_a_clock_that_was_ahead_is_as_old_as_the_one_after_it(
     while (await store.run(compact, HOUR / 2, limit=2)).more:
         pass
     assert (await store.read(lambda tx: tx.changes.ledger())).compacted == 7
+
+
+async def test_after_a_leap_the_log_before_it_goes_as_any_other(store: Store, clock: ManualClock) -> None:
+    """The database had lost what it had shown. What is left of the log is no heavier for it, and its past can be read."""
+    if isinstance(store, MemoryStore):
+        pytest.skip("only a database that fails over loses anything")
+    for size in range(5):
+        for kind in (MANAGED_CLUSTERS, LEASES):
+            await store.run(put, "a", kind, size=size)
+    await store.run(put, "gone", SECRETS)
+    await store.run(remove, "gone", SECRETS)
+    await store.run(lambda tx: _leap(tx, 20))
+    await store.run(put, "b", size=1)
+    assert not await store.run(lambda tx: tx.changes.measure())
+    assert await store.read(lambda tx: sizes(tx, at=3)) == {"a": 1}
+    clock.advance(2 * DAY)
+    assert not (await store.run(compact, DAY)).more
+    assert (await store.run(forget, DAY)).rows == 10, "all but the last states of what is there"
+    left = await store.read(lambda tx: tx.changes.ledger().bytes)
+    assert left == await store.read(_weight)
+
+
+def _leap(tx: Any, seen: int) -> None:
+    assert tx.changes.leap(seen, None)
+
+
+def _weight(tx: Any) -> int:
+    from hub.store.retention import _WEIGHT  # noqa: PLC0415 - only here
+
+    return int(tx.changes._connection.execute(select(_WEIGHT)).scalar_one())
 
 
 WRITERS, WRITES = 4, 40

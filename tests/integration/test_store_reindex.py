@@ -71,3 +71,28 @@ async def test_objects_of_an_earlier_release_are_found_by_their_fields(
     changed_by_hand(database, "UPDATE facts SET value = '1 0.0.9' WHERE name = 'indexed-fields'")
     async with database.opened(None) as store:
         assert await store.read(chosen, f"{AVAILABLE}=True") == ["c0", "c2", "c4", "c6"]
+
+
+async def test_a_cluster_that_was_written_during_a_migration_has_its_narrow_row_again(database: SqlDatabase) -> None:
+    """Between the copy of what was there and the triggers that follow it, an earlier release's commits were lost."""
+    async with database.opened(None) as store:
+        await store.run(make_clusters)
+        before = narrow(database)
+    changed_by_hand(
+        database,
+        "DELETE FROM inventory WHERE name = 'c0'",
+        "UPDATE inventory SET available = 'False', version = 'v9', cluster_set = NULL WHERE name = 'c1'",
+        "INSERT INTO inventory (uid, namespace, name, created_at) VALUES ('x', '', 'deleted', 1)",
+        "UPDATE facts SET value = '2 0.1.0' WHERE name = 'indexed-fields'",
+    )
+    async with database.opened(None):
+        assert narrow(database) == before
+    assert len(before) == 7
+
+
+def narrow(database: SqlDatabase) -> Sequence[object]:
+    engine = writing_engine(parse_url(database.url))
+    with engine.connect() as connection:
+        rows = [tuple(row) for row in connection.execute(text("SELECT * FROM inventory ORDER BY name"))]
+    engine.dispose()
+    return rows

@@ -14,7 +14,7 @@ from threading import Event, Thread
 import pytest
 from alembic import command
 from alembic.config import Config
-from sqlalchemy import Column, Connection, Engine, MetaData, insert, inspect, select, text
+from sqlalchemy import Column, Connection, Engine, MetaData, event, insert, inspect, select, text
 from structlog.testing import capture_logs
 
 from hub.domain.change import MANAGED_CLUSTERS, Key
@@ -276,3 +276,38 @@ def test_who_waits_too_long_is_told_for_whom(empty_url: str) -> None:
         connection.execute(LOCK)
         with pytest.raises(UnavailableError, match=r"within 0\.5 s: another replica is migrating it"):
             upgrade(engine, patience=timedelta(seconds=0.5))
+
+
+CREATED = text(
+    "INSERT INTO objects (kind, namespace, name, uid, revision, created_at, document) "
+    "VALUES ('managedclusters.cluster', '', 'late', 'late', 1, 1, '')"
+)
+WAITING = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
+
+
+@pytest.mark.postgres
+def test_what_a_replica_of_the_release_before_writes_during_a_migration_is_not_lost(empty_url: str) -> None:
+    """Between the copy of what is there and the triggers that follow it."""
+    with opened(empty_url, Bounds()) as migrating, opened(empty_url, Bounds()) as other, opened(empty_url, Bounds()) as third:
+        with other.begin() as connection:
+            migrate_to(connection, "0014")
+
+        def write() -> None:
+            with other.begin() as connection:
+                connection.execute(text("SELECT value FROM revision FOR UPDATE"))
+                connection.execute(CREATED)
+
+        writing = Thread(target=write)
+
+        @event.listens_for(migrating, "after_cursor_execute")
+        def once_copied(*arguments: object) -> None:
+            if "INSERT INTO inventory" in str(arguments[2]) and not writing.ident:
+                writing.start()
+                with third.connect() as looking:
+                    while writing.is_alive() and not looking.execute(WAITING).scalar_one():
+                        looking.rollback()
+
+        upgrade(migrating)
+        writing.join()
+        with other.connect() as connection:
+            assert connection.execute(text("SELECT name FROM inventory")).scalars().all() == ["late"]
