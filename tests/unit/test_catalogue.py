@@ -114,6 +114,9 @@ COUNTS = {
         "dynamic CA": 13,
         "issuers": 6,
     },
+    "leadership.yaml": {
+        "leader election": 12,
+    },
     "login.yaml": {
         "TokenCredentialRequest": 16,
         "authenticators": 10,
@@ -192,6 +195,10 @@ def test_every_test_of_the_agent_and_every_defect_has_its_row() -> None:
 def test_every_test_of_logins_has_its_row() -> None:
     assert {area["source"] for area in areas("login.yaml")} == {"TokenCredentialRequest", "authenticators", "integration"}
     assert of_source("TokenCredentialRequest", "login.yaml") == [f"T{number}" for number in range(1, 17)]
+
+
+def test_every_promise_of_the_election_has_its_row() -> None:
+    assert of_source("leader election", "leadership.yaml") == [f"L-{number}" for number in range(1, 13)]
 
 
 def test_every_test_of_the_cert_agent_of_dynamic_cas_and_of_issuers_has_its_row() -> None:
