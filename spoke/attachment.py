@@ -15,6 +15,7 @@ from typing import TypeVar
 import structlog
 
 from machinery.backoff import Backoff
+from machinery.errors import MusterError
 from machinery.identity import HubId
 from spoke.addoncredentials import Registered
 from spoke.bootstraps import BootstrapChangedError
@@ -27,11 +28,12 @@ from spoke.kubeconfigs import Connection, stored_connection
 from spoke.link import HubNews, KeepAddOns, Link, TellNews
 from spoke.opening import opened
 from spoke.options import Pause
-from spoke.ownership import Owner
+from spoke.ownership import OvertakenError, Owner
 from spoke.parts import LeaveError, Parts, judge_loss
 from spoke.ports import HubLostError, Loss, StaleEpochError
 from spoke.session import SessionRun
 from spoke.slot import Contents, Slot, hub_slot
+from spoke.succession import Succession
 from spoke.trial import Trial
 from spoke.trust import known_by
 from spoke.trusting import Stay, Trusting
@@ -114,6 +116,7 @@ class Attachment(HubNews, Stay):
 
     async def _dialled(self) -> Link:
         """Opens a link to the owner; no longer than its patience lasts where another hub would do."""
+        await self._own_again()
         left = self._trial.left
         try:
             async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._parts.hubs.is_better() else None):
@@ -197,7 +200,7 @@ class Attachment(HubNews, Stay):
         if self._run is not None:
             self._run.tell_hubs()
             if self._parts.hubs.told > self._holding.owner.epoch:
-                self._run.go_over(self._outgrown)
+                self._run.go_over(Succession(self._outgrown, once=True))
                 return False
         if (decision := self._elsewhere()) is not None and decision.not_before is None:
             self._move(decision)
@@ -230,23 +233,39 @@ class Attachment(HubNews, Stay):
 
     def _move(self, decision: Decision) -> None:
         if self._run is not None:
-            self._run.go_over(partial(self._go_over, decision))
+            self._run.go_over(Succession(partial(self._go_over, decision), once=True, undo=partial(self._stay, decision)))
 
     async def _go_over(self, decision: Decision) -> Link:
-        """Makes another hub the owner and opens the link; where that fails, this one is the owner again."""
+        """Makes another hub the owner and opens the link."""
         parts, holding = self._parts, self._holding
-        owner = await holding.give(holding.owner, decision.hub_id)
-        try:
-            link = await self.open(stored_connection(owner.contents, parts.options.reach), owner)
-        except HubLostError as error:
-            parts.hubs.fail(decision.hub_id, error.message)
-            parts.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
-            holding.owner = await holding.give(owner, self.hub)
-            parts.hubs.settle(parts.bootstrap.listing, holding.owner)
-            raise
+        holding.owner = owner = await holding.give(holding.owner, decision.hub_id)
+        link = await self.open(stored_connection(owner.contents, parts.options.reach), owner)
         parts.hubs.settle(parts.bootstrap.listing, owner)
         self._announce(decision)
         return link
+
+    async def _stay(self, decision: Decision, error: HubLostError) -> None:
+        """The session does not go over: this hub is the owner again, as soon as that can be written."""
+        parts = self._parts
+        parts.hubs.fail(decision.hub_id, error.message)
+        parts.announcements.tell("HubMoveFailed", f"{decision.message}; but {error.message}", warning=True)
+        pauses = self._backoff(parts.options.pauses.retry)
+        while True:
+            try:
+                return await self._own_again()
+            except OvertakenError:
+                raise
+            except MusterError as failed:
+                log.warning("hub.owner_not_put_back", error=failed.message)
+                await asyncio.sleep(pauses.next().total_seconds())
+
+    async def _own_again(self) -> None:
+        """No hub is dialled while the secret names another. Raises OvertakenError, and what cannot be read or written."""
+        holding = self._holding
+        if holding.owner.hub_id not in (None, self.hub):
+            await holding.confirm()
+            holding.owner = await holding.give(holding.owner, self.hub)
+            self._parts.hubs.settle(self._parts.bootstrap.listing, holding.owner)
 
     async def _outgrown(self) -> Link:
         await self._holding.outgrow(self.hub)

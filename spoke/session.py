@@ -6,7 +6,7 @@ session is no news: the hub ends it because the other one is there.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine, Iterable
+from collections.abc import Coroutine, Iterable
 from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
@@ -77,9 +77,9 @@ class SessionRun:
         self._succeeding = asyncio.Event()
         self._settled = asyncio.Event()
 
-    def go_over(self, begin: Callable[[], Awaitable[Link]]) -> None:
-        """Lets what `begin` opens take over, once it has carried a beat. Tried once: where it fails the session goes on."""
-        self._succeed(Succession(begin, once=True))
+    def go_over(self, succession: Succession) -> None:
+        """Lets what it opens take over, once that has carried a beat. Where it is tried once and fails the session goes on."""
+        self._succeed(succession)
 
     def tell_hubs(self) -> None:
         """The list of hubs is another: the hub is told soon."""
@@ -222,6 +222,8 @@ class SessionRun:
                 self._succeeding.clear()
                 self._settled.set()
                 log.warning("succession.failed", error=error.message, loss=error.loss.name)
+                if succession.undo is not None:
+                    await succession.undo(error)
                 if succession.once:
                     return
                 await asyncio.sleep(backoff.next().total_seconds())

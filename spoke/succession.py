@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from machinery.errors import MusterError
 from spoke.link import Link
+from spoke.ports import HubLostError
 
 
 class SucceededError(Exception):
@@ -22,6 +23,8 @@ class Succession:
 
     begin: Callable[[], Awaitable[Link]]
     once: bool = False
+    undo: Callable[[HubLostError], Awaitable[None]] | None = None
+    """Makes good what `begin` has done where the link does not take over, whether it was opened or not."""
 
 
 async def outcome(ended: BaseExceptionGroup[BaseException]) -> Link:

@@ -2,6 +2,7 @@
 
 import asyncio
 from collections import Counter
+from collections.abc import Mapping
 from dataclasses import replace
 from datetime import timedelta
 from pathlib import Path
@@ -9,10 +10,12 @@ from random import Random
 
 import pytest
 
+from machinery.errors import UnavailableError
 from machinery.identity import HubId
 from spoke.domain.hubs import HubState, Policy, Unaccepted
 from spoke.options import Options
-from spoke.ports import HubLostError, Loss
+from spoke.ports import HubLostError, Loss, SecretSnapshot
+from tests.fakes.credentials import MemorySecrets
 from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, played, with_hubs
 
 NAMED = Options(cluster_name=CLUSTER, agent_id=AGENT)
@@ -235,6 +238,52 @@ def test_a_move_that_fails_leaves_the_session_where_it_was_with_the_owner_put_ba
             assert world["a"].session.epoch == epoch
 
     played(tmp_path, play)
+
+
+class Stubborn(MemorySecrets):
+    """Takes so many writes of the owner's secret, and no more until it is told to."""
+
+    takes = 1_000
+
+    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
+        if name == OWNER:
+            if not self.takes:
+                raise UnavailableError("the API server is away")
+            self.takes -= 1
+        return await super().write(name, contents, version)
+
+
+@pytest.mark.parametrize("ill", ["away", "silent"])
+@pytest.mark.parametrize("lost", [False, True])
+def test_an_owner_that_cannot_be_put_back_after_a_failed_move_is_put_back_as_soon_as_it_can(
+    tmp_path: Path, ill: str, *, lost: bool
+) -> None:
+    async def play(world: Several) -> None:
+        secrets = world.secrets
+        assert isinstance(secrets, Stubborn)
+        async with world.running():
+            await world.ready()
+            setattr(world["b"], ill, True)
+            secrets.takes = 1
+            world["a"].session.drain(world["b"].hub_id)
+            await world.until(lambda: "HubMoveFailed" in world.told.reasons)
+            if lost:
+                world["a"].session.end(HubLostError("gone"))
+            await asyncio.sleep(5)
+            given, epoch = await world.owner()
+            assert given == "b"
+            assert len(world["a"].sessions) == 1, "no hub is dialled while the secret names another"
+            secrets.takes = 1_000
+            setattr(world["b"], ill, False)
+            await asyncio.sleep(120)
+            owner, after = await world.owner()
+            assert owner == world.at()
+            if not lost:
+                assert (owner, len(world["a"].sessions)) == ("a", 1)
+                assert after > epoch
+            assert "HubOvertaken" not in world.told.reasons
+
+    played(tmp_path, play, secrets=Stubborn())
 
 
 def test_an_epoch_that_was_put_back_is_healed_with_an_event(tmp_path: Path) -> None:
