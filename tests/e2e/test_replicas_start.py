@@ -5,7 +5,10 @@ import shutil
 from pathlib import Path
 
 import pytest
+from sqlalchemy import text
 
+from hub.store.engine import parse_url, writing_engine
+from hub.store.migrating import migrate_database
 from machinery.kube.client import KubeClient
 from tests.e2e.processes import Bench, until
 from tests.e2e.replicas import Replica, replicas_of
@@ -109,3 +112,32 @@ async def test_a_replica_without_the_keys_of_the_databases_hub_is_refused(bench:
         assert "copy of its ca.crt, ca.key, secrets.key and token-*.key" in lost.output
         assert "all replicas of a hub are given the same keys" in half.output
         assert not list((bench.folder / "lost").glob("*.key"))
+
+
+async def test_a_schema_that_is_newer_than_what_it_can_run_on_is_named_and_nothing_starts(
+    bench: Bench, postgres_url: str
+) -> None:
+    """And the look at it before tells the same, and what is to be migrated where it is older."""
+    environment = {"HUB_DATABASE_URL": postgres_url}
+
+    async def said(*command: str) -> tuple[int, str]:
+        program = bench.program(f"said-{len(bench.programs)}", "hub", *command, environment=environment)
+        await program.start()
+        return await program.ended(within=60), program.output
+
+    code, output = await said("migrate", "--check")
+    assert (code, "the database was empty; to run, in this order:" in output) == (1, True), output
+    await asyncio.to_thread(migrate_database, parse_url(postgres_url))
+    engine = writing_engine(parse_url(postgres_url))
+    with engine.begin() as connection:
+        connection.execute(text("UPDATE alembic_version SET version_num = '9999'"))
+        connection.execute(text("UPDATE facts SET value = '9999' WHERE name = 'schema-usable-from'"))
+    engine.dispose()
+    looked = await said("migrate", "--check")
+    started = await said("serve", f"--data-dir={bench.data}")
+    for code, output in (looked, started):
+        assert 'the database has schema "9999", which is newer than' in output
+        assert "this release cannot run on it" in output
+        assert code
+    assert "door open" not in started[1]
+    assert "Traceback" not in started[1]
