@@ -5,6 +5,7 @@ import json
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
+from functools import partial
 from pathlib import Path
 from random import Random
 
@@ -14,7 +15,7 @@ import pytest
 from hollow.cluster import HollowCluster
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LEASES
-from tests.e2e.elections import DEADLINE, LEASE, POLL, RETRY, SPARE, Election, election_of
+from tests.e2e.elections import ANSWERS_WITHIN, DEADLINE, LEASE, POLL, RETRY, SPARE, Election, election_of
 from tests.e2e.processes import Bench, until
 from tests.e2e.replicas import Replica, replicas_of
 from tests.e2e.stopping import asked_for_debug, lines
@@ -150,6 +151,14 @@ async def test_the_flag_has_fallen_while_the_release_is_still_on_its_way_and_the
     assert await leader.process.ended() == 0
 
 
+async def _is_shown(replica: Replica, term: int) -> bool:
+    """Whether operators see in an Event that it came to lead."""
+    async with await replica.client() as client:
+        events = await client.list("/api/v1/events")
+    told = [str(each["message"]) for each in events if each["reason"] == "LeaderElection"]
+    return any(message.startswith(f"{replica.name} became leader in term {term}: ") for message in told)
+
+
 async def test_hubs_that_compete_for_a_lease_of_kubernetes_follow_each_other_with_their_terms_in_the_database(
     election: Election, hollow_cluster: HollowCluster, tmp_path: Path
 ) -> None:
@@ -172,6 +181,7 @@ async def test_hubs_that_compete_for_a_lease_of_kubernetes_follow_each_other_wit
         assert told(second, "leadership gained")[-1].startswith(f"{first.name} did not renew it")
         await election.accept("after", second)
         await election.answered("after", at=second)
+        await until(partial(_is_shown, second, term + 1), what="an Event tells who leads", within=SPARE * ANSWERS_WITHIN)
         await second.process.stop(within=SPARE * STOPPED_WITHIN)
         assert (await holder(), (await election.holder())[0]) == ("", "")
     await election.check()
