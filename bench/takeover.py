@@ -10,8 +10,10 @@ import signal
 import statistics
 import sys
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, field
 from time import monotonic
+from typing import TYPE_CHECKING
 
 import click
 
@@ -26,6 +28,10 @@ from machinery.election import KUBERNETES
 from machinery.kube import config
 from machinery.kube.client import KubeClient
 
+if TYPE_CHECKING:
+    from tests.fakes.postgres_path import Way
+
+REPLICAS = ("hub-0", "hub-1")
 LOOK = 0.005
 WARM_SECONDS = 3.0
 IDLE_SECONDS = 20.0
@@ -36,7 +42,8 @@ class Trial:
     """Two replicas, and a session of our own that sees the lock."""
 
     stage: Stage
-    url: str
+    ways: Mapping[str, tuple["Way", str]]
+    """Each replica's own way to the database, and its URL."""
     lifeline: SqlLifeline
     replicas: dict[str, Child] = field(default_factory=dict)
     ports: dict[str, int] = field(default_factory=dict)
@@ -48,7 +55,7 @@ class Trial:
         self.replicas[name] = await self.stage.children.start(
             name,
             [
-                *("env", f"HUB_DATABASE_URL={self.url}", sys.executable, "-m", "hub", "serve", f"--data-dir={data}"),
+                *("env", f"HUB_DATABASE_URL={self.ways[name][1]}", sys.executable, "-m", "hub", "serve", f"--data-dir={data}"),
                 *(f"--replica-name={name}", f"--keys-dir={self.stage.folder / 'keys'}"),
                 *(f"--grpc-listen=127.0.0.1:{free_port()}", f"--https-listen=127.0.0.1:{port}"),
             ],
@@ -99,22 +106,37 @@ async def _end(trial: Trial, number: signal.Signals, *, again: bool = False) -> 
     return took
 
 
+async def _cut_off(trial: Trial) -> float:
+    """How long nobody led after the leader's way to the database was cut: nothing arrives any more, and nobody is told."""
+    name, term = await trial.leader()
+    begun = monotonic()
+    way, _ = trial.ways[name]
+    way.swallow()
+    took = await trial.followed(term) - begun
+    way.pass_on()
+    await asyncio.sleep(WARM_SECONDS)
+    return took
+
+
 CAUSES: Mapping[str, Callable[[Trial], Awaitable[float]]] = {
     "told to stop (SIGTERM)": lambda trial: _end(trial, signal.SIGTERM),
     "killed (SIGKILL)": lambda trial: _end(trial, signal.SIGKILL),
     "frozen (SIGSTOP)": lambda trial: _end(trial, signal.SIGSTOP),
+    "cut off from the database": _cut_off,
     "killed and started again": lambda trial: _end(trial, signal.SIGKILL, again=True),
 }
 
 
 async def _measure(trials: int) -> None:
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
+    from tests.fakes.postgres_path import postgres_path  # noqa: PLC0415 - the same
 
     with postgres_server() as url:
-        async with staged() as stage:
+        async with AsyncExitStack() as stack, staged() as stage:
             create_keys(stage.folder / "keys", Lifetimes(), SystemClock().now())
-            trial = Trial(stage, url, SqlLifeline(url, lease=KUBERNETES.lease))
-            for name in ("hub-0", "hub-1"):
+            ways = {name: await stack.enter_async_context(postgres_path(url)) for name in REPLICAS}
+            trial = Trial(stage, ways, SqlLifeline(url, lease=KUBERNETES.lease))
+            for name in REPLICAS:
                 await trial.start(name)
             click.echo(f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}")
             for cause, happens in CAUSES.items():
