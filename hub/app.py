@@ -216,7 +216,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
             gate=(draining.gate,),
             in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # the lists are public
             audit=(Auditing(auditor),),
-            limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT),),
+            limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT, limits.watches),),
         ),
         loopback=loopback,
         token_keys=ground.token_keys,
@@ -283,6 +283,8 @@ def capacity_of(settings: Settings) -> Capacity:
         sessions=settings.max_session_starts_inflight,
         reports=settings.max_status_reports_inflight,
         sessions_per_cluster=settings.max_sessions_per_cluster,
+        watches=settings.max_watches,
+        watches_each=settings.max_watches_per_identity,
         rate=settings.identity_rate,
         burst=settings.identity_burst,
     )

@@ -1,7 +1,7 @@
 """Label and field selectors: Kubernetes' grammar, parsed and matched."""
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
@@ -20,7 +20,7 @@ class Operator(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Requirement:
-    """One term. NOT_EQUALS and NOT_IN also match objects that lack the key, as in Kubernetes."""
+    """One term, of `MOST_VALUES` at most. NOT_EQUALS and NOT_IN also match objects that lack the key, as in Kubernetes."""
 
     name: str
     operator: Operator
@@ -66,6 +66,8 @@ _TOKEN = re.compile(r"\s*(?:(==|!=|[=!(),<>])|([^\s=!(),<>]+))")
 _PREFIX = re.compile(r"[a-z0-9]([-a-z0-9]*[a-z0-9])?(\.[a-z0-9]([-a-z0-9]*[a-z0-9])?)*")
 _NAME = re.compile(r"[A-Za-z0-9]([-A-Za-z0-9_.]*[A-Za-z0-9])?")
 _MAX_PREFIX, _MAX_NAME = 253, 63
+MOST_VALUES = 400
+"""Of a set in a selector: a watch looks through them at each change."""
 END = ""
 
 
@@ -153,7 +155,7 @@ class _LabelParser:
                 raise BadRequestError("unable to parse requirement: found end of string, expected: ',' or ')'")
             if found != ",":
                 values.append(_checked(found))
-        return tuple(values or ("",))
+        return _few(values or [""])
 
     def _peek(self) -> str:
         return self._tokens[self._at] if self._at < len(self._tokens) else END
@@ -183,8 +185,14 @@ def selector_of(document: Mapping[str, Any]) -> LabelSelector:
         if bool(values) != (operator in (Operator.IN, Operator.NOT_IN)):
             raise BadRequestError("values must be specified when `operator` is 'In' or 'NotIn', and only then")
         key = _label_key(str(expression.get("key", "")))
-        requirements.append(Requirement(key, operator, tuple(_checked(value) for value in values)))
+        requirements.append(Requirement(key, operator, _few([_checked(value) for value in values])))
     return LabelSelector(tuple(requirements))
+
+
+def _few(values: Sequence[str]) -> tuple[str, ...]:
+    if len(values) > MOST_VALUES:
+        raise BadRequestError(f"a set in a selector has {MOST_VALUES} values at most, got {len(values)}")
+    return tuple(values)
 
 
 def _label_key(key: str) -> str:

@@ -22,7 +22,7 @@ from datetime import timedelta
 from typing import Any
 
 from machinery.apiserver.access import OPEN_PATHS, Attributes
-from machinery.apiserver.limits import PATIENCE, REQUEST_LIMIT, TOO_MANY, Level, Pool, Pools, Rates
+from machinery.apiserver.limits import BACK_SOON, PATIENCE, REQUEST_LIMIT, TOO_MANY, Level, Openings, Pool, Pools, Rates
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
 from machinery.errors import TooManyRequestsError
@@ -42,7 +42,6 @@ BOOTSTRAPPERS = "system:bootstrappers"
 NEWCOMERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
-BACK_SOON = timedelta(seconds=5)
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
 """How many wait, and how many of one identity, where whole fleets come at once. Clusters may share a bootstrap credential."""
 
@@ -59,6 +58,8 @@ class Capacity:
     reports: int = 100
     logins: int = 100
     sessions_per_cluster: int = 10
+    watches: int = 100_000
+    watches_each: int = 500
     rate: float = 200
     burst: int = 1_000
 
@@ -86,6 +87,7 @@ class AccessLimits:
         self._open: Counter[ClusterName] = Counter()
         self._turned_away = 0
         self.rates = Rates(capacity.rate, capacity.burst, clock)
+        self.watches = Openings(capacity.watches_each, capacity.watches)
 
     def place(self, actor: Actor, asked: Attributes) -> tuple[Pool, str]:
         """The pool of a request, and the identity that it counts for: "" for one that is not limited."""
@@ -127,7 +129,8 @@ class AccessLimits:
     def snapshot(self) -> dict[str, Any]:
         """Numbers for who looks into a running hub."""
         sessions = {"clusters": len(self._open), "open": self._open.total(), "refused": self._turned_away}
-        return {**self.pools.snapshot(), "rates": self.rates.snapshot(), "sessions per cluster": sessions}
+        rates, watches = self.rates.snapshot(), self.watches.snapshot()
+        return {**self.pools.snapshot(), "rates": rates, "sessions per cluster": sessions, "watches": watches}
 
 
 def level_of(actor: Actor, asked: Attributes) -> str:

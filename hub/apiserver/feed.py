@@ -23,6 +23,7 @@ from hub.ports import Store, Transaction
 from machinery.apiserver.storage import Event, EventType, Key, Selection, Stored
 from machinery.backoff import Backoff
 from machinery.errors import ExpiredError, MusterError
+from machinery.selectors import Operator
 
 BATCH = 500
 QUEUE = 1_000
@@ -221,7 +222,7 @@ class ChangeFeed:
         """
         await self._following.wait()
         if after > self._position:  # told by another replica a moment ago, or lost with what a database forgot
-            await self._store.read(_since, kind, after)
+            await self._store.read(_since, kind, selection, after)
         watcher = _Watcher(self._queue, patience)
         watcher.behind = after < self._position
         with self._attended(kind, selection, watcher):
@@ -241,7 +242,7 @@ class ChangeFeed:
         """What the log has above `after`; at the end the revision that was the newest then."""
         watcher.catch_up()
         while True:
-            changes, newest = await self._store.read(_since, kind, after)
+            changes, newest = await self._store.read(_since, kind, selection, after)
             for change in changes:
                 after = change.revision
                 if (event := Sight(change).through(selection)) is not None:
@@ -272,7 +273,14 @@ def _newest(tx: Transaction) -> int:
     return tx.changes.newest()
 
 
-def _since(tx: Transaction, kind: Kind, after: int) -> tuple[Sequence[Change], int]:
+def _since(tx: Transaction, kind: Kind, selection: Selection, after: int) -> tuple[Sequence[Change], int]:
+    """What a selection may see: that of one object reads its changes and nobody else's."""
     if after < (oldest := tx.changes.oldest()):
         raise ExpiredError(f"too old resource version: {after} ({oldest})")
-    return tx.changes.since(after, kinds=(kind,), limit=BATCH), tx.changes.newest()
+    place = {"namespace": selection.namespace, "name": _only_name(selection)}
+    return tx.changes.since(after, kinds=(kind,), limit=BATCH, **place), tx.changes.newest()
+
+
+def _only_name(selection: Selection) -> str | None:
+    named = (each for each in selection.fields.requirements if each.name == "metadata.name")
+    return next((each.values[0] for each in named if each.operator is Operator.EQUALS), None)

@@ -68,8 +68,16 @@ class Objects(Protocol):
 class Changes(Protocol):
     """The change log."""
 
-    def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
-        """Changes above `revision`, in order. Raises ExpiredError when they are compacted."""
+    def since(
+        self,
+        revision: int,
+        *,
+        kinds: Collection[Kind] | None = None,
+        namespace: str | None = None,
+        name: str | None = None,
+        limit: int = 500,
+    ) -> Sequence[Change]:
+        """Changes above `revision`, in order, of one namespace or name. Raises ExpiredError when they are compacted."""
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
         """One object's changes from that instant on, in order, after the one before them where that is kept."""

@@ -27,6 +27,11 @@ class Capacity(Group):
         description="Sessions that the agents of one cluster have open; one that takes the place of another counts "
         "beside it for a moment. 0: any number.",
     )
+    max_watches: Count = Field(
+        100_000,
+        description="Watches that are open at this replica, but for those of system:masters. More get 429. 0: any number.",
+    )
+    max_watches_per_identity: Count = Field(500, description="Watches of one identity, likewise.")
     identity_rate: Count = Field(
         200, description="Requests a second of one identity, at either door; system:masters may ask faster. 0: any number."
     )

@@ -46,11 +46,23 @@ class SqlChanges(Changes):
         self._past = Past(connection, lambda row: _change(row, form))
         self._retention = Retention(connection, now)
 
-    def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
+    def since(
+        self,
+        revision: int,
+        *,
+        kinds: Collection[Kind] | None = None,
+        namespace: str | None = None,
+        name: str | None = None,
+        limit: int = 500,
+    ) -> Sequence[Change]:
         self._check_kept(revision)
         statement = select(schema.changes).where(_row.revision > revision).order_by(_row.revision).limit(limit)
         if kinds is not None:
             statement = statement.where(_row.kind.in_(kinds))
+        if namespace is not None:
+            statement = statement.where(_row.namespace == namespace)
+        if name is not None:
+            statement = statement.where(_row.name == name)
         return [_change(row, self._form) for row in self._connection.execute(statement)]
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:

@@ -12,7 +12,7 @@ from aiohttp import web
 
 from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.filters import Incoming, Inner
-from machinery.apiserver.limits import PATIENCE, Pool, Rates, origin
+from machinery.apiserver.limits import PATIENCE, Openings, Pool, Rates, origin
 from machinery.apiserver.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
@@ -24,13 +24,14 @@ Placing = Callable[[Actor, Attributes], tuple[Pool, str]]
 
 
 class Limiting:
-    """The filter for the slot `limits`. `longest`: the time that a request has at most."""
+    """The filter for the slot `limits`. `longest`: the time that a request has at most; `watches`: None for any number."""
 
-    def __init__(self, place: Placing, rates: Rates, clock: Clock, longest: timedelta) -> None:
+    def __init__(self, place: Placing, rates: Rates, clock: Clock, longest: timedelta, watches: Openings | None = None) -> None:
         self._place = place
         self._rates = rates
         self._clock = clock
         self._longest = longest
+        self._watches = watches or Openings(0, 0)
 
     async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
         pool, identity = self._place(incoming.actor, incoming.attributes)
@@ -39,6 +40,10 @@ class Limiting:
         incoming.on_headers.append(lambda response: response.headers.update({LEVEL_HEADER: pool.uid}))
         if identity:
             self._rates.check(identity)
+        with self._watches.one(identity if incoming.long_running else ""):
+            return await self._seated(incoming, inner, pool, identity)
+
+    async def _seated(self, incoming: Incoming, inner: Inner, pool: Pool, identity: str) -> web.StreamResponse:
         await pool.take(identity, self._patience(incoming))
         seat = Seat(pool, identity)
         if incoming.long_running:

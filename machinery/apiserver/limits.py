@@ -8,8 +8,9 @@ After Kubernetes' priority and fairness, with queues by identity where it shuffl
 """
 
 import asyncio
-from collections import OrderedDict, deque
-from collections.abc import Iterable
+from collections import Counter, OrderedDict, deque
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import timedelta
 from ipaddress import IPv4Address, IPv6Address, ip_address, ip_network
@@ -32,6 +33,7 @@ SHARE = 2
 """An identity holds at most this part of a level's seats: one half."""
 MAX_RETRY_AFTER = 32
 TOO_MANY = "too many requests, please try again later"
+BACK_SOON = timedelta(seconds=5)
 MAX_IDENTITIES = 10_000
 
 
@@ -202,6 +204,39 @@ class Pools:
 
     def snapshot(self) -> dict[str, Any]:
         return {name: pool.snapshot() for name, pool in self._pools.items()}
+
+
+class Openings:
+    """How many of what stays open each identity has, and all have together. 0: any number."""
+
+    def __init__(self, each: int, together: int) -> None:
+        self._each = each
+        self._together = together
+        self._open: Counter[str] = Counter()
+        self._total = self._refused = 0
+
+    @contextmanager
+    def one(self, identity: str) -> Iterator[None]:
+        """A block around one of them; "" is not limited and does not count. Raises TooManyRequestsError."""
+        if not identity:
+            yield
+            return
+        if (self._each and self._open[identity] >= self._each) or (self._together and self._total >= self._together):
+            self._refused += 1
+            raise TooManyRequestsError(f"{TOO_MANY}: too many watches are open", retry_after=BACK_SOON)
+        self._open[identity] += 1
+        self._total += 1
+        try:
+            yield
+        finally:
+            self._total -= 1
+            self._open[identity] -= 1
+            if not self._open[identity]:
+                del self._open[identity]
+
+    def snapshot(self) -> dict[str, Any]:
+        """Numbers for who looks into a running server."""
+        return {"identities": len(self._open), "open": self._total, "refused": self._refused}
 
 
 class Rates:

@@ -9,7 +9,7 @@ import asyncio
 import secrets
 from collections import Counter
 from collections.abc import AsyncGenerator
-from contextlib import aclosing, suppress
+from contextlib import aclosing
 from datetime import timedelta
 from typing import Any
 
@@ -31,6 +31,8 @@ INITIAL_END = "k8s.io/initial-events-end"
 PACED_SHARE = 0.8
 """Of the time for a drain; the rest is for the last of them to write what they have."""
 RETRY = timedelta(seconds=1)
+LAST_WORDS = timedelta(seconds=2)
+"""How long a client may take to read the rest of a watch that has ended."""
 
 log = structlog.get_logger(__name__)
 
@@ -104,11 +106,25 @@ class Watches:
             self._ends.pop(end, None)
             if not self._ends:
                 self._idle.set()
-        with suppress(ConnectionResetError):  # the client may go while the watch ends
-            if not response.prepared:
-                await response.prepare(call.request)
-            await response.write_eof()
+        await _close(call.request, response)
         return response
+
+
+async def _close(request: web.Request, response: web.StreamResponse) -> None:
+    """Says that this is the end, to a client that listens; one that does not loses its connection."""
+    try:
+        async with asyncio.timeout(LAST_WORDS.total_seconds()):
+            if not response.prepared:
+                await response.prepare(request)
+            await response.write_eof()
+    except ConnectionResetError:  # the client may go while the watch ends
+        return
+    except (TimeoutError, asyncio.CancelledError):  # the latter of itself: the end came in the middle of a line, which stays so
+        if request.transport is not None:
+            request.transport.abort()
+        task = asyncio.current_task()
+        if task is not None and task.cancelling():
+            raise
 
 
 async def _serve(request: web.Request, response: web.StreamResponse, lines: "_Lines") -> None:

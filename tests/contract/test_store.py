@@ -285,6 +285,9 @@ async def test_change_log_is_read_by_kind_and_in_portions(store: Store) -> None:
     await store.run(lambda tx: tx.objects.put(LEASES, lease, None, "tester"))
     assert [change.revision for change in await store.read(lambda tx: tx.changes.since(1, limit=2))] == [2, 3]
     assert [c.key for c in await store.read(lambda tx: tx.changes.since(0, kinds=(LEASES,)))] == [Key("c0", "l")]
+    of_one = await store.read(lambda tx: tx.changes.since(0, kinds=(MANAGED_CLUSTERS,), namespace="", name="c3", limit=2))
+    assert [change.key.name for change in of_one] == ["c3"]
+    assert [c.key.name for c in await store.read(lambda tx: tx.changes.since(0, namespace="c0"))] == ["l"]
 
 
 def label(name: str, operator: Operator, *values: str) -> Requirement:

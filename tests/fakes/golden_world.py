@@ -125,6 +125,11 @@ class MemoryWorld(World):
         assert self._listening is not None
         return f"http://127.0.0.1:{self._listening.port}"
 
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return 0 if self._listening is None else len(self._listening.connections)
+
     async def start(self) -> None:
         await self._seed()
         checks = (HealthCheck("etcd", self._well, ("healthz", "livez")),)

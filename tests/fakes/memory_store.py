@@ -254,9 +254,18 @@ class MemoryTransaction(Transaction, Objects, Changes):
                 )
             )
 
-    def since(self, revision: int, *, kinds: Collection[Kind] | None = None, limit: int = 500) -> Sequence[Change]:
+    def since(
+        self,
+        revision: int,
+        *,
+        kinds: Collection[Kind] | None = None,
+        namespace: str | None = None,
+        name: str | None = None,
+        limit: int = 500,
+    ) -> Sequence[Change]:
         self._check_kept(revision)
-        return [c for c in self.state.log if c.revision > revision and (kinds is None or c.kind in kinds)][:limit]
+        log = [c for c in self.state.log if c.revision > revision and (kinds is None or c.kind in kinds)]
+        return [c for c in log if namespace in (None, c.key.namespace) and name in (None, c.key.name)][:limit]
 
     def of(self, kind: Kind, key: Key, *, since: datetime) -> Sequence[Change]:
         same = [change for change in self.state.log if (change.kind, change.key) == (kind, key)]

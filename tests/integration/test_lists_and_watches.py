@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import socket
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -12,7 +13,11 @@ import yaml
 from yarl import URL
 
 from machinery.apiserver.access import EveryoneIsAdmin
-from tests.fakes.golden_world import MemoryWorld
+from machinery.apiserver.kinds.core import CONFIG_MAP
+from machinery.apiserver.storage import Key
+from machinery.apiserver.watches import LAST_WORDS
+from tests.fakes.golden_world import ADMIN, MemoryWorld
+from tests.fakes.stage import until
 
 MAPS = "/api/v1/namespaces/default/configmaps"
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
@@ -388,3 +393,21 @@ async def test_a_precondition_holds_for_each_object_of_a_collection(server: Serv
     uid = (await server.ask(f"{MAPS}/kept")).document["metadata"]["uid"]
     assert (await server.ask(MAPS, method="DELETE", body={"preconditions": {"uid": uid}})).status == 200
     assert (await server.ask(f"{MAPS}/kept")).status == 404
+
+
+async def test_a_watch_that_nobody_reads_is_cut_off_when_it_has_ended(server: Server) -> None:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "data": {"a": "x" * 500_000}}
+    for number in range(40):  # more than the machine keeps for a connection
+        key = Key("default", f"m{number}")
+        named = {**document, "metadata": {"name": key.name, "namespace": key.namespace}}
+        await server.world.storage.create(CONFIG_MAP.key, key, named, ADMIN)
+    loop, url = asyncio.get_running_loop(), URL(server.world.url)
+    with socket.socket() as client:
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
+        client.setblocking(False)  # noqa: FBT003 - as it is called
+        await loop.sock_connect(client, (url.host or "", url.port or 0))
+        query = "watch=1&sendInitialEvents=true&resourceVersionMatch=NotOlderThan&timeoutSeconds=1"
+        await loop.sock_sendall(client, f"GET {MAPS}?{query} HTTP/1.1\r\nHost: hub\r\n\r\n".encode())
+        await until(lambda: server.world.connections == 1)
+        async with asyncio.timeout(5 * (1 + LAST_WORDS.total_seconds())):
+            await until(lambda: server.world.connections == 0)

@@ -155,7 +155,7 @@ class HubUnderTest:
                 filters=Filters(
                     in_flight=(RevocationLists(self.store, self.issuer, clock),),
                     audit=(Auditing(self.auditor),),
-                    limits=(Limiting(self.limits.place, self.limits.rates, clock, REQUEST_LIMIT),),
+                    limits=(Limiting(self.limits.place, self.limits.rates, clock, REQUEST_LIMIT, self.limits.watches),),
                 ),
                 ways_in=self.ways_in,
                 login=self.login,

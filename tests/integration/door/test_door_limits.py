@@ -113,3 +113,26 @@ async def test_a_host_that_asks_without_a_credential_locks_out_itself_alone(tmp_
         assert await exchange(hub, "127.0.0.2") == 201
     finally:
         await hub.stop()
+
+
+async def test_one_identity_has_a_bounded_number_of_watches(tmp_path: Path) -> None:
+    hub = HubUnderTest(tmp_path, capacity=Capacity(watches_each=2))
+    await hub.start()
+    try:
+        for name in ("a", "b"):
+            await hub.join(name)
+        first, second = holder(hub, await hub.agent("a")), holder(hub, await hub.agent("b"))
+        watch = f"{CLUSTERS}?watch=1&timeoutSeconds=20&fieldSelector=metadata.name="
+        open_now = [asyncio.create_task(first.get(f"{watch}a")) for _ in range(2)]
+        await until(lambda: hub.limits.snapshot()["watches"]["open"] == 2)
+        status, headers = await headers_of(first, f"{watch}a")
+        assert isinstance(headers, dict)
+        assert (status, headers["Retry-After"]) == (429, "5")
+        assert (await second.get(f"{CLUSTERS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=b"))[0] == 200
+        assert (await first.get(f"{CLUSTERS}/a"))[0] == 200
+        for task in open_now:
+            task.cancel()
+        await until(lambda: hub.limits.snapshot()["watches"]["open"] == 0)
+        assert (await first.get(f"{CLUSTERS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a"))[0] == 200
+    finally:
+        await hub.stop()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from machinery.errors import BadRequestError
-from machinery.selectors import parse_field_selector, parse_label_selector
+from machinery.selectors import MOST_VALUES, parse_field_selector, parse_label_selector, selector_of
 from tests.trials import examples
 
 LABELS = {"env": "prod", "tier": "gold", "empty": ""}
@@ -99,3 +99,12 @@ def test_a_field_selector_matches_as_kubernetes_does(case: Case) -> None:
 def test_a_field_selector_without_operator_is_refused() -> None:
     with pytest.raises(BadRequestError, match="can't understand 'nonsense'"):
         parse_field_selector("nonsense")
+
+
+def test_a_set_has_a_bounded_number_of_values() -> None:
+    values = ",".join(f"v{number}" for number in range(MOST_VALUES))
+    assert len(parse_label_selector(f"a in ({values})").requirements[0].values) == MOST_VALUES
+    with pytest.raises(BadRequestError, match="400 values at most, got 401"):
+        parse_label_selector(f"a notin ({values},more)")
+    with pytest.raises(BadRequestError, match="400 values at most"):
+        selector_of({"matchExpressions": [{"key": "a", "operator": "In", "values": [*values.split(","), "more"]}]})

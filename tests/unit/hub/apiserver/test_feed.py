@@ -8,12 +8,12 @@ from typing import Any, ClassVar
 
 import pytest
 
-from hub.apiserver.feed import ChangeFeed
+from hub.apiserver.feed import BATCH, ChangeFeed
 from hub.domain.change import MANAGED_CLUSTERS, Change, Kind
 from hub.services import clusters
 from machinery.apiserver.storage import Event, Selection
 from machinery.errors import ExpiredError, UnavailableError
-from machinery.selectors import LabelSelector
+from machinery.selectors import LabelSelector, parse_field_selector
 from tests.fakes.memory_store import MemoryStore
 
 PATIENCE = timedelta(milliseconds=20)
@@ -180,3 +180,23 @@ async def test_a_watcher_hears_that_it_is_quiet_after_its_patience_and_not_befor
         assert await anext(watching) == 3
         assert 0.09 < loop.time() - last < 0.3
         await watching.aclose()
+
+
+async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() -> None:
+    store = MeddlingStore()
+    for number in range(BATCH + 1):
+        join(store, f"c{number}")
+    looks = 0
+
+    def meddle() -> None:
+        nonlocal looks
+        looks += 1
+
+    store.meddle = meddle
+    one = Selection(fields=parse_field_selector("metadata.name=c7"))
+    async with asyncio.timeout(5), following(store) as feed:
+        await store.second_follow.wait()
+        async with aclosing(feed.watch(MANAGED_CLUSTERS, one, after=0, patience=PATIENCE)) as events:
+            first, quiet = await anext(events), await anext(events)
+    assert isinstance(first, Event)
+    assert (first.stored.key.name, quiet, looks) == ("c7", BATCH + 1, 1)

@@ -8,7 +8,7 @@ from random import Random
 
 import pytest
 
-from machinery.apiserver.limits import MAX_IDENTITIES, Level, Pool, Pools, Pushback, Rates, origin
+from machinery.apiserver.limits import MAX_IDENTITIES, Level, Openings, Pool, Pools, Pushback, Rates, origin
 from machinery.clock import ManualClock
 from machinery.errors import TooManyRequestsError
 
@@ -216,3 +216,17 @@ def test_buckets_are_bounded_and_a_rate_of_0_is_no_limit() -> None:
 )
 def test_a_host_counts_as_one_whatever_addresses_it_has(address: str, counts_as: str) -> None:
     assert origin(address) == counts_as
+
+
+def test_of_what_stays_open_each_has_so_many_and_all_together_too() -> None:
+    openings = Openings(2, 3)
+    with openings.one("a"), openings.one("a"):
+        with pytest.raises(TooManyRequestsError) as refused, openings.one("a"):
+            pass
+        assert refused.value.retry_after == timedelta(seconds=5)
+        with openings.one("b"):
+            with pytest.raises(TooManyRequestsError), openings.one("c"):
+                pass
+            with openings.one(""):
+                assert openings.snapshot() == {"identities": 2, "open": 3, "refused": 2}
+    assert openings.snapshot() == {"identities": 0, "open": 0, "refused": 2}
