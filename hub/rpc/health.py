@@ -2,12 +2,17 @@
 
 import asyncio
 from collections.abc import AsyncIterator
+from datetime import timedelta
 from typing import Any
 
 import grpc
 from grpc_health.v1 import health_pb2 as wire
 from grpc_health.v1.health_pb2_grpc import HealthServicer
 
+MOST_WATCHES = 1_000
+"""At once: who watches need not be known, and any certificate of the hub's will do."""
+WATCHED_FOR = timedelta(hours=1)
+"""Then a watch ends, and may be begun anew."""
 SERVICES = ("", "muster.registration.v1.Registration", "muster.session.v1.Session")
 
 
@@ -18,6 +23,7 @@ class Health(HealthServicer):
         self._serving = False
         self._stopped = False
         self._changed = asyncio.Condition()
+        self._watches = 0
 
     async def set_serving(self, *, serving: bool) -> None:
         async with self._changed:
@@ -34,15 +40,29 @@ class Health(HealthServicer):
             await context.abort(grpc.StatusCode.NOT_FOUND, "no such service")
         return self._status()
 
-    async def Watch(self, request: Any, _context: Any) -> AsyncIterator[Any]:  # noqa: N802 - the method's name
+    async def Watch(self, request: Any, context: Any) -> AsyncIterator[Any]:  # noqa: N802 - the method's name
         if request.service not in SERVICES:
             yield wire.HealthCheckResponse(status=wire.HealthCheckResponse.SERVICE_UNKNOWN)
             return
+        if self._watches >= MOST_WATCHES:
+            await context.abort(grpc.StatusCode.RESOURCE_EXHAUSTED, "too many watch the health of this hub")
+        self._watches += 1
+        try:
+            async for status in self._told():
+                yield status
+        finally:
+            self._watches -= 1
+
+    async def _told(self) -> AsyncIterator[Any]:
+        end = asyncio.get_running_loop().time() + WATCHED_FOR.total_seconds()
         while True:
             told = self._serving
             yield self._status()
-            async with self._changed:
-                await self._changed.wait_for(lambda: self._stopped or self._serving != told)  # noqa: B023 - used at once
+            try:
+                async with asyncio.timeout_at(end), self._changed:
+                    await self._changed.wait_for(lambda: self._stopped or self._serving != told)  # noqa: B023 - used at once
+            except TimeoutError:
+                return
             if self._stopped:
                 yield self._status()
                 return

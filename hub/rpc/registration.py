@@ -1,7 +1,8 @@
 """The Registration service: how a cluster becomes known and gets its certificates."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import nullcontext
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import contextmanager, nullcontext
 from datetime import UTC, timedelta
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -29,13 +30,21 @@ from hub.rpc.returning import returning_holder
 from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
 from machinery.apiserver.access import Attributes
-from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnauthorizedError, UnavailableError
+from machinery.errors import (
+    AlreadyExistsError,
+    MethodNotAllowedError,
+    TooManyRequestsError,
+    UnauthorizedError,
+    UnavailableError,
+)
 from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
 
 RECHECK = timedelta(seconds=30)
 """A stream that waits asks at least this often whether its certificate is still good."""
+MOST_OF_ONE = 16
+"""Streams in which one certificate follows one request: an agent has one, and some that it has lost and we do not know of."""
 SOON = timedelta(milliseconds=1)
 """After the end of its certificate a stream looks, so that it is over by then."""
 T = TypeVar("T")
@@ -62,6 +71,7 @@ class Registration(RegistrationServicer):
         self._parts = parts
         self._asking = Asking(parts.group_suffix)
         self._following: set[Followed] = set()
+        self._places = Counter[tuple[str, bytes]]()
         parts.peers.listen(lambda _serial: self._look_again())
 
     def following(self) -> Sequence[Callable[[], None]]:
@@ -237,7 +247,7 @@ class Registration(RegistrationServicer):
 
     async def _follow(self, name: str, call: Call, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
         told = None
-        with self._parts.feed.followed(name) as followed:
+        with self._place(name, call.shown or self._parts.shown(call.context)), self._parts.feed.followed(name) as followed:
             self._following.add(followed)
             try:
                 while True:
@@ -261,6 +271,21 @@ class Registration(RegistrationServicer):
                     await followed.wait(min(RECHECK, max(record.not_after - self._parts.clock.now(), timedelta()) + SOON))
             finally:
                 self._following.discard(followed)
+
+    @contextmanager
+    def _place(self, name: str, certificate: bytes) -> Iterator[None]:
+        """Of one who follows a request. Raises TooManyRequestsError when he does so in too many streams already."""
+        if self._places[name, certificate] >= MOST_OF_ONE:
+            raise TooManyRequestsError(
+                f"this certificate follows the request in {MOST_OF_ONE} streams already", retry_after=RECHECK
+            )
+        self._places[name, certificate] += 1
+        try:
+            yield
+        finally:
+            self._places[name, certificate] -= 1
+            if not self._places[name, certificate]:
+                del self._places[name, certificate]
 
     def _encoded(self, name: str, state: RequestState) -> wire.FollowRequestResponse:
         answer = wire.FollowRequestResponse(

@@ -12,6 +12,7 @@ from grpc import aio
 
 from hub.access import Capacity
 from hub.access.limits import REGISTRATIONS, REPORTS, SESSIONS
+from hub.rpc.registration import MOST_OF_ONE
 from machinery import pki
 from machinery.identity import agent_id, agent_subject, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as registration
@@ -156,3 +157,29 @@ async def test_calls_that_wait_when_the_hub_stops_are_answered_or_told_to_come_a
                 draining = asyncio.ensure_future(stage.door.drain(timedelta(seconds=5)))
             assert (await waiting).created
             await draining
+
+
+async def test_one_request_is_followed_in_a_bounded_number_of_streams(tmp_path: Path) -> None:
+    async with limited(tmp_path) as stage, stage.channel(await stage.bootstrap("new")) as channel:
+        stub = RegistrationStub(channel)
+        await stub.EnsureCluster(registration.EnsureClusterRequest(cluster_name="new", cluster_uid="uid-1", agent_id="agent"))
+        followed = registration.FollowRequestRequest(name=(await stub.SubmitRequest(renewal("new"))).name)
+        streams: list[Any] = [stub.FollowRequest(followed) for _ in range(MOST_OF_ONE)]
+        for stream in streams:
+            assert (await stream.read()).state == registration.FollowRequestResponse.STATE_PENDING
+        code, trailing = await refusal(stub.FollowRequest(followed).read())
+        assert (code, trailing["reason"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyRequests")
+        streams[0].cancel()
+        async with asyncio.timeout(5):
+            while await ended(again := stub.FollowRequest(followed)):  # noqa: ASYNC110 - the hub tells nobody
+                await asyncio.sleep(0.05)
+        for stream in (*streams, again):
+            stream.cancel()
+
+
+async def ended(stream: Any) -> bool:
+    """Whether it was refused for now."""
+    try:
+        return bool((await stream.read()).state != registration.FollowRequestResponse.STATE_PENDING)
+    except aio.AioRpcError:
+        return True
