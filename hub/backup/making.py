@@ -42,11 +42,12 @@ def _made(file: Path, settings: Settings, passphrase: Path | None) -> tuple[Mani
     found: dict[str, bytes] = {}
     seal = None
     if passphrase is not None:
-        folder = DataDirectory(settings.keys_dir or settings.data_dir, "hub")
-        found = keys.collect(folder, settings.secrets_key_file)
+        found |= _keys(settings)
         seal = partial(keys.sealed, found, keys.read_passphrase(passphrase))
     with ArchiveWriter(file) as writer:
         snapshot = write_tables(database_url(settings), writer)
+        if passphrase is not None:
+            found |= _keys(settings)  # a CA may have come meanwhile, or one gone
         manifest = Manifest(
             format=FORMAT,
             program=version(),
@@ -63,6 +64,10 @@ def _made(file: Path, settings: Settings, passphrase: Path | None) -> tuple[Mani
         manifest = writer.finish(manifest, seal)
     note_backup(database_url(settings), snapshot.made)
     return manifest, sorted(found)
+
+
+def _keys(settings: Settings) -> dict[str, bytes]:
+    return keys.collect(DataDirectory(settings.keys_dir or settings.data_dir, "hub"), settings.secrets_key_file)
 
 
 def _tell(file: Path, manifest: Manifest, sealed: list[str], settings: Settings) -> None:

@@ -5,6 +5,7 @@ when everything else is, and what is sealed beside it is bound to it: who can op
 Bytes are base64; whoever wants to look takes `unzip -p FILE tables/objects.jsonl`.
 """
 
+import errno
 import os
 import zipfile
 from base64 import b64decode
@@ -12,6 +13,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import suppress
 from hashlib import sha256
 from pathlib import Path
+from secrets import token_hex
 from types import TracebackType
 from typing import Any, Self
 
@@ -24,6 +26,8 @@ MANIFEST, SEALED = "manifest.json", "keys.sealed"
 PRIVATE = 0o600
 COMPRESSION = 6
 CHUNK = 1 << 20
+UNLINKABLE = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS, errno.EMLINK, errno.EINVAL))
+"""What file systems say that know no hard links."""
 DAMAGED = "the backup is damaged"
 
 
@@ -64,7 +68,7 @@ class ArchiveWriter:
 
     def __init__(self, file: Path) -> None:
         self._file = file
-        self._staged = file.with_name(f".{file.name}.new")
+        self._staged = file.with_name(f".{file.name}.{token_hex(4)}.new")
         self._entries: list[TableEntry] = []
 
     def __enter__(self) -> Self:
@@ -72,7 +76,6 @@ class ArchiveWriter:
         if self._file.exists():
             raise AlreadyExistsError(f"{self._file} is there already, and no backup is overwritten: name another file")
         with _told(f"{self._file} cannot be written"):
-            self._staged.unlink(missing_ok=True)
             descriptor = os.open(self._staged, os.O_RDWR | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
             self._stream = os.fdopen(descriptor, "w+b")
             self._zip = zipfile.ZipFile(self._stream, "w", zipfile.ZIP_DEFLATED, compresslevel=COMPRESSION)
@@ -106,9 +109,22 @@ class ArchiveWriter:
             self._zip.close()
             self._stream.flush()
             os.fsync(self._stream.fileno())
-            os.link(self._staged, self._file)  # never over another file
-            _sync(self._file.parent)
+            self._put()
+            sync_folder(self._file.parent)
         return whole
+
+    def _put(self) -> None:
+        """In its place, never over another file, also on file systems that know no links (NFS and SMB of some servers, FAT)."""
+        try:
+            try:
+                os.link(self._staged, self._file)
+            except OSError as error:
+                if error.errno not in UNLINKABLE:
+                    raise
+                os.close(os.open(self._file, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE))
+                self._staged.replace(self._file)
+        except FileExistsError as error:
+            raise AlreadyExistsError(f"{self._file} is there by now, and no backup is overwritten: name another") from error
 
 
 class Archive:
@@ -179,7 +195,8 @@ def _place(table: str) -> str:
     return f"tables/{table}.jsonl"
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """The names in it are on the disk."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

@@ -84,6 +84,8 @@ def upgrade(engine: Engine, *, prepare: Prepare | None = None, patience: timedel
     with engine.begin() as connection:
         if _is_usable(schema_of(connection)):
             return
+    _commands()  # to load it takes seconds where little CPU is to be had: not in a transaction
+    _scripts()
     waiting = _Waiting(patience)
     while not _attempt(engine, prepare, waiting):
         waiting.pause()

@@ -15,6 +15,7 @@ from hub.store.instants import from_micros, to_micros
 
 _row = schema.changes.c
 PORTION = 500
+GROWTH = 4
 FEW = 16
 Read = Callable[[Row[Any]], Change]
 
@@ -69,7 +70,10 @@ class Past:
         return ObjectPage(tuple(found[: query.limit]), at, query.limit is not None and len(found) > query.limit)
 
     def _objects(self, kind: Kind, query: Query, at: int) -> Iterator[StoredObject]:
-        """In the order of their keys, read in portions: a page costs what a page holds."""
+        """In the order of their keys, read in portions: a page costs what a page holds.
+
+        Each is larger than the one before: where few fit what is asked for, a small page is found in few statements.
+        """
         whole = replace(query, limit=None, after=None, at=None)
         portion = PORTION if query.limit is None else min(query.limit + 1, PORTION)
         last = query.after or Key(query.namespace or "", "")
@@ -82,6 +86,7 @@ class Past:
                     yield _stored(change)
             if len(places) < portion:
                 return
+            portion = min(portion * GROWTH, PORTION)
 
     def _places(self, kind: Kind, namespace: str | None, last: Key, at: int, portion: int) -> list[tuple[str, str, int]]:
         """Keys after `last`, each with its newest revision up to `at`."""

@@ -8,12 +8,14 @@ What was served between the backup and the restore is unknown, so the log goes o
 read a list, is told that it is gone (410), and reads anew.
 """
 
+import os
+import shutil
 import sqlite3
 from collections.abc import Callable
 from contextlib import closing, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
-from itertools import islice
+from itertools import count, islice
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -22,7 +24,7 @@ from sqlalchemy import URL, Connection, Table, delete, func, insert, select, tex
 
 from hub.ports import Transaction
 from hub.store import schema
-from hub.store.archive import Archive
+from hub.store.archive import Archive, sync_folder
 from hub.store.backup import PATIENT, tables_of
 from hub.store.bounds import DEFAULT
 from hub.store.engine import database_file, migrating_engine, parse_url
@@ -108,6 +110,7 @@ def _beside(archive: Archive, target: Target, file: Path, change: Callable[[Tran
             whole.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         former = _set_aside(file)
         staged.replace(file)
+        sync_folder(file.parent)
     finally:
         _remove(staged)
     return Restored(revision, former), made
@@ -232,14 +235,37 @@ def _revision_of_file(file: Path) -> int:
 
 
 def _set_aside(file: Path) -> Path | None:
-    """What was there, with its log, under a name that tells when; None: nothing was."""
+    """What was there, with its log, also under a name that tells when; None: nothing was.
+
+    A crash at any moment leaves a database in its place: what was there, or what is restored. Without its log, once that is
+    kept elsewhere: SQLite would take it for the log of the database that comes.
+    """
     if not file.exists():
         return None
-    former = file.with_name(f"{file.name}.before-restore.{SystemClock().now():%Y%m%dT%H%M%SZ}")
+    name = f"{file.name}.before-restore.{SystemClock().now():%Y%m%dT%H%M%SZ}"
+    names = (file.with_name(f"{name}-{number}" if number else name) for number in count())
+    former = next(each for each in names if not each.exists())
+    with suppress(sqlite3.Error), closing(sqlite3.connect(file)) as whole:  # a damaged one keeps its log
+        whole.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     for ending in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):
-            file.with_name(file.name + ending).replace(former.with_name(former.name + ending))
+            _doubled(file.with_name(file.name + ending), former.with_name(former.name + ending))
+    sync_folder(file.parent)  # from here on it is there twice
+    for ending in ("-wal", "-shm"):
+        file.with_name(file.name + ending).unlink(missing_ok=True)
     return former
+
+
+def _doubled(file: Path, other: Path) -> None:
+    """The same file by another name; a copy, where the file system knows no links."""
+    try:
+        os.link(file, other)
+    except (FileNotFoundError, FileExistsError):
+        raise
+    except OSError:
+        shutil.copy2(file, other)
+        with other.open("rb") as copied:
+            os.fsync(copied.fileno())
 
 
 def _remove(file: Path) -> None:

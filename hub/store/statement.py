@@ -36,6 +36,8 @@ class Statement:
         cursor = self._execute(connection, values)
         try:
             found: Rows = cursor.fetchall()
+        except Exception as error:  # SQLite reads as it is asked for rows: the disk may fail in the middle
+            raise _wrapped(error, connection.dialect) from error
         finally:
             cursor.close()
         return found

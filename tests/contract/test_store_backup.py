@@ -1,6 +1,8 @@
 """A hub's database in a file, and a database out of it: either engine into either, all or nothing, while the hub goes on."""
 
 import asyncio
+import errno
+import os
 import sqlite3
 import zipfile
 from collections.abc import AsyncIterator, Iterator
@@ -291,6 +293,51 @@ async def test_a_restore_that_fails_leaves_what_was_there(databases: dict[str, S
     with untouched(tmp_path / "hub.db"), Archive(tmp_path / "hub.zip") as archive, pytest.raises(InvalidError):
         restore_tables(archive, Target(databases["sqlite"].url, replaces=True), fail)
     assert found(tmp_path, ".hub.db.restored*") == []
+
+
+async def test_a_crash_before_the_last_step_of_a_restore_leaves_the_database_in_its_place(
+    databases: dict[str, SqlDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async with lived(databases["sqlite"]) as store:
+        backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
+        await store.run(put, "later")
+
+    replace = Path.replace
+
+    def crash(self: Path, target: Path) -> Path:
+        if self.name.endswith(".restored"):
+            raise KeyboardInterrupt
+        return replace(self, target)
+
+    monkeypatch.setattr(Path, "replace", crash)
+    with pytest.raises(KeyboardInterrupt):
+        restore(tmp_path / "hub.zip", databases["sqlite"].url, replaces=True)
+    monkeypatch.undo()
+    async with databases["sqlite"].opened(None) as store:
+        assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later"))) is not None
+    assert restore(tmp_path / "hub.zip", databases["sqlite"].url, replaces=True).former
+
+
+@pytest.mark.parametrize("links", [True, False])
+async def test_of_two_backups_into_one_file_one_is_made_and_the_other_is_told(
+    databases: dict[str, SqlDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, links: bool
+) -> None:
+    """Also where the file system knows no hard links."""
+    file = tmp_path / "hub.zip"
+
+    def unable(*_arguments: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    if not links:
+        monkeypatch.setattr(os, "link", unable)
+    async with lived(databases["sqlite"]):
+        with ArchiveWriter(file) as late:
+            backed_up(databases["sqlite"].url, file)
+            with untouched(file), pytest.raises(AlreadyExistsError, match="there by now"):
+                late.finish(Manifest(FORMAT, "", "", HEAD, 1, "id", "x", ()))
+    with Archive(file) as archive:
+        archive.verify()
+    assert found(tmp_path, ".*.new") == []
 
 
 @pytest.mark.postgres

@@ -15,6 +15,7 @@ from hub.controllers.steadiness import Steadiness
 from hub.domain.change import EVENTS, LEASES, MANAGED_CLUSTERS, SECRETS, ChangeType, Key, Kind, Query
 from hub.domain.history import Keeping, Trimmed
 from hub.ports import Store, Transaction, Written
+from hub.store.past import Past
 from machinery.clock import ManualClock
 from machinery.errors import ExpiredError
 from machinery.selectors import Operator, Requirement
@@ -276,6 +277,24 @@ def _weight(tx: Any) -> int:
     from hub.store.retention import _WEIGHT  # noqa: PLC0415 - only here
 
     return int(tx.changes._connection.execute(select(_WEIGHT)).scalar_one())
+
+
+async def test_a_page_of_the_past_that_few_fit_takes_few_statements(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Portions grow: one at a time they were a statement for each object that does not fit."""
+    for number in range(120):
+        await store.run(put, f"c{number:03}", env="prod" if number == 100 else "test", size=number)
+    newest = await store.read(lambda tx: tx.changes.newest())
+    asked = []
+    listed = Past._places
+
+    def counted(self: Past, *arguments: Any) -> Any:
+        asked.append(arguments[-1])
+        return listed(self, *arguments)
+
+    monkeypatch.setattr(Past, "_places", counted)
+    label = (Requirement("env", Operator.EQUALS, ("prod",)),)
+    assert await store.read(lambda tx: sizes(tx, newest - 1, labels=label, limit=1)) == {"c100": 100}
+    assert len(asked) <= 4
 
 
 WRITERS, WRITES = 4, 40

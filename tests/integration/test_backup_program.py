@@ -14,7 +14,8 @@ from hub.keys import create_keys
 from hub.services import authorities
 from hub.services.authorities import Made
 from hub.store import SqlStore
-from hub.store.archive import MANIFEST
+from hub.store.archive import MANIFEST, ArchiveWriter
+from hub.store.backup import Snapshot, write_tables
 from hub.store.sole import sole_user
 from machinery.sealing import Seal
 from tests.contract.test_store_backup import rewritten
@@ -126,3 +127,21 @@ def test_a_hub_with_other_api_groups_is_told_how_to_be_restored(hub: Path, tmp_p
         main, ["restore", str(file), f"--data-dir={tmp_path / 'elsewhere'}"]
     )
     assert (answer.exit_code, "--api-group-suffix open-cluster-management.io" in answer.output) == (1, True)
+
+
+def test_keys_that_come_or_go_while_the_rows_are_read_are_in_the_backup(
+    hub: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A CA's key is written before its row, and its row may be there a moment later; one that retires loses its key."""
+    (hub / "ca-going.key").write_bytes(b"going")
+
+    def meanwhile(url: str, writer: ArchiveWriter) -> Snapshot:
+        (hub / "ca-going.key").unlink()
+        (hub / "ca-coming.key").write_bytes(b"coming")
+        return write_tables(url, writer)
+
+    monkeypatch.setattr("hub.backup.making.write_tables", meanwhile)
+    answer = run(hub, "backup", tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}")
+    assert answer.exit_code == 0, answer.output
+    assert "ca-coming.key" in answer.output
+    assert "ca-going.key" in answer.output

@@ -55,6 +55,19 @@ def test_database_that_is_up_to_date_needs_no_alembic(engine: Engine) -> None:
     engine.dispose()
 
 
+def test_alembic_is_loaded_before_the_transaction_that_needs_it(engine: Engine) -> None:
+    """A server ends sessions that are idle inside one, and little CPU makes of a second of loading many."""
+    program = (
+        "import sys; from sqlalchemy import event; from hub.store.engine import *; from hub.store.migrate import upgrade;"
+        "engine = writing_engine(parse_url(sys.argv[1])); loaded = [];"
+        "event.listen(engine, 'begin', lambda _: loaded.append('alembic.script' in sys.modules));"
+        "upgrade(engine); sys.exit(loaded[1:] != [True])"
+    )
+    made = subprocess.run([sys.executable, "-c", program, f"sqlite:///{engine.url.database}"], cwd=ROOT, check=False)
+    assert made.returncode == 0
+    engine.dispose()
+
+
 def test_credentials_of_the_first_schema_are_certificates(engine: Engine) -> None:
     config = Config()
     config.set_main_option("script_location", str(SCRIPTS))
