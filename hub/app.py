@@ -224,6 +224,7 @@ async def _serve(  # noqa: PLR0915 - the parts in one list
         login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
         others=(cas,),
         attests=settings.attestation == "required",
+        join_labels=settings.join_labels,
         metrics=counted.scrape,
         pages={verbosity_page.PATH: verbosity_page.LogLevel(store, verbosity, replica)},
     )

@@ -5,6 +5,7 @@ hubAcceptsClient set, or changed in either direction            update managedcl
 the uid of the cluster that has the name changed                update managedclusters/accept of the register group, by name
 the label of the cluster set set, changed or removed            create managedclustersets/join, for the old and the new set
 a cluster's labels changed                                      not to be an agent or a bootstrap credential
+                                                                (which gives a new one those of `newcomers`)
 a ManagedClusterSetBinding made                                 create managedclustersets/bind, by the set's name
 a request approved or denied                                    approve signers, by the signer's name or its domain
 an ApprovalRule that accepts made or changed                    update managedclusters/accept of the register group

@@ -22,6 +22,7 @@ from hub.apiserver.groups import groups_of, roles_in, with_lease, with_others
 from hub.apiserver.leases import LeaseStorage
 from hub.apiserver.login import Exchange, LoginSettings
 from hub.apiserver.naming import named
+from hub.apiserver.newcomers import JoinLabels, NewcomersStorage
 from hub.apiserver.past import PastObjects
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.certificate import Lifetimes
@@ -41,6 +42,7 @@ from machinery.apiserver.loopback import Loopback, LoopbackAuthenticator
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.server import ApiServer, Limits, NamespaceLookup, Page
 from machinery.apiserver.site import Scrape
+from machinery.apiserver.storage import GroupResource
 from machinery.clock import Clock
 from machinery.pki import TokenKeys
 from machinery.product import GROUP_SUFFIX, NAME, version
@@ -101,6 +103,7 @@ def build_door(
     login: LoginSettings | None = None,
     others: Sequence[Resource] = (),
     attests: bool = False,
+    join_labels: tuple[str, ...] = (),
     metrics: Scrape | None = None,
     pages: Mapping[str, Page] | None = None,
 ) -> Door:
@@ -110,7 +113,7 @@ def build_door(
     with; None: keys of this door alone, forgotten with it. `ways_in`: what an operator has opened beside the hub's own.
     `login`: how tokens are exchanged for certificates.
     `others`: resources in the place of their namesakes.
-    `attests`: whether every first registration must be attested.
+    `attests`: whether every first registration must be attested. `join_labels`: what a newcomer may set.
     `metrics`: what is counted. `pages`: what more there is beside the objects, by path.
     """
     feed = ChangeFeed(store)
@@ -142,7 +145,7 @@ def build_door(
             ),
             clock,
         ),
-        AdmittedStorage(objects, admission),
+        NewcomersStorage(objects, admission, JoinLabels(GroupResource(own.clusters, "managedclusters"), join_labels)),
         authenticator=entrance.authenticator if loopback is None else LoopbackAuthenticator(loopback, entrance.authenticator),
         authorizer=authorizer,
         clock=clock,

@@ -118,6 +118,7 @@ class HubUnderTest:
     lease: timedelta = timedelta(seconds=60)
     login: LoginSettings | None = None
     metrics: Registry = field(default_factory=Registry)
+    join_labels: tuple[str, ...] = ()
     verbosity: Verbosity = field(default_factory=lambda: Verbosity("info", lambda _level: None))
     _running: AsyncExitStack | None = None
 
@@ -159,6 +160,7 @@ class HubUnderTest:
                 ),
                 ways_in=self.ways_in,
                 login=self.login,
+                join_labels=self.join_labels,
                 metrics=self.metrics.scrape,
                 pages={verbosity.PATH: verbosity.LogLevel(self.store, self.verbosity, self.replica)},
             )

@@ -86,6 +86,22 @@ async def test_a_token_for_patterns_puts_clusters_into_its_set_with_its_labels(h
     assert re.search(rf"^{name} +shop-\*,lab +0/2 +Active .* 1 +shops +region=eu +<none> +admin", listed, re.MULTILINE), listed
 
 
+async def test_a_newcomer_chooses_those_labels_alone_that_an_operator_lists(tmp_path: Path) -> None:
+    hub = HubUnderTest(tmp_path, join_labels=("tier", "example.com/*"))
+    await hub.start()
+    try:
+        _, file = await made(hub, tmp_path, "--cluster-pattern", "shop-*", "--label", "region=eu", "--uses", "2", "--token")
+        said = cluster("shop-1")
+        said["metadata"]["labels"] = {"tier": "test", "example.com/a": "b", "region": "us", "prod": "yes"}
+        status, answer = await nobody(hub).ask("POST", CLUSTERS, said, authorization=f"Bearer {bearer(file)}")
+        assert (status, answer["metadata"]["labels"]) == (201, {"tier": "test", "example.com/a": "b", "region": "eu"})
+        said["metadata"]["name"] = "entered"
+        status, answer = await holder(hub, await hub.admin()).ask("POST", CLUSTERS, said)
+        assert (status, answer["metadata"]["labels"]["prod"]) == (201, "yes")
+    finally:
+        await hub.stop()
+
+
 async def test_a_credential_for_several_sees_no_cluster_beyond_its_bounds(hub: HubUnderTest, tmp_path: Path) -> None:
     await make_set(hub, "shops")
     await hub.join("shop-1", **{SET: "shops"})
