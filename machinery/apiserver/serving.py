@@ -1,10 +1,12 @@
 """A listening server whose listener stops apart from its clean-up, so that a drain can stand between the two."""
 
 import asyncio
+import logging
 import ssl
 from datetime import timedelta
 
 from aiohttp import web
+from aiohttp.http_exceptions import HttpProcessingError
 
 from machinery.apiserver.connections import Bounds, Connections
 
@@ -12,6 +14,31 @@ LINE_LIMIT = 1024 * 1024
 """Of the request line, which may hold long selectors, and of each header; all together are bounded by `Bounds`."""
 TCP_BACKLOG = 1024
 DEFAULT_BOUNDS = Bounds()
+
+
+class Unreadable(logging.Filter):
+    """Lets what is no HTTP into the log at DEBUG alone, and nothing of what it said.
+
+    The library tells of each such request as an error, with a stack and the line that it could not read: whoever reaches the
+    port could fill the log, and a header that was garbled on its way may hold a credential.
+    """
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        error = record.exc_info[1] if record.exc_info else None
+        if not isinstance(error, HttpProcessingError):
+            return True
+        record.levelno, record.levelname = logging.DEBUG, logging.getLevelName(logging.DEBUG)
+        record.msg, record.args = f"{record.msg}: %s", (*_tuple(record.args), type(error).__name__)
+        record.exc_info = None
+        return log.isEnabledFor(logging.DEBUG)
+
+
+def _tuple(args: object) -> tuple[object, ...]:
+    return args if isinstance(args, tuple) else ()
+
+
+log = logging.getLogger(__name__)
+log.addFilter(Unreadable())
 
 
 class Listening:
@@ -57,6 +84,7 @@ async def serve(
         app,
         handle_signals=False,
         access_log=None,
+        logger=log,
         shutdown_timeout=1,
         keepalive_timeout=bounds.idle.total_seconds(),
         max_line_size=LINE_LIMIT,
