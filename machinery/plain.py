@@ -7,12 +7,18 @@ characters change what a terminal shows.
 import re
 
 _STRANGE = re.compile("[\x00-\x08\x0b\x0c\x0e-\x1f\x7f\ud800-\udfff]")
+_NOT_KEPT = re.compile("[\x00\ud800-\udfff]")
 _SHOWN = "\ufffd"
 
 
 def is_plain(text: str) -> bool:
     """Whether it holds no control characters but white space, and nothing that is not text."""
     return _STRANGE.search(text) is None
+
+
+def can_be_kept(text: str) -> bool:
+    """Whether every database takes it."""
+    return _NOT_KEPT.search(text) is None
 
 
 def plain(text: str) -> str:

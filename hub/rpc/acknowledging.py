@@ -72,7 +72,7 @@ class Deferred:
             tell()
 
 
-class Told:
+class Acknowledgements:
     """What one agent is told of its beats. `now`: the event loop's time; `write_soon`: `due_ack` will be asked for."""
 
     def __init__(self, tempo: Tempo, deferred: Deferred, now: Callable[[], float], write_soon: Callable[[], None]) -> None:

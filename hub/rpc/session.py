@@ -19,7 +19,7 @@ from grpc import aio
 
 from hub.domain.certificate import CertificateRecord
 from hub.heartbeat import Sink
-from hub.rpc.acknowledging import Told
+from hub.rpc.acknowledging import Acknowledgements
 from hub.rpc.admitting import admit, welcome
 from hub.rpc.aging import Aging
 from hub.rpc.asking import Asking
@@ -71,7 +71,7 @@ class Session(Sink):
         self._stale = False
         self._backlog = Backlog(f"session {cluster} reports", self.end)
         self._loop = asyncio.get_running_loop()
-        self._told = Told(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
+        self._told = Acknowledgements(parts.tempo, parts.deferred, self._loop.time, self._write_soon)
         self._remembered = Remembered(call, cluster, Asking(parts.group_suffix))
         self._reporting = Reporting(parts, call, record, cluster)
         self._telling = Telling(parts.store, cluster, record.user)

@@ -42,7 +42,7 @@ from machinery.errors import (
     NotFoundError,
     Subject,
 )
-from machinery.plain import is_plain
+from machinery.plain import can_be_kept, is_plain
 
 NamespaceLookup = Callable[[str], Awaitable[bool]]
 """Whether objects may be created in a namespace."""
@@ -199,9 +199,9 @@ class ApiServer:
 
 
 async def _readable(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-    """No name, selector or value holds what is no text: not every storage could look for it."""
+    """No name, selector or value holds what is no text: not every storage could look for it. Options say what they allow."""
     url = incoming.request.rel_url
-    if not is_plain(url.path) or not is_plain(url.query_string):
+    if not is_plain(url.path) or not can_be_kept(url.query_string):
         raise BadRequestError("the URL holds control characters")
     return await inner(incoming)
 

@@ -53,7 +53,10 @@ class Canaries:
     def add_keys(self, folder: Path) -> None:
         """Every private key that a program has written below a folder, and every key file."""
         for path in sorted(path for path in folder.rglob("*") if path.is_file()):
-            content = path.read_bytes()
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                continue  # a new version of a file on its way to its name, under which it was or will be read
             if b"PRIVATE KEY-----" in content:
                 self.add(str(path.relative_to(folder)), content)
             elif path.suffix == ".key" and len(content) >= SHORTEST:

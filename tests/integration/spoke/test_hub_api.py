@@ -5,7 +5,7 @@ import copy
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import aclosing, asynccontextmanager
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +13,8 @@ import pytest
 from aiohttp import web
 
 from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.domain.cluster import ACCEPTED
+from hub.domain.document import with_status_condition
 from hub.services import addons, clusters
 from hub.services.credentials import Terms, create_token
 from machinery.clock import ManualClock, SystemClock
@@ -230,6 +232,7 @@ async def test_a_denied_cluster_waits_and_its_add_ons_are_not_taken_for_gone(rig
     async with session(rig, credential) as opened:
         assert not (await desired_when(opened, lambda one: not one.accepted)).addons_known
         await rig.accept(accepted=True)
+        await edited(rig, lambda one: one.update(with_status_condition(one, ACCEPTED, datetime.now(UTC))))  # as the leader does
         assert (await desired_when(opened, lambda one: one.accepted and one.addons_known)).addons == known.addons
 
 
