@@ -32,8 +32,10 @@ LONGEST_CALL = timedelta(seconds=60)
 OPTIONS = (
     # On by default: a second hub on this port would bind in silence and steal half of the agents.
     ("grpc.so_reuseport", 0),
-    ("grpc.keepalive_time_ms", 10_000),
-    ("grpc.keepalive_timeout_ms", 5_000),
+    # Agents try the connection, and soon: they go elsewhere. Ours is for those that vanished, whose silence shows anyway; it is
+    # longer than agents pause between beats, else a thousand of them cost more in pings than in beats.
+    ("grpc.keepalive_time_ms", 60_000),
+    ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 5_000),
     ("grpc.max_receive_message_length", BODY_LIMIT),
