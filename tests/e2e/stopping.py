@@ -2,10 +2,11 @@
 
 import asyncio
 import json
+import re
 import sqlite3
 import ssl
-from collections.abc import AsyncIterator, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -19,16 +20,36 @@ from machinery.tls import client_context
 from tests.e2e.processes import CLUSTERS, Bench, Program, until
 
 
-@contextmanager
-def held(database: Path) -> Iterator[None]:
-    """Within the block nobody can write: whoever does waits, and is in flight."""
+@asynccontextmanager
+async def held(database: Path, debug: Path) -> AsyncIterator[None]:
+    """Within the block nobody can write: whoever does waits, and is in flight.
+
+    Begins once the hub behind the debug socket has nothing of its own to write: its controllers end the step that they are in
+    before it stops, and one that waits for the database would hold up a stop by more than the test looks at.
+    """
     connection = sqlite3.connect(database, isolation_level=None)
-    try:
+
+    async def held_at_rest() -> bool:
         connection.execute("BEGIN IMMEDIATE")
+        if at_rest(await asked_for_debug(debug)):
+            return True
+        connection.execute("ROLLBACK")
+        return False
+
+    try:
+        await until(held_at_rest, what="the hub has nothing of its own to write")
         yield
         connection.execute("ROLLBACK")
     finally:
         connection.close()
+
+
+def at_rest(report: str) -> bool:
+    """Whether no controller is in a step, and no write is on its way, by the report of a debug socket."""
+    sections = re.split(r"^(?:==|--) ", report, flags=re.MULTILINE)
+    steps = [section for section in sections if re.match(r"task .* step$", section, re.MULTILINE)]
+    writing = [section for section in sections if section.startswith("thread store-writer") and "Writer._run" in section]
+    return "thread store-writer" in report and not steps and not writing
 
 
 def cluster(name: str) -> dict[str, Any]:

@@ -87,7 +87,7 @@ async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told
     async with operator(bench) as old, operator(bench, fresh=True) as fresh, channel_of(way) as channel:
         stub = RegistrationStub(channel)
         assert (await old.ask("GET", CLUSTERS)).code == 200
-        with held(bench.data / "hub.db"):
+        async with held(bench.data / "hub.db", debug):
             calls = [
                 stub.EnsureCluster(registration.EnsureClusterRequest(cluster_name=name, cluster_uid=name)) for name in names
             ]
@@ -146,7 +146,8 @@ async def test_a_burst_that_races_the_signal_is_answered_or_told_to_try_again_an
 
 
 async def test_without_retry_after_the_listener_closes_first_and_what_is_in_flight_ends_well(bench: Bench) -> None:
-    hub = await bench.hub("--shutdown-send-retry-after=false")
+    debug = bench.folder / "debug"
+    hub = await bench.hub("--shutdown-send-retry-after=false", f"--debug-socket={debug}")
     way = await entrance(bench.admin, 1)
     async with (
         operator(bench) as old,
@@ -156,7 +157,7 @@ async def test_without_retry_after_the_listener_closes_first_and_what_is_in_flig
     ):
         assert (await idle.ask("GET", CLUSTERS)).code == 200
         await RegistrationStub(channel).GetHub(registration.GetHubRequest())
-        with held(bench.data / "hub.db"):
+        async with held(bench.data / "hub.db", debug):
             request = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="1")
             call = RegistrationStub(channel).EnsureCluster(request)
             writing = asyncio.create_task(old.ask("POST", CLUSTERS, cluster("made-by-hand")))
@@ -208,10 +209,11 @@ async def test_in_the_delay_readiness_is_down_and_every_request_is_answered(benc
 
 
 async def test_a_failing_pre_shutdown_hook_costs_no_request_and_is_the_exit_codes_reason(bench: Bench) -> None:
-    program = await hooked(bench, "fails").start()
+    debug = bench.folder / "debug"
+    program = await hooked(bench, "fails", HUB_DEBUG_SOCKET=str(debug)).start()
     await bench.ready(program)
     async with operator(bench) as client:
-        with held(bench.data / "hub.db"):
+        async with held(bench.data / "hub.db", debug):
             writing = asyncio.create_task(client.ask("POST", CLUSTERS, cluster("made-by-hand")))
             await asyncio.sleep(0.3)
             program.send(signal.SIGTERM)
