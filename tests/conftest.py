@@ -20,7 +20,7 @@ import structlog
 
 from tests.trials import load_profile
 
-pytest_plugins = ("tests.fixtures.hollow",)
+pytest_plugins = ("tests.fixtures.hollow", "tests.fixtures.servers")
 
 load_profile()
 

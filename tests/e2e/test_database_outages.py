@@ -5,11 +5,10 @@ goes on by itself; afterwards a silent agent is noticed as ever.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import aiohttp
@@ -75,21 +74,11 @@ class Databases:
 
 
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    from tests.fakes.postgres_cluster import postgres_folder  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_folder() as path:
-        yield path
-
-
-@pytest.fixture
-async def databases(folder: Path) -> AsyncIterator[Databases]:
-    from tests.fakes.postgres_cluster import PostgresServer, replicated  # noqa: PLC0415 - only where the package is installed
-
-    with replicated(PostgresServer(folder / "t").create(), folder) as (primary, standby):
-        primary.configure("max_connections = 100")
-        async with postgres_path(primary.url) as (way, url):
-            yield Databases(primary, standby, way, url)
+async def databases(replicated_servers: tuple["PostgresServer", "PostgresServer"]) -> AsyncIterator[Databases]:
+    primary, standby = replicated_servers
+    primary.configure("max_connections = 100")
+    async with postgres_path(primary.url) as (way, url):
+        yield Databases(primary, standby, way, url)
 
 
 async def is_ready(replica: Replica) -> bool:

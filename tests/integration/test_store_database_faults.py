@@ -159,40 +159,18 @@ async def ready(store: SqlStore) -> None:
                 await asyncio.sleep(0.02)
 
 
-@pytest.fixture(scope="module")
-def template() -> Iterator["PostgresServer"]:
-    """A server that was made and never started."""
-    from tests.fakes.postgres_cluster import PostgresServer, postgres_folder  # noqa: PLC0415 - only where there is one
-
-    with postgres_folder() as folder:
-        yield PostgresServer(folder / "t").create()
-
-
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    from tests.fakes.postgres_cluster import postgres_folder  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_folder() as path:
-        yield path
-
-
-@pytest.fixture
-def server(template: "PostgresServer", folder: Path) -> Iterator["PostgresServer"]:
-    made = template.copied(folder / "a").start()
+def server(server_template: "PostgresServer", server_folder: Path) -> Iterator["PostgresServer"]:
+    made = server_template.copied(server_folder / "a").start()
     yield made
     made.stop("immediate")
 
 
 @pytest.fixture
-def pair(
-    template: "PostgresServer", server: "PostgresServer", folder: Path
-) -> Iterator[tuple["PostgresServer", "PostgresServer", str]]:
+def pair(replicated_servers: tuple["PostgresServer", "PostgresServer"]) -> tuple["PostgresServer", "PostgresServer", str]:
     """A server, its synchronous standby, and the URL of both, the standby first: it is reached and takes no writes."""
-    standby = template.copied(folder / "b").follow(server).start()
-    server.configure("synchronous_standby_names = 'standby'")
-    server.reload()
-    yield server, standby, f"postgresql://postgres@/postgres?host={standby.folder},{server.folder}"
-    standby.stop("immediate")
+    primary, standby = replicated_servers
+    return primary, standby, f"postgresql://postgres@/postgres?host={standby.folder},{primary.folder}"
 
 
 @repeated(1, 10)
@@ -336,11 +314,12 @@ def small_disk(place: Path, size: str) -> Iterator[None]:
         subprocess.run(["umount", "-l", str(place)], check=True)
 
 
-async def test_a_full_disk_under_the_server(template: "PostgresServer", folder: Path) -> None:
-    with small_disk(folder / "disk", "96m"):
-        (folder / "disk").chmod(0o755)
-        server = template.copied(folder / "disk" / "a").start()
-        ballast = folder / "disk" / "ballast"
+async def test_a_full_disk_under_the_server(server_template: "PostgresServer", server_folder: Path) -> None:
+    disk = server_folder / "disk"
+    with small_disk(disk, "96m"):
+        disk.chmod(0o755)
+        server = server_template.copied(disk / "a").start()
+        ballast = disk / "ballast"
         try:
             async with replicas(server.url) as stores:
                 one, two = stores

@@ -5,11 +5,10 @@ the primary again.
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -58,30 +57,12 @@ class Place:
         return make_url(self.url).update_query_dict({"target_session_attrs": servers}).render_as_string(hide_password=False)
 
 
-@pytest.fixture(scope="module")
-def template() -> Iterator["PostgresServer"]:
-    from tests.fakes.postgres_cluster import PostgresServer, postgres_folder  # noqa: PLC0415 - only where there is one
-
-    with postgres_folder() as folder:
-        yield PostgresServer(folder / "t").create()
-
-
 @pytest.fixture
-def folder() -> Iterator[Path]:
-    from tests.fakes.postgres_cluster import postgres_folder  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_folder() as path:
-        yield path
-
-
-@pytest.fixture
-async def place(template: "PostgresServer", folder: Path) -> AsyncIterator[Place]:
-    from tests.fakes.postgres_cluster import replicated  # noqa: PLC0415 - only where the package is installed
-
-    with replicated(template, folder) as (primary, standby):
-        await asyncio.to_thread(migrate_database, parse_url(primary.url))  # with more patience than the stores here have
-        async with postgres_path(primary.url) as (way, url):
-            yield Place(primary, standby, way, url)
+async def place(replicated_servers: tuple["PostgresServer", "PostgresServer"]) -> AsyncIterator[Place]:
+    primary, standby = replicated_servers
+    await asyncio.to_thread(migrate_database, parse_url(primary.url))  # with more patience than the stores here have
+    async with postgres_path(primary.url) as (way, url):
+        yield Place(primary, standby, way, url)
 
 
 def put(tx: Transaction, name: str) -> None:
