@@ -16,10 +16,10 @@ from hub.settings import Settings
 from machinery.clock import Clock
 from machinery.durations import format_duration
 from machinery.election.lock import Lock
-from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError
+from machinery.errors import InvalidError, MusterError
 from machinery.kube.client import KubeClient, Object
 from machinery.kube.leaselock import LeaseLock, Owner
-from machinery.kube.ownership import owner_of
+from machinery.kube.ownership import owner_if_known, owner_of
 
 IN_CLUSTER = "in-cluster"
 POD_NAMESPACE = "POD_NAMESPACE"
@@ -51,7 +51,7 @@ async def lease_lock(
 async def lease_on(client: KubeClient, settings: Settings, namespace: str, pod: str, clock: Clock) -> LeaseLock:
     """Named as the settings say, or for what the pod belongs to. Raises InvalidError: that is nothing, or not known in time."""
     name = settings.leader_elect_resource_name
-    owner: Owner = partial(_owner_if_known, client, namespace, pod)
+    owner: Owner = partial(owner_if_known, client, namespace, pod, of="Lease")
     if name is None:
         found = await _owner(client, namespace, pod)
         name, owner = str(found["name"]), partial(_itself, found)
@@ -81,16 +81,4 @@ async def _owner(client: KubeClient, namespace: str, pod: str) -> Object:
 
 
 async def _itself(owner: Object) -> Object:
-    return owner
-
-
-async def _owner_if_known(client: KubeClient, namespace: str, pod: str) -> Object | None:
-    """For a Lease that is made now, under a name that was given. Raises UnavailableError: then it is not made yet."""
-    try:
-        owner = await owner_of(client, namespace, pod)
-    except (NotFoundError, ForbiddenError) as error:
-        log.warning("what this pod belongs to is not known: the Lease gets no owner", pod=pod, error=error.message)
-        return None
-    if owner is None:
-        log.info("this pod belongs to nothing: the Lease gets no owner", pod=pod)
     return owner

@@ -5,25 +5,21 @@ from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any, Protocol
 
-import structlog
-
 from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.kubecert.clusterinfo import NAME, NAMESPACE
 from hub.kubecert.deployment import CONTAINER, PROGRAM, SCHEMA, Shape
 from hub.kubecert.printed import LONGEST
-from machinery.errors import ForbiddenError, NotFoundError
+from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Object, Resource
 from machinery.kube.executing import Container, execute
-from machinery.kube.ownership import owner_of
+from machinery.kube.ownership import owner_if_known
 
 PODS, NODES = Resource("", "v1", "pods"), Resource("", "v1", "nodes")
 CONFIG_MAPS, DEPLOYMENTS = Resource("", "v1", "configmaps"), Resource("apps", "v1", "deployments")
 KUBE_SYSTEM = "kube-system"
 MANAGERS = {"labelSelector": "component=kube-controller-manager"}
 PRINT_WITHIN = timedelta(seconds=20)
-
-log = structlog.get_logger(__name__)
 
 
 class Surroundings(Protocol):
@@ -108,10 +104,7 @@ class HostCluster(Surroundings):
 
     async def owner(self) -> Document | None:
         if self._pod is not None and self._owner is None:
-            try:
-                self._owner = await owner_of(self._client, self._shape.namespace, self._pod)
-            except (NotFoundError, ForbiddenError) as error:
-                log.warning("what this pod belongs to is not known", pod=self._pod, error=error.message)
+            self._owner = await owner_if_known(self._client, self._shape.namespace, self._pod, of="Deployment")
             if self._owner is None:
                 self._pod = None
         return self._owner

@@ -1,6 +1,7 @@
 """A Secret of the cluster that the hub runs in, for the keys of its CAs.
 
-What the hub needs there: get, create and update of this one Secret. It belongs to what runs the hub, so that both go together.
+What the hub needs there: get, create and update of this one Secret, and get of its pod and of what that belongs to. The Secret
+belongs to the same, so that both go together.
 """
 
 import binascii
@@ -11,9 +12,9 @@ from typing import Any, Self
 from hub.ports import KeySecret
 from machinery.errors import AlreadyExistsError, ConflictError, InvalidError, NotFoundError
 from machinery.kube.client import KubeClient, Resource
+from machinery.kube.ownership import owner_if_known
 
 SECRETS = Resource("", "v1", "secrets")
-PODS = Resource("", "v1", "pods")
 TRIES = 5
 
 
@@ -66,25 +67,10 @@ class ClusterKeySecret(KeySecret):
 
     async def _made(self, data: Mapping[str, str]) -> dict[str, Any]:
         metadata: dict[str, Any] = {"name": self._name, "namespace": self._namespace}
-        owners = await self._owners()
-        if owners:
-            metadata["ownerReferences"] = owners
+        owner = await owner_if_known(self._client, self._namespace, self._pod, of="Secret") if self._pod is not None else None
+        if owner is not None:
+            metadata["ownerReferences"] = [owner]
         return {"apiVersion": "v1", "kind": "Secret", "metadata": metadata, "type": "Opaque", "data": dict(data)}
-
-    async def _owners(self) -> list[dict[str, Any]]:
-        """What owns our pod: the StatefulSet or, one above its ReplicaSet, the Deployment."""
-        if self._pod is None:
-            return []
-        owner = _controller(await self._client.get(PODS.path(self._pod, namespace=self._namespace)))
-        if owner is not None and owner["kind"] == "ReplicaSet":
-            sets = Resource("apps", "v1", "replicasets")
-            owner = _controller(await self._client.get(sets.path(owner["name"], namespace=self._namespace)))
-        return [] if owner is None else [{name: owner[name] for name in ("apiVersion", "kind", "name", "uid")}]
-
-
-def _controller(document: Mapping[str, Any]) -> Mapping[str, Any] | None:
-    owners = (document.get("metadata") or {}).get("ownerReferences") or []
-    return next((owner for owner in owners if owner.get("controller")), None)
 
 
 def _decoded(secret: Mapping[str, Any]) -> Mapping[str, bytes]:

@@ -1,9 +1,14 @@
 """What a pod belongs to in the end, so that what its program creates goes when that goes."""
 
+import structlog
+
+from machinery.errors import ForbiddenError, NotFoundError
 from machinery.kube.client import KubeClient, Object, Resource
 
 LONGEST_CHAIN = 3
 """Pod, ReplicaSet, Deployment."""
+
+log = structlog.get_logger(__name__)
 
 
 async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | None:
@@ -21,4 +26,19 @@ async def owner_of(client: KubeClient, namespace: str, pod: str) -> Object | Non
         owner = {key: above[key] for key in ("apiVersion", "kind", "name", "uid")}
         group, _, version = str(above["apiVersion"]).rpartition("/")
         resource, name = Resource(group, version, str(above["kind"]).lower() + "s"), str(above["name"])
+    return owner
+
+
+async def owner_if_known(client: KubeClient, namespace: str, pod: str, *, of: str) -> Object | None:
+    """The same, for what is made whether or not there is an owner to be found; None also where a link may not be read.
+
+    `of`: the kind that is made, for the log. Raises MusterError where a link cannot be read for now: then it is not made yet.
+    """
+    try:
+        owner = await owner_of(client, namespace, pod)
+    except (NotFoundError, ForbiddenError) as error:
+        log.warning("what this pod belongs to is not known: what it makes gets no owner", pod=pod, kind=of, error=error.message)
+        return None
+    if owner is None:
+        log.info("this pod belongs to nothing: what it makes gets no owner", pod=pod, kind=of)
     return owner
