@@ -9,6 +9,7 @@ from datetime import timedelta
 import structlog
 
 from hub.controllers import ACTOR
+from hub.controllers.waiting import pause
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
 from hub.domain import namespace as rules
@@ -20,7 +21,7 @@ from machinery.controller import Reconciler
 
 NAME = "namespaces"
 LOOK_AGAIN = timedelta(seconds=5)
-"""When finalizers hold a namespace's content: nobody tells when they are taken away."""
+"""When finalizers hold a namespace's content, at first: nobody tells when they are taken away."""
 
 log = structlog.get_logger(__name__)
 
@@ -51,24 +52,25 @@ class Namespaces(Reconciler[str]):
         return _needs_one(cluster) and doc.name(cluster) not in self._present
 
     async def reconcile(self, key: str) -> timedelta | None:
-        progress, gone = await self._store.run(_step, key)
+        progress, gone, lasting = await self._store.run(_step, key)
         if progress.removed:
             log.info("namespace is being emptied", namespace=key, removed=progress.removed)
         if progress.held:
-            return LOOK_AGAIN
+            return pause(lasting, LOOK_AGAIN)
         return timedelta() if progress.removed or gone else None
 
 
-def _step(tx: Transaction, name: str) -> tuple[Progress, bool]:
-    """One step, and whether it was the namespace's last: a cluster may need another then."""
+def _step(tx: Transaction, name: str) -> tuple[Progress, bool, timedelta]:
+    """One step; whether it was the namespace's last (a cluster may need another then), and for how long it has been ending."""
     found = namespaces.get(tx, name)
     if found is not None and doc.is_deleting(found.document):
         progress = termination.proceed(tx, name, f"{ACTOR}:{NAME}")
-        return progress, namespaces.get(tx, name) is None
+        lasting = tx.now - (doc.deleted_at(found.document) or tx.now)
+        return progress, namespaces.get(tx, name) is None, lasting
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
     if cluster is not None and _needs_one(cluster.document):
         namespaces.ensure_of_cluster(tx, name, f"{ACTOR}:{NAME}")
-    return Progress(), False
+    return Progress(), False, timedelta()
 
 
 def _needs_one(cluster: Document) -> bool:

@@ -9,6 +9,8 @@ from datetime import timedelta
 import structlog
 
 from hub.controllers import ACTOR
+from hub.controllers.waiting import pause
+from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.domain.event import WARNING, Told
 from hub.domain.removal import needs_steps
@@ -19,7 +21,7 @@ from machinery.controller import Reconciler
 
 NAME = "removal"
 LOOK_AGAIN = timedelta(seconds=1)
-"""When finalizers hold what remains: nobody tells when they are taken away."""
+"""When finalizers hold what remains, at first: nobody tells when they are taken away."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,7 +40,7 @@ class Removal(Reconciler[str]):
         self._tell = tell
 
     async def reconcile(self, key: str) -> timedelta | None:
-        about, progress = await self._store.run(_step, key, self._deadline)
+        about, lasting, progress = await self._store.run(_step, key, self._deadline)
         if progress.moved:
             log.info("deleted cluster is being emptied", cluster=key, removed=progress.moved)
         if progress.orphaned:
@@ -51,11 +53,20 @@ class Removal(Reconciler[str]):
                 f"what belongs to the cluster does not go: see its condition Deleting, or hubctl delete cluster {key} --force"
             )
             self._tell(Told(key, about, "DeletionOverdue", message, WARNING))
-        if progress.gone:
+        if progress.gone or lasting is None:
             return None
-        return timedelta() if progress.moved else LOOK_AGAIN
+        return timedelta() if progress.moved else self._pause(lasting)
+
+    def _pause(self, lasting: timedelta) -> timedelta:
+        """What is overdue is told on time."""
+        left, usual = self._deadline - lasting, pause(lasting, LOOK_AGAIN)
+        return min(left, usual) if left > timedelta() else usual
 
 
-def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, Progress]:
+def _step(tx: Transaction, name: str, deadline: timedelta) -> tuple[Document, timedelta | None, Progress]:
+    """One step; the cluster as it was before, and for how long it has waited for the hub; None: it does not."""
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
-    return stored.document if stored else {}, removal.proceed(tx, name, deadline, f"{ACTOR}:{NAME}")
+    about = stored.document if stored else {}
+    began = doc.deleted_at(about) if needs_steps(about) else None
+    lasting = None if began is None else tx.now - began
+    return about, lasting, removal.proceed(tx, name, deadline, f"{ACTOR}:{NAME}")

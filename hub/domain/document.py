@@ -7,7 +7,7 @@ from typing import Any
 
 from hub.domain.change import Document, Key
 from machinery.conditions import Condition, with_condition
-from machinery.timestamps import format_time
+from machinery.timestamps import format_time, parse_time
 
 OWNED_BY_STORE = ("uid", "creationTimestamp", "resourceVersion", "generation")
 
@@ -50,6 +50,12 @@ def finalizers(document: Document) -> Sequence[Any]:
 
 def is_deleting(document: Document) -> bool:
     return bool(mapping(document, "metadata").get("deletionTimestamp"))
+
+
+def deleted_at(document: Document) -> datetime | None:
+    """When its deletion began; None: it is not being deleted."""
+    began = mapping(document, "metadata").get("deletionTimestamp")
+    return parse_time(str(began)) if began else None
 
 
 def conditions(document: Document) -> list[Mapping[str, Any]]:

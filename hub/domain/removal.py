@@ -14,7 +14,6 @@ from hub.domain.change import Document, Kind
 from hub.domain.request import CLUSTER_LABEL
 from machinery.conditions import FALSE, TRUE, Condition
 from machinery.durations import format_duration
-from machinery.timestamps import parse_time
 
 FINALIZER = "cluster.open-cluster-management.io/resource-cleanup"
 PRIORITY = "open-cluster-management.io/cleanup-priority"
@@ -50,8 +49,8 @@ def needs_steps(cluster: Document) -> bool:
 
 def is_overdue(cluster: Document, deadline: timedelta, now: datetime) -> bool:
     """Whether its deletion began longer ago than the deadline."""
-    began = doc.mapping(cluster, "metadata").get("deletionTimestamp")
-    return bool(began) and now >= parse_time(str(began)) + deadline
+    began = doc.deleted_at(cluster)
+    return began is not None and now >= began + deadline
 
 
 @dataclass(frozen=True, slots=True)

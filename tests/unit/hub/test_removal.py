@@ -250,3 +250,30 @@ async def test_the_controller_goes_on_until_the_cluster_is_gone_and_tells_what_i
     assert [(each.reason, each.cluster) for each in told] == [("DeletionForced", "edge")]
     assert "managedclusteraddons/a (example.com/pre-delete)" in told[0].message
     assert await subject.reconcile("edge") is None
+
+
+async def test_what_nobody_lets_go_of_is_looked_at_ever_more_seldom_and_is_overdue_on_time(
+    newcomer: Newcomer, store: MemoryStore, clock: ManualClock
+) -> None:
+    """A stale policy may delete hundreds of clusters whose agents will never answer."""
+    newcomer.registered()
+    add_addon(store, "a", finalizers=[HELD])
+    told: list[Told] = []
+    subject = Removal(store, HOUR, told.append)
+    delete(store)
+    began, looks = clock.now(), 0
+    overdue_at: list[timedelta] = []
+    while clock.now() - began < timedelta(days=1):
+        pause = await subject.reconcile("edge")
+        assert pause is not None
+        looks += 1
+        if len(told) > len(overdue_at):
+            overdue_at.append(clock.now() - began)
+        clock.advance(pause)
+    assert looks < 24 * 60 + 100
+    assert (overdue_at, [each.reason for each in told]) == ([HOUR], ["DeletionOverdue"])
+
+
+async def test_a_cluster_that_is_not_deleted_is_not_looked_at_again(newcomer: Newcomer, store: MemoryStore) -> None:
+    newcomer.registered()
+    assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None

@@ -1,5 +1,7 @@
 """Clusters have namespaces, and deleted namespaces are emptied."""
 
+from datetime import timedelta
+
 from hub.controllers.namespaces import LOOK_AGAIN, Namespaces
 from hub.domain import document as doc
 from hub.domain import namespace as rules
@@ -108,3 +110,7 @@ async def test_what_finalizers_hold_is_looked_at_again(hub: Hub) -> None:
     subject = Namespaces(hub.store)
     assert await subject.reconcile("east") is not None, "it marked the object"
     assert await subject.reconcile("east") == LOOK_AGAIN
+    hub.clock.advance(timedelta(minutes=5))
+    assert await subject.reconcile("east") == timedelta(seconds=30), "the longer it lasts, the more seldom"
+    hub.clock.advance(timedelta(days=1))
+    assert await subject.reconcile("east") == timedelta(minutes=1)
