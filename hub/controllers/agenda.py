@@ -15,6 +15,8 @@ R = TypeVar("R")
 AWAY = (UnavailableError, DeadlineError)
 GIVEN_UP = 3
 """So many names in a row that meet one of these errors alone: the store is away, and not the names are bad."""
+FEW = 64
+"""Times that were replaced and need not be forgotten."""
 
 
 class Agenda:
@@ -30,6 +32,11 @@ class Agenda:
     def __len__(self) -> int:
         """All that wait."""
         return len(self._news.keys() | self._due.keys())
+
+    @property
+    def remembered(self) -> int:
+        """Times that are kept; a small multiple of what waits, however often they were replaced."""
+        return len(self._order)
 
     def news(self, names: Iterable[ClusterName]) -> None:
         self._news |= dict.fromkeys(names)
@@ -65,7 +72,10 @@ class Agenda:
 
     def _add(self, name: ClusterName, delay: timedelta) -> None:
         due = self._due[name] = self._clock.monotonic() + delay.total_seconds()
-        heappush(self._order, (due, name))
+        if len(self._order) > 2 * len(self._due) + FEW:
+            self._order = sorted((due, name) for name, due in self._due.items())  # which is a heap
+        else:
+            heappush(self._order, (due, name))
 
     def pause(self) -> timedelta | None:
         """Until something is due; None: nothing waits for a time."""

@@ -52,6 +52,8 @@ class Chronicle:
         self._clusters: dict[Key, _Cluster] = {}
         self._requests: dict[Key, RequestPhase] = {}
         self._ill_addons: set[Key] = set()
+        self._unlisted: set[tuple[Kind, Key]] = set()
+        """Known from before all were listed anew, and not seen since: when changes follow again, they have gone."""
         self.phases: Counter[str] = Counter()
         """How many requests have come into each phase since this began."""
         self.availability: Counter[str] = Counter()
@@ -63,9 +65,12 @@ class Chronicle:
 
     def relisting(self) -> None:
         """What was told once is not told again."""
+        known = ((MANAGED_CLUSTERS, self._clusters), (REQUESTS, self._requests), (ADDONS, self._ill_addons))
+        self._unlisted = {(kind, key) for kind, keys in known for key in keys}
 
     def listed(self, kind: Kind, key: Key, document: Document) -> None:
         """An object that is there; who changed it since it was last seen is not known."""
+        self._unlisted.discard((kind, key))
         if kind == MANAGED_CLUSTERS:
             self._cluster(key, document, told=key not in self._clusters)
         elif kind == REQUESTS:
@@ -75,6 +80,8 @@ class Chronicle:
 
     def changed(self, kind: Kind, key: Key, document: Document, change: ChangeType, actor: str) -> None:
         """A change by `actor`; `document` is how it left the object."""
+        if self._unlisted:
+            self._forget_unlisted()
         if change is ChangeType.DELETED:
             self._gone(kind, key, document, actor)
         elif kind == MANAGED_CLUSTERS:
@@ -85,6 +92,17 @@ class Chronicle:
             self._addon(key, document)
         elif kind == REVOCATIONS and change is ChangeType.ADDED:
             self._revocation(key, document)
+
+    def _forget_unlisted(self) -> None:
+        """Nobody knows who deleted them, or when."""
+        for kind, key in self._unlisted:
+            if kind == MANAGED_CLUSTERS:
+                self._clusters.pop(key, None)
+            elif kind == REQUESTS:
+                self._requests.pop(key, None)
+            else:
+                self._ill_addons.discard(key)
+        self._unlisted.clear()
 
     def _gone(self, kind: Kind, key: Key, document: Document, actor: str) -> None:
         if kind == REQUESTS:

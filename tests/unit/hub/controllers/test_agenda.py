@@ -41,3 +41,18 @@ def test_a_time_that_was_replaced_makes_nothing_due() -> None:
     clock.advance(10 * SECOND)
     assert agenda.take(10, ahead=5 * SECOND) == ()
     assert agenda.pause() == 2 * SECOND
+
+
+def test_times_that_were_replaced_are_forgotten_also_where_they_are_far_away() -> None:
+    """A cluster with a lease of a day reports every minute, and is looked at each time."""
+    clock = ManualClock()
+    agenda = waiting(clock)
+    for _ in range(10_000):
+        agenda.news([A, B])
+        for name in agenda.take(10):
+            agenda.wait(name, timedelta(days=5))
+    assert agenda.remembered < 200
+    clock.advance(20 * SECOND)
+    assert agenda.take(10) == (C,)
+    clock.advance(timedelta(days=5))
+    assert set(agenda.take(10)) == {A, B}

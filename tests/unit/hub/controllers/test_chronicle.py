@@ -14,6 +14,7 @@ from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Kind
 from hub.domain.cluster import Joining, StatusReport
 from hub.domain.clusterset import LABEL
 from hub.domain.event import Told
+from hub.ports import Transaction
 from hub.services import clusters, requests
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import AGENT, Hub
@@ -27,9 +28,9 @@ class Reader:
     def __init__(self, hub: Hub) -> None:
         self._hub = hub
         self.told: list[Told] = []
-        self._chronicle = Chronicle(self.told.append)
+        self.chronicle = Chronicle(self.told.append)
         routes = [Route(kind, lambda _key: None) for kind in (MANAGED_CLUSTERS, REQUESTS)]
-        self._feed = Feed(hub.store, routes, self._chronicle)
+        self._feed = Feed(hub.store, routes, self.chronicle)
         self._revision = 0
 
     async def start(self) -> Sequence[Mapping[str, Any]]:
@@ -186,9 +187,31 @@ async def test_what_becomes_of_requests_is_counted_once_and_where_they_stand_is_
     hub.join("c1")
     before = hub.submit("c1")
     await reader.start()
-    chronicle = reader._chronicle
+    chronicle = reader.chronicle
     assert (dict(chronicle.phases), dict(chronicle.standing())) == ({}, {"Pending": 1}), "what is there is no news"
     hub.approve(before)
     await reader.read()
     await reader.read()
     assert (dict(chronicle.phases), dict(chronicle.standing())) == ({"Approved": 1}, {"Approved": 1})
+
+
+async def test_what_went_while_nobody_followed_is_counted_no_more_and_its_successor_is_news(hub: Hub) -> None:
+    reader = Reader(hub)
+    hub.join("c1")
+    request = hub.submit("c1")
+    await reader.start()
+    assert reader.chronicle.standing() == {"Pending": 1}
+
+    def go(tx: Transaction) -> None:
+        for kind, name in ((MANAGED_CLUSTERS, "c1"), (REQUESTS, request)):
+            stored = tx.objects.get(kind, Key("", name))
+            assert stored is not None
+            tx.objects.delete(kind, stored, "test")
+
+    hub.store.transact(go)
+    assert await reader.start() == []
+    hub.join("c2")
+    assert await reader.events() == ["cluster registered"]
+    assert reader.chronicle.standing() == {}
+    hub.join("c1")
+    assert await reader.events() == ["cluster registered"]
