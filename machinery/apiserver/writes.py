@@ -4,7 +4,7 @@ Order of an update, as in Kubernetes: locks (uid, resourceVersion), the parts th
 preparation, generation, validation. An object that terminates and is held by nothing any more is removed by the write.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
@@ -52,7 +52,7 @@ class Write:
     def version_name(self) -> str:
         return self.version.name if self.version is not None else self.resource.version
 
-    def known(self, document: Mapping[str, Any]) -> dict[str, Any]:
+    def known(self, document: Mapping[str, Any], old: Document | None = None) -> dict[str, Any]:
         """The document in the stored version without unknown fields. Raises BadRequestError when they are refused."""
         check_size(document)
         given = document if self.resource.custom else _without_nulls(dict(document))
@@ -63,7 +63,8 @@ class Write:
             raise undecodable(self.resource, f"strict decoding error: {listed}")
         if self.version is None:
             return kept
-        self._check(violations(self.schema, kept), str(kept.get("metadata", {}).get("name", "")))
+        causes = _new(violations(self.schema, kept), lambda: violations(self.schema, self.shown(old)) if old else ())
+        self._check(causes, str(kept.get("metadata", {}).get("name", "")))
         return {**self.version.to_stored(kept), "apiVersion": self.resource.api_version()}
 
     def shown(self, stored: Document) -> Document:
@@ -102,7 +103,7 @@ class Write:
         A write that changes nothing leaves `old` as it is, the times in its managedFields included.
         """
         self._check_locks(document.get("metadata") or {}, old["metadata"])
-        new = self.known(document)
+        new = self.known(document, old)
         new["metadata"] = rules.of_changed(new.get("metadata") or {}, old["metadata"])
         if self.part is None and self.resource.has_status:
             new.pop("status", None)
@@ -168,11 +169,18 @@ class Write:
             raise InvalidError(text, subject=subject, causes=(cause,))
 
     def _misshapen(self, new: Document, old: Document | None) -> list[Cause]:
-        """Broken rules of metadata and schema. Raises at once when a type is wrong: no other rule could be asked then."""
-        causes = [*rules.violations(self.resource, new, old), *violations(self.resource.schema, new)]
+        """Broken rules of metadata and schema. Raises at once when a type is wrong: no other rule could be asked then.
+
+        What is stored and stays as it is refuses nothing: an agent says in its session what no schema allows, and whoever
+        decides about its cluster says nothing of that.
+        """
+        causes = _new(self._broken(new, old), lambda: self._broken(old, old) if old else ())
         if check_types(self.resource, causes):
             self._check(causes, str(new["metadata"].get("name", "")))
         return causes
+
+    def _broken(self, document: Document, old: Document | None) -> list[Cause]:
+        return [*rules.violations(self.resource, document, old), *violations(self.resource.schema, document)]
 
     def _validate(self, new: Document, old: Document | None, causes: list[Cause]) -> None:
         rule: Validation | None = self.resource.validate
@@ -184,6 +192,12 @@ class Write:
     def _check(self, causes: list[Cause], name: str) -> None:
         if causes:
             raise invalid(self.resource, name, causes)
+
+
+def _new(causes: list[Cause], before: Callable[[], Iterable[Cause]]) -> list[Cause]:
+    """Those that are not told of the stored object as well; what that breaks is looked at where it matters alone."""
+    stand = set(before()) if causes else set()
+    return [cause for cause in causes if cause not in stand]
 
 
 def check_size(document: Mapping[str, Any]) -> None:
