@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 
 import structlog
 
-from hub.access.looking import keep_looking
+from hub.access.looking import Looking
 from hub.controllers.rotation import Rotation
 from hub.domain.authority import Authority, AuthorityId, Follower, Phase, issuing
 from hub.domain.certificate import Lifetimes
@@ -118,17 +118,19 @@ class AuthorityFollower:
 
     async def run(self) -> None:
         """Looks for ever: soon after every change, and now and then."""
-        await keep_looking(self._store, self._look, LOOK_EVERY)
+        await Looking(self._store, LOOK_EVERY).run(self._look)
 
-    async def _look(self) -> None:
+    async def _look(self, *, far: bool) -> bool:
+        del far  # every look is at all of them
         try:
             await self.look()
         except MusterError as error:
             if error.message != self._trouble:
                 log.warning("the hub's CAs cannot be followed", error=error.message)
             self._trouble = error.message
-        else:
-            self._trouble = ""
+            return False
+        self._trouble = ""
+        return True
 
     async def look(self) -> None:
         """One look. Raises UnavailableError; what was known before is acted upon then."""

@@ -6,7 +6,7 @@ with an overlap, and some read far back: soon after every word, at the first loo
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Protocol
@@ -58,26 +58,17 @@ class Looking:
                 if far and seen:
                     far_due = loop.time() + AFRESH.total_seconds()
                 pause = max(self._poll, RARELY) if self.is_told and seen else self._poll
-                await _heard(word, until_tick(pause), far_due - loop.time() if seen else None)
+                wait = until_tick(pause)
+                await _heard(word, min(wait, far_due - loop.time()) if seen else wait)
                 if word.is_set():
                     far_due = min(far_due, loop.time() + SOON.total_seconds())
 
 
-async def _heard(word: asyncio.Event, seconds: float, at_most: float | None) -> None:
+async def _heard(word: asyncio.Event, seconds: float) -> None:
     """Returns at the word, or when the time is over."""
     with suppress(TimeoutError):
-        async with asyncio.timeout(seconds if at_most is None else max(min(seconds, at_most), 0)):
+        async with asyncio.timeout(max(seconds, 0)):
             await word.wait()
-
-
-async def keep_looking(store: Store, look: Callable[[], Awaitable[None]], poll: timedelta) -> None:
-    """Calls `look` for ever: now, soon after every revocation on any replica, and now and then."""
-    word = asyncio.Event()
-    with store.told_of_revocations(word.set) as is_told:
-        while True:
-            word.clear()
-            await look()
-            await _heard(word, until_tick(max(poll, RARELY) if is_told() else poll), None)
 
 
 class Stretch:

@@ -1,35 +1,14 @@
 """When replicas look for what was revoked: how often, and when as far back as a commit may have waited."""
 
 import asyncio
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 
 import pytest
 
 from hub.access.looking import AFRESH, POLL, RARELY, SOON, Looking
-from hub.store.wakes import Wake
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.bell import Bell
 from tests.fakes.virtual_time import in_virtual_time
-
-
-class Bell(MemoryStore):
-    """Rings when it is told to. `told`: whether anybody may count on it."""
-
-    def __init__(self, *, told: bool = True) -> None:
-        super().__init__()
-        self.told = told
-        self.wakes: list[Wake] = []
-
-    @contextmanager
-    def told_of_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
-        self.wakes.append(wake)
-        yield lambda: self.told
-
-    def ring(self) -> None:
-        for wake in self.wakes:
-            wake()
 
 
 @dataclass
