@@ -6,6 +6,7 @@ from typing import Any
 from hub.domain.change import Kind, StoredObject
 from hub.domain.ownership import tracked
 from hub.ports import Transaction, Written
+from hub.services import room
 from machinery.managedfields.holdings import is_same
 
 
@@ -26,13 +27,15 @@ def store(
     """Stores the document as it was admitted and stamped.
 
     `writer`: the hub's own writer that holds what changed; "" when the API server has said so already. A document that differs
-    from the old one in nothing but the times of its managedFields is not written.
+    from the old one in nothing but the times of its managedFields is not written. Raises what `Objects.put` raises, and
+    TooLargeError.
     """
     before = old.document if old else None
     if writer:
         document = tracked(kind, document, before, writer, tx.now)
     if old is not None and before is not None and is_same(document, before) and _is_current(tx, kind, old):
         return Unchanged(old)
+    room.check(document, old, actor)
     return tx.objects.put(kind, document, old, actor)
 
 

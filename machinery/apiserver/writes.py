@@ -22,6 +22,7 @@ from machinery.errors import BadRequestError, Cause, ConflictError, InvalidError
 from machinery.managedfields.holdings import Holdings, is_same
 from machinery.timestamps import format_time
 
+FEW = 1024  # bytes: of a decision, and of who holds what it changes
 _encode = msgspec.json.Encoder().encode
 
 
@@ -54,7 +55,7 @@ class Write:
 
     def known(self, document: Mapping[str, Any], old: Document | None = None) -> dict[str, Any]:
         """The document in the stored version without unknown fields. Raises BadRequestError when they are refused."""
-        check_size(document)
+        check_size(document, old)
         given = document if self.resource.custom else _without_nulls(dict(document))
         kept, unknown = pruned(self.schema, given)
         self.warnings = [f'unknown field "{path}"' for path in unknown] if self.validation == "Warn" else []
@@ -115,7 +116,7 @@ class Write:
         new = self._main_changed(new, old) if combined is None else dict(combined)
         new = with_holdings(new, self.ownership.of_changed(sent, old, new) if holdings is None else holdings)
         self._validate(new, old, causes)
-        check_size(new)
+        check_size(new, old)
         terminating = "deletionTimestamp" in new["metadata"]
         self.removed = terminating and not new["metadata"].get("finalizers") and not self.resource.held(new)
         self.last = new if self.removed else None
@@ -200,10 +201,11 @@ def _new(causes: list[Cause], before: Callable[[], Iterable[Cause]]) -> list[Cau
     return [cause for cause in causes if cause not in stand]
 
 
-def check_size(document: Mapping[str, Any]) -> None:
-    """Raises TooLargeError for an object that no storage of Kubernetes would take."""
+def check_size(document: Mapping[str, Any], old: Document | None = None) -> None:
+    """Raises TooLargeError for what no storage of Kubernetes would take; what was larger may go on, with a few words more."""
     size = len(_encode(document))
-    if size > OBJECT_LIMIT:
+    before = len(_encode(old)) if old is not None and size > OBJECT_LIMIT else 0
+    if size > OBJECT_LIMIT and (before <= OBJECT_LIMIT or size > before + FEW):
         raise TooLargeError(f"the object is too large: {size} bytes, and at most {OBJECT_LIMIT} are stored")
 
 

@@ -1,8 +1,12 @@
 """Whatever an agent says of its cluster through its session, operators decide about it at the HTTPS door as ever."""
 
+import pytest
+
 from hub.domain.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
-from hub.services import clusters
+from hub.services import clusters, room
+from machinery.apiserver.limits import OBJECT_LIMIT
 from machinery.conditions import Condition
+from machinery.errors import TooLargeError
 from machinery.identity import ClusterName
 from tests.integration.door.conftest import HubUnderTest
 from tests.integration.door.test_access import CLUSTERS, Visitor
@@ -69,3 +73,26 @@ async def test_who_writes_what_breaks_a_rule_is_told_it_although_the_object_brok
     code, answer = await operator.ask("PATCH", status, patch, **MERGE)
     assert code == 422
     assert [cause["field"] for cause in answer["details"]["causes"]] == [f"status.conditions[{len(conditions)}].reason"]
+
+
+def of_size(size: int) -> StatusReport:
+    """About so many bytes of it."""
+    return StatusReport(kubernetes_version="x" * size)
+
+
+async def test_an_agent_leaves_room_in_its_cluster_for_those_who_decide_about_it(hub: HubUnderTest) -> None:
+    cluster = await accepted(hub, "edge1")
+    await hub.store.run(clusters.report_status, cluster, of_size(room.MOST - 20_000), agent_of(cluster))
+    with pytest.raises(TooLargeError, match="an agent may fill"):
+        await hub.store.run(clusters.report_status, cluster, of_size(room.MOST + 20_000), agent_of(cluster))
+    assert await decide(await admin(hub), cluster) == [200, 200, 200]
+    assert room.MOST + 256 * 1024 == OBJECT_LIMIT
+
+
+async def test_what_was_larger_than_an_object_may_be_is_decided_about_as_well(hub: HubUnderTest) -> None:
+    cluster = await accepted(hub, "edge1")
+    await hub.store.run(clusters.report_status, cluster, of_size(OBJECT_LIMIT + 100_000), "an earlier release")
+    operator = await admin(hub)
+    assert await decide(operator, cluster) == [200, 200, 200]
+    patch = {"metadata": {"annotations": {"more": "x" * 2_000}}}
+    assert (await operator.ask("PATCH", f"{CLUSTERS}/{cluster}", patch, **MERGE))[0] == 413
