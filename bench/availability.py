@@ -38,7 +38,7 @@ def availability(clusters: int, seconds: float, *, postgres: bool) -> None:
     if not postgres:
         click.echo(json.dumps(asyncio.run(measure(clusters, seconds, None)), indent=2))
         return
-    with postgres_server() as url, told_to_hubs(url):
+    with postgres_server(flushing=True) as url, told_to_hubs(url):
         click.echo(json.dumps(asyncio.run(measure(clusters, seconds, postmaster_of(url))), indent=2))
 
 

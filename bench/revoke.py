@@ -41,7 +41,7 @@ def revoke(streams: int, replicas: int, every: float) -> None:
     """From `revoke` to the end of the stream, over several replicas."""
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
 
-    with postgres_server() as url, told_to_hubs(url):
+    with postgres_server(flushing=True) as url, told_to_hubs(url):
         click.echo(json.dumps(asyncio.run(measure(max(streams, AT_LEAST), replicas, every))))
 
 

@@ -45,7 +45,7 @@ def spread(sessions: int, seconds: float) -> None:
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
 
     for replicas in (1, 2, 3):
-        with postgres_server() as url, told_to_hubs(url):
+        with postgres_server(flushing=True) as url, told_to_hubs(url):
             found = asyncio.run(Scene(replicas, sessions, postmaster_of(url)).measure(seconds))
             click.echo(json.dumps({"replicas": replicas, **found}))
 

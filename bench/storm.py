@@ -38,7 +38,7 @@ def storm(agents: int) -> None:
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
 
     logs.configure("critical", LogFormat.JSON)
-    with postgres_server() as url, tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
+    with postgres_server(flushing=True) as url, tempfile.TemporaryDirectory(prefix="muster-bench-") as folder:
         click.echo(json.dumps(asyncio.run(_storm(Path(folder), url, agents))))
 
 

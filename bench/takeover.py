@@ -131,7 +131,7 @@ async def _measure(trials: int) -> None:
     from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - a package of the tests
     from tests.fakes.postgres_path import postgres_path  # noqa: PLC0415 - the same
 
-    with postgres_server() as url:
+    with postgres_server(flushing=True) as url:
         async with AsyncExitStack() as stack, staged() as stage:
             create_keys(stage.folder / "keys", Lifetimes(), SystemClock().now())
             ways = {name: await stack.enter_async_context(postgres_path(url)) for name in REPLICAS}

@@ -7,7 +7,7 @@ import pytest
 
 from hub.ports import Store
 from machinery.clock import ManualClock
-from tests.fakes.databases import Database, MemoryDatabase, SqlDatabase, sqlite_database
+from tests.fakes.databases import Database, MemoryDatabase, SqlDatabase, migrated, sqlite_database
 
 STORES = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
 
@@ -31,6 +31,7 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
         case "memory":
             return MemoryDatabase()
         case "sqlite":
+            migrated(tmp_path / "hub.db")
             return sqlite_database(tmp_path)
         case _:
             postgres = SqlDatabase(request.getfixturevalue("postgres_url"))

@@ -18,7 +18,7 @@ from machinery.apiserver.storage import Actor, Document, Event, GroupResource, K
 from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, NotFoundError
 from machinery.product import GROUP_SUFFIX
 from machinery.selectors import parse_field_selector, parse_label_selector
-from tests.fakes.databases import sqlite_database
+from tests.fakes.databases import migrated, sqlite_database
 
 CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
 LEASES = GroupResource("coordination.k8s.io", "leases")
@@ -35,6 +35,7 @@ async def storage(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterat
     if request.param == "admitted":
         yield AdmittedStorage(MemoryStorage(bookmark_every=QUIET), lambda _write: None)
         return
+    migrated(tmp_path / "hub.db")
     async with sqlite_database(tmp_path).opened(None) as store:
         feed = ChangeFeed(store)
         following = asyncio.create_task(feed.run(), name="feed")

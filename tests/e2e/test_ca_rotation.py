@@ -21,6 +21,7 @@ from tests.e2e.crowd import Crowd, crowd_of
 from tests.e2e.hubs import hubs_in
 from tests.e2e.processes import Bench, until
 from tests.e2e.replicas import replicas_of
+from tests.e2e.test_ca_key_places import CAS
 from tests.e2e.test_replicas_agents import FAST
 from tests.fakes.stage import OWNER
 from tests.trials import SOAKING, soaked, trials
@@ -41,8 +42,7 @@ def _quiet() -> Iterator[None]:
 
 
 async def authorities(bench: Bench) -> list[dict[str, Any]]:
-    items: list[dict[str, Any]] = json.loads(await bench.hubctl("get", "ca", "-o", "json"))["items"]
-    return items
+    return list((await bench.get(CAS))["items"])
 
 
 async def until_phases(bench: Bench, *wanted: str, within: float = 90) -> list[dict[str, Any]]:

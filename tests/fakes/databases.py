@@ -3,13 +3,16 @@
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import cache
 from pathlib import Path
+from tempfile import TemporaryDirectory
 
 from sqlalchemy import make_url, text
 
 from hub.ports import Store
 from hub.store import SqlStore
 from hub.store.engine import parse_url, writing_engine
+from hub.store.migrate import upgrade
 from hub.store.schema import metadata
 from machinery.clock import Clock
 from machinery.sealing import Seal
@@ -63,6 +66,27 @@ class SqlDatabase:
 
 def sqlite_database(directory: Path) -> SqlDatabase:
     return SqlDatabase(str(make_url("sqlite://").set(database=str(directory / "hub.db"))))
+
+
+def migrated(path: Path) -> Path:
+    """Puts an empty database there, with the schema of this release; one that is there already is left as it is.
+
+    It is a copy of one that was migrated in this process: to migrate takes longer than most tests.
+    """
+    if not path.exists():
+        path.write_bytes(_empty())
+    return path
+
+
+@cache
+def _empty() -> bytes:
+    with TemporaryDirectory() as folder:
+        path = Path(folder) / "hub.db"
+        engine = writing_engine(parse_url(f"sqlite:///{path}"))
+        upgrade(engine)
+        engine.dispose()  # the last one to leave empties the write-ahead log
+        assert [each.name for each in path.parent.iterdir()] == [path.name]
+        return path.read_bytes()
 
 
 Database = MemoryDatabase | SqlDatabase

@@ -48,6 +48,7 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
+from tests.fakes.databases import migrated
 
 HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
 ADMIN = "admin"
@@ -246,7 +247,7 @@ async def rpc_stage(
     """A door that serves until the block ends, and is stopped in its order then. With a `policy` it keeps audit records."""
     clock, lifetimes = SystemClock(), Lifetimes()
     async with AsyncExitStack() as stack:
-        store = SqlStore(f"sqlite:///{folder / 'hub.db'}", poll=timedelta(milliseconds=50))
+        store = SqlStore(f"sqlite:///{migrated(folder / 'hub.db')}", poll=timedelta(milliseconds=50))
         await store.open()
         stack.push_async_callback(store.close)
         issuer = LocalIssuer.open(folder, lifetimes, clock.now())

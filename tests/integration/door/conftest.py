@@ -47,7 +47,7 @@ from machinery.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
 from machinery.tls import Serving
-from tests.fakes.databases import SEAL
+from tests.fakes.databases import SEAL, migrated
 
 LIFETIMES = Lifetimes()
 HUB_ID = HubId("3f9f6a3e-58a6-4b6c-9a0e-1f5c3c2b7d11")
@@ -56,7 +56,7 @@ ROOT = Path(__file__).parents[3]
 
 @pytest.fixture
 def url(tmp_path: Path) -> str:
-    return f"sqlite:///{tmp_path / 'hub.db'}"
+    return f"sqlite:///{migrated(tmp_path / 'hub.db')}"
 
 
 @pytest.fixture
@@ -125,7 +125,8 @@ class HubUnderTest:
     async def start(self) -> None:
         async with AsyncExitStack() as stack:
             now, clock = datetime.now(UTC), SystemClock()
-            self.store = SqlStore(self.database or f"sqlite:///{self.folder / 'hub.db'}", SEAL, group_suffix=self.group_suffix)
+            url = self.database or f"sqlite:///{migrated(self.folder / 'hub.db')}"
+            self.store = SqlStore(url, SEAL, group_suffix=self.group_suffix)
             stack.push_async_callback(self.store.close)
             await self.store.open()
             await self.store.run(namespaces.ensure_standing)
