@@ -78,7 +78,7 @@ class Taints(Reconciler[str]):
         """While it holds, whether it still has to; what it held goes on when it does not."""
         if not self._holds:
             return
-        state, news = await self._store.run(brake.keep, self._limits)
+        state, news = await self._store.run(brake.keep, self._limits, f"{ACTOR}:{NAME}")
         self._alarm(news, {})
         self._holds = state.holds
         if not state.holds:
@@ -104,18 +104,17 @@ class Taints(Reconciler[str]):
         return {cluster: aftermath.look(tx, cluster, self._patience, known) for cluster in clusters}
 
     def _taint(self, tx: Transaction, clusters: Sequence[ClusterName]) -> tuple[_Found, Brake, Told | None]:
-        state, news = brake.keep(tx, self._limits)
-        known = aftermath.circumstances(tx, clusters, self._patience, state)
         actor = f"{ACTOR}:{NAME}"
+        state, news = brake.keep(tx, self._limits, actor)
+        known = aftermath.circumstances(tx, clusters, self._patience, state)
         found = {cluster: aftermath.taint(tx, cluster, self._patience, known, actor) for cluster in clusters}
         return found, state, news
 
     def _alarm(self, news: Told | None, found: _Found) -> None:
-        """The fleet's alarm, then the clusters'."""
+        """The fleet's alarm, whose Event is there already, then the clusters'."""
         if news is not None:
             level = "error" if news.type == WARNING else "info"
             getattr(log, level)("the brake holds" if news.type == WARNING else "the brake is released", detail=news.message)
-            self._tell(news)
         for cluster, outcome in found.items():
             if outcome.told is not None:
                 told = outcome.told

@@ -37,16 +37,21 @@ def judge(tx: Transaction, limits: Limits) -> Brake:
     return known.judged(limits, silent, fleet, tx.now)
 
 
-def keep(tx: Transaction, limits: Limits) -> tuple[Brake, Told | None]:
-    """Judges and writes down; with what there is to tell, once for the whole fleet."""
+def keep(tx: Transaction, limits: Limits, actor: str) -> tuple[Brake, Told | None]:
+    """Judges and writes down, with the Event that tells of it, once for the whole fleet; what there is to tell in the log.
+
+    The Event is no later transaction's: whoever dies after this one, or does not hear of its commit, would never write it.
+    """
     before = now(tx)
     brake = judge(tx, limits)
     if brake == before:
         return brake, None
     tx.facts.set(FACT, rules.encoded(brake))
+    told = Told("", FLEET, "BrakeReleased", "most of the clusters that had fallen silent are back", NORMAL)
     if brake.holds:
-        return brake, Told("", FLEET, "BrakeHolds", held(brake), WARNING)
-    return brake, Told("", FLEET, "BrakeReleased", "most of the clusters that had fallen silent are back", NORMAL)
+        told = Told("", FLEET, "BrakeHolds", held(brake), WARNING)
+    events.tell(tx, [told], actor)
+    return brake, told
 
 
 def release(tx: Transaction, actor: str) -> Brake:

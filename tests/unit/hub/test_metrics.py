@@ -150,7 +150,7 @@ async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, s
     def turn(tx: Transaction, verdict: Condition) -> None:
         for name in names:
             clusters.set_condition(tx, name, verdict, "test")
-        brake.keep(tx, Limits())
+        brake.keep(tx, Limits(), "test")
 
     async def told() -> str:
         clock.advance(EVERY)

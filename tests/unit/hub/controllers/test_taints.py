@@ -10,13 +10,14 @@ from hub.controllers.batch import TOGETHER
 from hub.controllers.taints import HELD_LOOKS, Taints
 from hub.domain import cluster as rules
 from hub.domain.brake import Limits
+from hub.domain.change import EVENTS, Query
 from hub.domain.event import Told
 from hub.domain.taint import Patience
 from hub.domain.transition import Damping
 from hub.services import brake, clusters
 from machinery.conditions import Condition
 from machinery.controller import PartlyFailedError
-from machinery.errors import ConflictError
+from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -54,6 +55,12 @@ class World:
     def taints(self, name: ClusterName | None = None) -> list[str]:
         taints = self.hub.cluster(name or self.names[0])["spec"].get("taints", [])
         return [taint["key"].rpartition("/")[2] for taint in taints]
+
+    @property
+    def of_the_fleet(self) -> list[tuple[str, str]]:
+        """Reasons and messages of the Events about the fleet, in the order in which they came."""
+        found = self.hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items
+        return [(each.document["reason"], each.document["message"]) for each in sorted(found, key=lambda one: one.revision)]
 
     @property
     def tainted(self) -> int:
@@ -155,11 +162,35 @@ async def test_a_fleet_that_falls_silent_together_is_not_tainted_and_told_of_onc
     hub.clock.advance(DELAY)
     assert await world.step() == HELD_LOOKS
     assert world.tainted == 0
-    assert [(told.cluster, told.reason) for told in world.told] == [("", "BrakeHolds")]
-    assert "15 of 40" in world.told[0].message
+    ((reason, message),) = world.of_the_fleet
+    assert reason == "BrakeHolds"
+    assert "15 of 40" in message
     hub.clock.advance(timedelta(hours=5))
     assert await world.step() == HELD_LOOKS
-    assert (world.tainted, len(world.told)) == (0, 1)
+    assert (world.tainted, world.told, len(world.of_the_fleet)) == (0, [], 1)
+
+
+async def test_the_fleets_event_is_there_though_the_answer_to_its_commit_was_lost(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The hub loses its database and its fleet together, where a network fails."""
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:15])
+    await world.step()
+    hub.clock.advance(DELAY)
+    run = hub.store.run
+
+    async def unanswered(*asked: Any, **more: Any) -> Any:
+        await run(*asked, **more)
+        raise UnavailableError("it is not known whether this was written")
+
+    monkeypatch.setattr(hub.store, "run", unanswered)
+    with pytest.raises(UnavailableError):
+        await world.step()
+    monkeypatch.setattr(hub.store, "run", run)
+    world.start()
+    assert await world.step() == HELD_LOOKS
+    assert [reason for reason, _ in world.of_the_fleet] == ["BrakeHolds"]
 
 
 async def test_unknown_itself_is_not_the_brakes(hub: Hub) -> None:
@@ -198,7 +229,7 @@ async def test_the_brake_lets_go_when_most_are_back_and_the_rest_is_tainted(hub:
     world.set(rules.AVAILABLE, *world.names[4:15])
     await world.step()
     assert world.tainted == 4
-    assert [told.reason for told in world.told[:2]] == ["BrakeHolds", "BrakeReleased"]
+    assert [reason for reason, _ in world.of_the_fleet] == ["BrakeHolds", "BrakeReleased"]
     assert not hub.store.transact(brake.now).holds
 
 
@@ -225,7 +256,7 @@ async def test_another_leader_finds_the_brake_and_what_it_holds(hub: Hub) -> Non
     await world.step()
     world.start()
     assert await world.step() == HELD_LOOKS
-    assert (world.tainted, len(world.told)) == (0, 1)
+    assert (world.tainted, len(world.of_the_fleet)) == (0, 1)
     world.set(rules.AVAILABLE, *world.names)
     world.start()
     await world.step()
