@@ -84,6 +84,15 @@ def test_an_event_goes_an_hour_after_it_was_last_seen(store: MemoryStore, clock:
     assert expire(store) == 0
 
 
+def test_an_event_that_is_seen_again_while_old_ones_are_looked_for_stays(store: MemoryStore, clock: ManualClock) -> None:
+    tell(store, ACCEPTED, Told("east", EAST, "Denied", "denied"))
+    clock.advance(2 * HOUR)
+    due = store.transact(events.due, HOUR, limit=10)
+    tell(store, ACCEPTED)
+    assert store.transact(events.expire, due, "hub") == 1
+    assert [each["reason"] for each in stored(store)] == ["Accepted"]
+
+
 def test_no_more_events_go_at_once_than_asked(store: MemoryStore, clock: ManualClock) -> None:
     tell(store, *(Told("east", EAST, f"Reason{number}", "m") for number in range(5)))
     clock.advance(2 * HOUR)

@@ -12,6 +12,7 @@ HOUR = timedelta(hours=1)
 @pytest.mark.parametrize("step", [30 * 24 * HOUR, -8 * HOUR])
 def test_what_was_learned_of_another_clock_stays_true_though_our_own_is_set(step: timedelta) -> None:
     ours = ManualClock()
+    ours.advance(HOUR)
     theirs, seen = ours.now() + HOUR, OffsetClock(ours)
     assert (seen.offset, seen.now()) == (None, ours.now())
     seen.learn(theirs)
