@@ -124,6 +124,8 @@ class Controller(Generic[K]):
         self._workers = workers
         self._grace = grace
         self._failures: dict[K, Backoff] = {}
+        self._troubles: dict[K, str] = {}
+        """What was told of keys that fail: it is told again when it is something else."""
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
         self.outcomes: Counter[str] = Counter(success=0, error=0)
@@ -160,6 +162,7 @@ class Controller(Generic[K]):
             self._retry(key, error)
         else:
             self._tally("success")
+            self._troubles.pop(key, None)
             self._wait(key, again)
         finally:
             self.seconds.observe(time.monotonic() - began)
@@ -172,14 +175,7 @@ class Controller(Generic[K]):
 
     def _tell_of_parts(self, key: K, error: PartlyFailedError) -> None:
         self._tally("error")
-        expected = isinstance(error.__cause__, MusterError)
-        log.warning(
-            "reconcile failed in part",
-            controller=self.name,
-            key=str(key),
-            error=str(error),
-            exc_info=None if expected else error,
-        )
+        self._tell(key, "reconcile failed in part", error, error.__cause__ or error)
 
     def _tally(self, outcome: str) -> None:
         self.outcomes[outcome] += 1
@@ -191,17 +187,19 @@ class Controller(Generic[K]):
         )
         delay = backoff.next()
         self._tally("error")
-        expected = isinstance(error, MusterError)
-        log.warning(
-            "reconcile failed",
-            controller=self.name,
-            key=str(key),
-            error=str(error),
-            attempt=backoff.failures,
-            retry_in_seconds=round(delay.total_seconds(), 3),
-            exc_info=None if expected else error,
-        )
+        how = {"attempt": backoff.failures, "retry_in_seconds": round(delay.total_seconds(), 3)}
+        self._tell(key, "reconcile failed", error, error, **how)
         self.queue.add_after(key, delay)
+
+    def _tell(self, key: K, what: str, error: Exception, because: BaseException, **how: float) -> None:
+        """In the log, once for as long as the key fails for the same reason, however often it is tried."""
+        trouble = f"{type(because).__name__}: {because}"
+        if self._troubles.get(key) == trouble:
+            log.debug("reconcile failed again", controller=self.name, key=str(key), error=str(error), **how)
+            return
+        self._troubles[key] = trouble
+        stack = None if isinstance(because, MusterError) else error
+        log.warning(what, controller=self.name, key=str(key), error=str(error), **how, exc_info=stack)
 
 
 async def _finish(step: asyncio.Task[None], grace: timedelta | None) -> None:

@@ -47,6 +47,8 @@ _NOISY = {
     "grpc": logging.INFO,
     # What tells of the sending of spans: that a collector is away, and no more.
     "opentelemetry": logging.WARNING,
+    # It warns of what it raises as well, once for each statement that fails.
+    "psycopg": logging.ERROR,
 }
 LEVELS = ("debug", "info", "warning", "error")
 """What may be asked for, the most first."""

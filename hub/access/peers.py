@@ -114,8 +114,9 @@ class Peers:
         try:
             await self.poll(far=far)
         except MusterError as error:
+            if not self._failing:
+                log.warning("revocations cannot be read", error=error.message)
             self._failing = True
-            log.warning("revocations cannot be read", error=error.message)
             if self._clock.monotonic() - self._looked_at > BLIND.total_seconds():
                 self._tell(None)
             return False

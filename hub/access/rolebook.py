@@ -53,6 +53,7 @@ class RoleBook(Roles):
         self._proven_at: float | None = None
         self._moved = asyncio.Condition()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
+        self._unproven = False
 
     @property
     def index(self) -> RoleIndex:
@@ -128,7 +129,11 @@ class RoleBook(Roles):
                 async with asyncio.timeout(BOUND.total_seconds()):
                     await self.prove()
             except (TimeoutError, MusterError) as error:
-                log.warning("the age of the roles cannot be proven", error=str(error) or "too slow")
+                if not self._unproven:
+                    log.warning("the age of the roles cannot be proven", error=str(error) or "too slow")
+                self._unproven = True
+            else:
+                self._unproven = False
             await asyncio.sleep(until_tick(PROOF))
 
     async def prove(self) -> None:

@@ -31,6 +31,7 @@ class BootstrapTokens:
         self._looking, self._stretch = Looking(store), Stretch()
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
+        self._failing = False
 
     async def identify(self, token: str) -> CredentialRecord | None:
         """The credential; None: this is no bootstrap token. Raises UnauthorizedError without the token, UnavailableError."""
@@ -63,8 +64,11 @@ class BootstrapTokens:
         try:
             await self.poll(far=far)
         except MusterError as error:
-            log.warning("revoked bootstrap credentials cannot be read", error=error.message)
+            if not self._failing:
+                log.warning("revoked bootstrap credentials cannot be read", error=error.message)
+            self._failing = True
             return False
+        self._failing = False
         return True
 
     async def poll(self, *, far: bool = False) -> None:

@@ -87,6 +87,7 @@ class Trail:
         self._finishing = False
         self._hurried = 0
         self._in_hand = 0
+        self._failing = False
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
         self._written = self._dropped = self._late = self._failures = 0
 
@@ -178,6 +179,9 @@ class Trail:
         self._head = links[-1].head
         self._written += len(links)
         self._pauses.reset()
+        if self._failing:
+            log.info("audit records are written again", sink=self._sink.name)
+            self._failing = False
 
     def _moved(self, links: Sequence[Link]) -> Sequence[Link]:
         """The same records as the next links of the chain that is written now."""
@@ -216,8 +220,14 @@ class Trail:
     async def _pause(self, why: str) -> None:
         self._failures += 1
         pause = self._pauses.next().total_seconds()
-        log.warning("audit records cannot be written now", sink=self._sink.name, error=why, retry_in=pause)
+        if not self._failing:
+            log.warning("audit records cannot be written now", sink=self._sink.name, error=why, waiting=self._waiting)
+        self._failing = True
         await asyncio.sleep(pause)
+
+    @property
+    def _waiting(self) -> int:
+        return len(self._queue) + self._in_hand
 
     async def flush(self) -> None:
         """Returns when all that was taken is kept. The caller bounds it."""
@@ -234,7 +244,7 @@ class Trail:
         try:
             await self.flush()
         finally:
-            left = len(self._queue) + self._in_hand
+            left = self._waiting
             told = {"sink": self._sink.name, "replica": self._sink.replica, "sequence": self._head.sequence}
             if left:
                 log.critical("audit records are lost: they could not be written in time", records=left, **told)
@@ -247,7 +257,7 @@ class Trail:
             "sink": self._sink.name,
             "replica": self._sink.replica,
             "sequence": self._head.sequence,
-            "waiting": len(self._queue) + self._in_hand,
+            "waiting": self._waiting,
             "capacity": self._capacity,
             "written": self._written,
             "dropped": self._dropped,

@@ -37,6 +37,7 @@ class Clocks:
         self._before: dict[ClusterName, timedelta] = {}
         self._told = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
+        self._failing = False
 
     def told(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
         """The agent's clock was so far ahead of the hub's, by the hub's stamp. Returns at once.
@@ -64,8 +65,11 @@ class Clocks:
         try:
             await self._store.run(_note, skews, self._limit)
             self._pauses.reset()
+            self._failing = False
         except MusterError as error:
-            log.warning("what agents' clocks say cannot be written down", error=error.message)
+            if not self._failing:
+                log.warning("what agents' clocks say cannot be written down", error=error.message)
+            self._failing = True
             self._skews = skews | self._skews
             await asyncio.sleep(self._pauses.next().total_seconds())
             self._told.set()

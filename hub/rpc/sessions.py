@@ -81,7 +81,7 @@ class Sessions:
         self._empty = asyncio.Event()
         self._empty.set()
         self._since: datetime | None = None
-        self._failing = False
+        self._failing = self._unwritten = False
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         self.opened = self.superseded = self.drained = 0
         """Sessions since the start; those whose place a newer one of the same agent took; those that were told to leave."""
@@ -142,8 +142,11 @@ class Sessions:
             for recorded in await self._store.run(_write, words):
                 self._note(recorded)
             self._pauses.reset()
+            self._unwritten = False
         except MusterError as error:
-            log.warning("open sessions cannot be written down", error=error.message)
+            if not self._unwritten:
+                log.warning("open sessions cannot be written down", error=error.message)
+            self._unwritten = True
             self._words = words | self._words
             await asyncio.sleep(self._pauses.next().total_seconds())
             self._spoken.set()

@@ -16,8 +16,12 @@ _SQLITE = {
     "not a database": "the database file is not a SQLite database: check the database URL",
 }
 _POSTGRES_RACES = frozenset(("40001", "40P01"))
-_POSTGRES = {
-    "53": "the database is out of resources (disk, memory or connections); nothing was written",
+DISK_FULL = "the database's disk is full"
+_POSTGRES = {  # by the beginning of PostgreSQL's code, the longest first
+    "53100": f"{DISK_FULL}: make room on the database's server; nothing was written",
+    "53200": "the database's server is out of memory; nothing was written",
+    "53300": "the database has no connection left: allow more (max_connections), or end what holds them; nothing was written",
+    "53": "the database is out of resources; nothing was written",
     "55": "the database is locked by another session; nothing was written",
     "57": "the database stopped the statement or is shutting down; nothing was written",
     "25": "the database does not take writes now (read-only, or the transaction was idle too long); nothing was written",

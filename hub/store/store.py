@@ -234,10 +234,11 @@ class SqlStore(Store):
         return self._tail
 
     async def check(self) -> None:
-        """Also that it takes writes, if it did not the last time that somebody wrote."""
+        """Also that it takes what needs room, if it did not take something since that was last proven."""
         await self._on(self._checker, self._query, _newest)
         if self._writer is not None and self._writer.fault is not None:
             await self.run(_write_something)
+            self._writer.proven()
 
     async def close(self) -> None:
         """Waits for what was submitted, then lets go of the database. Safe to call twice, and before `open`."""

@@ -94,8 +94,16 @@ class Writer:
 
     @property
     def fault(self) -> str | None:
-        """Why the database took no writes when it was last asked to; None: it took them."""
+        """Why the database did not take a write; None: it takes them.
+
+        It stands until `proven`: on a disk that is full what needs no more room is written all the time, as beats are, while
+        whatever is new fails.
+        """
         return self._fault
+
+    def proven(self) -> None:
+        """What needs room on the disk was written."""
+        self._fault = None
 
     def submit(self, use_case: UseCase) -> Future[Any]:
         """The outcome, when it is committed. Raises UnavailableError after `close`."""
@@ -189,8 +197,8 @@ class Writer:
                 return
 
     def _done(self, topics: Collection[Topic]) -> None:
-        """The database takes writes, and these were rung with the last."""
-        self._fault, self._locked_out = None, 0
+        """The database took a write, and these were rung with it."""
+        self._locked_out = 0
         if topics:
             self._rung(topics)
 

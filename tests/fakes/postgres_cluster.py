@@ -59,6 +59,21 @@ class PostgresServer:
         with (self._data / "postgresql.conf").open("a") as file:
             file.write(settings + "\n")
 
+    def lay(self, part: str, place: Path) -> "PostgresServer":
+        """Puts a folder of its data into a place of its own, such as another disk. It must not run."""
+        if _is_root():
+            subprocess.run(["chown", USER, str(place)], check=True)
+        place.chmod(0o700)
+        within, old = place / part, self._data / part
+        subprocess.run(["cp", "-a", str(old), str(within)], check=True)
+        subprocess.run(["rm", "-r", str(old)], check=True)
+        old.symlink_to(within)
+        return self
+
+    def is_there(self) -> bool:
+        """Whether its first process lives, also while it refuses everybody."""
+        return self._run_for_code("pg_ctl", "-D", str(self._data), "status") == 0
+
     def start(self) -> "PostgresServer":
         self._run("pg_ctl", "-w", "-t", "60", "-D", str(self._data), "-l", str(self.folder / "log"), "start")
         return self
@@ -109,15 +124,18 @@ class PostgresServer:
             subprocess.run(["chown", USER, str(self.folder)], check=True)
 
     def _run(self, program: str, *arguments: str) -> None:
+        if self._run_for_code(program, *arguments):
+            log = self.folder / "log"
+            said = (self.folder / f"{program}.log").read_text()
+            raise RuntimeError(f"{program}: {said[-2000:]} {log.read_text()[-3000:] if log.exists() else ''}")
+
+    def _run_for_code(self, program: str, *arguments: str) -> int:
         user = USER if _is_root() else None
         said = self.folder / f"{program}.log"
         ours = PROGRAMS / program
         command = [str(ours) if ours.exists() else program, *arguments]
         with said.open("a") as file:  # not a pipe: the server would hold it open
-            done = subprocess.run(command, stdout=file, stderr=file, user=user, check=False, cwd="/", timeout=90)
-        if done.returncode:
-            log = self.folder / "log"
-            raise RuntimeError(f"{program}: {said.read_text()[-2000:]} {log.read_text()[-3000:] if log.exists() else ''}")
+            return subprocess.run(command, stdout=file, stderr=file, user=user, check=False, cwd="/", timeout=90).returncode
 
 
 @contextmanager

@@ -4,10 +4,8 @@ Two stores are two replicas. What each of them was told about every write is kep
 """
 
 import asyncio
-import os
-import subprocess
 from collections.abc import AsyncIterator, Iterator
-from contextlib import AsyncExitStack, asynccontextmanager, contextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
@@ -19,6 +17,7 @@ from sqlalchemy import text
 from hub.access import Peers, looking
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
+from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.services import certificates
 from hub.store import SqlStore
@@ -28,7 +27,8 @@ from hub.store.engine import parse_url, writing_engine
 from machinery import pki
 from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
-from machinery.identity import SerialNumber, Subject
+from machinery.identity import ClusterName, SerialNumber, Subject
+from tests.fakes.small_disk import small_disk
 from tests.trials import repeated
 
 if TYPE_CHECKING:
@@ -300,39 +300,22 @@ def certificate_of(now: datetime) -> tuple[bytes, CertificateRecord]:
     return authority.sign(plan), record
 
 
-@contextmanager
-def small_disk(place: Path, size: str) -> Iterator[None]:
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", str(place)], check=False, capture_output=True
-    )
-    if mounted.returncode:
-        pytest.skip("a small disk can only be mounted by root: " + mounted.stderr.decode().strip())
-    try:
-        yield
-    finally:
-        subprocess.run(["umount", "-l", str(place)], check=True)
-
-
 async def test_a_full_disk_under_the_server(server_template: "PostgresServer", server_folder: Path) -> None:
-    disk = server_folder / "disk"
-    with small_disk(disk, "96m"):
-        disk.chmod(0o755)
-        server = server_template.copied(disk / "a").start()
-        ballast = disk / "ballast"
+    with small_disk(server_folder / "disk", "96m") as disk:
+        server = server_template.copied(disk.place / "a").start()
         try:
             async with replicas(server.url) as stores:
                 one, two = stores
                 await one.run(put, "before")
-                fill(ballast)
+                disk.fill()
                 acknowledged = {"before"}
-                with pytest.raises(UnavailableError, match=r"out of resources|does not answer|did not say"):
+                with pytest.raises(UnavailableError, match=r"disk is full|does not answer|did not say"):
                     for number in range(1000):
                         await one.run(put, f"large{number}", 200_000)
                         acknowledged.add(f"large{number}")
                 await unready(one)
                 assert "before" in await two.read(names)
-                ballast.unlink()
+                disk.free()
                 await ready(one)
                 async with asyncio.timeout(30):
                     while True:
@@ -348,12 +331,29 @@ async def test_a_full_disk_under_the_server(server_template: "PostgresServer", s
             server.stop("immediate")
 
 
-def fill(file: Path) -> None:
-    """Takes all the room there is."""
-    with file.open("wb") as ballast:
+async def test_a_full_disk_is_told_also_while_what_needs_no_room_is_written(
+    server_template: "PostgresServer", server_folder: Path
+) -> None:
+    """Beats find a place in the pages that there are, whatever is new finds none."""
+    with small_disk(server_folder / "tables", "48m") as disk:
+        server = server_template.copied(server_folder / "a").lay("base", disk.place).start()
         try:
-            while True:
-                ballast.write(b"x" * 65536)
-                ballast.flush()
-        except OSError:
-            os.sync()
+            async with replicas(server.url, 1) as (one,):
+                await one.run(beat)
+                disk.fill()
+                with pytest.raises(UnavailableError, match="the database's disk is full: make room"):
+                    for number in range(1000):
+                        await one.run(put, f"large{number}", 200_000)
+                for _ in range(3):
+                    await one.run(beat)
+                    with pytest.raises(UnavailableError, match="the database's disk is full"):
+                        await one.check()
+                disk.free()
+                await one.check()
+                await one.run(put, "after", 200_000)
+        finally:
+            server.stop("immediate")
+
+
+def beat(tx: Transaction) -> None:
+    tx.heartbeats.store([Beat(ClusterName("edge"), timedelta(), None, 0)])

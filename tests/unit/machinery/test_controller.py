@@ -1,10 +1,12 @@
 """What a controller counts of its steps."""
 
 import asyncio
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 
 import pytest
+from structlog.testing import capture_logs
 
 from machinery.controller import Controller, PartlyFailedError
 from machinery.errors import UnavailableError
@@ -64,11 +66,51 @@ def test_who_fails_in_part_says_when_to_be_asked_again() -> None:
         controller = Controller("partial", work)
         controller.enqueue("all")
         running = asyncio.create_task(controller.run())
-        await work.enough.wait()
-        running.cancel()
-        with suppress(asyncio.CancelledError):
-            await running
+        with capture_logs() as lines:
+            await work.enough.wait()
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
         assert dict(controller.outcomes) == {"success": 0, "error": 20}
+        assert warnings(lines) == ["1 of 2 failed"]
         return asyncio.get_running_loop().time()
 
     assert in_virtual_time(run()) == pytest.approx(19)
+
+
+class Troubled:
+    """Fails at its steps with these words, in their order; "" is a success, and the last is its end."""
+
+    def __init__(self, *words: str) -> None:
+        self._words = list(words)
+        self.done = asyncio.Event()
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        del key
+        word = self._words.pop(0)
+        if not self._words:
+            self.done.set()
+        if word:
+            raise UnavailableError(word)
+        return timedelta(seconds=1)
+
+
+def test_a_trouble_is_told_once_however_often_a_step_is_tried_and_another_one_or_a_new_one_again() -> None:
+    async def run() -> list[object]:
+        work = Troubled("full", "full", "full", "away", "away", "", "away", "away", "")
+        controller = Controller("troubled", work)
+        controller.enqueue("all")
+        running = asyncio.create_task(controller.run())
+        with capture_logs() as lines:
+            await work.done.wait()
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+        assert dict(controller.outcomes) == {"success": 2, "error": 7}
+        return warnings(lines)
+
+    assert in_virtual_time(run()) == ["full", "away", "away"]
+
+
+def warnings(lines: Sequence[Mapping[str, object]]) -> list[object]:
+    return [line["error"] for line in lines if line["log_level"] == "warning"]

@@ -8,6 +8,7 @@ from typing import Any
 
 import msgspec
 import pytest
+from structlog.testing import capture_logs
 
 from hub.audit.trail import LEFT_OUT, Trail
 from hub.domain.audit import ObjectReference, Record, ResponseStatus, Stage, User, read_record
@@ -82,11 +83,14 @@ async def test_finish_waits_for_a_slow_place() -> None:
 async def test_a_place_that_fails_gets_the_same_links_again() -> None:
     sink = MemorySink()
     sink.failing = 2
-    async with running(sink) as trail:
-        trail.offer(record(1))
-        await trail.finish()
-        assert trail.snapshot()["failures"] == 2
+    with capture_logs() as lines:
+        async with running(sink) as trail:
+            trail.offer(record(1))
+            await trail.finish()
+            assert trail.snapshot()["failures"] == 2
     assert kept(sink) == [record(1)]
+    told = [line["event"] for line in lines]
+    assert told[:2] == ["audit records cannot be written now", "audit records are written again"], "each of them once"
 
 
 async def test_what_finds_no_room_is_counted_in_the_chain_where_it_is_missing() -> None:
