@@ -111,7 +111,8 @@ def _load_json(body: bytes) -> tuple[Any, list[str]]:
             twice.extend(f'duplicate field "{name}"' for name in found if times[name] > 1)
         return found
 
-    return json.loads(body, object_pairs_hook=noting), twice
+    loaded = json.loads(body, object_pairs_hook=noting)
+    return msgspec.json.decode(msgspec.json.encode(loaded)), twice  # what is no text is refused, as in YAML
 
 
 def _load_noting(body: bytes) -> tuple[Any, list[str]]:
