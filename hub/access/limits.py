@@ -42,6 +42,8 @@ BOOTSTRAPPERS = "system:bootstrappers"
 NEWCOMERS = (BOOTSTRAP_USER_PREFIX, RECOVERY_USER_PREFIX)
 LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
+LONGEST_FLOW = 253
+"""Characters that tell flows apart, which are remembered by the thousand: longer than any name, and as yet unread."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
 """How many wait, and how many of one identity, where whole fleets come at once. Clusters may share a bootstrap credential."""
 
@@ -103,7 +105,7 @@ class AccessLimits:
         It waits for a quarter of the time that it still `has`. Raises TooManyRequestsError.
         """
         pool, user = self.place(actor, asked)
-        identity = f"{user} {flow}" if flow else user
+        identity = f"{user} {flow[:LONGEST_FLOW]}" if flow else user
         if user:
             self.rates.check(identity)
         await pool.take(identity, min(has or REQUEST_LIMIT, REQUEST_LIMIT) / PATIENCE)

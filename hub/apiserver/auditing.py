@@ -169,7 +169,7 @@ def _annotations(incoming: Incoming) -> dict[str, str]:
     notes = dict(incoming.annotations)
     if incoming.decision is not None:
         notes[DECISION] = "allow" if incoming.decision.allowed else "forbid"
-        notes[REASON] = incoming.decision.reason
+        notes[REASON] = short(incoming.decision.reason)
     scheme, _, token = incoming.request.headers.get(hdrs.AUTHORIZATION, "").partition(" ")
     if scheme.lower() == "bearer" and token.strip():
         notes[TOKEN] = token_hash(token.strip())

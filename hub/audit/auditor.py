@@ -75,17 +75,20 @@ def user_of(actor: Actor) -> User:
 
 
 def reference_of(asked: Attributes, *, name: str = "", uid: str = "") -> ObjectReference | None:
-    """The object that is asked about; None for a bare path. `name` and `uid` where only the answer tells them."""
+    """The object that is asked about; None for a bare path. `name` and `uid` where only the answer tells them.
+
+    Whoever asks, and be it without a credential, writes the rest: it is as bounded as his other words.
+    """
     if not asked.resource:
         return None
     return ObjectReference(
-        resource=asked.resource,
-        namespace=asked.namespace,
-        name=asked.name or asked.selected_name or name,
+        resource=short(asked.resource),
+        namespace=short(asked.namespace),
+        name=short(asked.name or asked.selected_name or name),
         uid=uid,
-        api_group=asked.group,
-        api_version=asked.version,
-        subresource=asked.subresource,
+        api_group=short(asked.group),
+        api_version=short(asked.version),
+        subresource=short(asked.subresource),
     )
 
 

@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from random import Random
 
+import msgspec
 import pytest
 
 from hub.audit.verify import breaches, verify_lines
@@ -111,6 +112,15 @@ async def test_a_certificate_beside_a_token_that_is_none_is_remembered_with_both
     assert record.user is not None
     assert (status, record.user.username, record.verb) == (404, "admin", "delete")
     assert record.annotations["authentication.kubernetes.io/token-hash"] == f"SHA256={sha256(bytes((255,))).hexdigest()}"
+
+
+async def test_what_is_remembered_of_a_request_is_bounded_whatever_its_path_says(hub: HubUnderTest) -> None:
+    name = b"x" * 500_000
+    for path in (CLUSTERS.encode() + b"/" + name, b"/apis/" + name + b"/" + name[:9_000] + b"/" + name[:400_000] + b"/y/z"):
+        assert (await anybody(hub).say(b"DELETE " + path))[0] == 403
+    found = await remembered(hub)
+    assert len(found) == 2
+    assert all(len(msgspec.json.encode(each)) < 20_000 for each in found)
 
 
 @pytest.mark.parametrize("levels", [64, 600, 900])

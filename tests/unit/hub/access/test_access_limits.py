@@ -91,6 +91,16 @@ async def test_operators_are_not_limited_in_their_rate() -> None:
             pass
 
 
+async def test_of_what_tells_flows_apart_no_more_is_remembered_than_a_name_may_have() -> None:
+    limits = AccessLimits(ManualClock(), Capacity(rate=1, burst=1))
+    joining = asked("create", "managedclusters.cluster")
+    async with limits.seat(CREDENTIAL, joining, flow="a" * 253):
+        pass
+    with pytest.raises(TooManyRequestsError):
+        async with limits.seat(CREDENTIAL, joining, flow="a" * 1_000_000):
+            pass
+
+
 def test_sessions_of_one_cluster_are_bounded() -> None:
     limits = AccessLimits(ManualClock(), Capacity(sessions_per_cluster=1))
     edge, far = ClusterName("edge"), ClusterName("far")
