@@ -17,22 +17,21 @@ import structlog
 from machinery.backoff import Backoff
 from machinery.errors import MusterError
 from machinery.identity import HubId
-from spoke.addoncredentials import Registered
 from spoke.bootstraps import BootstrapChangedError
-from spoke.controllers.addon_registration import AddOnCertificates
 from spoke.domain.hubs import Decision, HubState, ListedHub, Why
 from spoke.domain.names import Names
-from spoke.enrolment import Enrolment, Wanted, pends_for
+from spoke.enrolment import Enrolment
 from spoke.holding import Holding
 from spoke.kubeconfigs import Connection, stored_connection
 from spoke.link import HubNews, KeepAddOns, Link, TellNews
-from spoke.opening import opened
+from spoke.opening import opened, registrar_of
 from spoke.options import Pause
 from spoke.ownership import OvertakenError, Owner
 from spoke.parts import LeaveError, Parts, judge_loss
+from spoke.pending import pends_for
 from spoke.ports import HubLostError, Loss, StaleEpochError
 from spoke.session import SessionRun
-from spoke.slot import Contents, Slot, hub_slot
+from spoke.slot import Contents, hub_slot
 from spoke.succession import Succession
 from spoke.trial import Trial
 from spoke.trust import known_by
@@ -116,7 +115,7 @@ class Attachment(HubNews, Stay):
 
     async def _dialled(self) -> Link:
         """Opens a link to the owner; no longer than its patience lasts where another hub would do."""
-        await self._own_again()
+        await self._holding.take_back(self.hub)
         left = self._trial.left
         try:
             async with asyncio.timeout(max(left, SHORTEST_DIAL) if left is not None and self._parts.hubs.is_better() else None):
@@ -149,20 +148,7 @@ class Attachment(HubNews, Stay):
     async def _session(self, link: Link, rotation: Enrolment) -> Link:
         parts = self._parts
 
-        def registrar(link: Link) -> AddOnCertificates:
-            registered = Registered(
-                names=self._names,
-                cluster_uid=self._cluster_uid,
-                kubeconfig=link.connection.kubeconfig,
-                secrets=parts.world.addon_secrets,
-                pending=lambda secret: Slot(parts.world.secrets, f"{secret}-{link.connection.hub_id[:8]}"),
-                duration=parts.options.duration,
-                hub_id=link.connection.hub_id,
-                care=parts.options.addons,
-            )
-            return AddOnCertificates(link.client, link.session, registered, parts.certificates, parts.hub_clock)
-
-        around = replace(parts.surroundings, hubs=self)
+        around, registrar = replace(parts.surroundings, hubs=self), registrar_of(parts, self._names, self._cluster_uid)
         try:
             self._run = SessionRun(link, around, open_link=self.open, rotation=rotation, registration=registrar)
             after = await self._run.run()
@@ -175,10 +161,8 @@ class Attachment(HubNews, Stay):
 
     async def _rotation(self, kept: Contents) -> Enrolment:
         """The renewal of this certificate, resumed where one is pending."""
-        parts, names = self._parts, self._names
-        slot = hub_slot(parts.world.secrets, self.hub)
-        wanted = Wanted(names=names, cluster_uid=self._cluster_uid, subject=names.subject, duration=parts.options.duration)
-        enrolment = parts.joining.enrolment(wanted, self._connection, slot)
+        slot = hub_slot(self._parts.world.secrets, self.hub)
+        enrolment = self._parts.joining.renewal(self._connection, self._names, self._cluster_uid, slot)
         if pends_for(kept, self._connection.certificate.public_key):
             await slot.forget()  # the run before ended between storing the certificate and forgetting its request
         else:
@@ -252,20 +236,12 @@ class Attachment(HubNews, Stay):
         pauses = self._backoff(parts.options.pauses.retry)
         while True:
             try:
-                return await self._own_again()
+                return await self._holding.take_back(self.hub)
             except OvertakenError:
                 raise
             except MusterError as failed:
                 log.warning("hub.owner_not_put_back", error=failed.message)
                 await asyncio.sleep(pauses.next().total_seconds())
-
-    async def _own_again(self) -> None:
-        """No hub is dialled while the secret names another. Raises OvertakenError, and what cannot be read or written."""
-        holding = self._holding
-        if holding.owner.hub_id not in (None, self.hub):
-            await holding.confirm()
-            holding.owner = await holding.give(holding.owner, self.hub)
-            self._parts.hubs.settle(self._parts.bootstrap.listing, holding.owner)
 
     async def _outgrown(self) -> Link:
         await self._holding.outgrow(self.hub)

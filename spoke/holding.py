@@ -49,6 +49,16 @@ class Holding:
         self._mirror(owner)
         return owner
 
+    async def take_back(self, hub: HubId) -> None:
+        """Makes `hub` the owner again where the secret names another: none is dialled before that.
+
+        Raises OvertakenError, and what cannot be read or written.
+        """
+        if self.owner.hub_id not in (None, hub):
+            await self.confirm()
+            self.owner = await self.give(self.owner, hub)
+            self._parts.hubs.settle(self._parts.bootstrap.listing, self.owner)
+
     async def confirm(self) -> None:
         """Raises OvertakenError when another copy of this agent has written the secret."""
         await self._parts.ownership.confirm(self.owner)

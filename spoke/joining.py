@@ -20,9 +20,10 @@ from machinery.errors import (
 )
 from spoke.domain.credential import Finding, Flaw, validity
 from spoke.domain.names import Names
-from spoke.enrolment import Enrolment, Wanted, names_contents, pends_for
+from spoke.enrolment import Enrolment, Wanted
 from spoke.kubeconfigs import Connection, recovery_connection, view_stored, why_not_recovered
 from spoke.options import Options, World
+from spoke.pending import names_contents, pends_for
 from spoke.ports import HubClient
 from spoke.progress import Progress
 from spoke.slot import Contents, OwnedSlot, Slot, hub_slot
@@ -134,6 +135,11 @@ class Joining:
         target = OwnedSlot(slot, self._owner, connection.hub_id, moves=wanted.ensure_cluster)
         mirror = self._world.directory
         return Enrolment(wanted, pending=slot, target=target, extra=extra, mirror=mirror, hub=connection.hub, known_by=known_by)
+
+    def renewal(self, connection: Connection, names: Names, cluster_uid: str, slot: Slot) -> Enrolment:
+        """The next certificate, obtained with the present one."""
+        wanted = Wanted(names=names, cluster_uid=cluster_uid, subject=names.subject, duration=self._options.duration)
+        return self.enrolment(wanted, connection, slot)
 
     async def _recover(self, way: Way, enrolment: Enrolment) -> None:
         if self._world.recover is None:

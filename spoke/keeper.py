@@ -37,10 +37,11 @@ from spoke.domain.credential import CERTIFICATE, Finding, Flaw, judge, validity
 from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.renewal import AskedAgain
 from spoke.domain.rotation import rotate_at
-from spoke.enrolment import RequestDeniedError, Wanted, pends_for, read_pending
+from spoke.enrolment import RequestDeniedError
 from spoke.joining import RECOVERABLE, Joining, StartOverError
 from spoke.kubeconfigs import Connection, recovery_connection, stored_connection, view_stored
 from spoke.options import Options, Pause, World
+from spoke.pending import pends_for, read_pending
 from spoke.ports import HubClient, Loss, StandingBy, loss_of
 from spoke.progress import Progress
 from spoke.reserve import Errand, Kept
@@ -269,8 +270,7 @@ class Keeper:
     async def _renew(self, client: HubClient, connection: Connection, contents: Contents) -> timedelta:
         """A new key, a request under the present identity; the hub is told with the new certificate in a moment."""
         errand = self.errand
-        wanted = Wanted(errand.names, errand.cluster_uid, errand.names.subject, self._options.duration)
-        enrolment = self._joining.enrolment(wanted, connection, self._slot)
+        enrolment = self._joining.renewal(connection, errand.names, errand.cluster_uid, self._slot)
         enrolment.resume(contents)
         log.info("CertificateRotationStarted", pending=enrolment.state is not State.UNPREPARED)
         with suppress(TimeoutError):

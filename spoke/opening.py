@@ -1,15 +1,19 @@
-"""Opening a session with a hub: dialled, greeted, and welcomed."""
+"""Opening a session with a hub: dialled, greeted, and welcomed; and what looks after the certificates of add-ons in it."""
 
 from contextlib import AsyncExitStack
 
 import structlog
 
 from machinery.errors import MusterError
+from spoke.addoncredentials import Registered
+from spoke.controllers.addon_registration import AddOnCertificates
+from spoke.domain.names import Names
 from spoke.kubeconfigs import Connection
-from spoke.link import Link
+from spoke.link import Link, Registrar
 from spoke.ownership import Owner
 from spoke.parts import Parts
 from spoke.ports import Capability, Greeting, HubLostError
+from spoke.slot import slot_at
 from spoke.trust import fingerprints
 
 log = structlog.get_logger(__name__)
@@ -34,3 +38,23 @@ async def opened(parts: Parts, connection: Connection, owner: Owner, cluster_uid
         log.info("session.opened", hub=connection.address.target, epoch=owner.epoch)
         return Link(connection, client, session, stack.pop_all().aclose, owner)
     raise AssertionError
+
+
+def registrar_of(parts: Parts, names: Names, cluster_uid: str) -> Registrar:
+    """Makes the registrar of a link, with whichever hub that is."""
+
+    def registrar(link: Link) -> AddOnCertificates:
+        hub = link.connection.hub_id
+        registered = Registered(
+            names=names,
+            cluster_uid=cluster_uid,
+            kubeconfig=link.connection.kubeconfig,
+            secrets=parts.world.addon_secrets,
+            pending=lambda secret: slot_at(parts.world.secrets, secret, hub),
+            duration=parts.options.duration,
+            hub_id=hub,
+            care=parts.options.addons,
+        )
+        return AddOnCertificates(link.client, link.session, registered, parts.certificates, parts.hub_clock)
+
+    return registrar

@@ -102,7 +102,12 @@ class OwnedSlot(Slot):
 
 def hub_slot(secrets: Secrets, hub: HubId) -> Slot:
     """Where the credential of a hub is kept, and a request to it while it pends."""
-    return Slot(secrets, f"{OWNER_SECRET}-{hub[:8]}")
+    return slot_at(secrets, OWNER_SECRET, hub)
+
+
+def slot_at(secrets: Secrets, secret: str, hub: HubId) -> Slot:
+    """Where what concerns a secret and one hub is kept: that secret's name, and the hub's."""
+    return Slot(secrets, f"{secret}-{hub[:8]}")
 
 
 def settled(contents: Contents) -> Contents:

@@ -1,28 +1,21 @@
 """The Registration service: how a cluster becomes known and gets its certificates."""
 
-from collections import Counter
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager, nullcontext
-from datetime import UTC, timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 
 from grpc import aio
 
 from hub.access import check_greeting, check_recovery_view, check_registration, check_request_view, recovering_agent
-from hub.domain import document as doc
 from hub.domain import joinlabels
-from hub.domain import request as requests_domain
 from hub.domain.attestation import Attested
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import ChangeType, Document
 from hub.domain.cluster import ClientConfig, Joining
-from hub.domain.request import AddOnRequest, RequestPhase, RequestState, Submission
-from hub.ports import Transaction
+from hub.domain.request import AddOnRequest, Submission
 from hub.rpc import addon_tokens
 from hub.rpc.asking import Asking
 from hub.rpc.calls import Call, stream, unary
-from hub.rpc.following import Followed
+from hub.rpc.decisions import Decisions
 from hub.rpc.messages import asked_duration
 from hub.rpc.parts import Parts
 from hub.rpc.reserve import check_gone, leave, stand_by
@@ -30,38 +23,12 @@ from hub.rpc.returning import returning_holder
 from hub.rpc.status import Context, abort
 from hub.services import clusters, requests
 from machinery.apiserver.access import Attributes
-from machinery.errors import (
-    AlreadyExistsError,
-    MethodNotAllowedError,
-    TooManyRequestsError,
-    UnauthorizedError,
-    UnavailableError,
-)
+from machinery.errors import AlreadyExistsError, MethodNotAllowedError, UnauthorizedError
 from machinery.identity import AddOnName, ClusterName, agent_id, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationServicer
 
-RECHECK = timedelta(seconds=30)
-"""A stream that waits asks at least this often whether its certificate is still good."""
-MOST_OF_ONE = 16
-"""Streams in which one certificate follows one request: an agent has one, and some that it has lost and we do not know of."""
-SOON = timedelta(milliseconds=1)
-"""After the end of its certificate a stream looks, so that it is over by then."""
 T = TypeVar("T")
-
-_STATES = {
-    RequestPhase.PENDING: wire.FollowRequestResponse.STATE_PENDING,
-    RequestPhase.APPROVED: wire.FollowRequestResponse.STATE_APPROVED,
-    RequestPhase.DENIED: wire.FollowRequestResponse.STATE_DENIED,
-    RequestPhase.FAILED: wire.FollowRequestResponse.STATE_FAILED,
-    RequestPhase.ISSUED: wire.FollowRequestResponse.STATE_ISSUED,
-}
-
-
-class Check(Protocol):
-    """Raises ForbiddenError unless the holder may follow a request that `requester` made for `cluster`."""
-
-    def __call__(self, record: CertificateRecord, *, requester: str, cluster: str) -> None: ...
 
 
 class Registration(RegistrationServicer):
@@ -70,18 +37,11 @@ class Registration(RegistrationServicer):
     def __init__(self, parts: Parts) -> None:
         self._parts = parts
         self._asking = Asking(parts.group_suffix)
-        self._following: set[Followed] = set()
-        self._places = Counter[tuple[str, bytes]]()
-        parts.peers.listen(lambda _serial: self._look_again())
+        self._decisions = Decisions(parts)
 
     def following(self) -> Sequence[Callable[[], None]]:
         """What ends each stream that waits, with UNAVAILABLE, once the gate is closed."""
-        return [followed.wake for followed in self._following]
-
-    def _look_again(self) -> None:
-        """Somebody's certificate is revoked, or nobody can be known: who waits asks whether his is still good."""
-        for followed in tuple(self._following):
-            followed.wake()
+        return self._decisions.following()
 
     async def GetHub(self, request: wire.GetHubRequest, context: Any) -> wire.GetHubResponse:  # noqa: N802 - the method's name
         return await self._answered(context, self._asking.hub(), self._get_hub, request, flow=context.peer())
@@ -102,7 +62,7 @@ class Registration(RegistrationServicer):
     ) -> AsyncIterator[wire.FollowRequestResponse]:
         try:
             async with stream(self._parts, context, self._asking.following(request.name)) as call:
-                async for answer in self._follow(request.name, call, check_request_view):
+                async for answer in self._decisions.follow(request.name, call, check_request_view):
                     yield answer
         except aio.AbortError:
             raise
@@ -117,7 +77,7 @@ class Registration(RegistrationServicer):
                 recovering_agent(await returning_holder(self._parts, request, call))
                 async with call.seat(request.cluster_name):
                     call.made = await self._recover(request, await call.identify())
-                async for answer in self._follow(call.made, call, check_recovery_view):
+                async for answer in self._decisions.follow(call.made, call, check_recovery_view):
                     yield answer
         except aio.AbortError:
             raise
@@ -244,69 +204,3 @@ class Registration(RegistrationServicer):
             requested_duration=asked_duration(request.requested_duration) if request.HasField("requested_duration") else None,
         )
         return await self._parts.store.run(requests.recover, asked, unattended=self._parts.unattended_recovery)
-
-    async def _follow(self, name: str, call: Call, check: Check) -> AsyncIterator[wire.FollowRequestResponse]:
-        told = None
-        with self._place(name, call.shown or self._parts.shown(call.context)), self._parts.feed.followed(name) as followed:
-            self._following.add(followed)
-            try:
-                while True:
-                    change = followed.take()
-                    if self._parts.gate.closed:
-                        raise UnavailableError("this hub is shutting down: follow the request again")
-                    record = await call.identify()
-                    async with nullcontext() if told else call.seat(name):
-                        if change is None or change.type is ChangeType.DELETED:
-                            revision, state = await self._parts.store.read(_state, name, record, check)
-                            followed.read(revision)
-                        else:
-                            state = _state_of(change.document, record, check)
-                    if told is None:
-                        call.opened()
-                    if state != told:
-                        yield self._encoded(name, state)
-                    told = state
-                    if state.is_final:
-                        return
-                    await followed.wait(min(RECHECK, max(record.not_after - self._parts.clock.now(), timedelta()) + SOON))
-            finally:
-                self._following.discard(followed)
-
-    @contextmanager
-    def _place(self, name: str, certificate: bytes) -> Iterator[None]:
-        """Of one who follows a request. Raises TooManyRequestsError when he does so in too many streams already."""
-        if self._places[name, certificate] >= MOST_OF_ONE:
-            raise TooManyRequestsError(
-                f"this certificate follows the request in {MOST_OF_ONE} streams already", retry_after=RECHECK
-            )
-        self._places[name, certificate] += 1
-        try:
-            yield
-        finally:
-            self._places[name, certificate] -= 1
-            if not self._places[name, certificate]:
-                del self._places[name, certificate]
-
-    def _encoded(self, name: str, state: RequestState) -> wire.FollowRequestResponse:
-        answer = wire.FollowRequestResponse(
-            name=name,
-            state=_STATES[state.phase],
-            reason=state.reason,
-            message=state.message,
-            certificate=state.certificate,
-            recovery_certificate=state.recovery_certificate,
-        )
-        answer.hub_time.FromDatetime(self._parts.clock.now().astimezone(UTC))
-        return answer
-
-
-def _state(tx: Transaction, name: str, record: CertificateRecord, check: Check) -> tuple[int, RequestState]:
-    """The request's revision and where it stands, for one who may know. Raises NotFoundError, ForbiddenError."""
-    stored = requests.find(tx, name)
-    return stored.revision, _state_of(stored.document, record, check)
-
-
-def _state_of(document: Document, record: CertificateRecord, check: Check) -> RequestState:
-    requester = str(doc.mapping(document, "spec").get("username") or "")
-    check(record, requester=requester, cluster=doc.labels(document).get(requests_domain.CLUSTER_LABEL, ""))
-    return requests_domain.state(document)

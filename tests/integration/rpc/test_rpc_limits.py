@@ -12,7 +12,7 @@ from grpc import aio
 
 from hub.access import Capacity
 from hub.access.limits import REGISTRATIONS, REPORTS, SESSIONS
-from hub.rpc.registration import MOST_OF_ONE
+from hub.rpc.decisions import MOST_OF_ONE
 from machinery import pki
 from machinery.identity import agent_id, agent_subject, cluster_name
 from machinery.wire.registration.v1 import registration_pb2 as registration
