@@ -91,4 +91,5 @@ def _listed(client: "HubClient", resource: "Resource", namespace: str) -> list[s
 def _client(context: click.Context) -> "HubClient":
     from hub.cli.connection import client_of  # noqa: PLC0415 - only when a key was pressed
 
-    return client_of(option_of(context, "kubeconfig"), option_of(context, "context_name"), patience=PATIENCE)
+    given = option_of(context, "kubeconfig"), option_of(context, "context_name")
+    return client_of(*given, patience=PATIENCE, unseen=True)

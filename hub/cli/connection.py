@@ -10,7 +10,6 @@ import click
 from hub.cli.client import REQUEST_TIMEOUT, HubClient
 from hub.cli.contexts import context_names
 from hub.cli.kubeconfigs import KubeconfigFiles
-from hub.cli.plugins import with_credential
 from machinery.kubeconfig import Kubeconfig
 
 Command = TypeVar("Command", bound=Callable[..., Any])
@@ -26,9 +25,9 @@ def load_kubeconfig(given: str | None, context: str | None = None) -> Kubeconfig
     return KubeconfigFiles.chosen(given).read(context)
 
 
-def client_of(given: str | None, context: str | None, *, patience: float = REQUEST_TIMEOUT) -> HubClient:
-    """A client for the hub that a kubeconfig leads to. Raises CommandError."""
-    return HubClient(with_credential(load_kubeconfig(given, context)), patience)
+def client_of(given: str | None, context: str | None, *, patience: float = REQUEST_TIMEOUT, unseen: bool = False) -> HubClient:
+    """A client for the hub that a kubeconfig leads to; `unseen`: nobody can be asked for anything. Raises CommandError."""
+    return HubClient(load_kubeconfig(given, context), patience, unseen=unseen)
 
 
 def kubeconfig_options(command: Command) -> Command:

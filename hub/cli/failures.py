@@ -22,3 +22,11 @@ class ConnectionLostError(CommandError):
 
     def __init__(self, sentence: str) -> None:
         super().__init__(sentence, code=UNREACHABLE)
+
+
+class RefusedCredentialError(CommandError):
+    """The hub does not know who asks: another credential may do. Nothing was done, if `asked_in_vain`."""
+
+    def __init__(self, sentence: str, *, reason: str = "", asked_in_vain: bool = False) -> None:
+        super().__init__(sentence, reason=reason)
+        self.asked_in_vain = asked_in_vain

@@ -74,7 +74,8 @@ class KubeconfigFiles:
                 return read_kubeconfig(self.there[0], context=context)
             import yaml  # noqa: PLC0415 - one file alone needs no writing
 
-            return parse_kubeconfig(yaml.safe_dump(self.merged).encode(), source=self.source, context=context)
+            whole = yaml.safe_dump(self.merged).encode()
+            return parse_kubeconfig(whole, source=self.source, folder=Path(), context=context)
         except InvalidError as error:
             raise CommandError(error.message, code=2) from None
 

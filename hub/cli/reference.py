@@ -25,6 +25,14 @@ CODES = (
     (NOT_WELL, "what was looked at is not well (`hubctl diagnose`)"),
     (INTERRUPTED, "interrupted (Ctrl-C)"),
 )
+USERS = (
+    ("client-certificate", "shown; with a token both are"),
+    ("token", "a ServiceAccount's of the hub, or a bootstrap token; any other is exchanged first (`hubctl login`)"),
+    ("tokenFile", "before `token`; read at each connection, so that whoever renews it need not tell"),
+    ("exec", "run where none of these is there: `client.authentication.k8s.io/v1` and `v1beta1`, for a token or a certificate"),
+    ("username, auth-provider, as", "refused"),
+)
+"""What a kubeconfig may have for its user, and what hubctl does with it."""
 
 
 def commands(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tuple[tuple[str, ...], click.Command]]:
@@ -77,6 +85,12 @@ def _index() -> str:
         *("", "## Exit codes", "", "| code | |", "|---|---|", *(f"| {code} | {words} |" for code, words in CODES)),
         "",
         "Of several objects all are tried; where they fail for different reasons it is 1. `diagnose` and `diff` have others.",
+        *("", "## Who you are", "", "As kubectl has it, the user of the kubeconfig's context:", ""),
+        *("| field | |", "|---|---|", *(f"| `{name.replace(', ', '`, `')}` | {words} |" for name, words in USERS)),
+        "",
+        "An `exec` plug-in is asked once per command, again when `expirationTimestamp` is over, and once more when the hub",
+        "refuses what it told: watches go on. The hub is always verified: `insecure-skip-tls-verify` is refused,",
+        "`tls-server-name` says under which name, and `proxy-url` is `http://[USER:PASSWORD@]HOST:PORT`.",
         "",
         "## Environment",
         "",

@@ -9,7 +9,7 @@ from typing import Any
 import yaml
 
 from machinery.errors import InvalidError
-from machinery.execcredential import read_exec
+from machinery.execcredential import CLUSTER_EXTENSION, read_exec, why_no_exec
 from machinery.identity import HubId
 from machinery.kubeconfig.shapes import ENDPOINT_KIND, BearerToken, ClusterEntry, Credential, HubEndpoint, Kubeconfig
 from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION
@@ -60,16 +60,17 @@ class _Reader:
             raise self._wrong(f'has a context "{name}" without a cluster')
         if not isinstance(user, str) or not user:
             raise self._wrong(f'has a context "{name}" without a user')
-        login = self._entry(document, "user", user)
+        login, cluster = self._entry(document, "user", user), self._entry(document, "cluster", cluster_name)
         return Kubeconfig(
             source=self._source,
             context=name,
-            cluster=self._cluster(cluster_name, self._entry(document, "cluster", cluster_name)),
+            cluster=self._cluster(cluster_name, cluster),
             user=user,
             credential=self._credential(user, login),
             namespace=context.get("namespace"),
             token=self._token(login),
-            plugin=read_exec(login),
+            plugin=read_exec(login, _extension(cluster, CLUSTER_EXTENSION)),
+            unusable=_unusable(login),
         )
 
     def _cluster(self, name: str, entry: dict[str, Any]) -> ClusterEntry:
@@ -79,6 +80,11 @@ class _Reader:
         if not server.startswith("https://"):
             raise self._wrong(f'has a server for cluster "{name}" that is no https:// address: {server[:100]}')
         authority = self._bytes(entry, "certificate-authority", f'cluster "{name}"')
+        if authority is None and entry.get("insecure-skip-tls-verify"):
+            raise self._wrong(
+                f'has insecure-skip-tls-verify for cluster "{name}", and a hub is always verified: put its CA into '
+                "certificate-authority-data, the file trust.crt in the hub's data directory has it"
+            )
         if authority is None:
             raise self._wrong(f'lacks certificate-authority-data (the CA) of cluster "{name}"')
         return ClusterEntry(
@@ -163,3 +169,20 @@ class _Reader:
 
     def _wrong(self, what: str) -> InvalidError:
         return InvalidError(f"kubeconfig {self._source} {what}")
+
+
+def _extension(entry: Mapping[str, Any], name: str) -> Any:
+    """The extension of that name; None: there is none."""
+    found = (each for each in entry.get("extensions") or () if isinstance(each, dict) and each.get("name") == name)
+    return next(found, {}).get("extension")
+
+
+def _unusable(entry: Mapping[str, Any]) -> str:
+    """See `Kubeconfig.unusable`."""
+    if entry.get("username") or entry.get("password"):
+        return "has a username or a password, which a hub does not know: use a token, an exec plug-in or `hubctl login`"
+    if entry.get("auth-provider"):
+        return "has an auth-provider, which Kubernetes knows no more: use an exec plug-in, or `hubctl login`"
+    if any(entry.get(name) for name in ("as", "as-uid", "as-groups", "as-user-extra")):
+        return 'acts as another ("as"), which hubctl does not do: use a user of your own, or kubectl'
+    return why_no_exec(entry)

@@ -39,7 +39,7 @@ class Credential:
 
 @dataclass(frozen=True, slots=True)
 class BearerToken:
-    """A user's token, inline or in a file that others renew; inline wins, as it does for kubectl."""
+    """A user's token, inline, or in a file that others renew; which of both counts is for who shows it to say."""
 
     text: str = field(default="", repr=False)
     file: Path | None = None
@@ -71,7 +71,9 @@ class Kubeconfig:
     namespace: str | None = None
     token: BearerToken | None = None
     plugin: ExecUser | None = None
-    """The program that tells the user's credential; what stands in the file itself wins."""
+    """The program that tells the user's credential; what stands in the file itself wins. Reading a kubeconfig runs nothing."""
+    unusable: str = ""
+    """What the user has that nobody here logs in with, and what to use instead; empty: nothing."""
 
     def require_endpoint(self) -> HubEndpoint:
         """The gRPC endpoint. Raises InvalidError."""
@@ -82,8 +84,9 @@ class Kubeconfig:
     def require_credential(self) -> Credential:
         """The client certificate. Raises InvalidError."""
         if self.credential is None:
+            aside = "; a plug-in (exec) is not run here" if self.plugin is not None else ""
             raise InvalidError(
                 f'kubeconfig {self.source}: user "{self.user}" lacks client-certificate-data and client-key-data, '
-                "and the hub knows its peers by their certificate"
+                f"and the hub knows its peers by their certificate{aside}"
             )
         return self.credential

@@ -93,7 +93,7 @@ async def test_a_deleted_bootstrap_credential_is_gone(hub: HubUnderTest, tmp_pat
     deleted = await hub.kubectl("delete", "bootstrapcredential", name, "--timeout=10s")
     assert (deleted.code, "deleted" in deleted.out) == (0, True), deleted.err
     assert (await hub.kubectl("get", "bootstrapcredential", name)).code == 1
-    assert "does not know the credential" in (await hub.hubctl("get", "clusters", path=file)).err
+    assert "does not know user" in (await hub.hubctl("get", "clusters", path=file)).err
 
 
 async def test_a_watch_prints_a_row_for_every_change(hub: HubUnderTest) -> None:

@@ -12,6 +12,8 @@ from machinery.clock import ManualClock
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import HubId
 from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret, BootstrapWatch, MissingBootstrapError
+from spoke.domain.reach import Driver
+from spoke.hubapi.door import ApiDoor
 from spoke.ports import SecretSnapshot
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
@@ -128,6 +130,41 @@ async def test_a_token_in_a_further_key_is_read_from_there() -> None:
     token = source.read().identity.token
     assert token is not None
     assert token.text == "opaque"
+
+
+@pytest.mark.parametrize("driver", list(Driver))
+@pytest.mark.parametrize("token", [{}, {"token": "opaque"}])
+async def test_an_agent_runs_no_command_of_a_bootstrap_kubeconfig(
+    tmp_path: Path, driver: Driver, token: dict[str, str]
+) -> None:
+    """Neither of a file nor of a secret, which others may write: a plug-in is for people's kubeconfigs."""
+    ran = tmp_path / "ran"
+    plugin = {
+        "apiVersion": "client.authentication.k8s.io/v1",
+        "command": "touch",
+        "args": [str(ran)],
+        "interactiveMode": "Never",
+    }
+    document = yaml.safe_load(kubeconfig(A))
+    document["users"][0]["user"] = {"exec": plugin, **token}
+    if driver is Driver.CSR:
+        document["clusters"][0]["cluster"].pop("extensions")
+    (tmp_path / "hub.kubeconfig").write_text(yaml.safe_dump(document))
+    secrets = MemorySecrets()
+    await put(secrets, "s", kubeconfig=yaml.safe_dump(document).encode())
+    sources = BootstrapFile(tmp_path / "hub.kubeconfig"), BootstrapSecret(secrets, "s")
+    for source in sources:
+        await source.load()
+        if driver is Driver.CSR and token:
+            connection = source.read()
+            assert b"exec" not in connection.kubeconfig
+            door = ApiDoor(connection.address, connection.identity, ManualClock())
+            await door.kube()
+            await door.close()
+        else:
+            with pytest.raises(InvalidError, match="lacks client-certificate-data"):
+                source.read()
+    assert not ran.exists()
 
 
 @pytest.mark.parametrize(

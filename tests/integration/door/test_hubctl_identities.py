@@ -1,0 +1,223 @@
+"""hubctl as whoever a kubeconfig says: by a token, by a file that others renew, or by a plug-in."""
+
+import json
+import stat
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from hub.cli.failures import FAILED, UNREACHABLE
+from hub.services import operators
+from machinery import pki
+from machinery.timestamps import format_time
+from tests.fakes.connect_proxy import connect_proxy
+from tests.fakes.hubctl import hubctl_at
+from tests.integration.door.conftest import LIFETIMES, HubUnderTest
+from tests.integration.door.test_access import Visitor, holder
+from tests.integration.door.test_hubctl import start
+
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
+GROUP = "rbac.authorization.k8s.io"
+V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
+PLUGIN = """#!/bin/sh
+printf '%s\\n' "$KUBERNETES_EXEC_INFO" >> asked
+printf '%s|%s\\n' "$*" "$TENANT" > called
+exec cat answer
+"""
+
+
+@dataclass
+class Site:
+    """A hub whose ServiceAccounts may do everything, and a folder with a plug-in that tells what lies beside it."""
+
+    hub: HubUnderTest
+    admin: Visitor
+    folder: Path
+
+    async def token(self, account: str) -> str:
+        """The token of an account, which is made if need be."""
+        await self.admin.ask("POST", ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": account}})
+        asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+        status, answer = await self.admin.ask("POST", f"{ACCOUNTS}/{account}/token", asked)
+        assert status == 201, answer
+        return str(answer["status"]["token"])
+
+    async def end(self, account: str) -> None:
+        assert (await self.admin.ask("DELETE", f"{ACCOUNTS}/{account}"))[0] == 200
+
+    def user(self, **user: Any) -> Path:
+        """A kubeconfig for a user like that."""
+        path = self.hub.token_kubeconfig("robot", "-")
+        document = yaml.safe_load(path.read_text())
+        document["users"][0]["user"] = user
+        path.write_text(yaml.safe_dump(document))
+        return path
+
+    def plugin(self, **fields: Any) -> Path:
+        """A kubeconfig with the plug-in."""
+        told = {"apiVersion": V1, "command": str(self.folder / "plugin"), "interactiveMode": "Never", **fields}
+        return self.user(exec=told)
+
+    def answer(self, status: Mapping[str, Any], version: str = V1) -> None:
+        """What the plug-in tells from now on."""
+        told = {"apiVersion": version, "kind": "ExecCredential", "status": dict(status)}
+        new = self.folder / "answer.new"
+        new.write_text(json.dumps(told))
+        new.replace(self.folder / "answer")
+
+    @property
+    def asked(self) -> list[Any]:
+        """What the plug-in was told, each time."""
+        path = self.folder / "asked"
+        return [json.loads(line) for line in path.read_text().splitlines()] if path.exists() else []
+
+    async def certificate(self, life: timedelta) -> dict[str, str]:
+        """A plug-in's status with an operator's certificate."""
+        key = pki.generate_key()
+        lifetimes = replace(LIFETIMES, operator=life)
+        issued = await self.hub.store.run(operators.admit, "ann", pki.public_key_of(key), self.hub.issuer, lifetimes)
+        ends = pki.parse_chain(issued.chain)[0].not_after
+        told = {"clientCertificateData": issued.chain.decode(), "clientKeyData": key.decode()}
+        return {**told, "expirationTimestamp": format_time(ends)}
+
+
+@pytest.fixture
+async def site(hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Site:
+    folder = tmp_path / "plugins"
+    folder.mkdir()
+    monkeypatch.chdir(folder)
+    program = folder / "plugin"
+    program.write_text(PLUGIN)
+    program.chmod(stat.S_IRWXU)
+    admin = holder(hub, await hub.admin())
+    subjects = [{"kind": "Group", "apiGroup": GROUP, "name": "system:serviceaccounts:default"}]
+    role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"}
+    binding = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robots"}}
+    assert (await admin.ask("POST", BINDINGS, {**binding, "subjects": subjects, "roleRef": role}))[0] == 201
+    await hub.join("edge1")
+    return Site(hub, admin, folder)
+
+
+async def whoami(path: Path) -> str:
+    """As whom the hub knows hubctl; what hubctl says where it does not."""
+    said = await hubctl_at(path, "whoami", "-o", "json")
+    return str(json.loads(said.out)["user"]) if said.code == 0 else said.err
+
+
+def account(name: str) -> str:
+    return f"system:serviceaccount:default:{name}"
+
+
+async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> None:
+    path = site.user(token=await site.token("robot"))
+    assert await whoami(path) == account("robot")
+    assert "edge1" in (await hubctl_at(path, "get", "clusters")).out
+    accepted = await hubctl_at(path, "accept", "edge1")
+    assert (accepted.code, accepted.err) == (0, "")
+    labelled = await hubctl_at(path, "label", "cluster", "edge1", "env=prod")
+    assert labelled.code == 0, labelled.err
+
+
+async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Site) -> None:
+    file = site.hub.folder / "token"
+    path = site.user(token=await site.token("inline"), tokenFile="token")
+    assert await whoami(path) == account("inline"), "while the file is not there"
+    file.write_text(await site.token("one") + "\n")
+    assert await whoami(path) == account("one")
+    watching = await start(site.hub, "get", "clusters", "-w", "-o", "name", path=path)
+    assert (await watching.line()).endswith("/edge1")
+    file.write_text(await site.token("two"))
+    await site.end("one")
+    await site.hub.join("edge2")
+    assert (await watching.line()).endswith("/edge2")
+    assert "Traceback" not in await watching.end()
+
+
+@pytest.mark.parametrize("version", [V1, V1BETA1])
+async def test_a_plug_in_is_called_as_kubectl_calls_it(site: Site, version: str) -> None:
+    site.answer({"token": await site.token("robot")}, version)
+    env = [{"name": "TENANT", "value": "one"}]
+    path = site.plugin(apiVersion=version, args=["login", "--for", "hub"], env=env, provideClusterInfo=True)
+    assert await whoami(path) == account("robot")
+    assert (site.folder / "called").read_text() == "login --for hub|one\n"
+    (asked,) = site.asked
+    assert (asked["apiVersion"], asked["kind"], asked["spec"]["interactive"]) == (version, "ExecCredential", False)
+    assert asked["spec"]["cluster"]["server"] == site.hub.server
+
+
+async def test_a_plug_in_that_nobody_lets_know_of_the_cluster_is_told_nothing_of_it(site: Site) -> None:
+    site.answer({"token": await site.token("robot")})
+    said = await hubctl_at(site.plugin(), "get", "clusters,csr")
+    assert (said.code, len(site.asked)) == (0, 1), "one answer serves all requests of a command"
+    assert site.asked[0]["spec"] == {"interactive": False}
+
+
+async def test_what_the_hub_refuses_is_told_anew_once(site: Site) -> None:
+    site.answer({"token": await site.token("robot")})
+    path = site.plugin()
+    await site.end("robot")
+    said = await whoami(path)
+    assert len(site.asked) == 2, "asked once more, and no more than that"
+    assert f'does not know user "robot" of kubeconfig {path}' in said
+    assert "the credential that the plug-in" in said
+
+
+@pytest.mark.parametrize("ends", ["refused", "over"])
+async def test_a_watch_goes_on_with_what_the_plug_in_tells_next(site: Site, ends: str) -> None:
+    first = {"token": await site.token("one")} if ends == "refused" else await site.certificate(timedelta(seconds=3))
+    site.answer(first)
+    watching = await start(site.hub, "get", "clusters", "-w", "-o", "name", path=site.plugin())
+    assert (await watching.line()).endswith("/edge1")
+    site.answer({"token": await site.token("two")})
+    if ends == "refused":
+        await site.end("one")
+    while len(site.asked) < 2:
+        assert watching.process.returncode is None
+        await site.hub.join("edge2")
+        assert (await watching.line()).endswith("/edge2")
+        await site.admin.ask("DELETE", "/apis/cluster.open-cluster-management.io/v1/managedclusters/edge2")
+        assert (await watching.line()).endswith("/edge2")
+    await site.hub.join("edge3")
+    assert (await watching.line()).endswith("/edge3")
+    assert "Traceback" not in await watching.end()
+
+
+async def test_a_token_that_is_none_is_refused_with_its_user_and_what_to_do(site: Site) -> None:
+    path = site.user(tokenFile="guess")
+    (site.hub.folder / "guess").write_text("hush-hush-hush")
+    said = await hubctl_at(path, "get", "clusters")
+    assert (said.code, f'does not know user "robot" of kubeconfig {path}: the token in' in said.err) == (FAILED, True), said
+    assert "`kubectl create token NAME`" in said.err
+    assert "`hubctl login`" in said.err
+    assert "hush" not in said.out + said.err
+
+
+async def test_a_user_without_the_right_is_named(site: Site) -> None:
+    await site.admin.ask("DELETE", f"{BINDINGS}/robots")
+    said = await hubctl_at(site.user(token=await site.token("robot")), "get", "clusters")
+    assert (said.code, f'User "{account("robot")}" cannot list' in said.err) == (FAILED, True), said
+    assert 'user "robot" of kubeconfig' in said.err
+
+
+def by_proxy(path: Path, proxy: str) -> Path:
+    document = yaml.safe_load(path.read_text())
+    document["clusters"][0]["cluster"]["proxy-url"] = proxy
+    path.write_text(yaml.safe_dump(document))
+    return path
+
+
+async def test_hubctl_goes_through_the_proxy_of_the_kubeconfig(site: Site) -> None:
+    token = await site.token("robot")
+    async with connect_proxy("ann:hush-hush") as proxy:
+        good, bad = (f"http://ann:{password}@127.0.0.1:{proxy.port}" for password in ("hush-hush", "hush"))
+        assert await whoami(by_proxy(site.user(token=token), good)) == account("robot")
+        assert proxy.tunnels == [f"127.0.0.1:{site.hub.port}"]
+        refused = await hubctl_at(by_proxy(site.user(token=token), bad), "get", "clusters")
+    assert (refused.code, "it answers 407" in refused.err) == (UNREACHABLE, True), refused
+    assert "hush" not in refused.err
