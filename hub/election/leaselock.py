@@ -57,9 +57,11 @@ class LeaseAndTerm(Lock):
         raise UnavailableError("the term could not be taken: others take it all the time")
 
     async def renew(self, held: Record) -> Record:
+        """The row first: who is cut off from the database leads no more, and must not keep the Lease from the others."""
         both = self._of(held)
+        row = await self._row.renew(both.row)
         lease = await self._lease.renew(both.lease)
-        self._held = _Both(lease, await self._row.renew(both.row))
+        self._held = _Both(lease, row)
         return replace(lease, term=held.term)
 
     async def release(self, held: Record) -> bool:
