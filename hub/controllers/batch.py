@@ -5,6 +5,7 @@ from datetime import timedelta
 from functools import partial
 from typing import Any
 
+from hub.controllers.agenda import AWAY, GIVEN_UP
 from hub.ports import Store, Transaction
 from machinery.controller import Reconciler
 from machinery.errors import NotFoundError
@@ -48,6 +49,10 @@ class Batched(Reconciler[str]):
         for name in names:
             del self._waiting[name]
         failure = await self._attempt(names)
+        if failure is not None and len(names) > 1:
+            failure = await self._each(names)
+        elif failure is not None:
+            self._waiting.setdefault(names[0])
         if failure is not None:
             raise failure
         return timedelta() if self._waiting else None
@@ -56,14 +61,24 @@ class Batched(Reconciler[str]):
         try:
             results = await self._store.run(self._steps, names)
         except Exception as error:  # noqa: BLE001 - told to the controller, which retries and logs
-            if len(names) == 1:
-                self._waiting.setdefault(names[0])
-                return error
-        else:
-            self._tell(results)
-            return None
-        failures = [await self._attempt((name,)) for name in names]
-        return next((failure for failure in reversed(failures) if failure), None)
+            return error
+        self._tell(results)
+        return None
+
+    async def _each(self, names: Sequence[str]) -> Exception | None:
+        """One by one; the last failure. Where the store is found to be away it is not asked for every name."""
+        last, away = None, 0
+        for place, name in enumerate(names):
+            failure = await self._attempt((name,))
+            away = away + 1 if isinstance(failure, AWAY) else 0
+            if failure is None:
+                continue
+            self._waiting.setdefault(name)
+            last = failure
+            if away == GIVEN_UP:
+                self._waiting |= dict.fromkeys(names[place + 1 :])
+                break
+        return last
 
     def _tell(self, results: Sequence[object]) -> None:
         if self._committed is not None:

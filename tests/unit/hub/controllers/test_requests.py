@@ -1,8 +1,12 @@
 """Requests: approved without a human where the rules say so, signed at once and once, removed when they are over."""
 
 from datetime import timedelta
+from typing import Any
+
+import pytest
 
 from hub.controllers import approval, issuance
+from hub.controllers.agenda import GIVEN_UP
 from hub.controllers.approval import Approval
 from hub.controllers.batch import AT_MOST, TOGETHER, Batched
 from hub.controllers.cleanup import RequestCleanup
@@ -13,6 +17,7 @@ from hub.domain.request import RequestPhase
 from hub.domain.request_end import Ends
 from hub.services import certificates
 from machinery import pki
+from machinery.errors import UnavailableError
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 
@@ -109,6 +114,31 @@ async def test_a_batch_is_bounded_and_goes_on_at_once(hub: Hub) -> None:
     for name in names:
         subject.wants(name)
     assert await subject.reconcile(TOGETHER) == timedelta()
+    assert await subject.reconcile(TOGETHER) is None
+    assert {hub.state(name).phase for name in names} == {RequestPhase.APPROVED}
+
+
+async def test_a_store_that_is_away_is_not_asked_for_every_name_and_none_is_forgotten(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where nothing arrives any more each question takes as long as the hub has patience."""
+    names = []
+    for number in range(AT_MOST):
+        hub.join(f"c{number}")
+        names.append(hub.submit(f"c{number}"))
+    subject, asked, run = Approval(hub.store, ("*",)), list[str](), hub.store.run
+
+    async def away(*_args: Any, **_kwargs: Any) -> Any:
+        asked.append("transaction")
+        raise UnavailableError("the database does not answer")
+
+    monkeypatch.setattr(hub.store, "run", away)
+    for name in names:
+        subject.wants(name)
+    with pytest.raises(UnavailableError):
+        await subject.reconcile(TOGETHER)
+    assert len(asked) == 1 + GIVEN_UP
+    monkeypatch.setattr(hub.store, "run", run)
     assert await subject.reconcile(TOGETHER) is None
     assert {hub.state(name).phase for name in names} == {RequestPhase.APPROVED}
 
