@@ -1,15 +1,20 @@
 """What happens on the cluster's side of an agent reaches the hub, and its troubles are outlived."""
 
+from collections.abc import Mapping
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from machinery.kube.client import KubeClient
-from tests.e2e.processes import Bench, until
+from spoke.domain.status import FAILURE_THRESHOLD, RECHECK
+from tests.e2e.processes import Bench, is_available, until
 
 pytestmark = pytest.mark.e2e
 
 AUTO = ("--auto-approve=*", "--default-lease-duration=1s", "--beat-interval=300ms", "--flush-window=100ms")
+AVAILABLE = "ManagedClusterConditionAvailable"
+FAILED = (FAILURE_THRESHOLD + RECHECK).total_seconds()
 CLAIMS = "/apis/cluster.open-cluster-management.io/v1alpha1/clusterclaims"
 
 
@@ -70,22 +75,25 @@ async def test_a_slow_api_server_delays_a_join_and_does_not_fail_it(bench: Bench
     assert {file.name for file in (bench.folder / "c1.credentials").iterdir()} >= {"kubeconfig", "tls.crt", "tls.key"}
 
 
-async def test_an_api_server_that_goes_away_for_good_leaves_the_session_alive(bench: Bench) -> None:
+def reason(document: Mapping[str, Any]) -> str:
+    """Why it is not Available; empty: it is, or nobody knows."""
+    (told,) = [entry for entry in document["status"]["conditions"] if entry["type"] == AVAILABLE]
+    return str(told["reason"]) if told["status"] == "False" else ""
+
+
+@pytest.mark.timeout(300)
+async def test_api_servers_that_are_ill_or_gone_make_their_clusters_unavailable_and_their_agents_go_on(bench: Bench) -> None:
+    """Both at once: an API server is believed to have failed after 20 s."""
     await bench.hub(*AUTO)
-    await bench.hollow("c1")
-    spoke = await bench.spoke("c1")
-    await bench.available("c1")
-    hollow = next(program for program in bench.programs if program.name == "hollow-c1")
-    await hollow.kill()
-    document = await bench.cluster_when(
-        "c1",
-        lambda found: any(
-            condition["type"] == "ManagedClusterConditionAvailable" and condition["status"] == "False"
-            for condition in found["status"]["conditions"]
-        ),
-        what="is not Available",
-        within=60,
-    )
-    reasons = {condition["type"]: condition["reason"] for condition in document["status"]["conditions"]}
-    assert reasons["ManagedClusterConditionAvailable"] == "ManagedClusterKubeAPIServerUnavailable"
-    assert spoke.running
+    agents = [await bench.spoke("ill", None, "--cluster-healthcheck-period=1s"), await bench.spoke("gone")]
+    for name in ("ill", "gone"):
+        await bench.available(name)
+    await fault(bench, bench.folder / "ill.kubeconfig", "not-live")
+    await next(program for program in bench.programs if program.name == "hollow-gone").kill()
+    for name in ("ill", "gone"):
+        document = await bench.cluster_when(name, lambda found: bool(reason(found)), what="is not Available", within=5 * FAILED)
+        assert reason(document) == "ManagedClusterKubeAPIServerUnavailable"
+    await fault(bench, bench.folder / "ill.kubeconfig", "none")
+    await bench.available("ill")
+    assert not is_available(await bench.cluster("gone"))
+    assert all(agent.running for agent in agents)

@@ -200,18 +200,6 @@ async def test_a_hub_that_is_away_fails_readiness_only(bench: Bench) -> None:
     await until(ready, what="the agent is ready again", within=40)
 
 
-async def test_an_api_server_that_is_ill_makes_the_cluster_unavailable_and_well_again(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*")
-    await bench.spoke("c1", None, "--cluster-healthcheck-period=1s")
-    await bench.available("c1")
-    await fault(bench, "c1", "not-live")
-    ill = await bench.cluster_when("c1", lambda one: status_of(one, AVAILABLE) == "False", what="is unavailable", within=45)
-    (told,) = [entry for entry in ill["status"]["conditions"] if entry["type"] == AVAILABLE]
-    assert told["reason"] == "ManagedClusterKubeAPIServerUnavailable"
-    await fault(bench, "c1", "none")
-    await bench.available("c1")
-
-
 async def fault(bench: Bench, cluster: str, *faults: str) -> None:
     kubeconfig = str(bench.folder / f"{cluster}.kubeconfig")
     program = bench.program(f"fault-{len(bench.programs)}", "hollow", "fault", "--kubeconfig", kubeconfig, *faults)

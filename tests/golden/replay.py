@@ -5,10 +5,12 @@ into the requests that follow. A `World` is the server under test with what stoo
 requests, the namespaces, and a signer of approved requests.
 """
 
+import asyncio
 import json
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import cache
+from itertools import groupby
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -80,10 +82,11 @@ class Replay:
 
     async def run(self) -> dict[str, list[str]]:
         """Differences by the name of the exchange; an empty list is an answer as recorded."""
-        for exchange in exchanges():
-            answer = await self._send(exchange)
-            self._learn(exchange.response.get("body", exchange.response.get("lines")), answer.content)
-            self.found[exchange.name] = list(differences(exchange, answer.status, answer.headers, answer.content))
+        for together in _grouped(exchanges()):
+            answers = await asyncio.gather(*(self._send(exchange) for exchange in together))
+            for exchange, answer in zip(together, answers, strict=True):
+                self._learn(exchange.response.get("body", exchange.response.get("lines")), answer.content)
+                self.found[exchange.name] = list(differences(exchange, answer.status, answer.headers, answer.content))
             await self.world.settle()
         return self.found
 
@@ -137,6 +140,15 @@ class Replay:
         if name == "serverRelativeURL":
             recorded, ours = recorded.partition("hash=")[2], ours.partition("hash=")[2]
         self.known[recorded] = ours
+
+
+def _grouped(all_of_them: Iterable[Exchange]) -> Iterator[tuple[Exchange, ...]]:
+    """One after the other; watches that follow each other change nothing, and pass their second together."""
+    for watches, group in groupby(all_of_them, lambda each: "watch=1" in each.request["path"]):
+        if watches:
+            yield tuple(group)
+        else:
+            yield from ((exchange,) for exchange in group)
 
 
 def _content(text: str, media: str, exchange: Exchange) -> Any:

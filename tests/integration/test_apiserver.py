@@ -319,7 +319,7 @@ async def test_stopping_ends_open_watches_at_once(client: Client) -> None:
         await client.listening.close()
 
         assert await read() == {}
-        assert asyncio.get_running_loop().time() - started < 1
+        assert asyncio.get_running_loop().time() - started < 5
 
 
 async def test_watches_can_be_ended_before_the_listener_goes(client: Client) -> None:

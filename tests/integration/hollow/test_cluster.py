@@ -185,7 +185,7 @@ async def test_stopping_waits_neither_for_watches_nor_for_requests_that_hang(
         hollow_cluster.faults = Faults(hang=True)
         hanging = asyncio.create_task(client.list(NODES))
         await client.get(ADMIN_PATH)
-        await asyncio.wait_for(hollow_cluster.stop(), 3)
+        await asyncio.wait_for(hollow_cluster.stop(), 15)
     await asyncio.gather(hanging, return_exceptions=True)
 
 

@@ -149,7 +149,7 @@ async def test_who_does_not_read_holds_up_nobody_beyond_the_grace() -> None:
             assert response.status == 200
             started = asyncio.get_running_loop().time()
             await subject.server.watches.drain(timedelta(seconds=1))
-            assert asyncio.get_running_loop().time() - started < 3
+            assert asyncio.get_running_loop().time() - started < 5
 
 
 async def test_a_drain_ends_while_it_is_probed_all_the_time() -> None:
@@ -165,7 +165,7 @@ async def test_a_drain_ends_while_it_is_probed_all_the_time() -> None:
 
         probing = asyncio.create_task(probe())
         subject.draining.refuse()
-        async with asyncio.timeout(2):
+        async with asyncio.timeout(20):
             for _ in range(10):
                 await subject.draining.drained()
                 await asyncio.sleep(0.02)

@@ -3,12 +3,13 @@
 import asyncio
 from collections.abc import AsyncIterator
 from datetime import timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
 from hub.ports import Transaction
-from hub.rpc.acknowledging import TICK, spacing
+from hub.rpc.acknowledging import PATIENCE, TICK, spacing
 from hub.services import clusters
 from machinery import conditions
 from machinery.errors import ConflictError
@@ -22,7 +23,8 @@ LONGEST = 2.0
 UNKNOWN = conditions.Condition(conditions.AVAILABLE, conditions.UNKNOWN, "ManagedClusterLeaseUpdateStopped", "")
 
 
-SHORT = spacing(timedelta(seconds=1), timedelta(seconds=1))
+SHORT_LEASE = timedelta(seconds=4)
+SHORT = spacing(SHORT_LEASE, timedelta(seconds=1))
 
 
 async def next_ack(stream: Stream) -> tuple[int, float]:
@@ -32,7 +34,7 @@ async def next_ack(stream: Stream) -> tuple[int, float]:
 
 
 async def until_stored(stage: RpcStage, *, available: bool) -> None:
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             last = await stage.store.read(lambda tx: tx.heartbeats.of(EDGE))
             if last is not None and last.available is available:
@@ -49,30 +51,43 @@ async def set_lease(stage: RpcStage, seconds: int) -> None:
     await stage.store.run(change)
 
 
+async def acks_until(stream: Stream, newest: int) -> list[tuple[int, float]]:
+    acks = [await next_ack(stream)]
+    while acks[-1][0] < newest:
+        acks.append(await next_ack(stream))
+    return acks
+
+
 async def test_the_first_beat_is_acknowledged_at_once_and_those_that_follow_fast_together(stage: RpcStage) -> None:
+    """How far apart to the millisecond: tests/unit/hub/test_acknowledging.py. A slow machine takes longer to send them."""
     stream = await Stream.open(stage, await stage.enrol("edge1"))
     await stream.send(beat=wire.Beat(sequence=1))
     first, at = await next_ack(stream)
+    hearing = asyncio.create_task(acks_until(stream, 7))
     for sequence in range(2, 8):
         await stream.send(beat=wire.Beat(sequence=sequence, verdict=wire.VERDICT_AVAILABLE))
         await asyncio.sleep(0.1)  # two flush windows: each beat is stored by a flush of its own
-    second, then = await next_ack(stream)
-    assert (first, second) == (1, 7)
-    assert LONGEST * 0.9 <= then - at <= LONGEST + 2 * TICK
+    sent = asyncio.get_running_loop().time()
+    acks = await hearing
+    assert first == 1
+    assert len(acks) <= 1 + (sent - at) / LONGEST
+    moments = [at, *(moment for _, moment in acks)]
+    assert all(later - earlier > LONGEST / 2 for earlier, later in pairwise(moments))
+    assert acks[-1][1] - sent < PATIENCE.total_seconds()
     await stream.close()
 
 
 async def test_a_beat_after_a_pause_is_acknowledged_as_soon_as_it_is_stored(stage: RpcStage) -> None:
     credential = await stage.enrol("edge1")
-    await set_lease(stage, 1)
+    await set_lease(stage, int(SHORT_LEASE.total_seconds()))
     stream = await Stream.open(stage, credential)
-    for sequence in (1, 2):
+    for sequence, pause in ((1, SHORT + TICK), (2, 0)):
         await stream.send(beat=wire.Beat(sequence=sequence))
         sent = asyncio.get_running_loop().time()
         told, at = await next_ack(stream)
         assert told == sequence
         assert at - sent < SHORT
-        await asyncio.sleep(SHORT + TICK)
+        await asyncio.sleep(pause)
     await stream.close()
 
 
@@ -82,7 +97,7 @@ async def test_the_first_beat_of_every_session_is_acknowledged_at_once(stage: Rp
         stream = await Stream.open(stage, credential)
         sent = asyncio.get_running_loop().time()
         await stream.send(beat=wire.Beat(sequence=1))
-        assert (await next_ack(stream))[1] - sent < LONGEST / 2
+        assert (await next_ack(stream))[1] - sent < LONGEST
         await stream.close()
 
 
@@ -113,7 +128,7 @@ async def test_a_silence_that_is_noticed_while_a_beat_lies_in_the_buffer_ends_wi
     await slow.store.run(clusters.set_condition, EDGE, UNKNOWN, ADMIN)
     await until_stored(slow, available=True)
     await stream.send(beat=wire.Beat(sequence=3, verdict=wire.VERDICT_AVAILABLE))
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(20):
         while True:
             if await availability(slow) == conditions.TRUE:
                 break

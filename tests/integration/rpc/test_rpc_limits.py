@@ -64,10 +64,10 @@ async def test_a_full_registration_level_refuses_with_a_pushback_and_leaves_agen
                 ("SubmitRequest", renewal("new")),
                 ("GetHub", registration.GetHubRequest()),
             ):
-                code, trailing = await refusal(getattr(RegistrationStub(storm), method)(request, timeout=2))
+                code, trailing = await refusal(getattr(RegistrationStub(storm), method)(request, timeout=10))
                 assert (code, trailing["reason"]) == (grpc.StatusCode.RESOURCE_EXHAUSTED, "TooManyRequests")
                 assert int(trailing["grpc-retry-pushback-ms"]) >= 1000
-            await RegistrationStub(agent).SubmitRequest(renewal("edge"), timeout=2)
+            await RegistrationStub(agent).SubmitRequest(renewal("edge"), timeout=10)
             await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE))
             await stream.expect("beat_ack")
             await stream.send(status=wire.StatusReport(sequence=1, complete=True))
@@ -138,7 +138,7 @@ async def test_a_beat_does_not_wait_behind_reports(tmp_path: Path) -> None:
             await until(lambda: stage.parts.limits.snapshot()[REPORTS]["waiting"])
             await stream.send(status=wire.StatusReport(sequence=2, complete=True, kubernetes_version="v1.31.0"))
             await stream.send(beat=wire.Beat(sequence=1, verdict=wire.VERDICT_AVAILABLE))
-            assert (await asyncio.wait_for(stream.expect("beat_ack"), 2)).sequence == 1
+            assert (await asyncio.wait_for(stream.expect("beat_ack"), 10)).sequence == 1
         await stream.call.done_writing()
         assert [(await stream.expect("report_ack")).sequence for _ in range(2)] == [1, 2]
         assert (await stage.cluster("edge"))["status"]["version"]["kubernetes"] == "v1.31.0"
