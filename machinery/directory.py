@@ -19,6 +19,26 @@ def default_data_dir() -> Path:
     return Path(home).expanduser() / NAME
 
 
+def read_file(path: Path) -> bytes | None:
+    """None: no such file. Raises UnavailableError when it is there and cannot be read."""
+    try:
+        return path.read_bytes()
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be read: {error.strerror}") from error
+
+
+def write_private(path: Path, content: bytes) -> None:
+    """A file of its owner's alone, new whatever was there, and on the disk when this returns. Raises OSError."""
+    path.unlink(missing_ok=True)
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+        file.flush()
+        os.fsync(file.fileno())
+
+
 class DataDirectory:
     """A `with` block that owns the directory at `path`; `owner` names the program in its sentences."""
 
@@ -52,25 +72,14 @@ class DataDirectory:
 
     def read(self, name: str) -> bytes | None:
         """None: there is no such file. Raises UnavailableError."""
-        path = self.path / name
-        try:
-            return path.read_bytes()
-        except FileNotFoundError:
-            return None
-        except OSError as error:
-            raise UnavailableError(f"{path} cannot be read: {error.strerror}") from error
+        return read_file(self.path / name)
 
     def write(self, name: str, content: bytes) -> Path:
         """The file has `content`, readable by its owner only, from one instant to the next. Raises UnavailableError."""
         path = self.path / name
         staged = path.with_name(f".{name}.new")
         try:
-            staged.unlink(missing_ok=True)
-            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE_FILE)
-            with os.fdopen(descriptor, "wb") as file:
-                file.write(content)
-                file.flush()
-                os.fsync(file.fileno())
+            write_private(staged, content)
             staged.replace(path)
         except OSError as error:
             raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error

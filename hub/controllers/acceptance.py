@@ -8,12 +8,12 @@ from collections.abc import Callable, Sequence
 from functools import partial
 
 from hub.controllers import ACTOR
-from hub.controllers.batch import Batched, Committed
+from hub.controllers.ruled import Ruled
 from hub.domain import cluster as rules
 from hub.domain import document as doc
 from hub.domain.approval_rule import Rule
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, Document, Key
-from hub.ports import Store, Transaction
+from hub.ports import Transaction
 from hub.services import approving, clusters
 from hub.services.approving import Outcome
 from machinery import conditions
@@ -23,28 +23,12 @@ from machinery.identity import ClusterName
 NAME = "acceptance"
 
 
-class Acceptance(Batched):
-    """`globs`: names of clusters that need no human. `are_there_rules`: whether any object may say more of them."""
-
-    def __init__(
-        self,
-        store: Store,
-        globs: tuple[str, ...],
-        *,
-        are_there_rules: Callable[[], bool] = lambda: False,
-        committed: Committed | None = None,
-    ) -> None:
-        super().__init__(store, committed)
-        self._globs = globs
-        self._are_there_rules = are_there_rules
+class Acceptance(Ruled):
+    """Of many clusters in one transaction."""
 
     def wanted(self, cluster: Document) -> bool:
         """Whether a step on this cluster may write."""
-        return _verdict(cluster) is not None or (self._has_rules and approving.is_open(cluster))
-
-    @property
-    def _has_rules(self) -> bool:
-        return bool(self._globs) or self._are_there_rules()
+        return _verdict(cluster) is not None or (self.has_rules and approving.is_open(cluster))
 
     def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
         keys = [Key("", name) for name in names]
@@ -52,8 +36,7 @@ class Acceptance(Batched):
         tx.objects.read_ahead(NAMESPACES, keys)  # an accepted cluster gets one
 
     def prepared(self, tx: Transaction) -> Callable[[str], object]:
-        known = approving.rules_in(tx, self._globs) if self._has_rules else ()
-        return partial(self._step, tx, known)
+        return partial(self._step, tx, self.rules_in(tx))
 
     def _step(self, tx: Transaction, known: tuple[Rule, ...], name: str) -> Outcome | None:
         cluster = ClusterName(name)

@@ -8,12 +8,12 @@ from dataclasses import replace
 from functools import partial
 
 from hub.controllers import ACTOR
-from hub.controllers.batch import Batched, Committed
+from hub.controllers.ruled import Ruled
 from hub.domain import request as rules
 from hub.domain.approval_rule import Rule
 from hub.domain.change import Document
 from hub.domain.request import RequestPhase
-from hub.ports import Store, Transaction
+from hub.ports import Transaction
 from hub.services import approving
 from hub.services.approving import Outcome
 
@@ -25,28 +25,14 @@ def wanted(request: Document) -> bool:
     return rules.phase(request) is RequestPhase.PENDING
 
 
-class Approval(Batched):
-    """`globs`: names of clusters that need no human. `are_there_rules`: whether any object may say more of them."""
-
-    def __init__(
-        self,
-        store: Store,
-        globs: tuple[str, ...],
-        *,
-        are_there_rules: Callable[[], bool] = lambda: False,
-        committed: Committed | None = None,
-    ) -> None:
-        super().__init__(store, committed)
-        self._globs = globs
-        self._are_there_rules = are_there_rules
+class Approval(Ruled):
+    """Of many requests in one transaction."""
 
     def read_ahead(self, tx: Transaction, names: Sequence[str]) -> None:
         approving.read_ahead(tx, names)
 
     def prepared(self, tx: Transaction) -> Callable[[str], object]:
-        has_rules = bool(self._globs) or self._are_there_rules()
-        known = approving.rules_in(tx, self._globs) if has_rules else ()
-        return partial(self._step, tx, known)
+        return partial(self._step, tx, self.rules_in(tx))
 
     def _step(self, tx: Transaction, known: tuple[Rule, ...], name: str) -> Outcome:
         outcome = approving.review(tx, name, known, f"{ACTOR}:{NAME}")

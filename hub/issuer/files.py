@@ -3,9 +3,8 @@
 import os
 from pathlib import Path
 
+from machinery.directory import read_file, write_private
 from machinery.errors import UnavailableError
-
-PRIVATE = 0o600
 
 
 def write_new(path: Path, content: bytes) -> None:
@@ -26,23 +25,13 @@ def replace(path: Path, content: bytes) -> None:
 
 def read(path: Path) -> bytes | None:
     """None: no such file. Raises UnavailableError when it is there and cannot be read."""
-    try:
-        return path.read_bytes()
-    except FileNotFoundError:
-        return None
-    except OSError as error:
-        raise UnavailableError(f"{path} cannot be read: {error.strerror}") from error
+    return read_file(path)
 
 
 def _stage(path: Path, content: bytes) -> Path:
     staged = path.with_name(f".{path.name}.{os.getpid()}.new")
     try:
-        staged.unlink(missing_ok=True)
-        descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_NOFOLLOW, PRIVATE)
-        with os.fdopen(descriptor, "wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
+        write_private(staged, content)
     except OSError as error:
         raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
     return staged

@@ -1,8 +1,8 @@
 """A CA with its key that comes, changes and goes while the hub runs: whoever signs with it asks for it each time."""
 
 from collections.abc import Callable
-from threading import Lock
 
+from hub.issuer.listening import Listeners
 from hub.ports import AuthorityKeeper
 from machinery import pki
 from machinery.errors import InvalidError
@@ -15,8 +15,7 @@ class AuthorityProvider(AuthorityKeeper):
 
     def __init__(self) -> None:
         self._current: pki.Authority | None = None
-        self._listeners: tuple[Callable[[], None], ...] = ()
-        self._lock = Lock()
+        self._listeners = Listeners()
 
     def __repr__(self) -> str:
         return "AuthorityProvider(...)"
@@ -52,21 +51,11 @@ class AuthorityProvider(AuthorityKeeper):
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Has `listener` called after each change, in whatever thread makes it. Returns what ends that."""
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
-
-        def end() -> None:
-            with self._lock:
-                self._listeners = tuple(each for each in self._listeners if each is not listener)
-
-        return end
+        return self._listeners.listen(listener)
 
     def _take(self, authority: pki.Authority | None) -> None:
-        with self._lock:
-            self._current = authority
-            listeners = self._listeners
-        for listener in listeners:
-            listener()
+        self._current = authority
+        self._listeners.tell()
 
 
 def signer(authority: pki.Authority) -> str:

@@ -7,10 +7,10 @@ two states, and who asks once never sees half of one. The store, and who follows
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
-from threading import Lock
 
 from hub.domain.authority import Authority, AuthorityId, admitted, bundled, issuing
 from hub.domain.certificate import IssuedCertificate, Profile
+from hub.issuer.listening import Listeners
 from hub.issuer.local import LocalIssuer
 from hub.ports import Issuer, ListSigner
 from machinery import pki
@@ -59,8 +59,7 @@ class RotatingIssuer(Issuer, ListSigner):
     def __init__(self) -> None:
         self._standing = Standing()
         self._others = b""
-        self._listeners: tuple[Callable[[], None], ...] = ()
-        self._lock = Lock()
+        self._listeners = Listeners()
 
     def __repr__(self) -> str:
         return "RotatingIssuer(...)"
@@ -74,29 +73,18 @@ class RotatingIssuer(Issuer, ListSigner):
         before, self._standing = self._standing, standing
         changed = before.authorities != standing.authorities or before.keys.keys() != standing.keys.keys()
         if changed:
-            self._tell()
+            self._listeners.tell()
         return changed
 
     def trust_also(self, others: bytes) -> None:
         """Peers are told to trust these too (PEM): others' CAs, by which the doors' certificate is believed."""
         if others != self._others:
             self._others = others
-            self._tell()
-
-    def _tell(self) -> None:
-        for listener in self._listeners:
-            listener()
+            self._listeners.tell()
 
     def listen(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Has `listener` called after each change. Returns what ends that."""
-        with self._lock:
-            self._listeners = (*self._listeners, listener)
-
-        def end() -> None:
-            with self._lock:
-                self._listeners = tuple(each for each in self._listeners if each is not listener)
-
-        return end
+        return self._listeners.listen(listener)
 
     @property
     def trust_bundle(self) -> bytes:

@@ -1,5 +1,6 @@
 """Databases that a test can open, close and open again: one per implementation of the store."""
 
+import asyncio
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -15,6 +16,7 @@ from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
 from hub.store.schema import metadata
 from machinery.clock import Clock
+from machinery.errors import UnavailableError
 from machinery.sealing import Seal
 from tests.fakes.memory_store import MemoryStore
 
@@ -87,6 +89,16 @@ def _empty() -> bytes:
         engine.dispose()  # the last one to leave empties the write-ahead log
         assert [each.name for each in path.parent.iterdir()] == [path.name]
         return path.read_bytes()
+
+
+async def until_ready(store: Store) -> None:
+    """Returns when it answers again."""
+    async with asyncio.timeout(30):
+        while True:
+            try:
+                return await store.check()
+            except UnavailableError:
+                await asyncio.sleep(POLL.total_seconds())
 
 
 Database = MemoryDatabase | SqlDatabase

@@ -28,6 +28,7 @@ from machinery import pki
 from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
 from machinery.identity import ClusterName, SerialNumber, Subject
+from tests.fakes.databases import until_ready
 from tests.fakes.small_disk import small_disk
 from tests.trials import repeated
 
@@ -150,15 +151,6 @@ async def unready(store: SqlStore) -> None:
             await asyncio.sleep(0.02)
 
 
-async def ready(store: SqlStore) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                return await store.check()
-            except UnavailableError:
-                await asyncio.sleep(0.02)
-
-
 @pytest.fixture
 def server(server_template: "PostgresServer", server_folder: Path) -> Iterator["PostgresServer"]:
     made = server_template.copied(server_folder / "a").start()
@@ -181,7 +173,7 @@ async def test_a_restart_under_load(server: "PostgresServer", mode: str, trial: 
         await asyncio.to_thread(server.stop, mode)
         await asyncio.gather(*(unready(store) for store in stores))
         await asyncio.to_thread(server.start)
-        await asyncio.gather(*(ready(store) for store in stores))
+        await asyncio.gather(*(until_ready(store) for store in stores))
         assert load.failures
 
 
@@ -195,7 +187,7 @@ async def test_a_failover_to_the_synchronous_standby_under_load(
         await asyncio.to_thread(primary.stop, "immediate")
         await asyncio.gather(*(unready(store) for store in stores))
         await asyncio.to_thread(standby.promote)
-        await asyncio.gather(*(ready(store) for store in stores))
+        await asyncio.gather(*(until_ready(store) for store in stores))
 
 
 async def test_a_server_that_freezes_is_left_for_the_standby(pair: tuple["PostgresServer", "PostgresServer", str]) -> None:
@@ -206,7 +198,7 @@ async def test_a_server_that_freezes_is_left_for_the_standby(pair: tuple["Postgr
         begun = asyncio.get_running_loop().time()
         await asyncio.gather(*(unready(store) for store in stores))
         await asyncio.to_thread(standby.promote)
-        await asyncio.gather(*(ready(store) for store in stores))
+        await asyncio.gather(*(until_ready(store) for store in stores))
         assert asyncio.get_running_loop().time() - begun < 5 * (HELD + SLACK).total_seconds()
 
 
@@ -233,7 +225,7 @@ async def test_a_commit_that_the_standby_did_not_confirm_is_not_called_done(
             await store.run(put, "none")
         await unready(store)
         await asyncio.to_thread(standby.start)
-        await ready(store)
+        await until_ready(store)
         await store.run(put, "again")
         assert {"both", "again"} <= await store.read(names)
     administrator.dispose()
@@ -316,7 +308,7 @@ async def test_a_full_disk_under_the_server(server_template: "PostgresServer", s
                 await unready(one)
                 assert "before" in await two.read(names)
                 disk.free()
-                await ready(one)
+                await until_ready(one)
                 async with asyncio.timeout(30):
                     while True:
                         try:

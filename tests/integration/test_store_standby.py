@@ -26,6 +26,7 @@ from machinery.clock import SystemClock
 from machinery.election import Candidate, Elector, Leadership, Timings
 from machinery.election.reign import Term
 from machinery.errors import UnavailableError
+from tests.fakes.databases import until_ready
 from tests.fakes.postgres_path import Way, postgres_path
 
 if TYPE_CHECKING:
@@ -236,15 +237,6 @@ async def test_every_replica_is_unready_while_no_write_succeeds(place: Place, st
     await asyncio.to_thread(place.standby.start)
     for store in (one, other):
         await until_ready(store)
-
-
-async def until_ready(store: SqlStore) -> None:
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                return await store.check()
-            except UnavailableError:
-                await asyncio.sleep(0.02)
 
 
 WARNINGS = """DO $$ BEGIN RAISE WARNING 'now'; END $$

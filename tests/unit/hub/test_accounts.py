@@ -36,11 +36,6 @@ def stored(tx: Transaction, name: str) -> StoredObject:
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def store(clock: ManualClock) -> MemoryStore:
     made = MemoryStore(clock)
     for name in ("robot", "other"):

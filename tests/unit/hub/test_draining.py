@@ -25,11 +25,6 @@ GRACE = timedelta(minutes=5)
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 def store(clock: ManualClock) -> MemoryStore:
     """Two replicas that serve."""
     store = MemoryStore(clock)

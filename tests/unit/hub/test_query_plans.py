@@ -1,7 +1,6 @@
 """What SQLite does for the queries behind lists: it searches indexes, and reads documents only of what is answered."""
 
 import sqlite3
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -10,21 +9,10 @@ from sqlalchemy.dialects import sqlite
 
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, Key, Query
 from hub.store import certificates, past, queries, retention
-from hub.store.engine import parse_url, writing_engine
-from hub.store.migrate import upgrade
 from machinery.selectors import parse_field_selector, parse_label_selector
 
 REGION = parse_label_selector("region=eu,cloud in (a,b),tier!=test").requirements
 NAMED = parse_field_selector("metadata.name=a").requirements
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
-    file = tmp_path_factory.mktemp("plans") / "hub.db"
-    engine = writing_engine(parse_url(f"sqlite:///{file}"))
-    upgrade(engine)
-    engine.dispose()
-    return sqlite3.connect(Path(file))
 
 
 def plan(database: sqlite3.Connection, statement: object) -> list[str]:

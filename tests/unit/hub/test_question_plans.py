@@ -6,7 +6,6 @@ else is ever read whole, and documents are read by key, of what is answered alon
 
 import sqlite3
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -15,22 +14,11 @@ from sqlalchemy.dialects import sqlite
 
 from bench.asking_questions import QUESTIONS, Question
 from hub.store import questions
-from hub.store.engine import parse_url, writing_engine
-from hub.store.migrate import upgrade
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 LIMIT = 100
 SCANS = frozenset(("not-available", "outdated", "silent", "largest", "versions"))
 """The rest begins at an index: an equal label, claim or taint."""
-
-
-@pytest.fixture(scope="module")
-def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
-    file = tmp_path_factory.mktemp("plans") / "hub.db"
-    engine = writing_engine(parse_url(f"sqlite:///{file}"))
-    upgrade(engine)
-    engine.dispose()
-    return sqlite3.connect(Path(file))
 
 
 def statement_of(question: Question, dialect: str = "sqlite") -> Select[Any]:

@@ -36,16 +36,6 @@ def replica(name: str, home: str = "", instance: str = "") -> Replica:
 ONE, TWO = replica("one"), replica("two")
 
 
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
-
-
 def opened(on: Replica, session: str, cluster: ClusterName = EDGE, agent: AgentId = AGENT) -> Opened:
     return Opened(cluster, agent, session, "v1", on.name)
 

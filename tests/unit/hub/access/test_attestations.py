@@ -32,16 +32,6 @@ LEFT_OUT = object()
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
-
-
-@pytest.fixture
 def keys() -> TokenKeys:
     return TokenKeys([generate_key()])
 

@@ -27,11 +27,6 @@ RESOURCE = CLUSTER_ROLE_BINDING.key
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
 async def store(clock: ManualClock) -> MemoryStore:
     store = MemoryStore(clock)
     await store.run(roles.reconcile, Groups())

@@ -4,8 +4,6 @@ from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from hub.access.rights import ClusterView
 from hub.access.standing import BOUND, Standings
 from hub.domain.certificate import CertificateRecord, Purpose
@@ -17,16 +15,6 @@ from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.memory_store import MemoryStore
 
 EDGE1 = ClusterName("edge1")
-
-
-@pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
-
-
-@pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
 
 
 def put(store: MemoryStore, **spec: Any) -> None:

@@ -1,0 +1,32 @@
+"""The form of a controller that lets rules decide in place of a human: those of the settings, and those that are objects."""
+
+from collections.abc import Callable
+
+from hub.controllers.batch import Batched, Committed
+from hub.domain.approval_rule import Rule
+from hub.ports import Store, Transaction
+from hub.services import approving
+
+
+class Ruled(Batched):
+    """`globs`: names of clusters that need no human. `are_there_rules`: whether any object may say more of them."""
+
+    def __init__(
+        self,
+        store: Store,
+        globs: tuple[str, ...],
+        *,
+        are_there_rules: Callable[[], bool] = lambda: False,
+        committed: Committed | None = None,
+    ) -> None:
+        super().__init__(store, committed)
+        self._globs = globs
+        self._are_there_rules = are_there_rules
+
+    @property
+    def has_rules(self) -> bool:
+        return bool(self._globs) or self._are_there_rules()
+
+    def rules_in(self, tx: Transaction) -> tuple[Rule, ...]:
+        """None are looked for where there are none."""
+        return approving.rules_in(tx, self._globs) if self.has_rules else ()
