@@ -14,8 +14,8 @@ from machinery.errors import InvalidError
 from machinery.execcredential import EXEC_INFO, AskedCluster, ExecUser, Interactive, ToldCredential, exec_info, read_told
 from machinery.kubeconfig import ClusterEntry, Kubeconfig
 
-PATIENCE = 300.0
-"""Seconds: somebody may have to find a browser's window first."""
+PATIENCE, UNSEEN_PATIENCE = 300.0, 2.0
+"""Seconds: somebody may have to find a browser's window first; nobody does while a command line is completed."""
 
 
 def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> ToldCredential:
@@ -24,7 +24,7 @@ def ask_plugin(found: Kubeconfig, plugin: ExecUser, *, unseen: bool = False) -> 
     `unseen`: nobody waits for words, and nobody can be asked.
     """
     called = f"the plug-in {plugin.command} of kubeconfig {found.source}"
-    interactive = not unseen and _is_interactive(plugin, called)
+    interactive = _is_interactive(plugin, called, unseen=unseen)
     cluster = _asked(found.cluster) if plugin.provides_cluster else None
     told = exec_info(cluster, api_version=plugin.api_version, interactive=interactive, config=plugin.cluster_config)
     text = _run(plugin, _program(plugin, called, found.source), told, called, interactive=interactive, unseen=unseen)
@@ -38,9 +38,9 @@ def _asked(entry: ClusterEntry) -> AskedCluster:
     return AskedCluster(entry.server, entry.certificate_authority, entry.proxy_url, entry.tls_server_name)
 
 
-def _is_interactive(plugin: ExecUser, called: str) -> bool:
+def _is_interactive(plugin: ExecUser, called: str, *, unseen: bool) -> bool:
     """Whether it gets the terminal. Raises CommandError where it must have one, and there is none."""
-    at_terminal = sys.stdin is not None and sys.stdin.isatty()
+    at_terminal = not unseen and sys.stdin is not None and sys.stdin.isatty()
     if plugin.interactive is Interactive.ALWAYS and not at_terminal:
         raise CommandError(f"{called} asks a person (interactiveMode: Always), and the standard input is no terminal")
     return at_terminal and plugin.interactive is not Interactive.NEVER
@@ -59,6 +59,7 @@ def _program(plugin: ExecUser, called: str, source: str) -> str:
 
 
 def _run(plugin: ExecUser, path: str, told: str, called: str, *, interactive: bool, unseen: bool) -> str:
+    patience = UNSEEN_PATIENCE if unseen else PATIENCE
     try:
         done = subprocess.run(  # noqa: S603 - the program that the user's kubeconfig names
             [path, *plugin.arguments],
@@ -66,11 +67,11 @@ def _run(plugin: ExecUser, path: str, told: str, called: str, *, interactive: bo
             stdin=None if interactive else subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL if unseen else None,
-            timeout=PATIENCE,
+            timeout=patience,
             check=False,
         )
     except subprocess.TimeoutExpired:
-        raise CommandError(f"{called} is not done within {PATIENCE:g} s") from None
+        raise CommandError(f"{called} is not done within {patience:g} s") from None
     except (OSError, ValueError) as error:
         why = (error.strerror if isinstance(error, OSError) else "") or "its arguments or its env"
         raise CommandError(f"{called} cannot be run ({why})", code=2) from None

@@ -1,7 +1,10 @@
 """As whom hubctl goes, by what a kubeconfig says of its user: what comes first, when it is told anew, and what cannot be."""
 
 import json
+import os
+import pty
 import stat
+import sys
 from base64 import b64encode
 from pathlib import Path
 from typing import Any
@@ -13,6 +16,7 @@ from hub.cli.client import HubClient
 from hub.cli.failures import FAILED, MISUSED, CommandError
 from hub.cli.identities import Identity, Shown, identity_of
 from hub.cli.kubeconfigs import KubeconfigFiles
+from hub.cli.plugin import offered
 from machinery.kubeconfig import Credential, read_kubeconfig
 
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
@@ -137,6 +141,33 @@ def test_a_plug_in_is_told_of_its_cluster_as_kubectl_tells_it(folder: Path) -> N
     }
     assert [each["spec"] for each in asked(folder)] == [{"interactive": False, "cluster": cluster}, {"interactive": False}]
     assert {each["apiVersion"] for each in asked(folder)} == {V1BETA1}
+
+
+@pytest.mark.parametrize(("mode", "asks"), [("Never", False), ("IfAvailable", True), ("Always", True)])
+def test_a_plug_in_has_the_terminal_where_there_is_one_and_it_wants_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, *, asks: bool
+) -> None:
+    answer(folder, {"token": "one"})
+    ours, theirs = pty.openpty()
+    with os.fdopen(ours, "rb"), os.fdopen(theirs) as terminal:
+        monkeypatch.setattr(sys, "stdin", terminal)
+        identity(folder, {"exec": plugin(interactiveMode=mode)}).shown()
+    assert [each["spec"]["interactive"] for each in asked(folder)] == [asks]
+
+
+def test_a_plug_in_that_nobody_waits_for_asks_nobody_and_says_nothing(
+    folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (folder / "plugin").write_text("#!/bin/sh\necho look here >&2\nexit 1\n")
+    for unseen, said in ((False, "look here\n"), (True, "")):
+        with pytest.raises(CommandError, match="failed with exit code 1"):
+            identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin()})), unseen=unseen).shown()
+        assert capfd.readouterr().err == said
+    with pytest.raises(CommandError, match="no terminal"):
+        identity_of(read_kubeconfig(kubeconfig(folder, {"exec": plugin(interactiveMode="Always")})), unseen=True).shown()
+    monkeypatch.setenv("HUBCTL_KUBECONFIG", str(kubeconfig(folder, {"exec": plugin()})))
+    offered(["get", "cluster", ""])
+    assert capfd.readouterr().err == "", "a command line is completed"
 
 
 def test_what_a_user_shows_is_not_shown_to_people(folder: Path) -> None:
