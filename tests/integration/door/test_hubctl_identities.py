@@ -15,6 +15,7 @@ from hub.cli.failures import FAILED, UNREACHABLE
 from hub.services import operators
 from machinery import pki
 from machinery.timestamps import format_time
+from tests.e2e.processes import until
 from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.hubctl import hubctl_at
 from tests.integration.door.conftest import LIFETIMES, HubUnderTest
@@ -28,6 +29,7 @@ V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v
 PLUGIN = """#!/bin/sh
 printf '%s\\n' "$KUBERNETES_EXEC_INFO" >> asked
 printf '%s|%s\\n' "$*" "$TENANT" > called
+until [ -f answer ]; do sleep 0.02; done
 exec cat answer
 """
 
@@ -170,9 +172,13 @@ async def test_what_the_hub_refuses_is_told_anew_once(site: Site) -> None:
 
 @pytest.mark.parametrize("ends", ["refused", "over"])
 async def test_a_watch_goes_on_with_what_the_plug_in_tells_next(site: Site, ends: str) -> None:
-    first = {"token": await site.token("one")} if ends == "refused" else await site.certificate(timedelta(seconds=3))
-    site.answer(first)
     watching = await start(site.hub, "get", "clusters", "-w", "-o", "name", path=site.plugin())
+
+    async def begun() -> bool:
+        return bool(site.asked)
+
+    await until(begun, what="the plug-in is asked")  # from now on the certificate's time runs
+    site.answer({"token": await site.token("one")} if ends == "refused" else await site.certificate(timedelta(seconds=3)))
     assert (await watching.line()).endswith("/edge1")
     site.answer({"token": await site.token("two")})
     if ends == "refused":
