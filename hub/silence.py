@@ -10,6 +10,7 @@ from hub.controllers.availability import Availability, Since
 from hub.controllers.batch import TOGETHER
 from hub.controllers.feed import Route
 from hub.controllers.staleness import Staleness
+from hub.controllers.steadiness import SETTLED, Steadiness
 from hub.controllers.taints import Taints
 from hub.domain.brake import Limits
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key
@@ -40,7 +41,9 @@ class Silence:
         # what follows from Unknown: taints and alarms, marks and removals
         tainting = Taints(store, clock, patience_of(settings), brake_of(settings), tell)
         self._taints = Controller(taints.NAME, tainting)
-        aging = Staleness(store, stale_policy_of(settings), brake_of(settings), since=since)
+        policy = stale_policy_of(settings)
+        steady = Steadiness(clock, min(SETTLED, policy.mark))  # who tries a policy of seconds waits no ten minutes
+        aging = Staleness(store, policy, brake_of(settings), since=since, steady=steady)
         self._staleness = Controller(staleness.NAME, aging)
         self.routes: Sequence[Route] = (
             _waiting(judging.wants, self._availability),

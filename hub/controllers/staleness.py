@@ -1,6 +1,7 @@
 """Owns the condition ManagedClusterStale: clusters that stay silent are marked, and later removed, if an operator wants that.
 
-Nothing is marked or removed while the brake holds, nor before every cluster had a whole grace since beats could last be stored.
+Nothing is marked or removed while the brake holds, nor before every cluster had a whole grace since beats could last be stored,
+nor while the database's clock is not believed: by one that is a year ahead every cluster that is silent was so for too long.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -10,6 +11,7 @@ import structlog
 
 from hub.controllers import ACTOR
 from hub.controllers.agenda import Attempts
+from hub.controllers.steadiness import Steadiness
 from hub.domain import cluster as cluster_rules
 from hub.domain import stale
 from hub.domain.brake import Limits
@@ -39,11 +41,12 @@ Since = Callable[[Transaction], datetime | None]
 class Staleness(Reconciler[str]):
     """`since`: from when beats could be stored without a gap; None: not at the moment."""
 
-    def __init__(self, store: Store, policy: Policy, limits: Limits, *, since: Since) -> None:
+    def __init__(self, store: Store, policy: Policy, limits: Limits, *, since: Since, steady: Steadiness) -> None:
         self._store = store
         self._policy = policy
         self._limits = limits
         self._since = since
+        self._steady = steady
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """One look at all who are silent or marked. A cluster that fails holds up no other."""
@@ -66,18 +69,23 @@ class Staleness(Reconciler[str]):
     def _due(self, tx: Transaction, chosen: Requirement, after: Key | None) -> tuple[Sequence[ClusterName], Key | None]:
         """The names of one page for which something is due, and where the next begins."""
         page = tx.objects.find(MANAGED_CLUSTERS, Query(fields=(chosen,), limit=PAGE, after=after))
-        due = [ClusterName(stored.key.name) for stored in page.items if self._is_due(tx, stored.document)]
+        policy = self._policy_at(tx)
+        due = [ClusterName(stored.key.name) for stored in page.items if self._is_due(tx, stored.document, policy)]
         return due, page.items[-1].key if page.more else None
 
-    def _is_due(self, tx: Transaction, cluster: Document) -> bool:
-        due = stale.step(cluster, self._policy, tx.now)
+    def _policy_at(self, tx: Transaction) -> Policy:
+        """Off while the database's clock is not believed: only marks of clusters that were heard again are taken away."""
+        return self._policy if self._steady.believes(tx.now) else Policy()
+
+    def _is_due(self, tx: Transaction, cluster: Document, policy: Policy) -> bool:
+        due = stale.step(cluster, policy, tx.now)
         if due in (None, Step.CLEAR):
             return due is not None
         since = self._since(tx)
         return since is not None and tx.now - since >= grace(cluster_rules.lease_duration(cluster))
 
     def _age(self, tx: Transaction, names: Sequence[ClusterName]) -> Mapping[ClusterName, Step | None]:
-        policy = Policy() if brake.judge(tx, self._limits).holds else self._policy
+        policy = Policy() if brake.judge(tx, self._limits).holds else self._policy_at(tx)
         return {name: aftermath.age(tx, name, policy, f"{ACTOR}:{NAME}") for name in names}
 
     def _tell(self, done: Mapping[ClusterName, Step | None]) -> None:

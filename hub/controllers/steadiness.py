@@ -53,9 +53,15 @@ class Steadiness:
         return await store.read(self._if_steady, lambda tx: query(tx, *args, **kwargs))
 
     def _if_steady(self, tx: Transaction, work: Callable[[Transaction], T]) -> T | None:
-        """On a thread of the store; a controller waits for it before it asks again."""
-        self._look(tx.now)
-        return None if self.wait else work(tx)
+        return work(tx) if self.believes(tx.now) else None
+
+    def believes(self, now: datetime) -> bool:
+        """Whether the database's clock is believed; `now`: what it says. Each look counts.
+
+        On a thread of the store; a controller waits for it before it asks again.
+        """
+        self._look(now)
+        return not self.wait
 
     def _look(self, now: datetime) -> None:
         ours = self._clock.monotonic()

@@ -6,6 +6,7 @@ import pytest
 
 from hub.controllers.removal import Removal
 from hub.controllers.staleness import Staleness
+from hub.controllers.steadiness import SETTLED, Steadiness
 from hub.domain import cluster as rules
 from hub.domain import parting
 from hub.domain.brake import Limits
@@ -24,11 +25,12 @@ POLICY = Policy(mark=7 * DAY, remove=30 * DAY)
 C1 = ClusterName("c1")
 
 
-def aging(hub: Hub, policy: Policy = POLICY, heard_for: timedelta | None = DAY) -> Staleness:
+def aging(hub: Hub, policy: Policy = POLICY, heard_for: timedelta | None = DAY, settled: timedelta = timedelta()) -> Staleness:
     def since(tx: Transaction) -> object:
         return None if heard_for is None else tx.now - heard_for
 
-    return Staleness(hub.store, policy, Limits(), since=since)  # type: ignore[arg-type]
+    steady = Steadiness(hub.clock, settled)
+    return Staleness(hub.store, policy, Limits(), since=since, steady=steady)  # type: ignore[arg-type]
 
 
 def silent(hub: Hub, name: str = "c1", condition: Condition = rules.SILENT) -> None:
@@ -183,3 +185,33 @@ async def test_a_removal_waits_for_add_ons_as_a_deletion_by_hand_does_and_is_tol
     await aging(hub).reconcile("all")
     await removing.reconcile("c1")
     assert (is_there(hub), hub.revision, len(told)) == (True, revision, 1)
+
+
+@pytest.mark.parametrize("is_marked", [True, False])
+async def test_a_database_clock_that_is_a_year_ahead_for_minutes_marks_and_removes_nobody(hub: Hub, *, is_marked: bool) -> None:
+    silent(hub)
+    subject, minute = aging(hub, settled=SETTLED), timedelta(minutes=1)
+    hub.clock.advance(8 * DAY if is_marked else DAY)
+    for _ in range(12):
+        await subject.reconcile("all")
+        hub.clock.advance(minute)
+    assert mark(hub) == ("True" if is_marked else None)
+    for jump in (365 * DAY, -365 * DAY):
+        hub.clock.set_forward(jump)
+        for _ in range(9):
+            await subject.reconcile("all")
+            hub.clock.advance(minute)
+    assert (is_there(hub), mark(hub)) == (True, "True" if is_marked else None)
+    hub.clock.advance(31 * DAY)
+    for _ in range(2):
+        await subject.reconcile("all")
+    assert mark(hub) == "True" if not is_marked else not is_there(hub)
+
+
+async def test_a_cluster_that_is_heard_again_loses_its_mark_whatever_the_clock(hub: Hub) -> None:
+    silent(hub)
+    hub.clock.advance(8 * DAY)
+    await aging(hub).reconcile("all")
+    hub.store.transact(clusters.set_condition, C1, rules.AVAILABLE, "test")
+    await aging(hub, settled=SETTLED).reconcile("all")
+    assert mark(hub) == "False"
