@@ -9,13 +9,21 @@ from hub.domain.cluster import CLUSTER_UID, DUPLICATED, Joining
 from hub.domain.reported import HUBS, MOVE_TO
 from machinery import conditions
 from machinery.conditions import Condition
+from machinery.errors import InvalidError
 from machinery.identity import AgentId
 
 WANTED_BY = "hub.open-cluster-management.io/wanted-by-uid"
 """Annotation: the uid of the last cluster that wanted a name which is taken."""
+MAX_UID = 253
 TWO_AGENTS, ANOTHER_CLUSTER = "TwoAgents", "AnotherClusterWithThisName"
 ONE_AGENT = Condition(DUPLICATED, conditions.FALSE, "OneAgent", "One agent speaks for this cluster.")
 REBUILT = Condition(DUPLICATED, conditions.FALSE, "Rebuilt", "An operator let the rebuilt cluster take this name.")
+
+
+def check_uid(uid: str) -> None:
+    """Raises InvalidError for what no cluster has, and would be kept and shown."""
+    if len(uid) > MAX_UID:
+        raise InvalidError(f"the uid of a cluster has {MAX_UID} characters at most, not {len(uid)}")
 
 
 def wanted(joining: Joining) -> Condition:

@@ -110,12 +110,15 @@ def ensure(tx: Transaction, joining: Joining, actor: str, *, lease_duration: tim
     """Creates or finds the ManagedCluster of a join.
 
     A bootstrap credential is checked and admits the name at most once. AlreadyExistsError: the name belongs to a cluster with
-    another uid; commit `note_duplicate` in a transaction of its own, so that operators see it. NotFoundError: a cluster came
-    with its own certificate, and the hub has forgotten it.
+    another uid; commit `note_duplicate` in a transaction of its own, so that operators see it. ForbiddenError: the credential
+    is not for this name. NotFoundError: a cluster came with its own certificate, and the hub has forgotten it.
     """
     cluster_name(joining.name)
+    duplicate.check_uid(joining.cluster_uid)
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", joining.name))
     if stored is not None and not rules.is_same_cluster(stored.document, joining.cluster_uid):
+        if joining.credential is not None:  # who may not register this name is told nothing of it, and notes nothing
+            credential_uses.check(tx, joining.credential, joining.name, joining.agent)
         raise AlreadyExistsError(
             f'the cluster name "{joining.name}" belongs to another cluster: register under another name, or, if this is that '
             f"cluster rebuilt, have an operator say so: hubctl accept {joining.name} --rebuilt",

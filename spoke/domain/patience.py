@@ -7,7 +7,8 @@ SILENCE = timedelta(seconds=5)
 """A beat unacknowledged for this long ends the session."""
 PATIENCE = timedelta(seconds=10)
 """The same where beats come more often than every SILENCE, as the hub is told in Hello: it acknowledges many at once then.
-Either way a hub that stores no beats is left within fifteen seconds."""
+Either way a hub that stores no beats is left within fifteen seconds, or within the longer interval that it asks for and
+SILENCE; one that is gone or stands still is found by keepalive before that."""
 UNANSWERED = timedelta(seconds=20)
 """The same where a beat is a request among others, to a server that may be slow without being gone."""
 

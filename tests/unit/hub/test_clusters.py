@@ -13,6 +13,7 @@ from hub.domain.approval_rule import of_flag
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, ChangeType, Key
 from hub.domain.cluster import Joined, Joining, StatusReport
+from hub.domain.credential import Bounds
 from hub.domain.heartbeat import Beat
 from hub.ports import Transaction, Written
 from hub.services import addons, approving, clusters, credentials, heartbeats, leases
@@ -99,6 +100,22 @@ def test_second_cluster_of_the_same_name_is_noticed_not_merged(newcomer: Newcome
     assert "uid-2" in condition.message
     assert rules.is_accepted(document)
     assert doc.annotations(document)[rules.CLUSTER_UID] == "uid-1"
+
+
+def test_whose_credential_is_for_other_names_is_refused_and_says_nothing_of_the_cluster_that_has_this_one(
+    newcomer: Newcomer,
+) -> None:
+    ensure(newcomer, credential=newcomer.bootstrap().credential)
+    stranger = newcomer.bootstrap(bounds=Bounds(patterns=("b-*",))).credential
+    with pytest.raises(ForbiddenError):
+        ensure(newcomer, credential=stranger, cluster_uid="uid-2")
+
+
+def test_a_uid_is_no_longer_than_what_people_can_be_shown(newcomer: Newcomer) -> None:
+    credential = newcomer.bootstrap().credential
+    with pytest.raises(InvalidError, match="253 characters"):
+        ensure(newcomer, credential=credential, cluster_uid="u" * 254)
+    assert ensure(newcomer, credential=credential, cluster_uid="u" * 253).created
 
 
 @pytest.mark.parametrize("name", ["Edge", "a.b", "", "a" * 64, "-a", "../a", "edge:agent"])

@@ -168,6 +168,21 @@ async def test_a_newer_session_is_noticed_though_the_databases_clock_was_set_bac
         await both.two.write()
 
 
+async def test_a_newer_session_is_noticed_though_we_looked_while_the_databases_clock_was_ahead(both: Two) -> None:
+    older, newer = Open("b"), Open("a")
+    both.one.add(older)
+    await both.one.write()
+    both.clock.set_forward(timedelta(hours=1))
+    await both.look()
+    both.clock.set_forward(-timedelta(hours=1))
+    both.clock.advance(TICK)
+    await both.look()
+    both.two.add(newer)
+    await both.two.write()
+    await both.look()
+    assert (len(older.ended), len(newer.ended)) == (1, 0)
+
+
 async def test_the_end_of_a_session_is_said_though_one_that_was_refused_its_place_has_ended_meanwhile(both: Two) -> None:
     stays, refused = Open("a", epoch=2), Open("b", epoch=1)
     both.one.add(stays)
