@@ -113,7 +113,7 @@ class Leading:
     async def _begin(self, controllers: Controllers, tasks: GuardedTasks, term: Term) -> None:
         try:
             controllers.wake(self._timetable)
-            controllers.tell(self._news(term))
+            controllers.begin(term.number, self._news(term))
             await controllers.start(tasks)
         except Exception as error:
             if not self._first_look.done():

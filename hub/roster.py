@@ -6,7 +6,7 @@ from functools import partial
 from typing import Any
 
 from hub.access.examining import examine
-from hub.controllers import authenticators, cleanup, compaction, issuance, namespaces, recorder, removal, replicas
+from hub.controllers import authenticators, cleanup, compaction, issuance, namespaces, recorder, removal, replicas, succession
 from hub.controllers import rotation as rotations
 from hub.controllers import serving as serving_certificate
 from hub.controllers.authenticators import AuthenticatorStatus
@@ -24,6 +24,7 @@ from hub.controllers.replicas import LostReplicas
 from hub.controllers.rotation import Rotation
 from hub.controllers.serving import ServingCertificate
 from hub.controllers.steadiness import Steadiness
+from hub.controllers.succession import Succession
 from hub.deciding import Decided, Deciding
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
@@ -74,6 +75,9 @@ class Controllers:
         # what the hub tells becomes Events
         self._recording = Recorder(store)
         self._events = Controller(recorder.NAME, self._recording)
+        # and so does who leads, and who did
+        self._terms = Succession(store)
+        self._succession = Controller(succession.NAME, self._terms)
         # who is accepted and approved, by operators and by rules
         self._deciding = Deciding(store, settings.auto_approve, clock, tell=self.tell, decided=decided)
         # approved -> certificate
@@ -152,6 +156,11 @@ class Controllers:
         self._recording.wants(told)
         self._events.queue.add_after(recorder.TOGETHER, recorder.GATHER)
 
+    def begin(self, term: int, ours: Told) -> None:
+        """Has Events made of the term that begins, and of those before it that nobody was told of."""
+        self._terms.begins(term, ours)
+        self._succession.enqueue(succession.UP_TO_NOW)
+
     async def start(self, tasks: GuardedTasks) -> None:
         """Returns when every object there is was looked at once. Raises StartError when that cannot be done in time."""
         for controller in self.everyone:
@@ -176,6 +185,7 @@ class Controllers:
             self._compaction,
             self._replicas,
             self._events,
+            self._succession,
             *self._rotation,
             self._authenticators,
             *self._fleet.controllers,

@@ -13,9 +13,11 @@ from typing import Any
 
 from sqlalchemy import Connection, bindparam, insert, select, text, update
 
+from hub.domain import succession
 from hub.ports import Leaders
 from hub.store import schema
 from hub.store.engine import INSERTS
+from hub.store.facts import SqlFacts
 from hub.store.instants import from_micros, to_micros
 from hub.store.statement import Statement
 from machinery.election.lock import Candidate, Record
@@ -70,7 +72,15 @@ class SqlLeaders(Leaders):
         self._connection.execute(update(schema.leaders).values(_values(taken)))
         if HUB not in {row[0] for row in rows}:
             self._connection.execute(insert(schema.leaders).values(lock=HUB, **_values(taken)))
+        self._note(taken)
         return taken
+
+    def _note(self, taken: Record) -> None:
+        """That the term is to be told. Who tells holds the term meanwhile, and so does not run beside this."""
+        facts = SqlFacts(self._connection)
+        untold = succession.decoded(facts.get(succession.FACT))
+        began = succession.Began(taken.term, taken.holder, taken.acquired_at)
+        facts.set(succession.FACT, succession.encoded(untold.followed_by(began)))
 
     def _next_term(self) -> int:
         first = INSERTS[self._connection.dialect.name](schema.terms).values(lock=HUB, term=0)

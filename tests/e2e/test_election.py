@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -238,6 +239,23 @@ async def test_terms_never_interleave_under_random_signals(election: Election) -
         usable[:] = election.replicas.all
     await election.answered(*accepted, at=await election.leader())
     await election.check()
+    await every_term_is_told(election)
+
+
+async def every_term_is_told(election: Election) -> None:
+    """By one Event, also where its leader was killed before it could."""
+
+    async def told_once() -> bool:
+        terms = sorted(row.term for row in await election.ask("SELECT term FROM noted_terms"))
+        async with await (await election.leader()).client() as client:
+            events = await client.list("/api/v1/events")
+        said = [
+            re.search(r"became leader in term (\d+)", each["message"]) for each in events if each["reason"] == "LeaderElection"
+        ]
+        found = sorted(int(each[1]) for each in said if each)
+        return [term for term in found if term >= terms[0]] == terms
+
+    await until(told_once, what="each term is told by one Event", within=30)
 
 
 def named(election: Election, name: str) -> Replica:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+from hub.domain import succession
 from hub.domain.attestation import Binding
 from hub.domain.authority import Authority, AuthorityId, Follower, Held
 from hub.domain.certificate import CertificateRecord, Purpose
@@ -574,6 +575,9 @@ class MemoryLeaders(Leaders):
             version=_following(found),
         )
         self._state.leader = taken
+        untold = succession.decoded(self._state.facts.get(succession.FACT))
+        began = succession.Began(taken.term, taken.holder, taken.acquired_at)
+        self._state.facts[succession.FACT] = succession.encoded(untold.followed_by(began))
         return taken
 
     def renew(self, held: Record) -> Record:

@@ -21,6 +21,7 @@ from machinery.errors import NotLeaderError
 from machinery.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
+from machinery.timestamps import format_time
 from tests.fakes.memory_lock import Way
 from tests.fakes.memory_store import MemoryLifeline
 from tests.fakes.timetable import ManualTimetable
@@ -95,9 +96,11 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
 
         await until(lambda: leading.leadership.term == 3)
         await until(lambda: hub.condition("c2", HUB_ACCEPTED))
-        await until(lambda: len(events(hub)) == 2)
+        await until(lambda: len(events(hub)) == 3)
+    late = format_time(START)
     assert events(hub) == [
         "hub-0 became leader in term 1: nobody held the lock before",
+        f"hub-1 became leader in term 2, at {late}: the term ended before it was told why",
         "hub-0 became leader in term 3: hub-1 did not renew it for 0.6 s",
     ]
 
