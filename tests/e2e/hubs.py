@@ -135,13 +135,14 @@ class Hubs:
         return self.all[number]
 
     async def start(self, count: int, *flags: str) -> None:
-        """So many more, one after the other; each has QUICK's flags and these."""
+        """So many more, at the same moment; each has QUICK's flags and these."""
+        before = len(self.all)
         for _ in range(count):
             hub = Hub(self.folder, data_name=f"hub-{len(self.all)}", flags=(*QUICK, *flags))
             hub.path = await self.stack.enter_async_context(path_to(hub.grpc_port))
             self.stack.push_async_callback(hub.close)
             self.all.append(hub)
-            await hub.start()
+        await asyncio.gather(*(hub.start() for hub in self.all[before:]))
 
     async def cluster(self, name: str) -> HollowCluster:
         """A hollow cluster in this process; the same one for the same name."""

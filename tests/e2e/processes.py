@@ -198,7 +198,7 @@ class Bench:
             async with await KubeClient.from_file(self.admin) as client:
                 return (await client.raw("GET", "/readyz")).status == 200
 
-        await until(answers, what="the hub is ready", within=30)
+        await until(answers, what="the hub is ready", within=90)
 
     async def hollow(self, name: str, *flags: str) -> Path:
         """A hollow cluster that answers; returns its kubeconfig."""

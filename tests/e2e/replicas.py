@@ -90,7 +90,7 @@ class Replicas:
 
     async def ready(self, replica: Replica) -> None:
         """Waits for it, and puts it behind the balancer."""
-        await until(replica.is_ready, what=f"{replica.name} is ready", within=60)
+        await until(replica.is_ready, what=f"{replica.name} is ready", within=90)
         for balancer, port in ((self.grpc, replica.grpc_port), (self.https, replica.https_port)):
             if port not in balancer.ports:
                 balancer.ports.append(port)

@@ -85,7 +85,7 @@ def reason(document: Mapping[str, Any]) -> str:
 async def test_api_servers_that_are_ill_or_gone_make_their_clusters_unavailable_and_their_agents_go_on(bench: Bench) -> None:
     """Both at once: an API server is believed to have failed after 20 s."""
     await bench.hub(*AUTO)
-    agents = [await bench.spoke("ill", None, "--cluster-healthcheck-period=1s"), await bench.spoke("gone")]
+    agents = [await bench.spoke(name, None, "--cluster-healthcheck-period=1s") for name in ("ill", "gone")]
     for name in ("ill", "gone"):
         await bench.available(name)
     await fault(bench, bench.folder / "ill.kubeconfig", "not-live")

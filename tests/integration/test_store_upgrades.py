@@ -33,6 +33,8 @@ LEFT = sorted(FIXTURES.glob("v*.sql"))
 VERSIONS = [path.stem.removeprefix("v") for path in LEFT]
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 SHORT = Bounds(session=SessionLimits(timedelta(seconds=1)))
+PATIENT = Bounds(session=SessionLimits(timedelta(minutes=1)))
+"""A server ends sessions that stand still in a transaction, and those of a machine that is busy seem to."""
 LOCK = text(f"SELECT pg_advisory_xact_lock({ADVISORY_LOCK})")
 
 
@@ -141,7 +143,7 @@ def copy_rows(source: Connection, target: Connection) -> None:
 
 
 @contextmanager
-def opened(url: str, bounds: Bounds = SHORT) -> Iterator[Engine]:
+def opened(url: str, bounds: Bounds = PATIENT) -> Iterator[Engine]:
     engine = migrating_engine(parse_url(url), bounds)
     try:
         yield engine
@@ -201,7 +203,7 @@ def test_a_database_that_cannot_be_copied_is_not_migrated(tmp_path: Path, monkey
 
 
 @contextmanager
-def upgrading(url: str, bounds: Bounds = SHORT) -> Iterator[tuple[Event, list[Exception]]]:
+def upgrading(url: str, bounds: Bounds = PATIENT) -> Iterator[tuple[Event, list[Exception]]]:
     """An upgrade on a thread: whether it has ended, and what it raised."""
     ended, raised = Event(), list[Exception]()
 
@@ -222,12 +224,12 @@ def upgrading(url: str, bounds: Bounds = SHORT) -> Iterator[tuple[Event, list[Ex
 
 @pytest.mark.postgres
 def test_one_replica_migrates_and_the_others_wait_and_say_so(empty_url: str) -> None:
-    with opened(empty_url, Bounds()) as other, capture_logs() as told:
+    with opened(empty_url) as other, capture_logs() as told:
         with other.begin() as connection:
             migrate_to(connection, "0003")
         with other.begin() as connection:
             connection.execute(LOCK)
-            with upgrading(empty_url, Bounds()) as (ended, raised):
+            with upgrading(empty_url) as (ended, raised):
                 assert not ended.wait(1)
                 assert schema_of(connection).version == "0003"
                 connection.rollback()
@@ -242,7 +244,7 @@ def test_one_replica_migrates_and_the_others_wait_and_say_so(empty_url: str) -> 
 @pytest.mark.postgres
 def test_a_replica_that_stands_still_while_it_migrates_is_not_waited_for(empty_url: str) -> None:
     """The server ends its session, and with it the lock."""
-    with opened(empty_url) as stopped:
+    with opened(empty_url, SHORT) as stopped:
         connection = stopped.connect()
         connection.execute(LOCK)
         with upgrading(empty_url) as (ended, raised):
@@ -254,7 +256,7 @@ def test_a_replica_that_stands_still_while_it_migrates_is_not_waited_for(empty_u
 
 @pytest.mark.postgres
 def test_a_table_in_use_is_waited_for_without_holding_up_who_uses_it(empty_url: str) -> None:
-    with opened(empty_url, Bounds()) as other, capture_logs() as told:
+    with opened(empty_url) as other, capture_logs() as told:
         with other.begin() as connection:
             migrate_to(connection, "0002")
         with other.begin() as connection:
@@ -272,7 +274,7 @@ def test_a_table_in_use_is_waited_for_without_holding_up_who_uses_it(empty_url: 
 
 @pytest.mark.postgres
 def test_who_waits_too_long_is_told_for_whom(empty_url: str) -> None:
-    with opened(empty_url, Bounds()) as other, other.begin() as connection, opened(empty_url) as engine:
+    with opened(empty_url) as other, other.begin() as connection, opened(empty_url) as engine:
         connection.execute(LOCK)
         with pytest.raises(UnavailableError, match=r"within 0\.5 s: another replica is migrating it"):
             upgrade(engine, patience=timedelta(seconds=0.5))
@@ -288,7 +290,7 @@ WAITING = text("SELECT count(*) FROM pg_locks WHERE NOT granted")
 @pytest.mark.postgres
 def test_what_a_replica_of_the_release_before_writes_during_a_migration_is_not_lost(empty_url: str) -> None:
     """Between the copy of what is there and the triggers that follow it."""
-    with opened(empty_url, Bounds()) as migrating, opened(empty_url, Bounds()) as other, opened(empty_url, Bounds()) as third:
+    with opened(empty_url) as migrating, opened(empty_url) as other, opened(empty_url) as third:
         with other.begin() as connection:
             migrate_to(connection, "0014")
 

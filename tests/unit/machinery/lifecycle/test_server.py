@@ -11,6 +11,7 @@ from machinery.lifecycle.health import Endpoint
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.server import Door, PreparedServer, Server, StartError, StopTimes
 from machinery.lifecycle.signals import LifecycleSignal
+from tests.fakes.virtual_time import in_virtual_time
 from tests.trials import repeated
 
 Story = list[str]
@@ -145,12 +146,16 @@ async def test_without_retry_after_the_listener_closes_before_the_drain_and_the_
 @pytest.mark.parametrize("slower", ["delay", "hook"])
 @pytest.mark.parametrize("retry_after", [True, False])
 @repeated(test=3, soak=50)
-async def test_every_signal_happens_once_in_the_proven_order_whichever_is_slower(
+def test_every_signal_happens_once_in_the_proven_order_whichever_is_slower(
     slower: str,
     retry_after: bool,  # noqa: FBT001 - a case
     trial: int,
 ) -> None:
     del trial
+    in_virtual_time(_stopped_in_order(slower, retry_after=retry_after))
+
+
+async def _stopped_in_order(slower: str, *, retry_after: bool) -> None:
     subject = server(delay=timedelta(milliseconds=5 if slower == "hook" else 30), send_retry_after=retry_after)
     subject.add_door(StoryDoor([]))
 
