@@ -13,7 +13,7 @@ import yaml
 
 from hub.cli.failures import FAILED, UNREACHABLE
 from hub.services import operators
-from machinery import pki
+from machinery import kubeconfig, pki
 from machinery.timestamps import format_time
 from tests.e2e.processes import until
 from tests.fakes.connect_proxy import connect_proxy
@@ -168,6 +168,17 @@ async def test_what_the_hub_refuses_is_told_anew_once(site: Site) -> None:
     assert len(site.asked) == 2, "asked once more, and no more than that"
     assert f'does not know user "robot" of kubeconfig {path}' in said
     assert "the credential that the plug-in" in said
+
+
+async def test_what_is_posted_is_not_sent_again_when_its_connection_is_dropped(site: Site) -> None:
+    """A certificate that TLS refuses: whether the hub has done what was asked cannot be told by that."""
+    over = kubeconfig.read_kubeconfig(await site.hub.agent("edge1", expired_since=timedelta(hours=1))).require_credential()
+    site.answer({"clientCertificateData": over.chain.decode(), "clientKeyData": over.key.decode()})
+    path = site.plugin()
+    posted = await hubctl_at(path, "whoami")
+    assert (posted.code, "expired at" in posted.err, len(site.asked)) == (FAILED, True, 1), posted
+    looked = await hubctl_at(path, "get", "clusters")
+    assert (looked.code, "expired at" in looked.err, len(site.asked)) == (FAILED, True, 3), looked
 
 
 @pytest.mark.parametrize("ends", ["refused", "over"])
