@@ -1,15 +1,16 @@
 """A change of CA among replicas: its key sealed in their database, or brought by an operator; leaders that are killed."""
 
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
 
 from machinery import pki
 from machinery.kube.client import KubeClient
 from machinery.kubeconfig import read_kubeconfig
+from tests.e2e import databases
 from tests.e2e.processes import Bench, until
 from tests.e2e.replicas import Replicas, replicas_of
 from tests.trials import SOAKING, soaked
@@ -28,20 +29,6 @@ ELECTION = (
 FAST = ("--auto-approve=*", "--default-lease-duration=2s", "--beat-interval=1s", "--ca-rotation-patience=4s", *ELECTION)
 
 
-def reader(database: str) -> Callable[[str], list[tuple[Any, ...]]]:
-    """Asks the database itself, which answers when no replica does."""
-
-    def rows(query: str) -> list[tuple[Any, ...]]:
-        engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
-        try:
-            with engine.connect() as connection:
-                return [tuple(row) for row in connection.execute(text(query))]
-        finally:
-            engine.dispose()
-
-    return rows
-
-
 async def order(client: KubeClient, action: str, name: str) -> None:
     kind = {"apiVersion": "hub.open-cluster-management.io/v1alpha1", "kind": "CertificateAuthorityAction"}
     await client.create(f"{CAS}/{name}/{action}", kind)
@@ -57,7 +44,7 @@ async def kill_the_leader(replicas: Replicas, rows: Callable[[str], list[tuple[A
 
 @soaked(len(PHASES))
 async def test_a_change_of_ca_ends_although_the_leader_is_killed_in_each_phase(bench: Bench, postgres_url: str) -> None:
-    rows = reader(postgres_url)
+    rows = partial(databases.rows, postgres_url)
     async with replicas_of(bench, postgres_url, "--ca-key-place=database", *FAST) as replicas:
         one, other = await replicas.start(2)
         spoke = await bench.spoke("edge")
@@ -95,7 +82,7 @@ async def test_a_change_of_ca_ends_although_the_leader_is_killed_in_each_phase(b
 
 
 async def test_replicas_that_only_read_their_keys_are_told_how_to_get_the_next_ca(bench: Bench, postgres_url: str) -> None:
-    rows = reader(postgres_url)
+    rows = partial(databases.rows, postgres_url)
     async with replicas_of(bench, postgres_url, *FAST) as replicas:
         (one,) = await replicas.start(1)
         refused = await hubctl(bench, one.data, "rotate")

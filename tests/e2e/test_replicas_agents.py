@@ -8,7 +8,6 @@ from contextlib import asynccontextmanager
 from dataclasses import replace
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
 
 from hub.domain.lease import GRACE_FACTOR
 from hub.rpc.sessions import POLL
@@ -19,6 +18,7 @@ from machinery.kubeconfig import read_kubeconfig
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
 from tests.e2e.crowd import crowd_of
+from tests.e2e.databases import rows
 from tests.e2e.joining import Joiner, entrance
 from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, until
 from tests.e2e.replicas import Replica, replicas_of
@@ -40,15 +40,6 @@ ELECTION = (
     "--leader-elect-poll-period=250ms",
 )
 FAST = ("--beat-interval=1s", "--flush-window=200ms", *ELECTION)
-
-
-def rows(database: str, query: str) -> list[tuple[object, ...]]:
-    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
-    try:
-        with engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(text(query))]
-    finally:
-        engine.dispose()
 
 
 def address_of(replica: Replica) -> HubAddress:

@@ -14,9 +14,10 @@ import pytest
 
 from hub.store.migrate import HEAD
 from tests.e2e.crowd import Crowd, crowd_of
+from tests.e2e.databases import rows
 from tests.e2e.processes import Bench
 from tests.e2e.replicas import Replica, Replicas, replicas_of
-from tests.e2e.test_replicas_agents import FAST, rows
+from tests.e2e.test_replicas_agents import FAST
 from tests.trials import soaked, trials
 
 ROOT = Path(__file__).parents[2]

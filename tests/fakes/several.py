@@ -1,8 +1,8 @@
 """An agent with several hubs in memory, on an event loop whose time jumps: hours of failures pass in no time."""
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from contextlib import asynccontextmanager
+from collections.abc import Awaitable, Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from pathlib import Path
@@ -21,6 +21,7 @@ from spoke.ports import Announcer, ClientIdentity, HubAddress, HubClient, HubLos
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub
+from tests.fakes.running import running
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
 
 OWNER = "hub-kubeconfig-secret"
@@ -118,17 +119,8 @@ class Several:
         hub = next(each for each in self.hubs.values() if each.authority.certificate == address.ca)
         return hub.dial(address, identity)
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[SpokeAgent]:
-        agent = self.agent()
-        task = asyncio.create_task(agent.run())
-        try:
-            yield agent
-        finally:
-            if task.done():
-                task.result()
-            task.cancel()
-            await asyncio.wait([task])
+    def running(self) -> AbstractAsyncContextManager[SpokeAgent]:
+        return running(self.agent())
 
     def at(self) -> str:
         """The hub whose session carries beats; "": none, or more than one."""

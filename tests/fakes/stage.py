@@ -1,8 +1,8 @@
 """An agent among fakes: everything around it can be set, and it runs as long as a block."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
-from contextlib import asynccontextmanager
+from collections.abc import Callable
+from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -18,6 +18,7 @@ from spoke.ports import Attest, Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub
+from tests.fakes.running import running
 from tests.fakes.timetable import ManualTimetable
 
 OWNER = "hub-kubeconfig-secret"
@@ -60,18 +61,9 @@ class Stage:
     def agent(self) -> SpokeAgent:
         return SpokeAgent(self.options, self.world())
 
-    @asynccontextmanager
-    async def running(self) -> AsyncIterator[SpokeAgent]:
+    def running(self) -> AbstractAsyncContextManager[SpokeAgent]:
         """The agent runs for the length of the block; its error, if it ends by itself, is raised."""
-        agent = self.agent()
-        task = asyncio.create_task(agent.run())
-        try:
-            yield agent
-        finally:
-            if task.done():
-                task.result()
-            task.cancel()
-            await asyncio.wait([task])
+        return running(self.agent())
 
     def replace_bootstrap(self, text: bytes) -> None:
         self.file.write_bytes(text)

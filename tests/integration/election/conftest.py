@@ -4,7 +4,10 @@ from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
+from hub.election import RowLock
 from hub.store import SqlStore
+from hub.store.lifeline import SqlLifeline
+from machinery.election import KUBERNETES
 from tests.fakes.databases import SqlDatabase
 
 
@@ -24,3 +27,12 @@ async def store(url: str) -> AsyncIterator[SqlStore]:
     await store.open()
     yield store
     await store.close()
+
+
+@pytest.fixture
+async def row(url: str, store: SqlStore) -> AsyncIterator[RowLock]:
+    """The lock in that database, over a connection of its own."""
+    del store  # it makes the tables
+    line = SqlLifeline(url, lease=KUBERNETES.lease)
+    yield RowLock(line)
+    await line.close()

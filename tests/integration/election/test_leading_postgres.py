@@ -1,6 +1,6 @@
 """Replicas that were told different things of their lock, on one PostgreSQL: however they run, one of them writes."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from typing import Any
@@ -15,7 +15,6 @@ from hub.leading import Leading, leadership
 from hub.ports import Store
 from hub.settings import load
 from hub.store import SqlStore
-from hub.store.lifeline import SqlLifeline
 from machinery.clock import SystemClock
 from machinery.election import Candidate, Leadership, Record
 from machinery.errors import ConflictError, NotLeaderError
@@ -76,14 +75,6 @@ async def test_replicas_that_were_told_different_names_compete_for_one_lock(url:
         assert [await each.write() for each in ones] == [True]
         assert (one.leadership.term, two.leadership.term, twos) == (1, None, [])
         assert two.snapshot()["leader"] == "hub-0"
-
-
-@pytest.fixture
-async def row(url: str, store: SqlStore) -> AsyncIterator[RowLock]:
-    del store  # it makes the tables
-    line = SqlLifeline(url, lease=LEASE)
-    yield RowLock(line)
-    await line.close()
 
 
 def fenced(store: SqlStore, held: Record) -> Writing:

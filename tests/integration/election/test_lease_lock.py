@@ -14,7 +14,6 @@ from hub.election.incluster import lease_lock
 from hub.election.leaselock import LeaseAndTerm
 from hub.settings import load
 from hub.store import SqlStore
-from hub.store.lifeline import SqlLifeline
 from machinery.clock import ManualClock, SystemClock
 from machinery.election import Candidate, Elector, Leadership, Lock, Record, Term, Timings
 from machinery.errors import ConflictError, InvalidError, NotLeaderError
@@ -49,14 +48,6 @@ async def store(tmp_path: Path) -> AsyncIterator[SqlStore]:
 @pytest.fixture
 def url(tmp_path: Path) -> str:
     return sqlite_database(tmp_path).url
-
-
-@pytest.fixture
-async def row(url: str, store: SqlStore) -> AsyncIterator[RowLock]:
-    del store  # it makes the tables
-    line = SqlLifeline(url, lease=LEASE)
-    yield RowLock(line)
-    await line.close()
 
 
 @pytest.fixture

@@ -153,17 +153,22 @@ async def test_a_cluster_that_is_gone_is_forgotten(hub: Hub) -> None:
     assert await look(judge(hub), ClusterName("gone")) is None
 
 
-async def test_it_writes_only_when_a_silence_is_news(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    accepted(hub)
-    beat(hub)
-    subject, written = judge(hub), list[str]()
-    run = hub.store.run
+def transactions_of(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Grows by one with each transaction from now on."""
+    written, run = list[str](), hub.store.run
 
     async def noted(use_case: Any, *args: Any, **kwargs: Any) -> Any:
         written.append("transaction")
         return await run(use_case, *args, **kwargs)
 
     monkeypatch.setattr(hub.store, "run", noted)
+    return written
+
+
+async def test_it_writes_only_when_a_silence_is_news(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    accepted(hub)
+    beat(hub)
+    subject, written = judge(hub), transactions_of(hub, monkeypatch)
     assert await look(subject) == GRACE + WINDOW
     assert written == []
     hub.clock.advance(GRACE + WINDOW)
@@ -209,14 +214,7 @@ async def test_many_that_fall_silent_together_share_their_commits(hub: Hub, monk
         hub.join(name)
         hub.accept(name)
         hub.store.transact(clusters.set_condition, ClusterName(name), rules.ACCEPTED, "test")
-    subject, written = judge(hub), list[str]()
-    run = hub.store.run
-
-    async def noted(use_case: Any, *args: Any, **kwargs: Any) -> Any:
-        written.append("transaction")
-        return await run(use_case, *args, **kwargs)
-
-    monkeypatch.setattr(hub.store, "run", noted)
+    subject, written = judge(hub), transactions_of(hub, monkeypatch)
     for name in names:
         subject.wants(ClusterName(name))
     await subject.reconcile(TOGETHER)
