@@ -14,20 +14,14 @@ from machinery.apiserver.answers import Convert, add_warnings, item_bytes, json_
 from machinery.apiserver.changing import Changing
 from machinery.apiserver.metadata import generated
 from machinery.apiserver.negotiation import Shape
-from machinery.apiserver.options import (
-    WriteOptions,
-    agent_manager,
-    check_patch_options,
-    delete_options,
-    list_options,
-    write_options,
-)
+from machinery.apiserver.options import list_options
 from machinery.apiserver.reads import Call, list_page
 from machinery.apiserver.refusals import in_its_words, success_document
 from machinery.apiserver.resource import Subresource
 from machinery.apiserver.storage import Actor, Change, Document, Key, Stored
 from machinery.apiserver.strategic import apply_strategic_patch
 from machinery.apiserver.tables import partial
+from machinery.apiserver.writeoptions import WriteOptions, agent_manager, check_patch_options, delete_options, write_options
 from machinery.apiserver.writes import Write, check_configuration, check_envelope, check_preconditions, other_name
 from machinery.errors import (
     AlreadyExistsError,

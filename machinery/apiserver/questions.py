@@ -8,12 +8,12 @@ from aiohttp import web
 from machinery.apiserver.answers import value_answer
 from machinery.apiserver.filters import INCOMING
 from machinery.apiserver.mutations import Mutations, write_answer
-from machinery.apiserver.options import write_options
 from machinery.apiserver.reads import Call
 from machinery.apiserver.refusals import invalid
 from machinery.apiserver.resource import Question, Resource, Shows
 from machinery.apiserver.schema import defaulted, violations
 from machinery.apiserver.storage import Actor, Document, Key, Stored
+from machinery.apiserver.writeoptions import write_options
 from machinery.apiserver.writes import Write, check_envelope, check_types
 from machinery.errors import MethodNotAllowedError
 

@@ -21,9 +21,10 @@ import aiohttp
 from machinery import product, tracing
 from machinery.errors import InvalidError, UnavailableError
 from machinery.kube import config
-from machinery.kube.errors import from_answer, from_status, from_transport
+from machinery.kube.errors import from_answer, from_transport
 from machinery.kube.package import ApiClient, Configuration
 from machinery.kube.proxies import trust_proxy
+from machinery.kube.watchevents import WatchEvent, watch_events
 
 Object = dict[str, Any]
 Query = Mapping[str, str | int | bool]
@@ -33,7 +34,6 @@ JSON_PATCH = "application/json-patch+json"
 REQUEST_TIMEOUT = timedelta(seconds=30)
 CONNECT_TIMEOUT = timedelta(seconds=10)
 PAGE_SIZE = 500
-LONGEST_EVENT = 16 << 20
 _JSON = "application/json"
 _OK = range(200, 300)
 
@@ -73,14 +73,6 @@ class ListPage:
     items: tuple[Object, ...]
     resource_version: str
     more: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class WatchEvent:
-    """ADDED, MODIFIED, DELETED or BOOKMARK; an ERROR of the server is raised instead."""
-
-    type: str
-    object: Object
 
 
 class KubeClient:
@@ -211,7 +203,7 @@ class KubeClient:
         async with response:
             if response.status not in _OK:
                 raise from_answer(response.status, await response.read(), retry_after=response.headers.get("Retry-After"))
-            yield self._events(response)
+            yield watch_events(self.server, response)
 
     @asynccontextmanager
     async def websocket(
@@ -294,29 +286,3 @@ class KubeClient:
         except (aiohttp.ClientError, OSError) as error:
             raise from_transport(self.server, error) from error
         return cast("aiohttp.ClientResponse", answered.response)
-
-    async def _events(self, response: aiohttp.ClientResponse) -> AsyncIterator[WatchEvent]:
-        try:
-            async for line in _lines(response):
-                event = json.loads(line)
-                if event["type"] == "ERROR":
-                    raise from_status(event["object"])
-                if not isinstance(event["object"]["metadata"], dict):
-                    raise TypeError("an object without metadata")  # noqa: TRY301 - one answer to all malformed events
-                yield WatchEvent(event["type"], event["object"])
-        except (aiohttp.ClientError, OSError) as error:
-            raise from_transport(self.server, error) from error
-        except (ValueError, KeyError, TypeError) as error:
-            raise UnavailableError(f"{self.server} sent something else than watch events") from error
-
-
-async def _lines(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
-    """Complete lines; what stands after the last line break when the stream is cut is no event."""
-    rest = b""
-    async for chunk in response.content.iter_any():
-        *lines, rest = (rest + chunk).split(b"\n")
-        for line in lines:
-            if line.strip():
-                yield line
-        if len(rest) > LONGEST_EVENT:
-            raise ValueError("an event is too long")

@@ -19,7 +19,8 @@ import structlog
 
 from machinery.backoff import Backoff
 from machinery.errors import ExpiredError, MusterError
-from machinery.kube.client import PAGE_SIZE, KubeClient, Object, Query, WatchEvent
+from machinery.kube.client import PAGE_SIZE, KubeClient, Object, Query
+from machinery.kube.watchevents import WatchEvent
 
 T = TypeVar("T")
 
