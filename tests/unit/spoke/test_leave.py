@@ -71,7 +71,8 @@ class Scene:
 
 
 @pytest.fixture
-def scene(stage: Stage) -> Scene:
+def scene(stage: Stage, monkeypatch: pytest.MonkeyPatch) -> Scene:
+    monkeypatch.setattr("spoke.departure.LOOK", timedelta(milliseconds=20))
     return Scene(stage)
 
 

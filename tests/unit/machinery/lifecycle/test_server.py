@@ -188,7 +188,8 @@ async def test_refusing_waits_for_the_hooks_also_after_the_delay() -> None:
     assert story.index("hook done") < story.index("door refuse")
 
 
-async def test_the_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass() -> None:
+async def test_the_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("machinery.lifecycle.server.LOOK_EVERY", timedelta(milliseconds=5))
     subject = server()
     well = asyncio.Event()
 
