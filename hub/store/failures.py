@@ -1,10 +1,10 @@
 """What a database's error means to the hub: try again, come back later, or a defect of ours."""
 
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError
+from sqlalchemy.exc import DataError, DBAPIError, IntegrityError, OperationalError
 from sqlalchemy.exc import TimeoutError as PoolTimeoutError
 
 from hub.store.rows import RaceError
-from machinery.errors import ConflictError, UnavailableError
+from machinery.errors import ConflictError, InvalidError, UnavailableError
 
 _SQLITE = {
     "locked": "the database is locked by another process: stop the other process that uses this file; nothing was written",
@@ -32,6 +32,7 @@ _STANDBY = {
 """What the driver says of a server that it does not take."""
 _LOST = frozenset(("57P01", "57P02", "57P03"))
 _READ_ONLY = "25006"
+_NO_TEXT = frozenset(("22021", "22P05"))
 AWAY = "the database does not answer"
 
 
@@ -54,10 +55,17 @@ def is_read_only(error: Exception) -> bool:
     return isinstance(error, DBAPIError) and sqlstate(error) == _READ_ONLY
 
 
+def is_no_text(error: Exception) -> bool:
+    """Whether a text holds what this database takes in none: PostgreSQL knows no NUL."""
+    return isinstance(error, DataError) and (sqlstate(error) in _NO_TEXT or "cannot contain NUL" in str(error.orig))
+
+
 def translated(error: Exception) -> Exception:
     """The error in domain words; one that is not the database's to explain stays as it is."""
     if is_race(error):
         return ConflictError("others changed the same objects meanwhile: read them again and try once more")
+    if is_no_text(error):
+        return InvalidError("a text holds characters that the database does not take: NUL, say")
     if isinstance(error, PoolTimeoutError):
         return UnavailableError("the database is too busy: no connection became free in time")
     if isinstance(error, DBAPIError):

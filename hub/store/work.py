@@ -15,6 +15,7 @@ from threading import Thread
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
+from sqlalchemy.exc import DataError
 
 from hub.domain.change import Change
 from hub.store.commit import UnknownOutcomeError, transaction
@@ -55,7 +56,7 @@ class Job:
         self.changes = transaction.flush()
         self._outcome = lambda: self.future.set_result(result)
 
-    def refuse(self, error: MusterError) -> None:
+    def refuse(self, error: Exception) -> None:
         """Its own writes were taken back: whatever becomes of the transaction, this is the outcome."""
         self.fail(error)
         self._refused = True
@@ -176,7 +177,7 @@ class Writer:
         _SAVE.run(connection, {})
         try:
             job.run(self._begun(connection, now))
-        except MusterError as error:
+        except (MusterError, DataError) as error:
             _TAKE_BACK.run(connection, {})
             job.refuse(error)
         _RELEASE.run(connection, {})

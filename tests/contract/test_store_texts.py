@@ -1,0 +1,68 @@
+"""Text that not every database takes: what agents and clients say may hold it."""
+
+import asyncio
+from collections import Counter
+from contextlib import suppress
+from datetime import timedelta
+from threading import Event
+
+from hub.domain.change import REQUESTS, Key
+from hub.domain.cluster import Claim, Joining, StatusReport
+from hub.domain.document import mapping
+from hub.ports import Store, Transaction
+from hub.services import clusters
+from machinery.conditions import Condition
+from machinery.errors import InvalidError
+from machinery.identity import ClusterName
+
+EDGE = ClusterName("edge")
+ODD = (
+    StatusReport(claims=(Claim("a\x00", "b"),)),
+    StatusReport(claims=(Claim("a", "\x00"),)),
+    StatusReport(capacity={"\x00": "1"}),
+    StatusReport(kubernetes_version="\x00"),
+    StatusReport(conditions=(Condition("A\x00", "True", "B\x00", "\x00"),)),
+)
+
+
+async def accepted(store: Store, cluster: ClusterName = EDGE) -> None:
+    await store.run(lambda tx: clusters.enter(tx, Joining(cluster, "uid-1"), "agent", timedelta(seconds=60)))
+    await store.run(clusters.set_accepted, cluster, accepted=True, actor="admin")
+
+
+async def test_a_nul_is_kept_or_refused_as_invalid(store: Store) -> None:
+    await accepted(store)
+    for report in ODD:
+        with suppress(InvalidError):
+            await store.run(clusters.report_status, EDGE, report, "agent")
+    for ask in (store.read, store.run):
+        with suppress(InvalidError):
+            assert await ask(lambda tx: tx.objects.get(REQUESTS, Key("", "a\x00"))) is None
+    await store.run(clusters.report_status, EDGE, StatusReport(kubernetes_version="v1.31.2"), "agent")
+    await store.check()
+
+
+async def test_who_shares_a_transaction_with_one_that_holds_a_nul_is_stored_at_once(store: Store) -> None:
+    others = [ClusterName(f"edge{number}") for number in range(5)]
+    for cluster in (EDGE, *others):
+        await accepted(store, cluster)
+    busy, runs = Event(), Counter[ClusterName]()
+
+    def report(tx: Transaction, cluster: ClusterName, said: StatusReport) -> None:
+        runs[cluster] += 1
+        clusters.report_status(tx, cluster, said, "agent")
+
+    good = StatusReport(kubernetes_version="v1.31.2")
+    asked = [(cluster, good) for cluster in others]
+    asked.insert(2, (EDGE, ODD[0]))
+    async with asyncio.timeout(30):
+        told = await asyncio.gather(
+            store.run(lambda _: busy.wait(0.2)),  # what comes meanwhile shares the next transaction
+            *(store.run(report, cluster, said) for cluster, said in asked),
+            return_exceptions=True,
+        )
+    assert all(not isinstance(each, Exception) or isinstance(each, InvalidError) for each in told)
+    for cluster in others:
+        document = (await store.read(clusters.find, cluster)).document
+        assert mapping(document, "status", "version") == {"kubernetes": "v1.31.2"}
+    assert runs == dict.fromkeys((EDGE, *others), 1)
