@@ -12,6 +12,7 @@ import json
 import random
 import time
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 from itertools import count
 from typing import Any
 
@@ -21,7 +22,7 @@ from grpc import aio
 from bench.agents import Agent, Target, bootstrap, register_many
 from bench.stage import cpu_seconds, memory_mib, staged
 from machinery.wire.session.v1 import session_pb2 as wire
-from spoke.controllers.lease import SHORTEST
+from spoke.domain.step import pause
 
 OPENING_AT_ONCE = 50
 PATIENCE_SECONDS = 10
@@ -73,7 +74,7 @@ class Fleet:
             beat = wire.Beat(sequence=sequence, verdict=wire.VERDICT_AVAILABLE)
             await call.write(wire.AgentMessage(beat=beat).SerializeToString())
             self.sent += 1
-            due += self._interval or pace.seconds * random.uniform(SHORTEST, 1.0)  # noqa: S311 - likewise
+            due = due + self._interval if self._interval else loop.time() + pace.drawn()
             await asyncio.sleep(max(0.0, due - loop.time()))
 
     async def _read(self, call: Any, pace: "Pace") -> None:
@@ -93,6 +94,10 @@ class Pace:
     """The interval at which the hub wants a session to beat."""
 
     seconds: float
+
+    def drawn(self) -> float:
+        """Seconds until the next beat, in step with all others as the spoke's are: hub and agents have one clock here."""
+        return pause(timedelta(seconds=self.seconds), random.random(), datetime.now(UTC)).total_seconds()  # noqa: S311 - spreads load
 
 
 async def measure(sessions: int, seconds: float, warm_up: float) -> dict[str, float]:

@@ -27,6 +27,8 @@ from machinery.pacing import until_tick
 FLUSH_EVERY = timedelta(seconds=60)
 FLUSHED_WITHIN = timedelta(minutes=2)
 LOOK_EVERY = timedelta(seconds=2)
+DATABASE_EVERY = timedelta(milliseconds=900)
+"""Below the second at whose ticks the server looks at its readiness: each of these looks is one at the database."""
 
 
 def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:
@@ -69,7 +71,7 @@ def add_checks(health: HealthChecks, store: SqlStore, loopback: Loopback, clock:
     log_progress = LoopProgress(clock, FLUSHED_WITHIN)
     health.add("log", log_progress)
     health.add("loopback-serving-certificate", loopback.check(clock), endpoints=LIVENESS)
-    health.add("database", SharedCheck(store.check, clock), endpoints=READINESS)
+    health.add("database", SharedCheck(store.check, clock, every=DATABASE_EVERY), endpoints=READINESS)
     return log_progress
 
 

@@ -20,6 +20,7 @@ from hub.settings import Settings
 from machinery import pki
 from machinery.clock import Clock
 from machinery.errors import InvalidError, UnavailableError
+from machinery.pacing import until_tick
 from machinery.pki import CertificateFacts
 from machinery.tls import Material, Serving, server_context
 
@@ -176,7 +177,7 @@ class DoorsCertificate:
     async def run(self) -> None:
         """Looks for ever."""
         while True:
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            await asyncio.sleep(until_tick(LOOK_EVERY))
             self.renew()
 
 

@@ -52,6 +52,7 @@ class SessionRun:
             silence=_silence(link, around.silence),
             random=around.random,
             latency=around.progress.counts.acknowledgement,
+            hub_clock=around.hub_clock if _acknowledges(link) else None,
         )
         self._reporting = Reporting(link, around)
         self._addon_lease = AddOnLeaseController(
@@ -279,5 +280,9 @@ class SessionRun:
 
 
 def _silence(link: Link, silence: timedelta) -> timedelta:
-    tells = Capability.ACKNOWLEDGED_BEATS in link.client.capabilities
-    return patience(link.session.beat_interval, silence) if tells else UNANSWERED
+    return patience(link.session.beat_interval, silence) if _acknowledges(link) else UNANSWERED
+
+
+def _acknowledges(link: Link) -> bool:
+    """Whether the hub takes many beats at once. Where each is a request of its own, none is in step."""
+    return Capability.ACKNOWLEDGED_BEATS in link.client.capabilities

@@ -32,7 +32,7 @@ from machinery.errors import ExpiredError, MusterError, UnavailableError
 from machinery.pacing import until_tick
 
 KINDS = (CLUSTER_ROLES, CLUSTER_ROLE_BINDINGS, ROLES, ROLE_BINDINGS)
-PROOF = timedelta(seconds=1)
+PROOF = timedelta(seconds=2)
 BOUND = timedelta(seconds=10)
 """Nothing is decided by roles that may have changed longer ago than this."""
 

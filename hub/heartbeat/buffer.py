@@ -1,11 +1,12 @@
 """The buffer and its flush loop.
 
 Rules: the newest beat of a cluster replaces the one before; its age is measured by the monotonic clock from its receipt; all go
-to the database in one statement, at most once per window and at once after a quiet one; none is acknowledged before that has
-committed. While the database is away beats are kept, coalesced, and nothing is acknowledged. A beat that ends a silence is
-news: it wakes the loop and commits in a transaction of its own, with the change of availability. Where that fails the beat is
-stored with the others, and the cluster's next one tries again: whether beats can be stored is not one cluster's to say. Where a
-fleet comes back together, some silences end, then all other beats are stored, then the next silences end.
+to the database in one statement, at most once per window, and soon after a quiet one: agents beat in step, and what comes in a
+tenth of the window after the first is stored with it. None is acknowledged before that has committed. While the database is
+away beats are kept, coalesced, and nothing is acknowledged. A beat that ends a silence is news: it wakes the loop and commits
+in a transaction of its own, with the change of availability. Where that fails the beat is stored with the others, and the
+cluster's next one tries again: whether beats can be stored is not one cluster's to say. Where a fleet comes back together, some
+silences end, then all other beats are stored, then the next silences end.
 """
 
 import asyncio
@@ -26,6 +27,8 @@ from machinery.metrics import COUNTS, Distribution
 from machinery.pacing import until_tick
 
 ACTOR = "system:hub:heartbeat"
+GATHERING = 0.1
+"""Part of the window."""
 TOGETHER = 100
 """Silences that end before other beats are stored again. Each takes a transaction, and agents wait for five seconds."""
 PASSING = (UnavailableError, DeadlineError, ConflictError)
@@ -123,11 +126,13 @@ class BeatBuffer:
 
     async def run(self) -> None:
         """Flushes for ever."""
+        loop = asyncio.get_running_loop()
         while True:
             await self._filled.wait()
+            await self._is_urgent_before(loop.time() + self._window.total_seconds() * GATHERING)
             await self.flush()
             # Until the window is over only the end of a silence is worth a transaction, and one that was begun is finished.
-            end = asyncio.get_running_loop().time() + until_tick(self._window)
+            end = loop.time() + until_tick(self._window)
             while await self._is_urgent_before(end):
                 await self._revive()
 

@@ -42,8 +42,10 @@ class Standing:
 
         So who trusts only one of those believes it. It ends at one that is compromised: by that, nobody shall believe anything.
         """
-        by_name = {pki.parse_certificate(each.certificate).subject_key_id: each for each in self.authorities}
         links, current = [], next((each for each in self.authorities if each.id == signer), None)
+        if current is None or current.cross_signed is None:
+            return b""  # as nearly always, and this is asked every two seconds: nothing needs to be parsed
+        by_name = {pki.parse_certificate(each.certificate).subject_key_id: each for each in self.authorities}
         while current is not None and current.cross_signed is not None:
             before = by_name.get(pki.parse_certificate(current.cross_signed).authority_key_id)
             if before is None or before.is_given_up:

@@ -22,7 +22,7 @@ from hub.services.trust import Told
 from machinery.backoff import Backoff
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName
-from machinery.pacing import paced
+from machinery.pacing import paced, until_tick
 from machinery.pki import parse_chain
 from machinery.wire.session.v1 import session_pb2 as wire
 
@@ -131,7 +131,7 @@ class Trusting:
         loop = asyncio.get_running_loop()
         seen, at, stood = self._bundle(), loop.time(), self._standing()
         while True:
-            await asyncio.sleep(LOOK.total_seconds())
+            await asyncio.sleep(until_tick(LOOK))
             if self._standing() != stood:
                 stood = self._standing()
                 async for session in paced(tuple(self._open), RECONSIDERED):

@@ -43,7 +43,7 @@ class Clusters(Group):
         timedelta(seconds=10), description="How often agents beat; more often for clusters with a shorter lease."
     )
     beats_per_second: float = Field(
-        40.0,
+        35.0,
         ge=0,
         description="Where all agents of a replica would beat more often than this all together, each is told to beat "
         "more seldom, down to twice a lease. 0: they beat at their interval, however many they are.",

@@ -27,6 +27,7 @@ from machinery.lifecycle.health import READINESS, Endpoint, HealthChecks
 from machinery.lifecycle.hooks import HookError, PostStartHooks, StoppingHooks
 from machinery.lifecycle.paths import PathsInstalled
 from machinery.lifecycle.signals import LifecycleSignals
+from machinery.pacing import until_tick
 
 LOOK_EVERY = timedelta(seconds=1)
 AT_ONCE = timedelta(milliseconds=200)
@@ -193,7 +194,7 @@ class PreparedServer:
             if ready != told:
                 await self._tell_ready(ready=ready)
                 told = ready
-            await asyncio.sleep(LOOK_EVERY.total_seconds())
+            await asyncio.sleep(until_tick(LOOK_EVERY))
 
     async def _tell_ready(self, *, ready: bool) -> None:
         await self._each("tell_ready", self._times.close, lambda door: door.tell_ready(ready=ready))

@@ -1,7 +1,7 @@
 """The lease: a beat every interval, for as long as the hub accepts this cluster.
 
-Beats do not wait for one another: a hub may acknowledge several at once. One that is not acknowledged in time means that the
-hub is silent, whatever TCP and keepalive say: the session is lost.
+Beats of all agents of a hub come in step (`spoke.domain.step`). They do not wait for one another: a hub may acknowledge several
+at once. One that is not acknowledged in time means that the hub is silent, whatever TCP and keepalive say: the session is lost.
 """
 
 import asyncio
@@ -11,12 +11,11 @@ from random import Random
 
 import structlog
 
+from machinery.clock import Clock
 from machinery.metrics import Distribution
 from spoke.domain.patience import SILENCE
+from spoke.domain.step import pause
 from spoke.ports import HubLostError, HubSession, Loss
-
-SHORTEST = 0.75
-"""Each interval is drawn from this part of it to the whole."""
 
 log = structlog.get_logger(__name__)
 
@@ -33,13 +32,15 @@ class LeaseController:
         silence: timedelta = SILENCE,
         random: Random | None = None,
         latency: Distribution | None = None,
+        hub_clock: Clock | None = None,
     ) -> None:
-        """`latency`: observes how long each acknowledgement took, in seconds."""
+        """`latency`: observes how long each acknowledgement took, in seconds. `hub_clock`: for beats in step; None: in none."""
         self._session = session
         self._latency = latency or Distribution()
         self._verdict = verdict
         self._acknowledged = acknowledged
         self._silence = silence
+        self._hub_clock = hub_clock
         self._random = random or Random()  # noqa: S311 - spreads beats
         self._accepted = asyncio.Event()
         self._soon = asyncio.Event()
@@ -85,9 +86,10 @@ class LeaseController:
         self._acknowledged()
 
     async def _pause(self) -> None:
-        drawn = self._session.beat_interval * (1 - (1 - SHORTEST) * self._random.random())
+        hub_time = self._hub_clock.now() if self._hub_clock is not None else None
+        until_next = pause(self._session.beat_interval, self._random.random(), hub_time)
         try:
-            async with asyncio.timeout(drawn.total_seconds()):
+            async with asyncio.timeout(until_next.total_seconds()):
                 await self._soon.wait()
         except TimeoutError:
             return

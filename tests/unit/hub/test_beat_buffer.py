@@ -268,3 +268,36 @@ def test_a_database_that_is_away_is_not_asked_all_the_time_by_many_that_come_bac
         return beats.counts.failures
 
     assert in_virtual_time(asked()) <= 12 * (TOGETHER + 1)
+
+
+def test_what_comes_in_step_is_stored_together_soon_after_its_first_beat_but_no_silence_waits_for_that() -> None:
+    async def told() -> list[tuple[str, float, float]]:
+        loop, clock = asyncio.get_running_loop(), LoopClock(asyncio.get_running_loop())
+        store, came = SlowStore(MemoryStore(clock)), list[tuple[str, float, float]]()
+        beats = BeatBuffer(store, clock, SECOND)
+        running = asyncio.create_task(beats.run())
+
+        async def beat(name: str, at: float, *, ends_silence: bool = False) -> None:
+            await asyncio.sleep(at)
+            acks, began = Awaited(), loop.time()
+            beats.hold(ClusterName(name), 1, acks, available=True, ends_silence=ends_silence)
+            await acks.came.wait()
+            came.append((name, loop.time() - began, loop.time()))
+
+        await asyncio.gather(
+            beat("first", 10.0),
+            beat("second", 10.02),
+            beat("third", 10.05),
+            beat("alone", 20.0),
+            beat("back", 20.01, ends_silence=True),
+        )
+        running.cancel()
+        assert beats.counts.rows.count == 2, "flushes: the one that came back took a transaction of its own"
+        return came
+
+    came = in_virtual_time(told())
+    together = {moment for name, _, moment in came if name in ("first", "second", "third")}
+    assert len(together) == 1
+    waited = {name: seconds for name, seconds, _ in came}
+    assert waited["first"] < 0.2
+    assert waited["back"] < 0.05
