@@ -21,6 +21,8 @@ ROOT = Path(__file__).parents[2]
 PAGE = (ROOT / "docs/reference/events.md").read_text()
 PLACES = {"Told": 2, "News": 0, "tell": 0}
 """Which argument is the reason; `tell` is that of announcements."""
+OTHERS = frozenset({"hub/cli/identities.py", "hub/rpc/trusting.py"})
+"""What is called Told there is something else."""
 REASON = re.compile(r"[A-Z][A-Za-z]+")
 AVAILABILITY = frozenset({cluster_rules.AVAILABLE.reason, *PARTED})
 ENDED = {f"Certificate{phase}" for phase in (RequestPhase.ISSUED, RequestPhase.DENIED, RequestPhase.FAILED)}
@@ -67,7 +69,7 @@ def told() -> Iterator[tuple[str, ast.expr]]:
 def _place(call: ast.Call, file: str) -> int | None:
     function = ast.unparse(call.func)
     if function in ("Told", "News"):
-        is_of_another_kind = function == "Told" and file == "hub/rpc/trusting.py"
+        is_of_another_kind = function == "Told" and file in OTHERS
         return None if is_of_another_kind else PLACES[function]
     announced = function.endswith("announcements.tell") or (file == "spoke/standby.py" and function == "self._tell")
     return PLACES["tell"] if announced else None
