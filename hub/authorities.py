@@ -13,6 +13,7 @@ import structlog
 
 from hub.access.looking import Looking
 from hub.controllers.rotation import Rotation
+from hub.controllers.steadiness import SETTLED, Steadiness
 from hub.domain.authority import Authority, AuthorityId, Follower, Phase, issuing
 from hub.domain.certificate import Lifetimes
 from hub.domain.event import Told
@@ -180,6 +181,7 @@ def rotation_of(
         recovery=lifetimes.recovery,
         api_version=f"hub.{settings.api_group_suffix}/v1alpha1",
         tell=tell,
+        steady=Steadiness(clock, min(SETTLED, settings.ca_rotation_patience)),
     )
 
 

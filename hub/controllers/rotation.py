@@ -2,6 +2,10 @@
 
 It runs on the leader, in its term. Whatever it had done when it was killed is found in the database, or where the keys lie: a
 key that was kept for a CA that nobody knows yet is used for the next one.
+
+A CA goes when nothing that it signed is good any more, or when a patience is over. By a clock that is ahead for a moment all of
+that is so at once, and what goes does not come back: while the database's clock is not believed, only what an operator wants
+goes.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -9,6 +13,7 @@ from datetime import timedelta
 
 import structlog
 
+from hub.controllers.steadiness import Steadiness
 from hub.domain.authority import Authority, Phase, Wish
 from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.rotation import Act, Step, Survey, next_step
@@ -29,6 +34,8 @@ SAID = {
     Phase.RETIRED: "is retired: nothing that it signed is accepted",
 }
 
+DOUBTED = "the database's clock has to go evenly for a while before a CA goes by it"
+
 log = structlog.get_logger(__name__)
 
 Make = Callable[[Survey, Authority], Awaitable[Made]]
@@ -48,6 +55,7 @@ class Rotation(Reconciler[str]):
         recovery: timedelta,
         api_version: str,
         tell: Callable[[Told], None],
+        steady: Steadiness,
     ) -> None:
         self._store = store
         self._make = make
@@ -56,27 +64,37 @@ class Rotation(Reconciler[str]):
         self._recovery = recovery
         self._api_version = api_version
         self._tell = tell
+        self._steady = steady
         self._trouble = ""
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """One step; the next look is at once while there was one to make."""
-        if not await self._store.read(_is_under_way):
+        seen, is_believed = await self._store.read(self._look)
+        step = next_step(seen, self._patience) if seen is not None else None
+        if seen is None or step is None:
             return None
-        seen = await self._store.read(authorities.survey)
-        step = next_step(seen, self._patience)
-        if step is None:
+        if not is_believed and _goes_by_time(seen, step):
+            self._warn(step, DOUBTED)
             return None
         try:
             changed = await self._take(step, seen)
         except MusterError as error:
-            if error.message != self._trouble:
-                log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=error.message)
-            self._trouble = error.message
+            self._warn(step, error.message)
             return None
         self._trouble = ""
         for each in changed:
             self._say(each)
         return timedelta()
+
+    def _look(self, tx: Transaction) -> tuple[Survey | None, bool]:
+        """None: no change is under way; and whether the database's clock is believed, which each look counts for."""
+        is_believed = self._steady.believes(tx.now)
+        return (authorities.survey(tx) if _is_under_way(tx) else None), is_believed
+
+    def _warn(self, step: Step, trouble: str) -> None:
+        if trouble != self._trouble:
+            log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=trouble)
+        self._trouble = trouble
 
     async def _take(self, step: Step, seen: Survey) -> Sequence[Authority]:
         if step.act is Act.MAKE:
@@ -98,3 +116,9 @@ class Rotation(Reconciler[str]):
 
 def _is_under_way(tx: Transaction) -> bool:
     return any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in tx.authorities.all())
+
+
+def _goes_by_time(seen: Survey, step: Step) -> bool:
+    """Whether a CA loses something by this step, and no operator has said that it shall."""
+    one = next(each for each in seen.authorities if each.id == step.authority)
+    return step.act in (Act.RETIRE, Act.END) and not (one.is_given_up or one.wish is Wish.PROCEED)

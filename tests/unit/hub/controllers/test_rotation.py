@@ -9,6 +9,7 @@ import pytest
 
 from hub.authorities import AuthorityFollower, KeyRing
 from hub.controllers.rotation import Rotation
+from hub.controllers.steadiness import SETTLED, Steadiness
 from hub.domain.authority import AuthorityId, Phase, Wish, issuing
 from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.domain.event import Told
@@ -19,7 +20,7 @@ from hub.issuer.keyfiles import KeyFiles
 from hub.issuer.keyvaults import SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import KeyPair, KeyPlace, Transaction
-from hub.services import authorities
+from hub.services import authorities, clusters
 from hub.services.authorities import Made, authority_id
 from machinery import pki
 from machinery.clock import ManualClock
@@ -44,6 +45,7 @@ class World:
 
     def __post_init__(self) -> None:
         self.store = MemoryStore(self.clock)
+        self.steady = Steadiness(self.clock, timedelta())
         self.issuer = RotatingIssuer()
         self.chosen = self.place(self)
         self.ring = KeyRing(self.chosen, (KeyFiles(self.folder, read_only=True),))
@@ -66,6 +68,7 @@ class World:
             recovery=LIFETIMES.recovery,
             api_version="hub/v1alpha1",
             tell=self.told.append,
+            steady=self.steady,
         )
 
     def alive(self) -> None:
@@ -229,6 +232,39 @@ async def test_what_a_retiring_ca_signed_is_counted_until_its_recovery_certifica
     record = world.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(1)))
     assert record is not None
     assert record.revoked_at is None
+
+
+@pytest.mark.parametrize("phase", [Phase.OUTGOING, Phase.RETIRING])
+async def test_a_database_clock_that_is_a_year_ahead_for_a_moment_ends_no_ca(world: World, phase: Phase) -> None:
+    """By such a clock nobody holds a certificate of the old one any more."""
+    await world.go_on()
+    world.holds("edge", Purpose.AGENT if phase is Phase.OUTGOING else Purpose.RECOVERY, 1, None)
+    if phase is Phase.OUTGOING:
+        world.store.transact(clusters.put, {"metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": True}}, None, "admin")
+    world.rotate()
+    await world.go_on()
+    world.steady = Steadiness(world.clock, SETTLED)
+    await world.go_on()
+    world.clock.advance(SETTLED)
+    for jump in (timedelta(days=365), -timedelta(days=365)):
+        world.clock.set_forward(jump)
+        await world.go_on()
+        assert world.phases[world.first] is phase
+    world.clock.advance(timedelta(days=91))
+    world.steady = Steadiness(world.clock, timedelta())
+    await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRED
+
+
+async def test_a_ca_goes_at_once_where_an_operator_says_so_whatever_the_clock(world: World) -> None:
+    await world.go_on()
+    world.holds("edge", Purpose.RECOVERY, 1, None)
+    world.rotate()
+    await world.go_on()
+    world.steady = Steadiness(world.clock, SETTLED)
+    world.store.transact(authorities.proceed, world.first, "admin")
+    await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRED
 
 
 async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_next_by_it(world: World) -> None:
