@@ -6,8 +6,6 @@ when its bootstrap kubeconfigs cannot be used at the very first look. No hub tha
 """
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
 
@@ -19,11 +17,13 @@ from machinery.errors import InvalidError, MusterError
 from machinery.identity import HubId
 from spoke.announcing import Announcements
 from spoke.attachment import Attachment
+from spoke.beside import beside
 from spoke.bootstraps import BootstrapChangedError, BootstrapWatch, Listing
 from spoke.controllers.addon_registration import Certificates
-from spoke.domain.credential import Finding, Flaw, judge
+from spoke.domain.credential import Finding, judge
 from spoke.domain.hubs import Decision, HubState, Why
 from spoke.domain.names import Names
+from spoke.doubts import Doubts
 from spoke.enrolment import RequestDeniedError
 from spoke.health import AvailabilityWatch
 from spoke.hublist import HubList
@@ -59,8 +59,7 @@ class SpokeAgent:
         self._ownership = Ownership(world.secrets, self._hub_clock)
         self._naming = Naming(options, self._mirror)
         self._watch = AvailabilityWatch(world.spoke, world.clock)
-        self._doubts: dict[HubId, Finding] = {}
-        """Why a stored credential is passed over once: registering is tried, then the credential again."""
+        self._doubts = Doubts()
         self._cluster_uid = ""
         self._bootstrap = BootstrapWatch(world.bootstrap)
         self._looked_once = False
@@ -122,12 +121,11 @@ class SpokeAgent:
         if self._mirror is not None:
             timetable.every(AGAIN, self._mirror.again, name="mirror")
         timetable.at(clock.now() + self._options.hubs.first, self._wait_no_more, name=FIRST)
-        retry, denied, overtaken = map(
-            self._backoff, (self._options.pauses.retry, self._options.pauses.denied, self._options.pauses.refused)
-        )
+        pauses = self._options.pauses
+        retry, denied, overtaken = map(self._backoff, (pauses.retry, pauses.denied, pauses.refused))
         stop_listening = self._reserve.listen(self._bootstrap.stir)
         try:
-            async with self._bootstrap.watching(), _beside(self._reserve.run), _beside(self._announcements.run):
+            async with self._bootstrap.watching(), beside(self._reserve.run), beside(self._announcements.run):
                 while True:
                     delay = await self._attempt(retry, denied, overtaken)
                     await self._bootstrap.rest(delay)
@@ -172,8 +170,8 @@ class SpokeAgent:
     def _elsewhere(self, error: MusterError, delay: timedelta, state: HubState, following: str) -> timedelta:
         """Where there are several hubs the one that failed rests, and the next round chooses."""
         if isinstance(error, FlawError) and self._chosen is not None:
-            self._doubts[self._chosen] = error.finding
-        if self._chosen is not None and self._is_revoked(self._chosen):
+            self._doubts.cast(self._chosen, error.finding)
+        if self._chosen is not None and self._doubts.is_revoked(self._chosen):
             state = HubState.REVOKED
             self._hubs.meet(self._chosen, state)
         if self._chosen is None or not self._hubs.several:
@@ -248,16 +246,10 @@ class SpokeAgent:
     def _judge(self, hub: HubId, contents: Contents, bootstrap: Connection | None, names: Names) -> Finding | None:
         stored = view_stored(contents)
         finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
-        doubt = self._doubts.pop(hub, None)
-        if doubt is not None and doubt.lasts(stored):
-            self._doubts[hub] = doubt  # never shown again, whatever becomes of registering
+        doubt = self._doubts.take(hub, stored)
         if finding is not None and finding.about_time and self._hub_clock.offset is None:
             return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
         return finding or doubt
-
-    def _is_revoked(self, hub: HubId) -> bool:
-        doubt = self._doubts.get(hub)
-        return doubt is not None and doubt.flaw is Flaw.REVOKED
 
     async def _join(self, listing: Listing, names: Names, contents: Contents, finding: Finding) -> Contents:
         chosen = self._chosen
@@ -266,7 +258,7 @@ class SpokeAgent:
         if way is None:
             raise listing.trouble or FlawError(finding)
         self._looked_once = True
-        if chosen is not None and not self._is_revoked(chosen):
+        if chosen is not None and not self._doubts.is_revoked(chosen):
             self._hubs.meet(chosen, HubState.REGISTERING)
         joining = self._joining.obtain(way, names, self._cluster_uid, contents, finding)
         return await self._bootstrap.unless_changed(joining, leave=self._leaves_joining)
@@ -307,26 +299,3 @@ class SpokeAgent:
 
     def _backoff(self, pause: Pause) -> Backoff:
         return pause.backoff(self._world.random)
-
-
-@asynccontextmanager
-async def _beside(work: Callable[[], Awaitable[None]]) -> AsyncIterator[None]:
-    """Does `work` for the length of the block; a defect in it is told, and does not end the agent."""
-
-    async def guarded() -> None:
-        pauses = Backoff(timedelta(seconds=1), timedelta(minutes=1))
-        while True:
-            try:
-                await work()
-            except Exception:
-                log.exception("agent.part_failed", part=getattr(work, "__qualname__", "?"))
-                await asyncio.sleep(pauses.next().total_seconds())
-            else:
-                return
-
-    task = asyncio.create_task(guarded(), name=f"agent/{getattr(work, '__qualname__', '?')}")
-    try:
-        yield
-    finally:
-        task.cancel()
-        await asyncio.wait([task])
