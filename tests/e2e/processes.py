@@ -230,15 +230,20 @@ class Bench:
 
     async def spoke(self, cluster: str, bootstrap: Path | None = None, *flags: str) -> Program:
         """A spoke for `cluster`, with a hollow cluster when there is none yet."""
-        kubeconfig = self.folder / f"{cluster}.kubeconfig"
-        if not kubeconfig.exists():
-            await self.hollow(cluster)
+        kubeconfig, file = await asyncio.gather(self._cluster(cluster), self._bootstrap(cluster, bootstrap))
         return await self.program(
             f"spoke-{cluster}-{len(self.programs)}",
             *("spoke", "run", "--cluster-name", cluster, "--kubeconfig", str(kubeconfig)),
-            *("--bootstrap-kubeconfig", str(bootstrap or await self.bootstrap(cluster))),
+            *("--bootstrap-kubeconfig", str(file)),
             *("--hub-kubeconfig-dir", str(self.folder / f"{cluster}.credentials"), *flags),
         ).start()
+
+    async def _cluster(self, name: str) -> Path:
+        file = self.folder / f"{name}.kubeconfig"
+        return file if file.exists() else await self.hollow(name)
+
+    async def _bootstrap(self, cluster: str, file: Path | None) -> Path:
+        return file or await self.bootstrap(cluster)
 
     async def get(self, path: str) -> Any:
         async with await KubeClient.from_file(self.admin) as client:
