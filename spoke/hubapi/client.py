@@ -14,10 +14,10 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubapi import clusters, requests
 from spoke.hubapi.addons import SERVICE_ACCOUNTS, token_of, token_request
-from spoke.hubapi.clusters import ClusterKeeping
+from spoke.hubapi.clusters import ClusterKeeping, look
 from spoke.hubapi.documents import is_another, own_annotations, section
 from spoke.hubapi.door import ApiDoor
-from spoke.hubapi.session import ApiSession, look
+from spoke.hubapi.session import ApiSession
 from spoke.ports import (
     NONE,
     AddOnToken,

@@ -1,17 +1,17 @@
-"""The ManagedCluster of this agent: made while joining, and kept as it should be later."""
+"""The ManagedCluster of this agent: made while joining, looked at by its session, and kept as it should be."""
 
 import asyncio
 from collections.abc import Mapping, Sequence
 
 import structlog
 
-from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, NotFoundError
+from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, MusterError, NotFoundError, UnauthorizedError
 from machinery.identity import ClusterName
 from machinery.kube.client import Object
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubapi.documents import is_another, kept_cluster, new_cluster, own_annotations, section
 from spoke.hubapi.door import ApiDoor
-from spoke.ports import Registered
+from spoke.ports import HubLostError, Loss, Registered, loss_of
 
 ATTEMPTS = 8
 PAUSE = 0.02
@@ -49,6 +49,20 @@ async def ensure_cluster(
         )
     accepted = section(present, "spec").get("hubAcceptsClient") is True
     return Registered(created=created, accepted=accepted, uid=str(section(present, "metadata").get("uid") or ""))
+
+
+async def look(door: ApiDoor, cluster: ClusterName) -> Object:
+    """Our ManagedCluster. Raises ForbiddenError where it may not be seen, HubLostError where there is no session to be had."""
+    try:
+        return await (await door.kube()).get(door.clusters.path(cluster))
+    except ForbiddenError:
+        raise
+    except UnauthorizedError as error:
+        raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
+    except NotFoundError as error:
+        raise HubLostError(error.message, Loss.FORGOTTEN) from error
+    except MusterError as error:
+        raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
 
 
 async def _seen(door: ApiDoor, name: ClusterName) -> Object | None:

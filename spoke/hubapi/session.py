@@ -30,7 +30,7 @@ from spoke.domain.hubs import ListedHub
 from spoke.domain.news import News
 from spoke.domain.report import ClusterReport
 from spoke.hubapi.addons import report_patch
-from spoke.hubapi.clusters import ATTEMPTS, ClusterKeeping
+from spoke.hubapi.clusters import ATTEMPTS, ClusterKeeping, look
 from spoke.hubapi.documents import (
     EVENTS,
     LEASE_NAME,
@@ -45,7 +45,7 @@ from spoke.hubapi.documents import (
 )
 from spoke.hubapi.door import ApiDoor
 from spoke.hubapi.watching import HubMirror
-from spoke.ports import Desired, Drain, HubLostError, HubSession, Loss, loss_of
+from spoke.ports import Desired, Drain, HubLostError, HubSession, Loss
 
 T = TypeVar("T")
 
@@ -282,20 +282,6 @@ class ApiSession(HubSession):
         if self._end.done():
             end = self._end.result()
             raise HubLostError(end.message, end.loss, retry_after=end.retry_after)
-
-
-async def look(door: ApiDoor, cluster: ClusterName) -> Object:
-    """Our ManagedCluster. Raises ForbiddenError where it may not be seen, HubLostError where there is no session to be had."""
-    try:
-        return await (await door.kube()).get(door.clusters.path(cluster))
-    except ForbiddenError:
-        raise
-    except UnauthorizedError as error:
-        raise HubLostError(error.message, loss_of(error.verdict, Loss.UNAUTHENTICATED)) from error
-    except NotFoundError as error:
-        raise HubLostError(error.message, Loss.FORGOTTEN) from error
-    except MusterError as error:
-        raise HubLostError(error.message, Loss.UNREACHABLE, retry_after=error.retry_after) from error
 
 
 def _between_conflicts() -> Backoff:
