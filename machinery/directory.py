@@ -39,6 +39,15 @@ def write_private(path: Path, content: bytes) -> None:
         os.fsync(file.fileno())
 
 
+def sync(path: Path) -> None:
+    """A file's content, or the names in a folder, are on the disk when this returns. Raises OSError."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        os.fsync(descriptor)
+    finally:
+        os.close(descriptor)
+
+
 class DataDirectory:
     """A `with` block that owns the directory at `path`; `owner` names the program in its sentences."""
 

@@ -3,7 +3,7 @@
 import os
 from pathlib import Path
 
-from machinery.directory import read_file, write_private
+from machinery.directory import read_file, sync, write_private
 from machinery.errors import UnavailableError
 
 
@@ -14,13 +14,13 @@ def write_new(path: Path, content: bytes) -> None:
         os.link(staged, path)
     finally:
         staged.unlink(missing_ok=True)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def replace(path: Path, content: bytes) -> None:
     """The file has `content` from one instant to the next. Raises UnavailableError when it cannot be written."""
     _stage(path, content).replace(path)
-    _sync(path.parent)
+    sync(path.parent)
 
 
 def read(path: Path) -> bytes | None:
@@ -35,11 +35,3 @@ def _stage(path: Path, content: bytes) -> Path:
     except OSError as error:
         raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
     return staged
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

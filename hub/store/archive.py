@@ -19,6 +19,7 @@ from typing import Any, Self
 
 import msgspec
 
+from machinery.directory import sync
 from machinery.errors import AlreadyExistsError, InvalidError, UnavailableError
 
 FORMAT = 1
@@ -110,7 +111,7 @@ class ArchiveWriter:
             self._stream.flush()
             os.fsync(self._stream.fileno())
             self._put()
-            sync_folder(self._file.parent)
+            sync(self._file.parent)
         return whole
 
     def _put(self) -> None:
@@ -193,12 +194,3 @@ class _told:  # noqa: N801 - reads as a word in a `with`
 
 def _place(table: str) -> str:
     return f"tables/{table}.jsonl"
-
-
-def sync_folder(folder: Path) -> None:
-    """The names in it are on the disk."""
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

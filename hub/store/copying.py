@@ -8,6 +8,7 @@ from pathlib import Path
 
 import structlog
 
+from machinery.directory import sync
 from machinery.errors import UnavailableError
 
 KEPT = 3
@@ -28,7 +29,7 @@ def copy_before_migration(database: Path, version: str, now: datetime) -> Path:
         os.close(os.open(staged, os.O_CREAT | os.O_EXCL | os.O_WRONLY | os.O_NOFOLLOW, PRIVATE))
         _copy(database, staged)
         staged.replace(copy)
-        _sync(copy.parent)
+        sync(copy.parent)
         for old in copies(database)[:-KEPT]:
             old.unlink(missing_ok=True)
     except (OSError, sqlite3.Error) as error:
@@ -50,12 +51,4 @@ def _copy(database: Path, staged: Path) -> None:
     with closing(sqlite3.connect(f"{database.absolute().as_uri()}?mode=ro", uri=True)) as source:
         with closing(sqlite3.connect(staged)) as target:
             source.backup(target)
-        _sync(staged)
-
-
-def _sync(path: Path) -> None:
-    descriptor = os.open(path, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
+        sync(staged)

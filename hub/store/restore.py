@@ -24,7 +24,7 @@ from sqlalchemy import URL, Connection, Table, delete, func, insert, select, tex
 
 from hub.ports import Transaction
 from hub.store import schema
-from hub.store.archive import Archive, sync_folder
+from hub.store.archive import Archive
 from hub.store.backup import PATIENT, tables_of
 from hub.store.bounds import DEFAULT
 from hub.store.engine import database_file, migrating_engine, parse_url
@@ -36,6 +36,7 @@ from hub.store.retention import Retention
 from hub.store.rowform import RowForm
 from hub.store.transaction import SqlTransaction
 from machinery.clock import SystemClock
+from machinery.directory import sync
 from machinery.errors import AlreadyExistsError, InvalidError, UnavailableError
 from machinery.timestamps import parse_time
 
@@ -110,7 +111,7 @@ def _beside(archive: Archive, target: Target, file: Path, change: Callable[[Tran
             whole.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         former = _set_aside(file)
         staged.replace(file)
-        sync_folder(file.parent)
+        sync(file.parent)
     finally:
         _remove(staged)
     return Restored(revision, former), made
@@ -250,7 +251,7 @@ def _set_aside(file: Path) -> Path | None:
     for ending in ("-wal", "-shm", ""):
         with suppress(FileNotFoundError):
             _doubled(file.with_name(file.name + ending), former.with_name(former.name + ending))
-    sync_folder(file.parent)  # from here on it is there twice
+    sync(file.parent)  # from here on it is there twice
     for ending in ("-wal", "-shm"):
         file.with_name(file.name + ending).unlink(missing_ok=True)
     return former

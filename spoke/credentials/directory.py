@@ -13,6 +13,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
+from machinery.directory import sync
 from machinery.errors import InvalidError
 from spoke.ports import CredentialDirectory
 
@@ -69,12 +70,12 @@ class AtomicDirectory(CredentialDirectory):
         try:
             for key, value in contents.items():
                 _write(folder / key, value)
-            _sync(folder)
+            sync(folder)
             self._swap(Path(DATA), folder.name)
         except OSError:
             shutil.rmtree(folder, ignore_errors=True)
             raise
-        _sync(self._path)
+        sync(self._path)
 
     def _link(self, contents: Mapping[str, bytes]) -> None:
         for key in contents:
@@ -111,11 +112,3 @@ def _write(path: Path, content: bytes) -> None:
         file.write(content)
         file.flush()
         os.fsync(descriptor)
-
-
-def _sync(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)
