@@ -19,7 +19,7 @@ LATE = histogram("hub_event_loop_lag_seconds", "How much later than asked for th
 METRICS = (BUILD, CHECKS, DRAINING, LATE, *usage.METRICS)
 LOOK_EVERY = timedelta(seconds=1)
 LAG = (0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0)
-"""Bounds in seconds. A busy loop pauses on purpose, for up to 20 ms."""
+"""Bounds in seconds. A busy loop pauses on purpose, for up to 100 ms."""
 
 
 def add_process(registry: Registry) -> None:

@@ -23,7 +23,7 @@ from tests.fakes.rpc_stage import RpcStage, Stream
 from tests.trials import soaked, trials
 
 STREAMS = trials(test=100, soak=2_000)
-GRACE = timedelta(seconds=trials(test=3, soak=10))
+GRACE = timedelta(seconds=trials(test=6, soak=10))
 WINDOW = 0.1
 AT_ONCE = 50
 
