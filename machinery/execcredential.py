@@ -179,7 +179,7 @@ def read_told(text: str, api_version: str = API_VERSION) -> ToldCredential:
     try:
         if told.expires:
             parse_time(told.expires)
-    except ValueError:
+    except (ValueError, OverflowError):
         raise InvalidError("what the plug-in told has an expirationTimestamp that is no time") from None
     return told
 

@@ -8,7 +8,7 @@ from abc import ABC, abstractmethod
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hub.cli.failures import CommandError
+from hub.cli.failures import CommandError, ConnectionLostError
 from machinery.clock import SystemClock
 from machinery.execcredential import ExecUser, ToldCredential
 from machinery.kubeconfig import BearerToken, Credential, Kubeconfig
@@ -64,7 +64,9 @@ class InFile(Identity):
     def __init__(self, found: Kubeconfig, path: Path, text: str) -> None:
         self._credential = found.credential
         self._path = path
-        self._token = text
+        self._token = ""
+        self._inline = text
+        self._inline_is = f'the token of user "{found.user}" of kubeconfig {found.source}'
         self._where = f'{path}, the tokenFile of user "{found.user}" of kubeconfig {found.source},'
         self.called = f"the token in {path}"
         self.remedy = f"Whoever keeps {path} has not renewed it. {ANEW}"
@@ -73,13 +75,17 @@ class InFile(Identity):
         try:
             self._token = checked(self._path.read_text("utf-8").strip(), self._where)
         except (OSError, UnicodeDecodeError) as error:
-            if not self._token:
+            if not self._known:
                 why = (error.strerror if isinstance(error, OSError) else "") or "it is not text"
                 raise CommandError(f"{self._where} cannot be read: {why}", code=2) from None
         except CommandError:
-            if not self._token:  # it may be half written just now
+            if not self._known:  # it may be half written just now
                 raise
-        return Shown(self._credential, self._token)
+        return Shown(self._credential, self._token or checked(self._inline, self._inline_is))
+
+    @property
+    def _known(self) -> bool:
+        return bool(self._token or self._inline)
 
 
 class Told(Identity):
@@ -90,23 +96,33 @@ class Told(Identity):
         self._plugin = plugin
         self._unseen = unseen
         self._told: ToldCredential | None = None
+        self._was_good = False
         self.called = f"the credential that the plug-in {plugin.command} told"
         self.remedy = f"Log in anew where {plugin.command} has its credentials from"
 
     def shown(self) -> Shown:
-        if self._told is None or _is_over(self._told):
-            from hub.cli.plugins import ask_plugin  # noqa: PLC0415 - most kubeconfigs have none
-
-            self._told = ask_plugin(self._found, self._plugin, unseen=self._unseen)
-        told = self._told
+        told = self._told = self._asked() if self._told is None or _is_over(self._told) else self._told
         where = f"the token that the plug-in {self._plugin.command} of kubeconfig {self._found.source} told"
         credential = Credential(told.chain.encode(), told.key.encode()) if told.chain else None
         return Shown(credential, checked(told.token, where) if told.token else "")
 
     def renewed(self, refused: Shown) -> bool:
         if self.shown() == refused:
-            self._told = None
+            self._told, self._was_good = None, False
         return True
+
+    def _asked(self) -> ToldCredential:
+        """One that told something that was good may fail for a moment, as when the hub that it asks is away itself."""
+        from hub.cli.plugins import ask_plugin  # noqa: PLC0415 - most kubeconfigs have none
+
+        try:
+            told = ask_plugin(self._found, self._plugin, unseen=self._unseen)
+        except CommandError as error:
+            if self._was_good:
+                raise ConnectionLostError(error.sentence) from None
+            raise
+        self._was_good = True
+        return told
 
 
 def identity_of(found: Kubeconfig, *, unseen: bool = False) -> Identity:

@@ -89,7 +89,7 @@ def _index() -> str:
         *("| field | |", "|---|---|", *(f"| `{name.replace(', ', '`, `')}` | {words} |" for name, words in USERS)),
         "",
         "An `exec` plug-in is asked once per command, again when `expirationTimestamp` is over, and once more when the hub",
-        "refuses what it told: watches go on. The hub is always verified: `insecure-skip-tls-verify` is refused,",
+        "refuses what it told: watches go on. The hub is always verified: `insecure-skip-tls-verify` without a CA is refused,",
         "`tls-server-name` says under which name, and `proxy-url` is `http://[USER:PASSWORD@]HOST:PORT`.",
         "",
         "## Environment",

@@ -5,7 +5,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
-from hypothesis import given
+from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from machinery.clock import OffsetClock
@@ -20,7 +20,7 @@ LATE = timedelta(milliseconds=15)
 """What a loop of tests takes from one look to the next, at most."""
 
 moments = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - the zone is beside it
-intervals = st.timedeltas(timedelta(seconds=8), timedelta(minutes=30))
+intervals = st.timedeltas(timedelta(seconds=10), timedelta(minutes=30))
 draws = st.floats(0, 1, exclude_max=True)
 
 
@@ -30,20 +30,27 @@ def past_step(moment: datetime) -> timedelta:
 
 @given(intervals, draws, moments)
 def test_a_beat_comes_at_a_step_within_its_range(interval: timedelta, drawn: float, now: datetime) -> None:
+    assume(interval // STEP - interval * SHORTEST // STEP > 1)
     chosen = pause(interval, drawn, now)
     assert past_step(now + chosen) <= SPREAD
     assert interval * SHORTEST <= chosen <= interval + SPREAD
 
 
-@given(st.timedeltas(timedelta(), timedelta(seconds=7.9)), draws, moments)
-def test_a_range_without_room_for_a_step_is_drawn_from_evenly(interval: timedelta, drawn: float, now: datetime) -> None:
+@given(st.timedeltas(timedelta(), timedelta(seconds=9.9)) | st.just(timedelta(seconds=11)), draws, moments)
+def test_a_range_without_a_choice_of_steps_is_drawn_from_evenly(interval: timedelta, drawn: float, now: datetime) -> None:
     assert pause(interval, drawn, now) == pause(interval, drawn) == interval - (interval - interval * SHORTEST) * drawn
 
 
-def test_every_step_of_the_range_is_taken_so_that_who_came_back_together_spreads() -> None:
-    now, thirty = EPOCH + timedelta(days=20_000), timedelta(seconds=30)
-    taken = [pause(thirty, number / 1_000, now) // STEP * STEP for number in range(1_000)]
-    assert {step: taken.count(step) for step in sorted(set(taken))} == {timedelta(seconds=at): 250 for at in (24, 26, 28, 30)}
+@pytest.mark.parametrize(("interval", "steps"), [(10, (8, 10)), (15, (12, 14)), (30, (24, 26, 28, 30))])
+@pytest.mark.parametrize("late", [timedelta(milliseconds=1), SPREAD])
+def test_who_came_back_together_has_a_choice_of_steps_wherever_it_stands_behind_one(
+    interval: float, steps: tuple[int, ...], late: timedelta
+) -> None:
+    now = EPOCH + timedelta(days=20_000) + late
+    taken = [(pause(timedelta(seconds=interval), number / 1_000, now) + late) // STEP * STEP for number in range(1_000)]
+    assert {step: taken.count(step) for step in sorted(set(taken))} == {
+        timedelta(seconds=at): 1_000 // len(steps) for at in steps
+    }
 
 
 def test_the_spread_is_used_whole() -> None:

@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from hub.cli.client import HubClient
-from hub.cli.failures import FAILED, MISUSED, CommandError
+from hub.cli.failures import FAILED, MISUSED, CommandError, ConnectionLostError
 from hub.cli.identities import Identity, Shown, identity_of
 from hub.cli.kubeconfigs import KubeconfigFiles
 from hub.cli.plugin import offered
@@ -179,6 +179,22 @@ def test_what_a_user_shows_is_not_shown_to_people(folder: Path) -> None:
         assert "hush" not in repr(found) + repr(identity_of(found).shown())
 
 
+def test_a_plug_in_that_fails_after_it_was_good_is_asked_again_later_unless_what_it_told_was_refused(folder: Path) -> None:
+    answer(folder, {"token": "one", "expirationTimestamp": LONG_AGO})
+    user = identity(folder, {"exec": plugin()})
+    assert token_of(user) == "one"
+    (folder / "answer").unlink()
+    with pytest.raises(ConnectionLostError, match="failed with exit code"):  # a watch tries again
+        user.shown()
+    answer(folder, {"token": "two", "expirationTimestamp": FAR})
+    assert token_of(user) == "two"
+    (folder / "answer").unlink()
+    assert user.renewed(user.shown())
+    with pytest.raises(CommandError, match="failed with exit code") as ended:
+        user.shown()
+    assert not isinstance(ended.value, ConnectionLostError)
+
+
 def said(path: Path) -> CommandError:
     with pytest.raises(CommandError) as refused:
         HubClient(read_kubeconfig(path)).request("GET", "/version")
@@ -203,6 +219,7 @@ UNUSABLE = [
     ({"token": "hush\nhush"}, "is no token"),
     ({"token": "hüsh-hush"}, "is no token"),
     ({"tokenFile": "no-such-file"}, "cannot be read: No such file"),
+    ({"tokenFile": "no-such-file", "token": "hush\nhush"}, "is no token"),
 ]
 
 
