@@ -9,9 +9,10 @@ import socket
 import sqlite3
 import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from random import randrange
 from typing import Any
@@ -52,13 +53,26 @@ async def until(condition: Callable[[], Awaitable[Any]], *, what: str, within: f
         await asyncio.sleep(min(SELDOM, OFTEN + passed / 20))
 
 
+def _ports() -> Iterator[int]:
+    """Below those that outgoing connections get; others than another worker's, and none again before all were given."""
+    worker, workers = os.environ.get("PYTEST_XDIST_WORKER", "gw0"), int(os.environ.get("PYTEST_XDIST_WORKER_COUNT", "1"))
+    share = 12_000 // workers
+    first, place = 20_000 + int(worker.removeprefix("gw")) % workers * share, randrange(share)
+    while True:
+        yield first + place
+        place = (place + 1) % share
+
+
+_NEXT_PORTS = _ports()
+
+
 def free_port() -> int:
-    """Below the ports that outgoing connections get: nobody takes it by chance while its hub is away."""
-    for _ in range(100):
+    """Nobody takes it by chance while its hub is away, or is not up yet."""
+    for port in islice(_NEXT_PORTS, 100):
         with socket.socket() as probe:
             probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
-                probe.bind(("127.0.0.1", randrange(20_000, 32_000)))
+                probe.bind(("127.0.0.1", port))
             except OSError:
                 continue
             return int(probe.getsockname()[1])
