@@ -8,7 +8,7 @@ log, watch, session, scheduler) is not known here.
 import asyncio
 import time
 from collections import Counter
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Collection, Hashable, Mapping
 from datetime import timedelta
 from random import Random
 from typing import Generic, Protocol, TypeVar
@@ -28,12 +28,22 @@ log = structlog.get_logger(__name__)
 class PartlyFailedError(Exception):
     """Some of what a key stands for failed and waits for a time of its own in the reconciler; the rest was done.
 
-    `look_again`: as `reconcile` would have returned it. The cause is the last failure.
+    `look_again`: as `reconcile` would have returned it. `failed`: what did, and why; `done`: what did not. The cause is the
+    last failure.
     """
 
-    def __init__(self, message: str, *, look_again: timedelta | None) -> None:
+    def __init__(
+        self,
+        message: str,
+        *,
+        look_again: timedelta | None,
+        failed: Mapping[str, Exception] | None = None,
+        done: Collection[str] = (),
+    ) -> None:
         super().__init__(message)
         self.look_again = look_again
+        self.failed = failed or {}
+        self.done = done
 
 
 class Reconciler(Protocol[KeyT_contra]):
@@ -124,8 +134,8 @@ class Controller(Generic[K]):
         self._workers = workers
         self._grace = grace
         self._failures: dict[K, Backoff] = {}
-        self._troubles: dict[K, str] = {}
-        """What was told of keys that fail: it is told again when it is something else."""
+        self._troubles: dict[K, Mapping[str, str]] = {}
+        """What was told of keys that fail, and of what fails in them: it is told again when it is something else."""
         self._observe = observe or (lambda _name, _outcome: None)
         self._random = Random()  # noqa: S311 - spreads retries
         self.outcomes: Counter[str] = Counter(success=0, error=0)
@@ -193,13 +203,24 @@ class Controller(Generic[K]):
 
     def _tell(self, key: K, what: str, error: Exception, because: BaseException, **how: float) -> None:
         """In the log, once for as long as the key fails for the same reason, however often it is tried."""
-        trouble = f"{type(because).__name__}: {because}"
-        if self._troubles.get(key) == trouble:
+        before, now = self._troubles.get(key, {}), _troubles_of(error, because)
+        gone = error.done if isinstance(error, PartlyFailedError) else before.keys()
+        self._troubles[key] = {part: told for part, told in before.items() if part and part not in gone} | now
+        if now.items() <= before.items():
             log.debug("reconcile failed again", controller=self.name, key=str(key), error=str(error), **how)
             return
-        self._troubles[key] = trouble
         stack = None if isinstance(because, MusterError) else error
         log.warning(what, controller=self.name, key=str(key), error=str(error), **how, exc_info=stack)
+
+
+def _troubles_of(error: Exception, because: BaseException) -> dict[str, str]:
+    """Why each part failed; "" is all of it."""
+    failed = error.failed if isinstance(error, PartlyFailedError) else {}
+    return {part: _named(each) for part, each in failed.items()} or {"": _named(because)}
+
+
+def _named(error: BaseException) -> str:
+    return f"{type(error).__name__}: {error}"
 
 
 async def _finish(step: asyncio.Task[None], grace: timedelta | None) -> None:

@@ -58,7 +58,7 @@ class Peers:
         self._store = store
         self._clock = clock
         self._looking = Looking(store, poll)
-        self._failing = False
+        self._trouble = ""
         self._looked_at = clock.monotonic()
         self._known: dict[bytes, _Known] = {}
         self._polled_at = -FRESH.total_seconds()
@@ -114,14 +114,16 @@ class Peers:
         try:
             await self.poll(far=far)
         except MusterError as error:
-            if not self._failing:
+            if error.message != self._trouble:
                 log.warning("revocations cannot be read", error=error.message)
-            self._failing = True
+            self._trouble = error.message
             if self._clock.monotonic() - self._looked_at > BLIND.total_seconds():
                 self._tell(None)
             return False
         self._looked_at = self._clock.monotonic()
-        self._failing = False
+        if self._trouble:
+            log.info("revocations are read again")
+        self._trouble = ""
         return True
 
     async def poll(self, *, far: bool = False) -> None:
@@ -149,7 +151,7 @@ class Peers:
             self._known = {key: known for key, known in self._known.items() if known.asked_at >= oldest}
 
     def _is_fresh(self, known: _Known) -> bool:
-        most = FRESH + RARELY if self._looking.is_told and not self._failing else FRESH
+        most = FRESH + RARELY if self._looking.is_told and not self._trouble else FRESH
         return self._clock.monotonic() - max(known.read_at, self._polled_at) < most.total_seconds()
 
     async def _read(self, certificate: bytes) -> CertificateRecord:

@@ -53,7 +53,7 @@ class RoleBook(Roles):
         self._proven_at: float | None = None
         self._moved = asyncio.Condition()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
-        self._unproven = False
+        self._trouble = ""
 
     @property
     def index(self) -> RoleIndex:
@@ -129,11 +129,12 @@ class RoleBook(Roles):
                 async with asyncio.timeout(BOUND.total_seconds()):
                     await self.prove()
             except (TimeoutError, MusterError) as error:
-                if not self._unproven:
-                    log.warning("the age of the roles cannot be proven", error=str(error) or "too slow")
-                self._unproven = True
+                trouble = str(error) or "too slow"
+                if trouble != self._trouble:
+                    log.warning("the age of the roles cannot be proven", error=trouble)
+                self._trouble = trouble
             else:
-                self._unproven = False
+                self._trouble = ""
             await asyncio.sleep(until_tick(PROOF))
 
     async def prove(self) -> None:

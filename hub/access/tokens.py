@@ -31,7 +31,7 @@ class BootstrapTokens:
         self._looking, self._stretch = Looking(store), Stretch()
         self._seen: set[CredentialId] = set()
         self._listeners: set[Callable[[CredentialId], None]] = set()
-        self._failing = False
+        self._trouble = ""
 
     async def identify(self, token: str) -> CredentialRecord | None:
         """The credential; None: this is no bootstrap token. Raises UnauthorizedError without the token, UnavailableError."""
@@ -64,11 +64,11 @@ class BootstrapTokens:
         try:
             await self.poll(far=far)
         except MusterError as error:
-            if not self._failing:
+            if error.message != self._trouble:
                 log.warning("revoked bootstrap credentials cannot be read", error=error.message)
-            self._failing = True
+            self._trouble = error.message
             return False
-        self._failing = False
+        self._trouble = ""
         return True
 
     async def poll(self, *, far: bool = False) -> None:

@@ -138,4 +138,5 @@ class Attempts(Generic[R]):
         if self.untried:
             raise error
         told = f"{len(self.failed)} of {len(self.failed) + len(self.done)} failed, the last of them {name}: {error}"
-        raise PartlyFailedError(told, look_again=pause) from error
+        failed: dict[str, Exception] = dict(self.failed.items())
+        raise PartlyFailedError(told, look_again=pause, failed=failed, done=self.done.keys()) from error

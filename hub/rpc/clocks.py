@@ -37,7 +37,7 @@ class Clocks:
         self._before: dict[ClusterName, timedelta] = {}
         self._told = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
-        self._failing = False
+        self._trouble = ""
 
     def told(self, cluster: ClusterName, skew: timedelta, *, again: bool = False) -> None:
         """The agent's clock was so far ahead of the hub's, by the hub's stamp. Returns at once.
@@ -65,11 +65,11 @@ class Clocks:
         try:
             await self._store.run(_note, skews, self._limit)
             self._pauses.reset()
-            self._failing = False
+            self._trouble = ""
         except MusterError as error:
-            if not self._failing:
+            if error.message != self._trouble:
                 log.warning("what agents' clocks say cannot be written down", error=error.message)
-            self._failing = True
+            self._trouble = error.message
             self._skews = skews | self._skews
             await asyncio.sleep(self._pauses.next().total_seconds())
             self._told.set()

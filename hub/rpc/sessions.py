@@ -81,7 +81,8 @@ class Sessions:
         self._empty = asyncio.Event()
         self._empty.set()
         self._since: datetime | None = None
-        self._failing = self._unwritten = False
+        self._unwritten = False
+        self._unread = ""
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         self.opened = self.superseded = self.drained = 0
         """Sessions since the start; those whose place a newer one of the same agent took; those that were told to leave."""
@@ -142,6 +143,8 @@ class Sessions:
             for recorded in await self._store.run(_write, words):
                 self._note(recorded)
             self._pauses.reset()
+            if self._unwritten:
+                log.info("open sessions are written down again")
             self._unwritten = False
         except MusterError as error:
             if not self._unwritten:
@@ -158,7 +161,7 @@ class Sessions:
             while True:
                 word.clear()
                 await self.look()
-                if is_told() and not self._failing:
+                if is_told() and not self._unread:
                     with suppress(TimeoutError):
                         async with asyncio.timeout(RARELY.total_seconds()):
                             await word.wait()
@@ -169,11 +172,13 @@ class Sessions:
         try:
             now, opened = await self._store.read(replicas.opened_since, self._since, but=self._replica)
         except MusterError as error:
-            if not self._failing:
+            if error.message != self._unread:
                 log.warning("sessions of other replicas cannot be read", error=error.message)
-            self._failing = True
+            self._unread = error.message
             return
-        self._failing = False
+        if self._unread:
+            log.info("sessions of other replicas are read again")
+        self._unread = ""
         self._since = now - OVERLAP  # earlier than before where the database's clock was set back
         for other in opened:
             place = (other.cluster, other.agent)

@@ -112,5 +112,55 @@ def test_a_trouble_is_told_once_however_often_a_step_is_tried_and_another_one_or
     assert in_virtual_time(run()) == ["full", "away", "away"]
 
 
+class Rows:
+    """Fails at each step for those that it says are wrong, every one with its word; "" is none."""
+
+    def __init__(self, *steps: Mapping[str, str]) -> None:
+        self._steps = list(steps)
+        self.done = asyncio.Event()
+
+    async def reconcile(self, key: str) -> timedelta | None:
+        del key
+        step = self._steps.pop(0)
+        if not self._steps:
+            self.done.set()
+        failed: dict[str, Exception] = {name: UnavailableError(word) for name, word in step.items() if word}
+        done = [name for name, word in step.items() if not word]
+        if not failed:
+            return timedelta(seconds=1)
+        told = f"{len(failed)} failed, the last of them {next(reversed(failed))}"
+        raise PartlyFailedError(told, look_again=timedelta(seconds=1), failed=failed, done=done)
+
+
+def test_who_fails_as_another_has_for_long_is_told_as_well_and_nobody_twice() -> None:
+    async def run() -> list[object]:
+        work = Rows(
+            {"a": "x"},
+            {"a": "x", "b": ""},
+            {"b": "x"},  # tried at times of their own
+            {"a": "x"},
+            {"a": "x", "b": "x"},
+            {"b": ""},
+            {"a": "x", "b": "y"},
+            {"a": "", "b": "y"},
+            {"a": "x", "b": "y"},
+            {"b": "", "a": ""},
+            {"a": "x"},
+            {},
+        )
+        controller = Controller("rows", work)
+        controller.enqueue("all")
+        running = asyncio.create_task(controller.run())
+        with capture_logs() as lines:
+            await work.done.wait()
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+        return warnings(lines)
+
+    one, two = "1 failed, the last of them", "2 failed, the last of them"
+    assert in_virtual_time(run()) == [f"{one} a", f"{one} b", f"{two} b", f"{two} b", f"{one} a"]
+
+
 def warnings(lines: Sequence[Mapping[str, object]]) -> list[object]:
     return [line["error"] for line in lines if line["log_level"] == "warning"]

@@ -1,9 +1,14 @@
 """Names that wait, each for its own time."""
 
+from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
-from hub.controllers.agenda import Agenda
+import pytest
+
+from hub.controllers.agenda import Agenda, Attempts
 from machinery.clock import ManualClock
+from machinery.controller import PartlyFailedError
+from machinery.errors import ConflictError
 from machinery.identity import ClusterName
 
 A, B, C = (ClusterName(name) for name in "abc")
@@ -56,3 +61,18 @@ def test_times_that_were_replaced_are_forgotten_also_where_they_are_far_away() -
     assert agenda.take(10) == (C,)
     clock.advance(timedelta(days=5))
     assert set(agenda.take(10)) == {A, B}
+
+
+async def test_whoever_fails_is_named_with_the_reason_and_so_is_who_does_not() -> None:
+    async def look(names: Sequence[ClusterName]) -> Mapping[ClusterName, None]:
+        for name in names:
+            if name != B:
+                raise ConflictError(f"not {name}")
+        return dict.fromkeys(names)
+
+    attempts = Attempts[None]()
+    await attempts.make((A, B, C), look)
+    with pytest.raises(PartlyFailedError, match="2 of 3 failed, the last of them c: not c") as failed:
+        attempts.ended(None)
+    assert {name: str(error) for name, error in failed.value.failed.items()} == {"a": "not a", "c": "not c"}
+    assert set(failed.value.done) == {"b"}
