@@ -1,14 +1,17 @@
 """Owns the changes of the hub's CA: one step when it is due, and nothing while something is waited for.
 
+A step that cannot be made now holds up no other: a CA whose time is doubted, or a key that cannot be kept, is no reason to
+keep one that is compromised.
+
 It runs on the leader, in its term. Whatever it had done when it was killed is found in the database, or where the keys lie: a
 key that was kept for a CA that nobody knows yet is used for the next one.
 
 A CA goes when nothing that it signed is good any more, or when a patience is over. By a clock that is ahead for a moment all of
 that is so at once, and what goes does not come back: while the database's clock is not believed, only what an operator wants
-goes.
+goes; and what he gives up waits for the time that he gave to agents only while some of them are there and could still move.
 """
 
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import timedelta
 
 import structlog
@@ -16,7 +19,7 @@ import structlog
 from hub.controllers.steadiness import Steadiness
 from hub.domain.authority import Authority, Phase, Wish
 from hub.domain.event import NORMAL, WARNING, Told
-from hub.domain.rotation import Act, Step, Survey, next_step
+from hub.domain.rotation import Act, Step, Survey, due_steps, goes_by_time
 from hub.ports import KeyPlace, Store, Transaction
 from hub.services import authorities
 from hub.services.authorities import Made
@@ -65,36 +68,43 @@ class Rotation(Reconciler[str]):
         self._api_version = api_version
         self._tell = tell
         self._steady = steady
-        self._trouble = ""
+        self._hindered: Mapping[Step, str] = {}
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
-        """One step; the next look is at once while there was one to make."""
+        """The first step that can be made; the next look is at once while there was one to make."""
         seen, is_believed = await self._store.read(self._look)
-        step = next_step(seen, self._patience) if seen is not None else None
-        if seen is None or step is None:
+        if seen is None:
             return None
-        if not is_believed and _goes_by_time(seen, step):
-            self._warn(step, DOUBTED)
-            return None
+        hindered: dict[Step, str] = {}
+        for step in due_steps(seen, self._patience):
+            trouble = DOUBTED if not is_believed and goes_by_time(seen, step) else await self._make_step(step, seen)
+            if trouble is None:
+                self._hindered = {}
+                return timedelta()
+            hindered[step] = trouble
+        self._warn(hindered)
+        return None
+
+    async def _make_step(self, step: Step, seen: Survey) -> str | None:
+        """What hinders it; None: it is made."""
         try:
             changed = await self._take(step, seen)
         except MusterError as error:
-            self._warn(step, error.message)
-            return None
-        self._trouble = ""
+            return error.message
         for each in changed:
             self._say(each)
-        return timedelta()
+        return None
 
     def _look(self, tx: Transaction) -> tuple[Survey | None, bool]:
         """None: no change is under way; and whether the database's clock is believed, which each look counts for."""
         is_believed = self._steady.believes(tx.now)
         return (authorities.survey(tx) if _is_under_way(tx) else None), is_believed
 
-    def _warn(self, step: Step, trouble: str) -> None:
-        if trouble != self._trouble:
-            log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=trouble)
-        self._trouble = trouble
+    def _warn(self, hindered: Mapping[Step, str]) -> None:
+        for step, trouble in hindered.items():
+            if self._hindered.get(step) != trouble:
+                log.warning("the change of CA cannot go on now", ca=step.authority, step=step.act.value, error=trouble)
+        self._hindered = hindered
 
     async def _take(self, step: Step, seen: Survey) -> Sequence[Authority]:
         if step.act is Act.MAKE:
@@ -116,9 +126,3 @@ class Rotation(Reconciler[str]):
 
 def _is_under_way(tx: Transaction) -> bool:
     return any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in tx.authorities.all())
-
-
-def _goes_by_time(seen: Survey, step: Step) -> bool:
-    """Whether a CA loses something by this step, and no operator has said that it shall."""
-    one = next(each for each in seen.authorities if each.id == step.authority)
-    return step.act in (Act.RETIRE, Act.END) and not (one.is_given_up or one.wish is Wish.PROCEED)

@@ -68,7 +68,7 @@ class Authority:
     cross_signed: bytes | None = None
     """The same subject and key, signed by the CA that issued before it (PEM): who trusts only that one believes this one."""
     ends_at: datetime | None = None
-    """Of one that is retiring: when it is retired."""
+    """Of one that is retiring, or given up: when it is retired at the latest; None of one that is given up: at once."""
     wish: Wish | None = None
     wished_by: str | None = None
     compromised: bool = False

@@ -56,6 +56,11 @@ class Member:
     trusted: frozenset[str] | None = None
     """The fingerprints of the CAs that it says it trusts; None: it says nothing of it."""
 
+    @property
+    def can_move(self) -> bool:
+        """It is there, and takes another certificate when it is asked to."""
+        return self.connected and self.trusted is not None
+
 
 @dataclass(frozen=True, slots=True)
 class Survey:
@@ -97,18 +102,35 @@ class Survey:
         """How many certificates of it people have that are good still."""
         return sum(self.signed.get(authority.id, {}).get(purpose, 0) for purpose in WITH_PEOPLE)
 
+    def movable(self, authority: Authority) -> tuple[Member, ...]:
+        """Who holds a certificate of it, and takes another when it is asked to."""
+        return tuple(each for each in self.holding(authority) if each.can_move)
+
     def stranded(self, authority: Authority) -> tuple[Member, ...]:
         """Who needs a new bootstrap credential when this CA goes at once: it holds a certificate of it, and cannot be moved."""
-        return tuple(each for each in self.holding(authority) if not (each.connected and each.trusted is not None))
+        return tuple(each for each in self.holding(authority) if not each.can_move)
 
 
-def next_step(seen: Survey, patience: timedelta) -> Step | None:
-    """The one that is due now; None: nothing is, or something is waited for."""
+def due_steps(seen: Survey, patience: timedelta) -> tuple[Step, ...]:
+    """All that are due now, each whatever becomes of the others; nothing: none is, or something is waited for."""
     old, coming = issuing(seen.authorities), seen.of(Phase.DISTRIBUTING)
-    if old is not None and not coming and old.wish in (Wish.ROTATE, Wish.COMPROMISED):
-        return Step(Act.MAKE, old.id)
+    is_followed = old is not None and not coming and old.wish in (Wish.ROTATE, Wish.COMPROMISED)
+    made = (Step(Act.MAKE, old.id),) if old is not None and is_followed else ()
     due = (Step(act, each.id) for each in seen.authorities if (act := _due(seen, each, old, patience)) is not None)
-    return next(due, None)
+    return (*made, *due)
+
+
+def goes_by_time(seen: Survey, step: Step) -> bool:
+    """Whether a CA loses something by this step because so much time has passed, and not by an operator's word alone.
+
+    What an operator gives up goes by time where agents are left that were given a while to move, and still could.
+    """
+    one = next(each for each in seen.authorities if each.id == step.authority)
+    if step.act not in (Act.RETIRE, Act.END) or one.wish is Wish.PROCEED:
+        return False
+    if not one.is_given_up:
+        return True
+    return one.phase is Phase.OUTGOING and one.ends_at is not None and bool(seen.movable(one))
 
 
 def _due(seen: Survey, one: Authority, old: Authority | None, patience: timedelta) -> Act | None:

@@ -102,7 +102,8 @@ def give_up(
 ) -> Authority:
     """It is compromised: nothing of it counts any more, `within` that time at the latest. Raises NotFoundError, ConflictError.
 
-    Of the one that issues another has to take the place first, hence `cannot`, as in `rotate`.
+    Of the one that issues another has to take the place first, hence `cannot`, as in `rotate`. Nobody is given more time by a
+    second word.
     """
     one = find(tx, authority)
     if one.phase is Phase.RETIRED:
@@ -112,9 +113,9 @@ def give_up(
         raise ConflictError(cannot)
     if dry_run:
         return one
-    ends_at = tx.now + within
-    if one.wish is Wish.COMPROMISED and one.ends_at is not None:
-        ends_at = min(ends_at, one.ends_at)
+    ends_at = tx.now + within if within else None
+    if one.wish is Wish.COMPROMISED and ends_at is not None:
+        ends_at = min(ends_at, one.ends_at) if one.ends_at is not None else None
     return _wished(tx, replace(one, ends_at=ends_at), Wish.COMPROMISED, actor)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from hub.domain.authority import Authority, AuthorityId, Follower, Phase, Wish, admitted, bundled
 from hub.domain.certificate import Purpose
-from hub.domain.rotation import Act, Member, Step, Survey, next_step
+from hub.domain.rotation import Act, Member, Step, Survey, due_steps, goes_by_time
 from machinery.identity import AgentId, ClusterName
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
@@ -113,7 +113,47 @@ ROWS = (
 
 @pytest.mark.parametrize("row", ROWS, ids=lambda row: row.about)
 def test_a_step_is_due_when_nothing_is_waited_for(row: Row) -> None:
-    assert next_step(row.survey(), PATIENCE) == (None if row.due is None else Step(row.due, row.of))
+    assert due_steps(row.survey(), PATIENCE) == (() if row.due is None else (Step(row.due, row.of),))
+
+
+def test_steps_of_several_cas_are_due_whatever_becomes_of_one_another() -> None:
+    other = replace(LEAKED, id=NEW)
+    first = Row("the first ends while the next is given up", (RETIRING, other), None).survey()
+    assert due_steps(first, PATIENCE) == (Step(Act.MAKE, NEW), Step(Act.END, OLD))
+    later = Row("the first ends while the next but one comes", (RETIRING, replace(COMING, wish=Wish.PROCEED)), None).survey()
+    assert due_steps(later, PATIENCE) == (Step(Act.END, OLD), Step(Act.ISSUE, NEW))
+
+
+@dataclass(frozen=True)
+class Loss:
+    """A step, and whether it is by time alone that it is due."""
+
+    about: str
+    one: Authority
+    act: Act
+    by_time: bool
+    members: tuple[Member, ...] = ()
+
+
+LATE = replace(GONE, ends_at=NOW)
+LOSSES = (
+    Loss("nobody loses by another that comes", COMING, Act.ISSUE, by_time=False),
+    Loss("what an outgoing one signed has ended", OUTGOING, Act.RETIRE, by_time=True),
+    Loss("what a retiring one signed has ended", RETIRING, Act.END, by_time=True),
+    Loss("an operator wants it to go on", replace(RETIRING, wish=Wish.PROCEED), Act.END, by_time=False),
+    Loss("given up, and its agents have had their time", LATE, Act.END, by_time=True, members=(agent(),)),
+    Loss("given up, and its agents were given none", replace(GONE, ends_at=None), Act.END, by_time=False, members=(agent(),)),
+    Loss("given up, and nobody who is left is there", LATE, Act.END, by_time=False, members=(agent(connected=False),)),
+    Loss("given up, and nobody who is left can move", LATE, Act.END, by_time=False, members=(agent(trusted=None),)),
+    Loss("given up, and all have moved", LATE, Act.END, by_time=False, members=(agent(NEW),)),
+    Loss("given up when it retired", replace(LATE, phase=Phase.RETIRING), Act.END, by_time=False, members=(agent(),)),
+)
+
+
+@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.about)
+def test_a_ca_that_goes_by_time_alone_is_told_from_one_that_an_operator_wants_gone(loss: Loss) -> None:
+    seen = Row("", (loss.one, CURRENT), None, members=loss.members).survey()
+    assert goes_by_time(seen, Step(loss.act, loss.one.id)) is loss.by_time
 
 
 def test_a_replica_that_lacks_the_key_lags_only_where_the_key_is_to_sign() -> None:

@@ -20,7 +20,7 @@ from hub.issuer.keyfiles import KeyFiles
 from hub.issuer.keyvaults import SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import KeyPair, KeyPlace, Transaction
-from hub.services import authorities, clusters
+from hub.services import authorities, clusters, trust
 from hub.services.authorities import Made, authority_id
 from machinery import pki
 from machinery.clock import ManualClock
@@ -114,6 +114,18 @@ class World:
             signed_by=None if signer is None else f"hub/{signer}",
         )
         self.store.transact(lambda tx: tx.certificates.add(record))
+
+    def joined(self, cluster: str, serial: int) -> None:
+        """Its agent is connected, and takes another certificate when it is asked to."""
+        self.holds(cluster, Purpose.AGENT, serial, self.first)
+        named, record = ClusterName(cluster), self.store.state.certificates[SerialNumber(serial)]
+
+        def seen(tx: Transaction) -> None:
+            clusters.put(tx, {"metadata": {"name": cluster}, "spec": {"hubAcceptsClient": True}}, None, "admin")
+            tx.heartbeats.set_session(named, "s1")
+            trust.note(tx, [trust.Told(record, frozenset({"f" * 64}))])
+
+        self.store.transact(seen)
 
 
 def in_files(world: World) -> KeyPlace:
@@ -265,6 +277,90 @@ async def test_a_ca_goes_at_once_where_an_operator_says_so_whatever_the_clock(wo
     world.store.transact(authorities.proceed, world.first, "admin")
     await world.go_on()
     assert world.phases[world.first] is Phase.RETIRED
+
+
+def retiring_and_doubted(world: World) -> None:
+    """What the first CA signed has ended, and for that long the database's clock has not gone evenly."""
+    world.clock.advance(timedelta(days=91))
+    world.steady = Steadiness(world.clock, SETTLED)
+
+
+async def test_a_ca_that_waits_for_its_time_does_not_hold_up_another_that_is_compromised(world: World) -> None:
+    await world.go_on()
+    world.holds("edge", Purpose.RECOVERY, 1, None)
+    world.rotate()
+    await world.go_on()
+    retiring_and_doubted(world)
+    second = world.second
+    world.store.transact(authorities.give_up, second, "admin", timedelta(minutes=1), cannot=None)
+    await world.go_on()
+    third = next(one for one in world.phases if one not in (world.first, second))
+    assert world.phases == {world.first: Phase.RETIRING, second: Phase.RETIRED, third: Phase.ISSUING}
+    world.steady = Steadiness(world.clock, timedelta())
+    await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRED
+
+
+async def test_a_ca_that_waits_for_its_time_does_not_hold_up_an_operators_word_about_another(world: World) -> None:
+    await world.go_on()
+    world.holds("edge", Purpose.RECOVERY, 1, None)
+    world.rotate()
+    await world.go_on()
+    world.holds("ann", Purpose.OPERATOR, 2, world.second)
+    second = world.second
+    world.store.transact(authorities.rotate, "admin", cannot=None)
+    await world.go_on()
+    assert world.phases[second] is Phase.OUTGOING
+    retiring_and_doubted(world)
+    world.holds("edge", Purpose.RECOVERY, 3, second)
+    world.store.transact(authorities.proceed, second, "admin")
+    await world.go_on()
+    assert (world.phases[world.first], world.phases[second]) == (Phase.RETIRING, Phase.RETIRING)
+
+
+async def test_a_ca_that_cannot_be_made_does_not_hold_up_the_end_of_another(tmp_path: Path) -> None:
+    world = World(tmp_path, lambda world: KeyFiles(world.folder, read_only=True))
+    await world.go_on()
+    world.holds("edge", Purpose.RECOVERY, 1, None)
+    brought, key = make_authority(LIFETIMES, world.clock.now())
+    (tmp_path / "ca-next.crt").write_bytes(brought.certificate)
+    (tmp_path / "ca-next.key").write_bytes(key)
+    for _ in range(2):  # for the second time no pair is brought
+        world.rotate()
+        await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRING
+    world.store.transact(authorities.proceed, world.first, "admin")
+    await world.go_on()
+    assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
+    assert world.store.state.authorities[world.second].wish is Wish.ROTATE
+
+
+@pytest.mark.parametrize("within", [timedelta(minutes=1), timedelta()])
+async def test_agents_have_the_time_that_they_were_given_to_leave_a_compromised_ca_whatever_the_clock(
+    world: World, within: timedelta
+) -> None:
+    """By a clock that is ahead they have had it: they go when it is believed, or when they were to have none."""
+    await world.go_on()
+    world.joined("edge", 1)
+    world.steady = Steadiness(world.clock, SETTLED)
+    await world.go_on()
+    world.store.transact(authorities.give_up, world.first, "admin", within, cannot=None)
+    world.clock.set_forward(timedelta(hours=1))
+    await world.go_on()
+    assert world.phases[world.first] is (Phase.OUTGOING if within else Phase.RETIRED)
+    world.clock.advance(SETTLED)
+    await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRED
+
+
+async def test_a_second_word_gives_no_agent_more_time_to_leave_a_compromised_ca(world: World) -> None:
+    def given(within: timedelta) -> timedelta | None:
+        one = world.store.transact(authorities.give_up, world.first, "admin", within, cannot=None)
+        return None if one.ends_at is None else one.ends_at - world.clock.now()
+
+    minute = timedelta(minutes=1)
+    assert [given(within) for within in (2 * minute, minute, 2 * minute)] == [2 * minute, minute, minute]
+    assert [given(within) for within in (timedelta(), minute)] == [None, None]
 
 
 async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_next_by_it(world: World) -> None:
