@@ -85,10 +85,15 @@ def agent_version(cluster: Document) -> str:
     return doc.annotations(cluster).get(AGENT_VERSION, "")
 
 
+def sound_version(version: str) -> str:
+    """The version that an agent says it has; "" where that is not fit to be kept and shown."""
+    return version if len(version) <= MAX_VERSION and version.isascii() and version.isprintable() else ""
+
+
 def with_agent_version(cluster: Document, version: str) -> dict[str, Any]:
     """A copy that says so; a version that is not fit to be kept changes nothing."""
-    sound = 0 < len(version) <= MAX_VERSION and version.isascii() and version.isprintable()
-    return _annotated(cluster, AGENT_VERSION, version) if sound else dict(cluster)
+    sound = sound_version(version)
+    return _annotated(cluster, AGENT_VERSION, sound) if sound else dict(cluster)
 
 
 def move_to(cluster: Document) -> str:

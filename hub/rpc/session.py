@@ -18,6 +18,7 @@ from google.protobuf.message import DecodeError
 from grpc import aio
 
 from hub.domain.certificate import CertificateRecord
+from hub.domain.reported import sound_version
 from hub.heartbeat import Sink
 from hub.rpc.acknowledging import Acknowledgements
 from hub.rpc.admitting import admit, welcome
@@ -88,7 +89,7 @@ class Session(Sink):
     async def serve(self, hello: wire.Hello) -> None:
         """Welcomes, then reads until the agent leaves. Raises the error for which the session is to end."""
         self._handler = asyncio.current_task()
-        self.agent_version, self.epoch = hello.agent_version, hello.epoch
+        self.agent_version, self.epoch = sound_version(hello.agent_version), hello.epoch
         self._told.begin(timedelta(seconds=hello.patience_seconds))
         received = self._parts.clock.now()
         left = self._record.not_after - self._parts.clock.now()

@@ -5,7 +5,7 @@ another replica has the newer one, which it wrote down and rang for. Where that 
 """
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
@@ -14,6 +14,7 @@ from typing import Protocol
 import structlog
 
 from hub.domain.replica import AgentSession
+from hub.heartbeat.buffer import PASSING
 from hub.ports import Store, Transaction
 from hub.services import replicas
 from hub.services.heartbeats import outdated
@@ -66,6 +67,7 @@ class _Ended:
 
 
 _Word = Opened | _Ended
+_Words = dict[Place, _Word]
 
 
 class Sessions:
@@ -76,7 +78,7 @@ class Sessions:
         self._replica = replica
         self._open: dict[Place, OpenSession] = {}
         self._recorded: dict[Place, AgentSession] = {}
-        self._words: dict[Place, _Word] = {}
+        self._words: _Words = {}
         self._spoken = asyncio.Event()
         self._empty = asyncio.Event()
         self._empty.set()
@@ -137,22 +139,43 @@ class Sessions:
             await self.write()
 
     async def write(self) -> None:
-        """Writes what is not yet written. What cannot be written now is tried again after a pause."""
+        """Writes what is not yet written. What cannot be now is tried again after a pause; what never can be is left out."""
         words, self._words = self._words, {}
-        try:
-            for recorded in await self._store.run(_write, words):
-                self._note(recorded)
+        left, trouble = words, await self._record(words)
+        if trouble is not None and not isinstance(trouble, PASSING):
+            left, trouble = await self._record_singly(words)
+        if trouble is None:
             self._pauses.reset()
             if self._unwritten:
                 log.info("open sessions are written down again")
             self._unwritten = False
+            return
+        if not self._unwritten:
+            log.warning("open sessions cannot be written down", error=trouble.message)
+        self._unwritten = True
+        self._words = left | self._words
+        await asyncio.sleep(self._pauses.next().total_seconds())
+        self._spoken.set()
+
+    async def _record(self, words: _Words) -> MusterError | None:
+        """In one transaction. What hinders it; None: they are written down."""
+        try:
+            for recorded in await self._store.run(_write, words):
+                self._note(recorded)
         except MusterError as error:
-            if not self._unwritten:
-                log.warning("open sessions cannot be written down", error=error.message)
-            self._unwritten = True
-            self._words = words | self._words
-            await asyncio.sleep(self._pauses.next().total_seconds())
-            self._spoken.set()
+            return error
+        return None
+
+    async def _record_singly(self, words: _Words) -> tuple[_Words, MusterError | None]:
+        """So that one which the database does not take keeps no other from it. What is left for later, and why."""
+        left, passing = {}, None
+        for place, word in _in_order(words):
+            trouble = passing or await self._record({place: word})
+            if isinstance(trouble, PASSING):
+                left[place], passing = word, trouble
+            elif trouble is not None:
+                log.error("a session cannot be written down, and is left out", cluster=place[0], error=trouble.message)
+        return left, passing
 
     async def follow_others(self) -> None:
         """Ends what newer sessions on other replicas supersede, for ever: at a tick, where something opened or may have."""
@@ -206,15 +229,20 @@ def _superseded() -> ConflictError:
     return ConflictError("superseded: the same agent has opened a newer session")
 
 
-def _write(tx: Transaction, words: Mapping[Place, _Word]) -> list[AgentSession]:
-    """What was recorded of those that opened. In the order of names, so that two replicas never wait for one another.
-
-    What ended comes first of each cluster, so that an agent that took another name is not two for a moment.
-    """
+def _write(tx: Transaction, words: _Words) -> list[AgentSession]:
+    """What was recorded of those that opened."""
     recorded = []
-    for place, word in sorted(words.items(), key=lambda item: (item[0][0], isinstance(item[1], Opened), item[0][1])):
+    for place, word in _in_order(words):
         if isinstance(word, Opened):
             recorded.append(replicas.open_session(tx, word))
         else:
             replicas.close_session(tx, *place, word.session)
     return recorded
+
+
+def _in_order(words: _Words) -> Sequence[tuple[Place, _Word]]:
+    """By names, so that two replicas never wait for one another.
+
+    What ended comes first of each cluster, so that an agent that took another name is not two for a moment.
+    """
+    return sorted(words.items(), key=lambda item: (item[0][0], isinstance(item[1], Opened), item[0][1]))

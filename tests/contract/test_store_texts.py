@@ -3,6 +3,7 @@
 import asyncio
 from collections import Counter
 from contextlib import suppress
+from dataclasses import dataclass
 from datetime import timedelta
 from threading import Event
 
@@ -10,12 +11,14 @@ from hub.domain.change import REQUESTS, Key
 from hub.domain.cluster import Claim, Joining, StatusReport
 from hub.domain.document import mapping
 from hub.ports import Store, Transaction
+from hub.rpc.sessions import Sessions
 from hub.services import clusters
 from machinery.conditions import Condition
-from machinery.errors import InvalidError
-from machinery.identity import ClusterName
+from machinery.errors import InvalidError, MusterError
+from machinery.identity import AgentId, ClusterName, SerialNumber
 
 EDGE = ClusterName("edge")
+AGENT, SERIAL = AgentId("a"), SerialNumber(10)
 ODD = (
     StatusReport(claims=(Claim("a\x00", "b"),)),
     StatusReport(claims=(Claim("a", "\x00"),)),
@@ -66,3 +69,39 @@ async def test_who_shares_a_transaction_with_one_that_holds_a_nul_is_stored_at_o
         document = (await store.read(clusters.find, cluster)).document
         assert mapping(document, "status", "version") == {"kubernetes": "v1.31.2"}
     assert runs == dict.fromkeys((EDGE, *others), 1)
+
+
+@dataclass
+class Open:
+    """The session of an agent that says any version it likes."""
+
+    cluster: ClusterName
+    agent_version: str
+    id: str = "s1"
+    agent: AgentId = AGENT
+    serial: SerialNumber = SERIAL
+    epoch: int = 0
+
+    def end(self, error: MusterError) -> None:
+        raise AssertionError(error)
+
+    def drain(self, reconnect_after: timedelta, reason: str = "") -> None:
+        raise AssertionError(reconnect_after, reason)
+
+
+async def test_sessions_begin_and_end_on_record_beside_one_whose_version_holds_a_nul(store: Store) -> None:
+    async def recorded() -> set[ClusterName]:
+        beats = await store.read(lambda tx: tx.heartbeats.all())
+        return {beat.cluster for beat in beats if beat.session is not None}
+
+    near, far = ClusterName("a"), ClusterName("z")
+    sessions = Sessions(store, "one")
+    opened = [Open(near, "v1"), Open(EDGE, "v1\x00"), Open(far, "v1")]
+    for session in opened:
+        sessions.add(session)
+    await sessions.write()
+    assert await recorded() - {EDGE} == {near, far}
+    for session in opened:
+        sessions.remove(session)
+    await sessions.write()
+    assert await recorded() == set()

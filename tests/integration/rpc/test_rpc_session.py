@@ -42,6 +42,18 @@ async def test_a_session_is_welcomed_and_told_what_the_hub_wants(stage: RpcStage
     await stream.close()
 
 
+@pytest.mark.parametrize("version", ["1.2\x00", "1.2\n", "1" * 65, "1.é"])
+async def test_a_version_that_is_not_fit_to_be_kept_counts_as_none(stage: RpcStage, version: str) -> None:
+    stream = Stream(stage.channel(await stage.enrol("edge1")))
+    await stream.send(hello=wire.Hello(agent_version=version, cluster_uid="uid-1"))
+    await stream.expect("welcome")
+    await until_session(stage, "edge1", is_open=True)
+    last = await last_beat(stage, "edge1")
+    assert last is not None
+    assert last.agent_version == ""
+    await stream.close()
+
+
 async def test_a_refusal_answers_the_hello_so_that_the_agent_reads_why(stage: RpcStage) -> None:
     """A stream that ends while its agent still writes tells the agent INTERNAL, and not what it has to do."""
     stream = Stream(stage.channel(await stage.bootstrap("edge1")))

@@ -8,12 +8,14 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from hub.ports import Transaction
 from hub.rpc.sessions import OVERLAP, POLL, Sessions
 from hub.services import replicas
 from hub.services.replicas import Opened
 from machinery.clock import ManualClock
-from machinery.errors import ConflictError, MusterError, StaleEpochError, UnavailableError
+from machinery.errors import ConflictError, InvalidError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.virtual_time import in_virtual_time
@@ -194,6 +196,58 @@ async def test_the_end_of_a_session_is_said_though_one_that_was_refused_its_plac
     await both.one.write()
     assert both.store.state.sessions == {}
     assert both.store.state.beats[EDGE].session is None
+
+
+class Particular(MemoryStore):
+    """Takes no session of an agent whose version is `odd`, and none at all once it has taken `most`."""
+
+    most = 9
+
+    async def run(self, use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        def refusing(tx: Transaction) -> Any:
+            result = use_case(tx, *args, **kwargs)
+            beats = tx.heartbeats.all()
+            if any(beat.agent_version == "odd" for beat in beats):
+                raise InvalidError("a text that the database does not take")
+            if len(beats) > self.most:
+                raise UnavailableError("away")
+            return result
+
+        return await super().run(refusing)
+
+
+def clusters_with_sessions(store: MemoryStore) -> set[str]:
+    return {beat.cluster for beat in store.state.beats.values() if beat.session is not None}
+
+
+async def test_a_session_that_the_database_never_takes_keeps_no_other_from_being_written_down() -> None:
+    store = Particular(ManualClock())
+    sessions = Sessions(store, "one")
+    for name, version in (("a", "v1"), ("b", "odd"), ("c", "v1")):
+        sessions.add(Open(name, cluster=ClusterName(name), agent_version=version))
+    with capture_logs() as logged:
+        await sessions.write()
+        await sessions.write()
+    assert clusters_with_sessions(store) == {"a", "c"}
+    assert [line["cluster"] for line in logged] == ["b"], "it is told once, and not tried again"
+    for session in sessions.all():
+        sessions.remove(session)
+    await sessions.write()
+    assert clusters_with_sessions(store) == set()
+    assert store.state.sessions == {}
+
+
+async def test_what_comes_after_the_database_has_gone_is_written_down_later() -> None:
+    store = Particular(ManualClock())
+    store.most = 1
+    sessions = Sessions(store, "one")
+    for name, version in (("a", "odd"), ("b", "v1"), ("c", "v1"), ("d", "v1")):
+        sessions.add(Open(name, cluster=ClusterName(name), agent_version=version))
+    await sessions.write()
+    assert clusters_with_sessions(store) == {"b"}
+    store.most = 9
+    await sessions.write()
+    assert clusters_with_sessions(store) == {"b", "c", "d"}
 
 
 class Belled(MemoryStore):
