@@ -25,6 +25,7 @@ from hub.controllers.rotation import Rotation
 from hub.controllers.serving import ServingCertificate
 from hub.controllers.steadiness import Steadiness
 from hub.controllers.succession import Succession
+from hub.controllers.waiting import Departures
 from hub.deciding import Decided, Deciding
 from hub.domain.certificate import Lifetimes
 from hub.domain.change import MANAGED_CLUSTERS, NAMESPACES, REQUESTS, REVOCATIONS, Document, Key, Kind
@@ -87,7 +88,8 @@ class Controllers:
         housing = Namespaces(store)
         self._namespaces = Controller(namespaces.NAME, housing, workers=HOUSES)
         # what belongs to a deleted cluster goes before it
-        self._removal = Controller(removal.NAME, Removal(store, settings.deletion_deadline, self.tell), workers=HOUSES)
+        removing = Removal(store, settings.deletion_deadline, self.tell)
+        self._removal = Controller(removal.NAME, removing, workers=HOUSES)
         # what is over goes
         ends = Ends(settings.finished_requests, settings.pending_requests)
         expiring = RequestCleanup(store, ends, settings.ended_credentials, Steadiness(clock))
@@ -127,6 +129,10 @@ class Controllers:
             ),
             self.chronicle,
             self._fleet.observer,
+            Departures(
+                (housing.waiting, lambda name: self._namespaces.queue.add_after(name, namespaces.LOOK_AGAIN)),
+                (removing.waiting, lambda name: self._removal.queue.add_after(name, removal.LOOK_AGAIN)),
+            ),
             relisting=(housing.relisting, self._fleet.begin),
         )
 

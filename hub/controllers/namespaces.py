@@ -9,7 +9,7 @@ from datetime import timedelta
 import structlog
 
 from hub.controllers import ACTOR
-from hub.controllers.waiting import pause
+from hub.controllers.waiting import Waiting
 from hub.domain import cluster as clusters
 from hub.domain import document as doc
 from hub.domain import namespace as rules
@@ -21,7 +21,7 @@ from machinery.controller import Reconciler
 
 NAME = "namespaces"
 LOOK_AGAIN = timedelta(seconds=5)
-"""When finalizers hold a namespace's content, at first: nobody tells when they are taken away."""
+"""When finalizers hold a namespace's content, at first, and when something of it goes; of some kinds nobody tells."""
 
 log = structlog.get_logger(__name__)
 
@@ -32,6 +32,7 @@ class Namespaces(Reconciler[str]):
     def __init__(self, store: Store) -> None:
         self._store = store
         self._present: set[str] = set()
+        self.waiting = Waiting(LOOK_AGAIN)
 
     def relisting(self) -> None:
         """All Namespaces are about to be asked of: those that went unseen are none that a cluster has."""
@@ -52,11 +53,15 @@ class Namespaces(Reconciler[str]):
         return _needs_one(cluster) and doc.name(cluster) not in self._present
 
     async def reconcile(self, key: str) -> timedelta | None:
+        self.waiting.begin(key)
         progress, gone, lasting = await self._store.run(_step, key)
         if progress.removed:
             log.info("namespace is being emptied", namespace=key, removed=progress.removed)
+            self.waiting.go_on(key, lasting)
         if progress.held:
-            return pause(lasting, LOOK_AGAIN)
+            return self.waiting.pause(key, lasting)
+        if not progress.removed:
+            self.waiting.end(key)
         return timedelta() if progress.removed or gone else None
 
 

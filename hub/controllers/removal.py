@@ -9,7 +9,7 @@ from datetime import timedelta
 import structlog
 
 from hub.controllers import ACTOR
-from hub.controllers.waiting import pause
+from hub.controllers.waiting import Waiting
 from hub.domain import document as doc
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.domain.event import WARNING, Told
@@ -21,7 +21,7 @@ from machinery.controller import Reconciler
 
 NAME = "removal"
 LOOK_AGAIN = timedelta(seconds=1)
-"""When finalizers hold what remains, at first: nobody tells when they are taken away."""
+"""When finalizers hold what remains, at first, and when something of it goes; of some kinds nobody tells."""
 
 log = structlog.get_logger(__name__)
 
@@ -38,8 +38,10 @@ class Removal(Reconciler[str]):
         self._store = store
         self._deadline = deadline
         self._tell = tell
+        self.waiting = Waiting(LOOK_AGAIN)
 
     async def reconcile(self, key: str) -> timedelta | None:
+        self.waiting.begin(key)
         about, lasting, progress = await self._store.run(_step, key, self._deadline)
         if progress.moved:
             log.info("deleted cluster is being emptied", cluster=key, removed=progress.moved)
@@ -54,12 +56,16 @@ class Removal(Reconciler[str]):
             )
             self._tell(Told(key, about, "DeletionOverdue", message, WARNING))
         if progress.gone or lasting is None:
+            self.waiting.end(key)
             return None
-        return timedelta() if progress.moved else self._pause(lasting)
+        if progress.moved:
+            self.waiting.go_on(key, lasting)
+            return timedelta()
+        return self._pause(key, lasting)
 
-    def _pause(self, lasting: timedelta) -> timedelta:
+    def _pause(self, key: str, lasting: timedelta) -> timedelta:
         """What is overdue is told on time."""
-        left, usual = self._deadline - lasting, pause(lasting, LOOK_AGAIN)
+        left, usual = self._deadline - lasting, self.waiting.pause(key, lasting)
         return min(left, usual) if left > timedelta() else usual
 
 

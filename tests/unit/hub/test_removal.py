@@ -274,6 +274,22 @@ async def test_what_nobody_lets_go_of_is_looked_at_ever_more_seldom_and_is_overd
     assert (overdue_at, [each.reason for each in told]) == ([HOUR], ["DeletionOverdue"])
 
 
+async def test_what_goes_next_is_waited_for_from_the_moment_that_it_was_marked(
+    newcomer: Newcomer, store: MemoryStore, clock: ManualClock
+) -> None:
+    newcomer.registered()
+    add_addon(store, "a", finalizers=[HELD])
+    add_addon(store, "b", "9", finalizers=[HELD])
+    subject = Removal(store, HOUR, lambda _told: None)
+    delete(store)
+    assert await subject.reconcile("edge") == timedelta()
+    clock.advance(HOUR / 2)
+    assert await subject.reconcile("edge") == timedelta(minutes=1)
+    let_go(store, "a")
+    assert await subject.reconcile("edge") == timedelta()
+    assert await subject.reconcile("edge") == LOOK_AGAIN
+
+
 async def test_a_cluster_that_is_not_deleted_is_not_looked_at_again(newcomer: Newcomer, store: MemoryStore) -> None:
     newcomer.registered()
     assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None

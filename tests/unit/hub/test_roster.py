@@ -4,20 +4,27 @@ import asyncio
 from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from typing import Any, cast
 
 import pytest
 
-from hub.domain import clusterset
-from hub.domain.change import CLUSTER_SETS, NAMESPACES, Change, Kind
+from hub.controllers import namespaces as namespaces_controller
+from hub.domain import clusterset, removal
+from hub.domain import document as doc
+from hub.domain.change import CLUSTER_SETS, NAMESPACES, Change, Kind, StoredObject
+from hub.domain.namespace import namespace
 from hub.domain.request import RequestPhase
 from hub.ports import Transaction
 from hub.roster import Controllers
+from hub.services import addons, clusters, namespaces
 from hub.settings import load
 from machinery.conditions import AVAILABLE, HUB_ACCEPTED, TRUE, UNKNOWN
 from machinery.errors import ExpiredError, UnavailableError
+from machinery.identity import AddOnName, ClusterName
 from machinery.tasks import GuardedTasks
 from tests.fakes.fleetwork import find
 from tests.fakes.timetable import ManualTimetable
+from tests.fakes.virtual_time import in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
 
 START = Hub().clock.now()
@@ -35,9 +42,9 @@ async def working(hub: Hub, *globs: str) -> AsyncIterator[ManualTimetable]:
         await tasks.stop()
 
 
-async def until(hub: Hub, condition: Callable[[], object]) -> None:
+async def until(hub: Hub, condition: Callable[[], object], within: timedelta = timedelta(seconds=5)) -> None:
     """Looks after every change."""
-    async with asyncio.timeout(5):
+    async with asyncio.timeout(within.total_seconds()):
         async for _changes in hub.store.follow(0):
             if condition():
                 return
@@ -132,3 +139,48 @@ async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.
         await cut.wait()
         assert not is_whole()
         await until(hub, is_whole)
+
+
+def addon(namespace: str, name: str, priority: int = 0) -> dict[str, Any]:
+    """It does not go before its own controller lets it."""
+    notes = {removal.PRIORITY: str(priority)}
+    return {"metadata": {"name": name, "namespace": namespace, "annotations": notes, "finalizers": ["example.com/pre-delete"]}}
+
+
+def test_what_is_let_go_of_late_is_noticed_soon() -> None:
+    """After ten minutes a deleted cluster, or namespace, that nobody lets go of is looked at once a minute."""
+    hub, late = Hub(), ClusterName("c1")
+
+    def make(tx: Transaction) -> None:
+        namespaces.put(tx, namespace("east"), None, "admin")
+        for held in (addon("c1", "first"), addon("c1", "second", 1), addon("east", "other")):
+            addons.put(tx, held, None, "admin")
+
+    def delete(tx: Transaction) -> None:
+        clusters.remove(tx, clusters.find(tx, late), "admin")
+        namespaces.remove(tx, cast("StoredObject", namespaces.get(tx, "east")), "admin")
+
+    def let_go(tx: Transaction, where: str, name: str) -> None:
+        stored = addons.find(tx, ClusterName(where), AddOnName(name))
+        addons.put(tx, doc.with_metadata(stored.document, finalizers=None), stored, "admin")
+
+    def is_marked(name: str) -> bool:
+        stored = hub.store.transact(addons.find, late, AddOnName(name))
+        return doc.is_deleting(stored.document)
+
+    async def play() -> None:
+        hub.join("c1")
+        hub.accept("c1")
+        async with working(hub):
+            hub.store.transact(make)
+            hub.store.transact(delete)
+            await asyncio.sleep(5)
+            assert (is_marked("first"), is_marked("second")) == (True, False)
+            hub.clock.advance(timedelta(minutes=10))
+            await asyncio.sleep(630)  # the looks are a minute apart now, and the next ones half a minute away
+            hub.store.transact(let_go, "c1", "first")
+            hub.store.transact(let_go, "east", "other")
+            within = 2 * namespaces_controller.LOOK_AGAIN
+            await until(hub, lambda: is_marked("second") and not hub.store.transact(namespaces.get, "east"), within)
+
+    in_virtual_time(play())
