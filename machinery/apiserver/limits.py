@@ -25,6 +25,8 @@ BODY_LIMIT = 3 * 1024 * 1024
 """The largest body of a request, and how much a patch may copy, in bytes: on every door."""
 OBJECT_LIMIT = 3 * 1024 * 1024 // 2
 """The largest object, in bytes of its JSON: as in Kubernetes, whose etcd takes 1.5 MiB."""
+OBJECT_CEILING = OBJECT_LIMIT + 256 * 1024
+"""What was larger before goes on, a few bytes larger at each write, up to this."""
 REQUEST_LIMIT = timedelta(seconds=60)
 """How long a request may take at most."""
 PATIENCE = 4
