@@ -12,7 +12,7 @@ from typing import Any
 import msgspec
 
 from machinery.apiserver import metadata as rules
-from machinery.apiserver.limits import OBJECT_LIMIT
+from machinery.apiserver.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.apiserver.ownership import Ownership, with_holdings
 from machinery.apiserver.refusals import conflict, invalid, invalid_value, undecodable
 from machinery.apiserver.resource import Resource, Schema, Subresource, Validation, Version
@@ -205,7 +205,8 @@ def check_size(document: Mapping[str, Any], old: Document | None = None) -> None
     """Raises TooLargeError for what no storage of Kubernetes would take; what was larger may go on, with a few words more."""
     size = len(_encode(document))
     before = len(_encode(old)) if old is not None and size > OBJECT_LIMIT else 0
-    if size > OBJECT_LIMIT and (before <= OBJECT_LIMIT or size > before + FEW):
+    grown = before + FEW if before > OBJECT_LIMIT else OBJECT_LIMIT
+    if size > max(before, min(grown, OBJECT_CEILING)):
         raise TooLargeError(f"the object is too large: {size} bytes, and at most {OBJECT_LIMIT} are stored")
 
 

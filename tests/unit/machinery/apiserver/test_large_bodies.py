@@ -9,11 +9,11 @@ from typing import Any
 import pytest
 
 from machinery.apiserver.bodies import _load_json
-from machinery.apiserver.limits import BODY_LIMIT, OBJECT_LIMIT
+from machinery.apiserver.limits import BODY_LIMIT, OBJECT_CEILING, OBJECT_LIMIT
 from machinery.apiserver.patches import MAX_OPERATIONS, apply_json_patch
 from machinery.apiserver.schema import violations
 from machinery.apiserver.strategic import apply_strategic_patch
-from machinery.apiserver.writes import check_size
+from machinery.apiserver.writes import FEW, check_size
 from machinery.errors import TooLargeError
 
 PROMISED = 0.5
@@ -125,3 +125,23 @@ def test_an_object_is_no_larger_than_what_kubernetes_would_store() -> None:
     assert OBJECT_LIMIT < BODY_LIMIT
     with pytest.raises(TooLargeError, match="at most 1572864 are stored"):
         check_size({"a": "x" * OBJECT_LIMIT})
+
+
+def of_size(size: int) -> dict[str, Any]:
+    return {"a": "x" * (size - len('{"a":""}'))}
+
+
+def test_an_object_that_is_too_large_grows_by_a_few_bytes_and_not_for_ever() -> None:
+    old = of_size(OBJECT_LIMIT + 1)
+    check_size(of_size(OBJECT_LIMIT + 1 + FEW), old)
+    with pytest.raises(TooLargeError):
+        check_size(of_size(OBJECT_LIMIT + 2 + FEW), old)
+    nearly = of_size(OBJECT_CEILING - 1)
+    check_size(of_size(OBJECT_CEILING), nearly)
+    with pytest.raises(TooLargeError):
+        check_size(of_size(OBJECT_CEILING + 1), nearly)
+    larger = of_size(OBJECT_CEILING + 5 * FEW)
+    check_size(of_size(OBJECT_CEILING + 4 * FEW), larger)
+    check_size(larger, larger)
+    with pytest.raises(TooLargeError):
+        check_size(of_size(OBJECT_CEILING + 5 * FEW + 1), larger)
