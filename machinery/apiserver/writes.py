@@ -4,14 +4,16 @@ Order of an update, as in Kubernetes: locks (uid, resourceVersion), the parts th
 preparation, generation, validation. An object that terminates and is held by nothing any more is removed by the write.
 """
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 import msgspec
 
 from machinery.apiserver import metadata as rules
+from machinery.apiserver.breaches import WRONG_TYPE, added
 from machinery.apiserver.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.apiserver.ownership import Ownership, with_holdings
 from machinery.apiserver.refusals import conflict, invalid, invalid_value, undecodable
@@ -64,7 +66,8 @@ class Write:
             raise undecodable(self.resource, f"strict decoding error: {listed}")
         if self.version is None:
             return kept
-        causes = _new(violations(self.schema, kept), lambda: violations(self.schema, self.shown(old)) if old else ())
+        broken = partial(violations, self.schema)
+        causes = added(broken(kept), kept, lambda: self.shown(old) if old else None, broken)
         self._check(causes, str(kept.get("metadata", {}).get("name", "")))
         return {**self.version.to_stored(kept), "apiVersion": self.resource.api_version()}
 
@@ -175,7 +178,7 @@ class Write:
         What is stored and stays as it is refuses nothing: an agent says in its session what no schema allows, and whoever
         decides about its cluster says nothing of that.
         """
-        causes = _new(self._broken(new, old), lambda: self._broken(old, old) if old else ())
+        causes = added(self._broken(new, old), new, lambda: old, lambda before: self._broken(before, before))
         if check_types(self.resource, causes):
             self._check(causes, str(new["metadata"].get("name", "")))
         return causes
@@ -193,12 +196,6 @@ class Write:
     def _check(self, causes: list[Cause], name: str) -> None:
         if causes:
             raise invalid(self.resource, name, causes)
-
-
-def _new(causes: list[Cause], before: Callable[[], Iterable[Cause]]) -> list[Cause]:
-    """Those that are not told of the stored object as well; what that breaks is looked at where it matters alone."""
-    stand = set(before()) if causes else set()
-    return [cause for cause in causes if cause not in stand]
 
 
 def check_size(document: Mapping[str, Any], old: Document | None = None) -> None:
@@ -223,7 +220,7 @@ def _content(document: Document) -> dict[str, Any]:
 
 def check_types(resource: Resource, causes: Sequence[Cause]) -> bool:
     """Whether a value has the wrong type. Of a built-in kind such a document cannot be read: raises BadRequestError."""
-    types = [cause for cause in causes if cause.reason == "FieldValueTypeInvalid"]
+    types = [cause for cause in causes if cause.reason == WRONG_TYPE]
     if types and not resource.custom:
         cause = types[0]
         raise undecodable(resource, f"{cause.field}: {cause.message.partition(': ')[2].partition(': ')[2]}")
