@@ -11,6 +11,8 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+import structlog
 from sqlalchemy import Connection, bindparam, insert, select, text, update
 
 from hub.domain import succession
@@ -40,6 +42,8 @@ _REQUIRE = Statement(select(_term.term).order_by(_term.lock).with_for_update(rea
 _MILLISECOND = timedelta(milliseconds=1)
 OVER = "another replica leads now: the write of an earlier term was not committed"
 LOST = "the lock is held by another, or in another term"
+
+log = structlog.get_logger(__name__)
 
 
 class SqlLeaders(Leaders):
@@ -78,7 +82,7 @@ class SqlLeaders(Leaders):
     def _note(self, taken: Record) -> None:
         """That the term is to be told. Who tells holds the term meanwhile, and so does not run beside this."""
         facts = SqlFacts(self._connection)
-        untold = succession.decoded(facts.get(succession.FACT))
+        untold = _untold(facts.get(succession.FACT))
         began = succession.Began(taken.term, taken.holder, taken.acquired_at)
         facts.set(succession.FACT, succession.encoded(untold.followed_by(began)))
 
@@ -111,6 +115,15 @@ class SqlLeaders(Leaders):
     def require(self, term: int) -> None:
         if {row[0] for row in _REQUIRE.rows(self._connection, {})} != {term}:
             raise NotLeaderError(OVER)
+
+
+def _untold(text: str | None) -> succession.Untold:
+    """What another release wrote so that we cannot read it keeps nobody from leading."""
+    try:
+        return succession.decoded(text)
+    except msgspec.DecodeError as error:
+        log.warning("changes of leader that were to be told cannot be read, and are left out", error=str(error))
+        return succession.Untold()
 
 
 def _transitions(seen: Record | None, candidate: Candidate) -> int:

@@ -7,7 +7,7 @@ import pytest
 
 from hub.domain.change import EVENTS, Query
 from hub.domain.event import Told
-from hub.domain.succession import KEPT
+from hub.domain.succession import FACT, KEPT
 from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction
 from hub.services import namespaces, succession
@@ -94,3 +94,16 @@ async def test_of_very_many_terms_the_newest_are_told_and_how_many_are_left_out(
     following = await lock.take(held, TWO, LEASE)
     await tell(store, clock, following)
     assert (await store.read(told))[1 + KEPT :] == [(f"two leads in term {KEPT + 8}", 1)], "they are left out once"
+
+
+@pytest.mark.parametrize("fact", ["no JSON", '{"terms": 1}', '{"terms": [{"of a later": "release"}]}'])
+async def test_what_cannot_be_read_keeps_nobody_from_leading(
+    store: Store, lock: RowLock, clock: ManualClock, fact: str
+) -> None:
+    one = await lock.take(None, ONE, LEASE)
+    await lock.release(one)
+    await store.run(lambda tx: tx.facts.set(FACT, fact))
+    two = await lock.take(await lock.read(), TWO, LEASE)
+    assert two.term == one.term + 1
+    await tell(store, clock, two)
+    assert await store.read(told) == [("two leads in term 2", 1)]

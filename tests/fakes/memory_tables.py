@@ -6,6 +6,8 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from typing import Any
 
+import msgspec
+
 from hub.domain import succession
 from hub.domain.attestation import Binding
 from hub.domain.authority import Authority, AuthorityId, Follower, Held
@@ -575,7 +577,10 @@ class MemoryLeaders(Leaders):
             version=_following(found),
         )
         self._state.leader = taken
-        untold = succession.decoded(self._state.facts.get(succession.FACT))
+        try:
+            untold = succession.decoded(self._state.facts.get(succession.FACT))
+        except msgspec.DecodeError:
+            untold = succession.Untold()
         began = succession.Began(taken.term, taken.holder, taken.acquired_at)
         self._state.facts[succession.FACT] = succession.encoded(untold.followed_by(began))
         return taken
