@@ -236,9 +236,9 @@ class SqlStore(Store):
     async def check(self) -> None:
         """Also that it takes what needs room, if it did not take something since that was last proven."""
         await self._on(self._checker, self._query, _newest)
-        if self._writer is not None and self._writer.fault is not None:
+        if self._writer is not None and (fault := self._writer.fault) is not None:
             await self.run(_write_something)
-            self._writer.proven()
+            self._writer.proven(fault)
 
     async def close(self) -> None:
         """Waits for what was submitted, then lets go of the database. Safe to call twice, and before `open`."""

@@ -9,9 +9,10 @@ cancelled leaves the use case undone or done, never torn.
 
 from collections.abc import Callable, Collection, Sequence
 from concurrent.futures import Future
+from dataclasses import dataclass
 from datetime import datetime
 from queue import Empty, SimpleQueue
-from threading import Thread
+from threading import Lock, Thread
 from typing import Any
 
 from sqlalchemy import Connection, Engine, text
@@ -39,6 +40,13 @@ _SAVE, _TAKE_BACK, _RELEASE = (
     Statement(text(command)) for command in ("SAVEPOINT one", "ROLLBACK TO SAVEPOINT one", "RELEASE SAVEPOINT one")
 )
 CLOSED = "the store is closed"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fault:
+    """The database did not take a write, at one time."""
+
+    message: str
 
 
 class Job:
@@ -88,23 +96,26 @@ class Writer:
         self._at_most = at_most
         self._jobs: SimpleQueue[Job | None] = SimpleQueue()
         self._closed = False
-        self._fault: str | None = None
+        self._fault: Fault | None = None
+        self._noting = Lock()
         self._locked_out = 0
         self._thread = Thread(target=self._work, name="store-writer", daemon=True)
         self._thread.start()
 
     @property
-    def fault(self) -> str | None:
-        """Why the database did not take a write; None: it takes them.
+    def fault(self) -> Fault | None:
+        """Why the database did not take a write, the newest time; None: it takes them.
 
         It stands until `proven`: on a disk that is full what needs no more room is written all the time, as beats are, while
         whatever is new fails.
         """
         return self._fault
 
-    def proven(self) -> None:
-        """What needs room on the disk was written."""
-        self._fault = None
+    def proven(self, fault: Fault) -> None:
+        """What needs room on the disk was written after this fault; one that was noted meanwhile stands."""
+        with self._noting:
+            if self._fault is fault:
+                self._fault = None
 
     def submit(self, use_case: UseCase) -> Future[Any]:
         """The outcome, when it is committed. Raises UnavailableError after `close`."""
@@ -210,6 +221,7 @@ class Writer:
             return  # the use case's own word, whatever it is about
         self._locked_out = self._locked_out + 1 if is_locked(error) else 0
         if isinstance(meaning, UnavailableError) and self._locked_out not in range(1, LOCKED_OUT):
-            self._fault = meaning.message
+            with self._noting:
+                self._fault = Fault(meaning.message)
         if is_read_only(error):
             self._engine.dispose()

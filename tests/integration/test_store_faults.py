@@ -15,6 +15,7 @@ from random import Random
 from typing import Any
 
 import pytest
+from sqlalchemy.exc import OperationalError
 
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
 from hub.domain.heartbeat import Beat
@@ -130,6 +131,28 @@ async def test_disk_full(store: SqlStore) -> None:
     await store.run(fill, 1_000_000)
     await store.run(put, "large", 1_000_000)
     assert set(await store.read(names)) == {"before", "large"} | acknowledged
+
+
+async def test_a_fault_while_the_last_one_is_found_to_be_over_is_not_forgotten(
+    store: SqlStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    writer = store._writer
+    assert writer is not None
+    full = OperationalError("INSERT", {}, sqlite3.OperationalError("database or disk is full"))
+    run, again = store.run, [full]
+
+    async def full_behind(*args: Any, **kwargs: Any) -> Any:
+        outcome = await run(*args, **kwargs)
+        if again:
+            writer._note(again.pop())
+        return outcome
+
+    monkeypatch.setattr(store, "run", full_behind)
+    writer._note(full)
+    await store.check()
+    assert writer.fault is not None
+    await store.check()
+    assert writer.fault is None
 
 
 async def test_file_that_cannot_be_written(store: SqlStore) -> None:
