@@ -54,6 +54,7 @@ HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
 ADMIN = "admin"
 REPLICA = "stage"
 WINDOW = timedelta(milliseconds=50)
+INTERVAL = timedelta(seconds=10)
 
 
 @dataclass
@@ -226,7 +227,7 @@ def parts_over(
         gate=Gate(clock),
         auditor=auditor or Auditor(default_policy(GROUP_SUFFIX), [], clock),
         limits=AccessLimits(clock, capacity),
-        tempo=Tempo(timedelta(seconds=10), beats_per_second=beats_per_second, sessions=sessions.__len__),
+        tempo=Tempo(INTERVAL, beats_per_second=beats_per_second, sessions=sessions.__len__),
         default_lease_duration=timedelta(seconds=60),
         tokens=account_tokens(HUB, TokenKeys([pki.generate_key()])),
         trusting=Trusting(store, lambda: issuer.trust_bundle),
@@ -243,6 +244,7 @@ async def rpc_stage(
     capacity: Capacity | None = None,
     attestation: Attestation | None = None,
     beats_per_second: float = 0,
+    interval: timedelta = INTERVAL,
 ) -> AsyncIterator[RpcStage]:
     """A door that serves until the block ends, and is stopped in its order then. With a `policy` it keeps audit records."""
     clock, lifetimes = SystemClock(), Lifetimes()
@@ -259,6 +261,7 @@ async def rpc_stage(
             store, issuer, clock, window=window, auditor=auditor, capacity=capacity, beats_per_second=beats_per_second
         )
         parts = replace(parts, attestor=Attestor(store, HUB, HttpsDocuments.trusting, clock, attestation))
+        parts = replace(parts, tempo=replace(parts.tempo, interval=interval))
         tasks = await stack.enter_async_context(GuardedTasks("door"))
         tasks.start("feed", parts.feed.run())
         tasks.start("sessions", parts.sessions.run())
