@@ -83,8 +83,7 @@ class Sessions:
         self._empty = asyncio.Event()
         self._empty.set()
         self._since: datetime | None = None
-        self._unwritten = False
-        self._unread = ""
+        self._unwritten = self._unread = ""
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=2))
         self.opened = self.superseded = self.drained = 0
         """Sessions since the start; those whose place a newer one of the same agent took; those that were told to leave."""
@@ -148,11 +147,11 @@ class Sessions:
             self._pauses.reset()
             if self._unwritten:
                 log.info("open sessions are written down again")
-            self._unwritten = False
+            self._unwritten = ""
             return
-        if not self._unwritten:
+        if trouble.message != self._unwritten:
             log.warning("open sessions cannot be written down", error=trouble.message)
-        self._unwritten = True
+        self._unwritten = trouble.message
         self._words = left | self._words
         await asyncio.sleep(self._pauses.next().total_seconds())
         self._spoken.set()

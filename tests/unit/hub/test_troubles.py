@@ -92,9 +92,9 @@ def test_it_is_told_when_open_sessions_are_written_down_again(monkeypatch: pytes
         sessions = Sessions(store, "one")
         return Case(sessions.run(), "open sessions cannot be written down", wanted=lambda: sessions.add(Open("a")))
 
-    lines, case = logged(ours, ("", "full", "full", "", ""), monkeypatch)
+    lines, case = logged(ours, ("", "full", "full", "away", "", ""), monkeypatch)
     told = [line["event"] for line in lines]
-    assert told == [case.trouble, "open sessions are written down again"]
+    assert told == [case.trouble, case.trouble, "open sessions are written down again"]
 
 
 def logged(
