@@ -22,6 +22,8 @@ from tests.trials import load_profile
 
 pytest_plugins = ("tests.fixtures.hollow", "tests.fixtures.servers")
 
+os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # else what a test forks may die in gRPC's hands
+
 load_profile()
 
 BYTECODE = Path(__file__).parents[1] / ".cache" / "pycache"
