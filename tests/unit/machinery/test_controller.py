@@ -1,9 +1,10 @@
 """What a controller counts of its steps."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping, MutableMapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from structlog.testing import capture_logs
@@ -60,17 +61,23 @@ class Partial:
         raise PartlyFailedError("1 of 2 failed", look_again=timedelta(seconds=1))
 
 
+async def logged_until(done: asyncio.Event, controller: Controller[str]) -> list[MutableMapping[str, Any]]:
+    """What is logged of the key "all" while the controller runs until then."""
+    controller.enqueue("all")
+    running = asyncio.create_task(controller.run())
+    with capture_logs() as lines:
+        await done.wait()
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+    return lines
+
+
 def test_who_fails_in_part_says_when_to_be_asked_again() -> None:
     async def run() -> float:
         work = Partial()
         controller = Controller("partial", work)
-        controller.enqueue("all")
-        running = asyncio.create_task(controller.run())
-        with capture_logs() as lines:
-            await work.enough.wait()
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+        lines = await logged_until(work.enough, controller)
         assert dict(controller.outcomes) == {"success": 0, "error": 20}
         assert warnings(lines) == ["1 of 2 failed"]
         return asyncio.get_running_loop().time()
@@ -99,13 +106,7 @@ def test_a_trouble_is_told_once_however_often_a_step_is_tried_and_another_one_or
     async def run() -> list[object]:
         work = Troubled("full", "full", "full", "away", "away", "", "away", "away", "")
         controller = Controller("troubled", work)
-        controller.enqueue("all")
-        running = asyncio.create_task(controller.run())
-        with capture_logs() as lines:
-            await work.done.wait()
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+        lines = await logged_until(work.done, controller)
         assert dict(controller.outcomes) == {"success": 2, "error": 7}
         return warnings(lines)
 
@@ -149,13 +150,7 @@ def test_who_fails_as_another_has_for_long_is_told_as_well_and_nobody_twice() ->
             {},
         )
         controller = Controller("rows", work)
-        controller.enqueue("all")
-        running = asyncio.create_task(controller.run())
-        with capture_logs() as lines:
-            await work.done.wait()
-            running.cancel()
-            with suppress(asyncio.CancelledError):
-                await running
+        lines = await logged_until(work.done, controller)
         return warnings(lines)
 
     one, two = "1 failed, the last of them", "2 failed, the last of them"
