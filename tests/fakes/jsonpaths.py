@@ -62,6 +62,7 @@ SAME = {
     "{ 3 } {-2.50} {true}": "3 -2.5 true",
     "{.spec.list[?(@.value==2)]}": '{"name":"two","value":2}',
 }
+IN_NO_ORDER = {"{..name}"}  # kubectl walks a map's keys as Go does: in another order each time
 KINDER = {
     "{.metadata.labels['a.b/c']}": "dotted",
     "{['metadata.name']}": "thing",
