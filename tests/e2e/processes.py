@@ -153,7 +153,9 @@ class Program:
 
     @property
     def output(self) -> str:
-        return self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+        """What it said, in whole lines: a long one is seen while it is still being written."""
+        text = self.log.read_text("utf-8", "replace") if self.log.exists() else ""
+        return text[: text.rfind("\n") + 1]
 
     async def ended(self, within: float = 20) -> int:
         """Its exit code."""

@@ -213,4 +213,8 @@ async def test_a_follower_has_the_key_before_it_leads_and_writes_once_it_does(be
         assert await leads.process.ended() == 0
         await cluster.delete(DEPLOYMENT)
         await until(lambda: cluster.get(DEPLOYMENT), what="the new leader makes the Deployment again", within=30)
-        assert "cert agent's Deployment made" in follows.process.output
+
+        async def says_so() -> bool:
+            return "cert agent's Deployment made" in follows.process.output
+
+        await until(says_so, what="the new leader says that it has made it")
