@@ -78,6 +78,16 @@ def registered(bench: Bench) -> Counter[str]:
     return Counter(name for (name,) in found)
 
 
+async def in_flight(debug: Path, *, calls: int = 0, requests: int = 1) -> None:
+    """Returns when so much is in flight at the two doors of the hub behind the debug socket, whose database is held."""
+
+    async def begun() -> bool:
+        told = await asked_for_debug(debug)
+        return f"calls in flight: {calls}\n" in told and f"requests\nin flight: {requests}\n" in told
+
+    await until(begun, what="everything is in flight", within=4)
+
+
 @soaked(CALLS)
 async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told_to_try_again(bench: Bench) -> None:
     debug = bench.folder / "debug"
@@ -92,12 +102,7 @@ async def test_what_is_in_flight_ends_well_and_once_while_everything_new_is_told
                 stub.EnsureCluster(registration.EnsureClusterRequest(cluster_name=name, cluster_uid=name)) for name in names
             ]
             writing = asyncio.create_task(old.ask("POST", CLUSTERS, cluster("made-by-hand")))
-
-            async def all_begun() -> bool:
-                told = await asked_for_debug(debug)
-                return f"calls in flight: {CALLS}" in told and "requests\nin flight: 1" in told
-
-            await until(all_begun, what="everything is in flight", within=4)
+            await in_flight(debug, calls=CALLS)
             hub.send(signal.SIGTERM)
             await signaled(hub, "NotAcceptingNewRequest", within=4)
             refused = [await old.ask("GET", CLUSTERS), await fresh.ask("GET", CLUSTERS)]
@@ -161,7 +166,7 @@ async def test_without_retry_after_the_listener_closes_first_and_what_is_in_flig
             request = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="1")
             call = RegistrationStub(channel).EnsureCluster(request)
             writing = asyncio.create_task(old.ask("POST", CLUSTERS, cluster("made-by-hand")))
-            await asyncio.sleep(0.3)
+            await in_flight(debug, calls=1)
             hub.send(signal.SIGTERM)
             await signaled(hub, "HTTPServerStoppedListening", within=4)
             refused = await fresh.ask("GET", CLUSTERS)
@@ -215,7 +220,7 @@ async def test_a_failing_pre_shutdown_hook_costs_no_request_and_is_the_exit_code
     async with operator(bench) as client:
         async with held(bench.data / "hub.db", debug):
             writing = asyncio.create_task(client.ask("POST", CLUSTERS, cluster("made-by-hand")))
-            await asyncio.sleep(0.3)
+            await in_flight(debug)
             program.send(signal.SIGTERM)
             await signaled(program, "NotAcceptingNewRequest", within=4)
         assert (await writing).code == 201
@@ -414,10 +419,12 @@ async def test_a_kubectl_watch_ends_in_order_with_the_hub(bench: Bench) -> None:
 
         async with operator(bench) as client:
             assert (await client.ask("POST", CLUSTERS, cluster("edge1"))).code == 201
-            await until(lambda: seen("edge1"), what="kubectl watches")
+            await until(lambda: seen("edge1"), what="kubectl has listed")
             assert (await client.ask("POST", CLUSTERS, cluster("edge2"))).code == 201
+            await until(lambda: seen("edge2"), what="kubectl watches")
+            assert (await client.ask("POST", CLUSTERS, cluster("edge3"))).code == 201
             assert await hub.stop() == 0
         assert await asyncio.wait_for(kubectl.wait(), 10) == 0
     told = watching.read_text()
-    assert "edge2" in told, "what was written before the end was told"
+    assert "edge3" in told, "what was written before the end was told"
     assert "rror" not in told
