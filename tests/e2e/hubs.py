@@ -22,7 +22,7 @@ from hub.domain.reported import HubState, hubs_of
 from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Resource
 from machinery.kubeconfig import read_kubeconfig
-from tests.e2e.processes import Bench, Program, until
+from tests.e2e.processes import Bench, Program, free_port, until
 from tests.fakes.hub_path import HubPath, path_to
 
 NAMESPACE = "open-cluster-management-agent"
@@ -139,7 +139,7 @@ class Hubs:
         before = len(self.all)
         for _ in range(count):
             hub = Hub(self.folder, data_name=f"hub-{len(self.all)}", flags=(*QUICK, *flags))
-            hub.path = await self.stack.enter_async_context(path_to(hub.grpc_port))
+            hub.path = await self.stack.enter_async_context(path_to(hub.grpc_port, free_port()))
             self.stack.push_async_callback(hub.close)
             self.all.append(hub)
         await asyncio.gather(*(hub.start() for hub in self.all[before:]))

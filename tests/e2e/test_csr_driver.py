@@ -1,6 +1,7 @@
 """An agent that speaks nothing but the Kubernetes API, as processes: joins, waits, reports, renews, survives, is sent away."""
 
 import socket
+from contextlib import suppress
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -73,7 +74,10 @@ async def nodes(bench: Bench) -> Any:
 
 def connections(pid: int, port: int) -> int:
     """Open TCP connections of a process to a local port."""
-    inodes = {link.readlink().name for link in Path(f"/proc/{pid}/fd").iterdir() if link.is_symlink()}
+    inodes = set()
+    for link in Path(f"/proc/{pid}/fd").iterdir():
+        with suppress(FileNotFoundError):  # closed meanwhile
+            inodes.add(link.readlink().name)
     lines = [line.split() for line in Path("/proc/net/tcp").read_text().splitlines()[1:]]
     wanted = f"{int.from_bytes(socket.inet_aton('127.0.0.1'), 'little'):08X}:{port:04X}"
     return sum(f"socket:[{line[9]}]" in inodes for line in lines if line[2] == wanted)

@@ -56,7 +56,11 @@ async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_
             return bool(now[0]["spec"]["renewTime"] > lease["spec"]["renewTime"])
 
         await until(beaten, what="the lease is renewed")
-        assert [event["reason"] for event in await hub.found(EVENTS_V1, "c1")] == ["Available"]
+
+        async def told() -> bool:
+            return [event["reason"] for event in await hub.found(EVENTS_V1, "c1")] == ["Available"]
+
+        await until(told, what="one Event tells of it")
 
         await hub.fall_silent("c1")
         await available(hub)

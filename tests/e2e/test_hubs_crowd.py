@@ -47,6 +47,11 @@ async def test_a_hundred_agents_are_on_the_other_hub_in_time_with_few_connection
             leaving = other.stands_by()
             await owner.kill()
             await crowd.all_heard(since, within=WITHIN)
+
+            async def nobody_is_left() -> bool:
+                return other.stands_by() == 0
+
+            # some may have heard after that moment what the owner acknowledged before its end
+            await until(nobody_is_left, what="every agent has the other hub for its own", within=WITHIN)
             taken = len(other.path.taken) - dialled
-            assert other.stands_by() == 0
             assert leaving <= taken <= 2 * AGENTS, f"{taken} connections for {leaving} agents"

@@ -6,11 +6,11 @@ from machinery.pki import parse_certificate
 from tests.e2e.processes import Bench, Program, recorded, until
 
 LIFETIME = "--agent-lifetime=5s"
-SHORT = ("--auto-approve=*", "--bootstrap-lifetime=8s", "--default-lease-duration=2s")
+SHORT = ("--auto-approve=*", "--default-lease-duration=2s")
 
 
 async def expired(bench: Bench) -> Program:
-    """A spoke that was killed, and whose certificate and bootstrap credential have expired since."""
+    """A spoke that was killed, whose certificate has expired since, and whose bootstrap kubeconfig is gone."""
     spoke = await bench.spoke("c1")
     await bench.available("c1")
     await spoke.kill()

@@ -1,7 +1,6 @@
 """A watch whose replica is killed goes on at another, from the revision that it has seen: nothing is missed or told twice."""
 
 import asyncio
-import signal
 from dataclasses import dataclass, field
 from datetime import timedelta
 from typing import Any
@@ -47,11 +46,13 @@ class Watcher:
             self.table[metadata["name"]] = metadata["resourceVersion"]
 
 
-async def write(replica: Replica, halfway: asyncio.Event) -> None:
-    """Makes clusters, and deletes every third again, the last not."""
+async def write(replica: Replica, halfway: asyncio.Event, killed: asyncio.Event) -> None:
+    """Makes clusters, and deletes every third again, the last not, which it makes when the other replica was killed."""
     kind = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
     async with await replica.client() as client:
         for number in range(WRITES):
+            if number == WRITES - 1:
+                await killed.wait()
             await client.create(CLUSTERS, {**kind, "metadata": {"name": f"c{number}"}})
             if number % 3 == 0:
                 await client.delete(f"{CLUSTERS}/c{number}")
@@ -62,16 +63,17 @@ async def write(replica: Replica, halfway: asyncio.Event) -> None:
 async def test_a_watch_goes_on_at_another_replica_when_its_own_is_killed(bench: Bench, postgres_url: str) -> None:
     async with replicas_of(bench, postgres_url) as replicas:
         victim, other = await replicas.start(2)
-        watcher, halfway = Watcher(), asyncio.Event()
+        watcher, halfway, killed = Watcher(), asyncio.Event(), asyncio.Event()
         async with await other.client() as client:
             watcher.place = int((await client.get(CLUSTERS))["metadata"]["resourceVersion"])
         async with await victim.client() as client:
             watching = asyncio.create_task(watcher.watch(client))
-            writing = asyncio.create_task(write(other, halfway))
+            writing = asyncio.create_task(write(other, halfway, killed))
             await halfway.wait()
             while not watcher.told:  # noqa: ASYNC110 - nobody tells
                 await asyncio.sleep(0.01)
-            victim.process.send(signal.SIGKILL)
+            await victim.process.kill()
+            killed.set()
             with pytest.raises((MusterError, OSError)):
                 await watching
             await writing

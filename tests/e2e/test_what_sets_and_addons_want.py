@@ -48,8 +48,12 @@ async def test_a_set_gets_its_namespace_and_an_add_on_a_token_that_its_hub_takes
         async with await KubeClient.from_file(unpacked(held, tmp_path)) as add_on:
             told = await add_on.create(WHO_AM_I, {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"})
         assert told["status"]["userInfo"]["username"] == "system:serviceaccount:c1:logs-agent"
-        conditions = (await hub.get(f"{ADDONS}/logs"))["status"]["conditions"]
-        assert {"TokenInfrastructureReady", "TokenRefreshed"} <= {each["type"] for each in conditions}
+
+        async def told_of() -> bool:
+            conditions = (await hub.get(f"{ADDONS}/logs"))["status"]["conditions"]
+            return {"TokenInfrastructureReady", "TokenRefreshed"} <= {each["type"] for each in conditions}
+
+        await until(told_of, what="both sides tell of the token")  # the agent once it has stored it
 
 
 def applied(document: Any) -> bool:

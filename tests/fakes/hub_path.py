@@ -137,9 +137,13 @@ def _listening(port: int, backlog: int) -> socket.socket:
 
 
 @asynccontextmanager
-async def path_to(target: int) -> AsyncIterator[HubPath]:
-    """A way to that port, until the block ends."""
+async def path_to(target: int, port: int = 0) -> AsyncIterator[HubPath]:
+    """A way to that port, until the block ends. `port`: its own, where it is to be away and come back; 0: any.
+
+    One that the system gives to whoever dials may be somebody's when it comes back.
+    """
     path = HubPath(target)
+    path.port = port
     await path.take()
     try:
         yield path
