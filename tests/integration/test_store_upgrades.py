@@ -5,7 +5,8 @@
 
 import sqlite3
 import stat
-from collections.abc import Iterator
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -222,6 +223,14 @@ def upgrading(url: str, bounds: Bounds = PATIENT) -> Iterator[tuple[Event, list[
         thread.join()
 
 
+def until_said(told: Sequence[Mapping[str, object]], because: str) -> None:
+    """Returns when an upgrade has said that it waits, and why."""
+    deadline = time.monotonic() + 30
+    while because not in [line.get("because") for line in told]:
+        assert time.monotonic() < deadline, told
+        time.sleep(0.01)
+
+
 @pytest.mark.postgres
 def test_one_replica_migrates_and_the_others_wait_and_say_so(empty_url: str) -> None:
     with opened(empty_url) as other, capture_logs() as told:
@@ -230,7 +239,8 @@ def test_one_replica_migrates_and_the_others_wait_and_say_so(empty_url: str) -> 
         with other.begin() as connection:
             connection.execute(LOCK)
             with upgrading(empty_url) as (ended, raised):
-                assert not ended.wait(1)
+                until_said(told, "another replica is migrating it")
+                assert not ended.wait(0.5)
                 assert schema_of(connection).version == "0003"
                 connection.rollback()
         assert raised == []
@@ -262,14 +272,14 @@ def test_a_table_in_use_is_waited_for_without_holding_up_who_uses_it(empty_url: 
         with other.begin() as connection:
             connection.execute(text("SELECT * FROM credentials"))
             with upgrading(empty_url) as (ended, raised):
-                assert not ended.wait(3)
+                until_said(told, "its tables are in use")
+                assert not ended.wait(0.5)
                 assert connection.execute(text("SELECT count(*) FROM credentials")).scalar_one() == 0
                 connection.rollback()
         assert raised == []
         with other.connect() as connection:
             assert schema_of(connection).version == HEAD
             assert inspect(connection).has_table("credentials")
-    assert "its tables are in use" in [line.get("because") for line in told]
 
 
 @pytest.mark.postgres
