@@ -6,7 +6,7 @@ from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import grpc
 from grpc import aio
@@ -30,6 +30,7 @@ from hub.rpc.door import RpcDoor
 from hub.rpc.feed import Feed
 from hub.rpc.gate import Gate
 from hub.rpc.parts import Hub, Parts
+from hub.rpc.session import Session
 from hub.rpc.sessions import Sessions
 from hub.rpc.tempo import Tempo
 from hub.rpc.trusting import Trusting
@@ -49,6 +50,7 @@ from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStu
 from machinery.wire.session.v1 import session_pb2 as wire
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
 from tests.fakes.databases import migrated
+from tests.fakes.stage import until
 
 HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
 ADMIN = "admin"
@@ -141,6 +143,11 @@ class RpcStage:
 
     async def cluster(self, name: str) -> dict[str, Any]:
         return dict((await self.store.read(clusters.find, cluster_name(name))).document)
+
+    async def silence_noticed(self) -> None:
+        """Returns when the one session that is open has read that its cluster is silent: its next beat is news."""
+        (session,) = self.parts.sessions.all()
+        await until(lambda: cast("Session", session)._silent)
 
     async def all(self, kind: Any) -> list[Any]:
         return [stored.document for stored in (await self.store.read(lambda tx: tx.objects.find(kind, Query()))).items]
