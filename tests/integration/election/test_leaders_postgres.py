@@ -21,8 +21,8 @@ from tests.fakes.postgres_path import postgres_path
 pytestmark = pytest.mark.postgres
 ONE, TWO = Candidate("one", "one-1"), Candidate("two", "two-1")
 LEASE = timedelta(seconds=15)
-AT_ONCE = 2.0
-"""Seconds: far above what it takes, far below any time-out of a session."""
+AT_ONCE = 4.0
+"""Seconds: far above what it takes, below any time-out of a session, which is five."""
 A_WHILE = 0.3
 
 

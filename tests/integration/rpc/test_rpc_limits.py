@@ -111,7 +111,7 @@ async def test_a_session_whose_start_finds_no_room_is_told_to_come_again(tmp_pat
         credential = await stage.enrol("edge")
         async with full(stage, SESSIONS):
             stream = Stream(stage.channel(credential))
-            stream.call = stream.limited_to(1)
+            stream.call = stream.limited_to(4)  # of which it waits for a second
             await stream.send(hello=wire.Hello(agent_version="1.2.3", cluster_uid="uid-1"))
             assert await stream.status() is grpc.StatusCode.RESOURCE_EXHAUSTED
             await stream.close()

@@ -448,5 +448,5 @@ async def test_the_hubs_time_is_learned_from_its_answers() -> None:
         clock = ManualClock()  # of another year
         address = HubAddress(server.url, b"", Driver.CSR)
         client = ApiHubClient(address, ClientIdentity(token=BearerToken("opaque")), clock)
-        assert abs((await client.info()).time - SystemClock().now()) < timedelta(seconds=3)
+        assert abs((await client.info()).time - SystemClock().now()) < timedelta(minutes=1)
         await client.close()
