@@ -6,6 +6,7 @@ from functools import partial
 from typing import Any
 
 from hub.controllers import availability, staleness, taints
+from hub.controllers.agenda import SOON
 from hub.controllers.availability import Availability, Since
 from hub.controllers.batch import TOGETHER
 from hub.controllers.feed import Route
@@ -37,7 +38,7 @@ class Silence:
     def __init__(self, store: Store, settings: Settings, clock: Clock, since: Since, tell: Callable[[Told], None]) -> None:
         # silence -> Unknown, when a grace ends
         judging = Availability(store, clock, window=settings.flush_window, since=since)
-        self._availability = Controller(availability.NAME, judging)
+        self._availability = Controller(availability.NAME, judging, longest=SOON)
         # what follows from Unknown: taints and alarms, marks and removals
         tainting = Taints(store, clock, patience_of(settings), brake_of(settings), tell)
         self._taints = Controller(taints.NAME, tainting)

@@ -22,6 +22,9 @@ from machinery.metrics import Distribution
 K = TypeVar("K", bound=Hashable)
 KeyT_contra = TypeVar("KeyT_contra", bound=Hashable, contravariant=True)
 
+FIRST, LONGEST = timedelta(milliseconds=20), timedelta(seconds=30)
+"""How long a key that fails waits."""
+
 log = structlog.get_logger(__name__)
 
 
@@ -117,6 +120,7 @@ class Controller(Generic[K]):
     """Runs a reconciler on a queue until it is cancelled; a step in progress is awaited, not torn.
 
     With a `grace` a step is torn when it goes on for longer than that after the cancellation: for steps that wait on others.
+    `longest`: a key that fails waits for so long at most until it is tried again.
     """
 
     def __init__(
@@ -127,12 +131,14 @@ class Controller(Generic[K]):
         workers: int = 1,
         observe: Callable[[str, str], None] | None = None,
         grace: timedelta | None = None,
+        longest: timedelta = LONGEST,
     ) -> None:
         self.name = name
         self.queue: WorkQueue[K] = WorkQueue()
         self._reconciler = reconciler
         self._workers = workers
         self._grace = grace
+        self._longest = longest
         self._failures: dict[K, Backoff] = {}
         self._troubles: dict[K, Mapping[str, str]] = {}
         """What was told of keys that fail, and of what fails in them: it is told again when it is something else."""
@@ -192,9 +198,7 @@ class Controller(Generic[K]):
         self._observe(self.name, outcome)
 
     def _retry(self, key: K, error: Exception) -> None:
-        backoff = self._failures.setdefault(
-            key, Backoff(timedelta(milliseconds=20), timedelta(seconds=30), random=self._random)
-        )
+        backoff = self._failures.setdefault(key, Backoff(FIRST, self._longest, random=self._random))
         delay = backoff.next()
         self._tally("error")
         how = {"attempt": backoff.failures, "retry_in_seconds": round(delay.total_seconds(), 3)}

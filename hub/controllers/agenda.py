@@ -15,6 +15,10 @@ R = TypeVar("R")
 AWAY = (UnavailableError, DeadlineError)
 GIVEN_UP = 3
 """So many names in a row that meet one of these errors alone: the store is away, and not the names are bad."""
+SELDOM = timedelta(seconds=30)
+"""So long a name that fails again and again waits at most."""
+SOON = timedelta(seconds=1)
+"""And so long one that met a store that was away: that may be back, and what is due is to be seen on time."""
 FEW = 64
 """Times that were replaced and need not be forgotten."""
 
@@ -64,11 +68,11 @@ class Agenda:
         else:
             self._add(name, delay)
 
-    def put_off(self, names: Iterable[ClusterName]) -> None:
+    def put_off(self, failed: Mapping[ClusterName, Exception]) -> None:
         """Those failed: each waits longer from time to time, until it is given another time."""
-        for name in names:
-            backoff = self._failures.setdefault(name, Backoff(timedelta(milliseconds=20), timedelta(seconds=30)))
-            self._add(name, backoff.next())
+        for name, error in failed.items():
+            backoff = self._failures.setdefault(name, Backoff(timedelta(milliseconds=20), SELDOM))
+            self._add(name, min(backoff.next(), SOON if isinstance(error, AWAY) else SELDOM))
 
     def _add(self, name: ClusterName, delay: timedelta) -> None:
         due = self._due[name] = self._clock.monotonic() + delay.total_seconds()
