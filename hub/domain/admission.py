@@ -7,6 +7,8 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+import msgspec
+
 from hub.domain import document as doc
 from hub.domain.change import Document
 from hub.domain.cluster import API_VERSION, KIND, RESOURCE
@@ -17,6 +19,7 @@ from machinery.identity import cluster_name
 from machinery.timestamps import format_time
 
 TAINT_EFFECTS = ("NoSelect", "PreferNoSelect", "NoSelectIfNew")
+_encode = msgspec.json.Encoder(order="sorted").encode
 
 
 def admitted(new: Document, old: Document | None, now: datetime) -> dict[str, Any]:
@@ -95,10 +98,11 @@ def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetim
 
     One key may come with several effects, so that a taint is known by all that it says. `before`: the spec that is stored.
     """
-    known = [taint for taint in (before or {}).get("taints") or () if isinstance(taint, Mapping)]
+    there = [taint for taint in (before or {}).get("taints") or () if isinstance(taint, Mapping)]
+    known = {_said(taint): taint for taint in reversed(there)}  # of several that say the same the first counts
     stamped = []
     for index, taint in enumerate(taints):
-        same = next((each for each in known if _without_time(each) == _without_time(taint)), None)
+        same = known.get(_said(taint))
         added = same.get("timeAdded") if same is not None else format_time(now)
         chosen = taint.get("timeAdded")
         if before is not None and chosen and chosen != added:
@@ -108,8 +112,9 @@ def _stamped_taints(taints: Sequence[Any], before: Document | None, now: datetim
     return stamped
 
 
-def _without_time(taint: Mapping[str, Any]) -> dict[str, Any]:
-    return {field: value for field, value in taint.items() if field != "timeAdded" and value != ""}
+def _said(taint: Mapping[str, Any]) -> bytes:
+    """All that a taint says, but its time."""
+    return _encode({field: value for field, value in taint.items() if field != "timeAdded" and value != ""})
 
 
 def invalid(name: str, causes: list[Cause]) -> InvalidError:

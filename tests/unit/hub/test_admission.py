@@ -1,6 +1,7 @@
 """What a ManagedCluster must be like, and what is filled in: OCM's webhooks."""
 
 from datetime import UTC, datetime
+from time import process_time
 from typing import Any
 
 import pytest
@@ -102,6 +103,15 @@ def test_taints_of_one_key_and_several_effects_keep_the_time_of_each() -> None:
     later = admitted(cluster(taints=[*both, taint(effect="NoSelectIfNew")], hubAcceptsClient=True), cluster(taints=both), NOW)
     assert [entry["timeAdded"] for entry in later["spec"]["taints"]] == [EARLIER, STAMP, STAMP]
     assert later["spec"]["taints"][:2] == both
+
+
+def test_one_taint_among_very_many_is_stamped_before_anybody_has_waited() -> None:
+    """The whole hub's writes wait meanwhile, and an object may hold some twenty thousand."""
+    many = [{**taint(timeAdded=EARLIER), "key": f"k{number}"} for number in range(20_000)]
+    began = process_time()
+    later = admitted(cluster(taints=[*many, taint(effect="NoSelectIfNew")]), cluster(taints=many), NOW)
+    assert process_time() - began < 5 * 0.2
+    assert [entry["timeAdded"] for entry in later["spec"]["taints"][-2:]] == [EARLIER, STAMP]
 
 
 def test_what_is_stored_and_does_not_change_is_never_refused() -> None:
