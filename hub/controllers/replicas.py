@@ -5,7 +5,7 @@ from datetime import datetime
 
 import structlog
 
-from hub.domain.replica import LOST_AFTER
+from hub.domain.replica import could_tell
 from hub.ports import Store, Transaction
 from hub.services import replicas
 from machinery.controller import Reconciler
@@ -33,6 +33,4 @@ class LostReplicas(Reconciler[str]):
             log.info("sessions of lost replicas are over", count=ended)
 
     def _has_work(self, tx: Transaction) -> bool:
-        since = self._since(tx)
-        could_tell = since is not None and tx.now - since > LOST_AFTER
-        return could_tell and not replicas.is_swept(tx)
+        return could_tell(self._since(tx), tx.now) and not replicas.is_swept(tx)

@@ -4,20 +4,20 @@ A step that cannot be made now holds up no other: a CA whose time is doubted, or
 keep one that is compromised.
 
 It runs on the leader, in its term. Whatever it had done when it was killed is found in the database, or where the keys lie: a
-key that was kept for a CA that nobody knows yet is used for the next one.
+key that was kept for a CA that nobody knows yet is used for the next one, and a key that was not removed with its CA is later.
 
 A CA goes when nothing that it signed is good any more, or when a patience is over. By a clock that is ahead for a moment all of
 that is so at once, and what goes does not come back: while the database's clock is not believed, only what an operator wants
 goes; and what he gives up waits for the time that he gave to agents only while some of them are there and could still move.
 """
 
-from collections.abc import Awaitable, Callable, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from datetime import timedelta
 
 import structlog
 
 from hub.controllers.steadiness import Steadiness
-from hub.domain.authority import Authority, Phase, Wish
+from hub.domain.authority import Authority, AuthorityId, Phase, Wish
 from hub.domain.event import NORMAL, WARNING, Told
 from hub.domain.rotation import Act, Step, Survey, due_steps, goes_by_time
 from hub.ports import KeyPlace, Store, Transaction
@@ -69,21 +69,41 @@ class Rotation(Reconciler[str]):
         self._tell = tell
         self._steady = steady
         self._hindered: Mapping[Step, str] = {}
+        self._forgotten: set[AuthorityId] = set()
+        self._unforgotten = ""
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """The first step that can be made; the next look is at once while there was one to make."""
-        seen, is_believed = await self._store.read(self._look)
-        if seen is None:
-            return None
+        seen, is_believed, retired = await self._store.read(self._look)
+        if seen is not None and await self._made_one(seen, is_believed=is_believed):
+            return timedelta()
+        await self._forget(retired)
+        return None
+
+    async def _made_one(self, seen: Survey, *, is_believed: bool) -> bool:
         hindered: dict[Step, str] = {}
         for step in due_steps(seen, self._patience):
             trouble = DOUBTED if not is_believed and goes_by_time(seen, step) else await self._make_step(step, seen)
             if trouble is None:
                 self._hindered = {}
-                return timedelta()
+                return True
             hindered[step] = trouble
         self._warn(hindered)
-        return None
+        return False
+
+    async def _forget(self, retired: Collection[AuthorityId]) -> None:
+        """The keys of these, wherever they lie; once each, and again when it could not be done."""
+        try:
+            for one in retired:
+                if one not in self._forgotten:
+                    await self._place.forget(one)
+                    self._forgotten.add(one)
+        except MusterError as error:
+            if error.message != self._unforgotten:
+                log.warning("the key of a CA that is retired cannot be removed", ca=one, error=error.message)
+            self._unforgotten = error.message
+        else:
+            self._unforgotten = ""
 
     async def _make_step(self, step: Step, seen: Survey) -> str | None:
         """What hinders it; None: it is made."""
@@ -95,10 +115,12 @@ class Rotation(Reconciler[str]):
             self._say(each)
         return None
 
-    def _look(self, tx: Transaction) -> tuple[Survey | None, bool]:
-        """None: no change is under way; and whether the database's clock is believed, which each look counts for."""
+    def _look(self, tx: Transaction) -> tuple[Survey | None, bool, Sequence[AuthorityId]]:
+        """None: no change is under way. Whether the database's clock is believed: each look counts. Who is retired."""
         is_believed = self._steady.believes(tx.now)
-        return (authorities.survey(tx) if _is_under_way(tx) else None), is_believed
+        everyone = tx.authorities.all()
+        retired = [each.id for each in everyone if each.phase is Phase.RETIRED]
+        return (authorities.survey(tx) if _is_under_way(everyone) else None), is_believed, retired
 
     def _warn(self, hindered: Mapping[Step, str]) -> None:
         for step, trouble in hindered.items():
@@ -111,11 +133,7 @@ class Rotation(Reconciler[str]):
             old = next(each for each in seen.authorities if each.id == step.authority)
             made = await self._make(seen, old)
             return [await self._store.run(authorities.propose, made)]
-        changed = await self._store.run(authorities.take, step, self._recovery)
-        for each in changed:
-            if each.phase is Phase.RETIRED:
-                await self._place.forget(each.id)
-        return changed
+        return await self._store.run(authorities.take, step, self._recovery)
 
     def _say(self, authority: Authority) -> None:
         log.info("change of CA", ca=authority.id, phase=authority.phase.value)
@@ -124,5 +142,5 @@ class Rotation(Reconciler[str]):
         self._tell(Told("", about, authority.phase.value, f"The CA {authority.id} {SAID[authority.phase]}", kind))
 
 
-def _is_under_way(tx: Transaction) -> bool:
-    return any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in tx.authorities.all())
+def _is_under_way(everyone: Collection[Authority]) -> bool:
+    return any(each.wish is not None or each.phase not in (Phase.ISSUING, Phase.RETIRED) for each in everyone)

@@ -53,7 +53,8 @@ class Replica:
     """None: it is of a release that does not tell."""
 
     def is_lost(self, now: datetime) -> bool:
-        return now - self.seen > LOST_AFTER
+        """It has not said for so long that it lives, or said it by a clock that was ahead, and not since that was put right."""
+        return abs(now - self.seen) > LOST_AFTER
 
     def state(self, now: datetime) -> str:
         """For people: Starting, Ready, Draining, Drained or Lost."""
@@ -69,7 +70,7 @@ class Replica:
         return self.ready and not (self.draining or self.drained or self.is_lost(now))
 
     def is_forgotten(self, now: datetime) -> bool:
-        return now - self.seen > FORGOTTEN_AFTER
+        return abs(now - self.seen) > FORGOTTEN_AFTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,6 +86,14 @@ class AgentSession:
     def is_newer_than(self, session: str, at: datetime) -> bool:
         """Whether it takes the place of that session. Of two that were opened at one instant all replicas choose the same."""
         return self.session != session and (self.at, self.session) > (at, session)
+
+
+def could_tell(since: datetime | None, now: datetime) -> bool:
+    """Whether all replicas had the time that they always have to say that they live.
+
+    `since`: from when on the hub could write without a gap; None: it cannot now. Until then nobody is dead who was silent.
+    """
+    return since is not None and now - since > LOST_AFTER
 
 
 def alive(replicas: Iterable[Replica], now: datetime) -> frozenset[str]:

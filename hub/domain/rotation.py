@@ -74,7 +74,7 @@ class Survey:
     """How many certificates of each CA have not ended."""
     followers: tuple[Follower, ...] = ()
     living: frozenset[str] = frozenset()
-    """The replicas that serve."""
+    """The replicas that serve, as far as can be told."""
 
     def of(self, phase: Phase) -> tuple[Authority, ...]:
         return tuple(each for each in self.authorities if each.phase is phase)

@@ -19,8 +19,20 @@ def write_new(path: Path, content: bytes) -> None:
 
 def replace(path: Path, content: bytes) -> None:
     """The file has `content` from one instant to the next. Raises UnavailableError when it cannot be written."""
-    _stage(path, content).replace(path)
-    sync(path.parent)
+    staged = _stage(path, content)
+    try:
+        staged.replace(path)
+        sync(path.parent)
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be written: {error.strerror}") from error
+
+
+def remove(path: Path) -> None:
+    """Nothing happens when there is no such file. Raises UnavailableError when it cannot be removed."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        raise UnavailableError(f"{path} cannot be removed: {error.strerror}") from error
 
 
 def read(path: Path) -> bytes | None:

@@ -55,8 +55,8 @@ class KeyFiles(KeyPlace):
             certificate = path.with_suffix(".crt")
             pair = self._pair(path)
             if pair is not None and id_of(pair) == authority:
-                path.unlink(missing_ok=True)
-                certificate.unlink(missing_ok=True)
+                files.remove(path)
+                files.remove(certificate)
 
     def _key_files(self) -> list[Path]:
         try:

@@ -13,11 +13,11 @@ from hub.domain import selectable
 from hub.domain.authority import Authority, AuthorityId, Follower, Held, Phase, Wish, issuing, signer_of
 from hub.domain.certificate import Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Query
-from hub.domain.replica import alive
+from hub.domain.replica import alive, could_tell
 from hub.domain.rotation import Act, Member, Step, Survey
 from hub.domain.trust import AgentTrust
 from hub.ports import Transaction
-from hub.services import trust
+from hub.services import hearing, trust
 from machinery import pki
 from machinery.errors import ConflictError, InvalidError, NotFoundError
 from machinery.identity import AgentId, ClusterName
@@ -188,8 +188,16 @@ def survey(tx: Transaction) -> Survey:
         members=_members(tx, everyone),
         signed=_signed(tx, everyone),
         followers=tuple(tx.authorities.followers()),
-        living=alive(tx.replicas.all(), tx.now),
+        living=_living(tx),
     )
+
+
+def _living(tx: Transaction) -> frozenset[str]:
+    """The replicas that serve; after the database was away also those that had no time yet to say that they do."""
+    everybody = tx.replicas.all()
+    if could_tell(hearing.since(tx), tx.now):
+        return alive(everybody, tx.now)
+    return frozenset(replica.name for replica in everybody)
 
 
 def _members(tx: Transaction, everyone: Sequence[Authority]) -> tuple[Member, ...]:

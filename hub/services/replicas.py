@@ -77,7 +77,7 @@ def beat(tx: Transaction, me: Replica) -> Standing:
     before = tx.replicas.of(me.name)
     if before is not None and before.instance != me.instance:
         raise AlreadyExistsError(f'another process has taken the name of this replica, "{me.name}"')
-    lost = before is None or before.is_lost(tx.now)
+    lost = before is None or tx.now - before.seen > LOST_AFTER
     drained = before.drained if before else me.drained
     load = replace(me.load, ahead=me.seen - tx.now) if me.load else None
     tx.replicas.put(replace(me, started=before.started if before else tx.now, seen=tx.now, drained=drained, load=load))

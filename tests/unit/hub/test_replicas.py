@@ -145,6 +145,8 @@ def test_a_replica_that_ends_in_good_order_leaves_nothing(store: MemoryStore) ->
         ({"drained": True}, timedelta(), "Drained"),
         ({"drained": True}, LOST_AFTER + TICK, "Lost"),
         ({}, LOST_AFTER + TICK, "Lost"),
+        ({}, -LOST_AFTER, "Ready"),
+        ({}, timedelta(days=-365), "Lost"),  # it died while the database's clock was a year ahead
     ],
 )
 def test_the_state_of_a_replica_in_a_word(told: dict[str, Any], silent: timedelta, state: str) -> None:

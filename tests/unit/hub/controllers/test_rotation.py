@@ -6,6 +6,7 @@ from datetime import timedelta
 from pathlib import Path
 
 import pytest
+from structlog.testing import capture_logs
 
 from hub.authorities import AuthorityFollower, KeyRing
 from hub.controllers.rotation import Rotation
@@ -13,14 +14,14 @@ from hub.controllers.steadiness import SETTLED, Steadiness
 from hub.domain.authority import AuthorityId, Phase, Wish, issuing
 from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.domain.event import Told
-from hub.domain.replica import Replica
+from hub.domain.replica import LOST_AFTER, Replica
 from hub.domain.rotation import Survey
 from hub.issuer import RotatingIssuer
 from hub.issuer.keyfiles import KeyFiles
 from hub.issuer.keyvaults import SealedKeys
 from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import KeyPair, KeyPlace, Transaction
-from hub.services import authorities, clusters, trust
+from hub.services import authorities, clusters, hearing, trust
 from hub.services.authorities import Made, authority_id
 from machinery import pki
 from machinery.clock import ManualClock
@@ -31,6 +32,7 @@ from tests.fakes.memory_store import MemoryStore
 
 LIFETIMES = Lifetimes()
 PATIENCE = timedelta(hours=24)
+SECOND = timedelta(seconds=1)
 SEAL = Seal([b"tests seal Secrets with this key"])
 
 
@@ -71,10 +73,10 @@ class World:
             steady=self.steady,
         )
 
-    def alive(self) -> None:
+    def alive(self, name: str = "one") -> None:
         now = self.clock.now()
-        one = Replica("one", "", "", "", "", "", now, now, ready=True)
-        self.store.transact(lambda tx: tx.replicas.put(one))
+        replica = Replica(name, "", "", "", "", "", now, now, ready=True)
+        self.store.transact(lambda tx: tx.replicas.put(replica))
 
     async def go_on(self, *, follows: bool = True) -> None:
         """As a leader does, until nothing is due; a fresh controller for each step, as after a kill."""
@@ -153,6 +155,49 @@ async def test_a_hub_without_agents_changes_its_ca_at_once_and_the_old_one_is_re
     assert world.issuer.authorities == (f"hub/{world.second}",)
 
 
+class Held(KeyFiles):
+    """Where no key can be removed while `error` says why."""
+
+    error: Exception | None = None
+
+    async def forget(self, authority: AuthorityId) -> None:
+        if self.error is not None:
+            raise self.error
+        await super().forget(authority)
+
+
+async def test_a_key_that_cannot_be_removed_with_its_ca_is_later_and_holds_up_nothing(tmp_path: Path) -> None:
+    place = Held(tmp_path, read_only=False)
+    place.error = UnavailableError("the Secret cannot be written")
+    world = World(tmp_path, lambda _world: place)
+    await world.go_on()
+    world.rotate()
+    leader = world.controller()
+    with capture_logs() as lines:
+        for _ in range(20):
+            world.alive()
+            await world.follower.look()
+            await leader.reconcile("all")
+    assert world.phases == {world.first: Phase.RETIRED, world.second: Phase.ISSUING}
+    assert [told.reason for told in world.told][-1] == "Retired"
+    assert [line["ca"] for line in lines if line["log_level"] == "warning"] == [world.first], "once"
+    assert await world.chosen.find(world.first) is not None
+    place.error = None
+    await leader.reconcile("all")
+    assert await world.chosen.find(world.first) is None
+
+
+async def test_a_key_whose_leader_was_killed_before_it_was_removed_is_removed_by_the_next(world: World) -> None:
+    await world.go_on()
+    first = await world.ring.find(world.first)
+    assert first is not None
+    world.rotate()
+    await world.go_on()
+    await world.chosen.keep(world.first, first)
+    await world.controller().reconcile("all")
+    assert await world.chosen.find(world.first) is None
+
+
 async def test_no_key_is_in_the_database_in_clear(tmp_path: Path) -> None:
     world = World(tmp_path, sealed)
     await world.follower.look()
@@ -194,6 +239,23 @@ async def test_a_replica_without_the_key_holds_up_what_it_would_have_to_sign(wor
     assert world.issuer.current.facts.key_hash.startswith(world.first)
     await world.go_on()
     assert world.issuer.current.facts.key_hash.startswith(world.second)
+
+
+async def test_a_replica_without_the_key_is_not_passed_over_because_the_database_was_away(world: World) -> None:
+    await world.go_on()
+    world.alive("two")
+    world.rotate()
+    await world.go_on()
+    assert world.phases[world.second] is Phase.DISTRIBUTING
+    world.clock.advance(timedelta(minutes=1))  # nobody could say that he lives, and the leader is the first who can again
+    world.store.transact(hearing.mark, "one", began=False, jumped=False)
+    await world.go_on()
+    assert world.phases[world.second] is Phase.DISTRIBUTING
+    for _ in range(LOST_AFTER // SECOND):
+        world.clock.advance(SECOND)
+        world.store.transact(hearing.mark, "one", began=False, jumped=False)
+    await world.go_on()
+    assert world.phases[world.second] is Phase.ISSUING, "it could have spoken by now, and is dead"
 
 
 async def test_a_key_that_was_kept_before_the_leader_was_killed_is_used_for_the_next_ca(tmp_path: Path) -> None:
