@@ -1,9 +1,14 @@
-"""What a replica does while it leads: controllers for each term, an Event for each leader, and nothing when another leads."""
+"""What a replica does while it leads: controllers for each term, an Event for each leader, and nothing when another leads.
+
+In the loop's time: on a machine that stands still for half a second a term would end by itself.
+"""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from functools import wraps
+from typing import Any
 
 import pytest
 
@@ -14,7 +19,6 @@ from hub.metrics.leader import add_leader
 from hub.ports import Store
 from hub.roster import Controllers
 from hub.settings import SettingsError, load
-from machinery.clock import SystemClock
 from machinery.conditions import HUB_ACCEPTED
 from machinery.election import Candidate, Lock, Timings
 from machinery.errors import NotLeaderError
@@ -25,11 +29,20 @@ from machinery.timestamps import format_time
 from tests.fakes.memory_lock import Way
 from tests.fakes.memory_store import MemoryLifeline
 from tests.fakes.timetable import ManualTimetable
+from tests.fakes.virtual_time import LoopClock, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
 
 START = Hub().clock.now()
 FAST = Timings(*(timedelta(milliseconds=each) for each in (600, 500, 50, 10)))
 OTHER = Candidate("hub-1", "other")
+
+
+def in_the_loops_time(test: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    @wraps(test)
+    def played() -> None:
+        in_virtual_time(test())
+
+    return played
 
 
 @asynccontextmanager
@@ -44,7 +57,7 @@ async def running(hub: Hub, timetable: ManualTimetable, lock: Lock | None = None
         lock or RowLock(MemoryLifeline(hub.store)),
         Candidacy("hub-0", FAST),
         controllers,
-        clock=SystemClock(),
+        clock=LoopClock(asyncio.get_running_loop()),
         timetable=timetable,
         group_suffix=GROUP_SUFFIX,
         on_end=lambda error: pytest.fail(str(error)),
@@ -76,6 +89,7 @@ def overtake(hub: Hub) -> None:
     hub.store.transact(lambda tx: tx.leaders.take(tx.leaders.record(), OTHER, FAST.lease))
 
 
+@in_the_loops_time
 async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None:
     hub, timetable = Hub(), ManualTimetable()
     async with running(hub, timetable) as leading:
@@ -105,6 +119,7 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
     ]
 
 
+@in_the_loops_time
 async def test_what_befell_the_election_is_counted() -> None:
     hub, registry = Hub(), Registry()
     way = Way(RowLock(MemoryLifeline(hub.store)))
@@ -139,6 +154,7 @@ async def test_what_befell_the_election_is_counted() -> None:
     assert values(registry)['muster_hub_leader_lost_total{cause="STOPPED"}'] == 1
 
 
+@in_the_loops_time
 async def test_a_follower_is_ready_without_controllers() -> None:
     hub, timetable = Hub(), ManualTimetable()
     overtake(hub)
@@ -150,6 +166,7 @@ async def test_a_follower_is_ready_without_controllers() -> None:
         assert not leading.waiting()
 
 
+@in_the_loops_time
 async def test_a_replica_whose_lock_cannot_be_reached_serves_without_leading_and_leads_when_it_can() -> None:
     hub = Hub()
     way = Way(RowLock(MemoryLifeline(hub.store)))
@@ -162,6 +179,7 @@ async def test_a_replica_whose_lock_cannot_be_reached_serves_without_leading_and
         await until(lambda: leading.leadership.term)
 
 
+@in_the_loops_time
 async def test_a_stop_leaves_the_lock_free_and_nothing_on_the_timetable() -> None:
     hub, timetable = Hub(), ManualTimetable()
     async with running(hub, timetable) as leading:

@@ -15,6 +15,7 @@ from machinery.apiserver.storage import Event, Selection
 from machinery.errors import ExpiredError, UnavailableError
 from machinery.selectors import LabelSelector, parse_field_selector
 from tests.fakes.memory_store import MemoryStore
+from tests.fakes.virtual_time import in_virtual_time
 
 PATIENCE = timedelta(milliseconds=20)
 
@@ -129,8 +130,7 @@ class Counting(LabelSelector):
         return super().matches(labels)
 
 
-async def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_see() -> None:
-    store = MemoryStore()
+def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_see() -> None:
     seen: list[Event] = []
 
     async def watch(feed: ChangeFeed, selection: Selection) -> None:
@@ -141,14 +141,18 @@ async def test_watchers_with_the_same_selection_are_one_audience_and_share_what_
                     seen.append(event)
                     return
 
-    async with following(store) as feed, asyncio.TaskGroup() as group:
-        for _ in range(50):
-            group.create_task(watch(feed, Selection(labels=Counting())))
-        for _ in range(50):
-            group.create_task(watch(feed, Selection()))
-        await asyncio.sleep(0.05)
-        Counting.looks.clear()
-        join(store, "a")
+    async def play() -> None:
+        store = MemoryStore()
+        async with following(store) as feed, asyncio.TaskGroup() as group:
+            for _ in range(50):
+                group.create_task(watch(feed, Selection(labels=Counting())))
+            for _ in range(50):
+                group.create_task(watch(feed, Selection()))
+            await asyncio.sleep(0.05)
+            Counting.looks.clear()
+            join(store, "a")
+
+    in_virtual_time(play())
     assert len(seen) == 100
     assert len({id(event) for event in seen}) == 1
     assert len(Counting.looks) == 1
@@ -165,21 +169,23 @@ async def test_a_watch_that_ends_leaves_nothing_behind() -> None:
         assert not any(feed._audiences.values())
 
 
-async def test_a_watcher_hears_that_it_is_quiet_after_its_patience_and_not_before() -> None:
-    store = MemoryStore()
-    loop = asyncio.get_running_loop()
-    async with following(store) as feed:
-        watching = feed.watch(MANAGED_CLUSTERS, Selection(), after=0, patience=timedelta(milliseconds=100))
-        assert await anext(watching) == 0
-        for name in "abc":
-            task = asyncio.create_task(anext(watching))
-            await asyncio.sleep(0.06)
-            join(store, name)
-            assert isinstance(await task, Event)
-        last = loop.time()
-        assert await anext(watching) == 3
-        assert 0.09 < loop.time() - last < 0.3
-        await watching.aclose()
+def test_a_watcher_hears_that_it_is_quiet_after_its_patience_and_not_before() -> None:
+    async def play() -> float:
+        store, loop = MemoryStore(), asyncio.get_running_loop()
+        async with following(store) as feed:
+            watching = feed.watch(MANAGED_CLUSTERS, Selection(), after=0, patience=timedelta(milliseconds=100))
+            assert await anext(watching) == 0
+            for name in "abc":
+                task = asyncio.create_task(anext(watching))
+                await asyncio.sleep(0.06)
+                join(store, name)
+                assert isinstance(await task, Event)
+            last = loop.time()
+            assert await anext(watching) == 3
+            await watching.aclose()
+            return loop.time() - last
+
+    assert in_virtual_time(play()) == pytest.approx(0.1)
 
 
 async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() -> None:

@@ -6,6 +6,8 @@ import os
 import signal
 import subprocess
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -88,13 +90,24 @@ def test_the_program_itself_prints_and_fails_with_a_code(environment: dict[str, 
     assert (failed.returncode, failed.stdout, b"sleep or print" in failed.stderr) == (1, b"", True)
 
 
+@contextmanager
+def held_back(number: signal.Signals) -> Iterator[None]:
+    """What is started in the block gets this signal when it asks for it, however early it is sent."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {number})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
+
+
 def test_the_program_itself_sleeps_until_it_is_told_to_stop_and_is_small() -> None:
     code = "import sys, runpy\nsys.argv = ['agent', 'dance']\ntry:\n runpy.run_module('hub.kubecert', run_name='__main__')\n"
     code += "except SystemExit:\n print(*sorted(each for each in sys.modules if each.partition('.')[0] in OURS))"
     ours = "OURS = {'hub', 'machinery', 'kubernetes', 'aiohttp', 'structlog', 'cryptography', 'pydantic'}\n"
     loaded = subprocess.run([sys.executable, "-c", ours + code], capture_output=True, timeout=20, check=True)
     assert set(loaded.stdout.decode().split()) <= {"hub", "hub.kubecert"}, "nothing that 32 MiB would not hold twice"
-    sleeping = subprocess.Popen([sys.executable, "-m", "hub.kubecert", "sleep"])
+    with held_back(signal.SIGTERM):
+        sleeping = subprocess.Popen([sys.executable, "-m", "hub.kubecert", "sleep"])
     try:
         with pytest.raises(subprocess.TimeoutExpired):
             sleeping.wait(0.5)

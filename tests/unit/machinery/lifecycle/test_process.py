@@ -55,13 +55,16 @@ async def test_leaving_the_block_gives_the_signals_back() -> None:
 def test_an_end_that_takes_too_long_is_made_and_one_in_time_is_left_alone() -> None:
     ended, disarmed = threading.Event(), threading.Event()
     late, prompt = LastResort(ended.set), LastResort(disarmed.set)
-    prompt.arm(timedelta(milliseconds=20), "it hangs")
+    prompt.arm(timedelta(minutes=1), "it hangs")
+    waiting = prompt._timer
     prompt.disarm()
+    assert waiting is not None
+    waiting.join(10)
+    assert (waiting.is_alive(), disarmed.is_set()) == (False, False), "nobody waits for its time any more"
     with structlog.testing.capture_logs() as logs:
         late.arm(timedelta(hours=1), "the start hangs")
         late.arm(timedelta(milliseconds=20), "the end hangs")
         assert ended.wait(5)
-    assert not disarmed.is_set()
     assert [(line["log_level"], line["event"]) for line in logs] == [("critical", "the end hangs")]
 
 
