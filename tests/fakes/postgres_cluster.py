@@ -90,9 +90,10 @@ class PostgresServer:
     def freeze(self) -> None:
         """Every process of the server stands still; what the kernel does for it goes on."""
         postmaster = int((self._data / "postmaster.pid").read_text().splitlines()[0])
+        os.kill(postmaster, signal.SIGSTOP)  # first: no child is born between the look and its stop
         children = Path(f"/proc/{postmaster}/task/{postmaster}/children").read_text().split()
         self._stopped = [postmaster, *map(int, children)]
-        for process in self._stopped:
+        for process in self._stopped[1:]:
             os.kill(process, signal.SIGSTOP)
 
     def thaw(self) -> None:
