@@ -44,6 +44,7 @@ class Connections:
         self.bounds = bounds
         self._open: set[Guard] = set()
         self._changed = asyncio.Event()
+        self._left = False
 
     def __len__(self) -> int:
         return len(self._open)
@@ -53,7 +54,8 @@ class Connections:
         return lambda: Guard(factory(), self)
 
     def leave(self) -> None:
-        """Closes those that are idle now, and the others after their response."""
+        """Closes those that are idle now, the others after their response, and whatever ends its TLS handshake later."""
+        self._left = True
         for guard in tuple(self._open):
             guard.leave()
 
@@ -74,6 +76,8 @@ class Connections:
 
     def opened(self, guard: "Guard") -> None:
         self._open.add(guard)
+        if self._left:
+            guard.leave()
 
     def closed(self, guard: "Guard") -> None:
         self._open.discard(guard)
@@ -100,9 +104,9 @@ class Guard(asyncio.Protocol):
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
         assert isinstance(transport, asyncio.Transport)  # noqa: S101 - a stream server makes no others
         self._transport = transport
-        self._connections.opened(self)
         self._arm()
         self._inner.connection_made(transport)
+        self._connections.opened(self)
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
@@ -134,7 +138,8 @@ class Guard(asyncio.Protocol):
         self._inner.resume_writing()
 
     def leave(self) -> None:
-        if self._transport is not None and self.awaits_headers:
+        asked_nothing_yet = self._deadline is not None  # the handler's task may not even have begun to wait
+        if self._transport is not None and (self.awaits_headers or asked_nothing_yet):
             self._transport.close()
         else:
             self._inner.close()

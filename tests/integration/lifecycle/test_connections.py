@@ -27,6 +27,7 @@ TIGHT = Bounds(
     idle=timedelta(milliseconds=1200),
     header_bytes=20_000,
 )
+PATIENT = Bounds()
 REQUEST = b"GET /version HTTP/1.1\r\nHost: hub\r\n\r\n"
 
 
@@ -88,6 +89,10 @@ class Peer:
     async def of(cls, listening: Listening) -> "Peer":
         return cls(*await asyncio.open_connection("127.0.0.1", listening.port))
 
+    async def secure(self) -> None:
+        """Shakes hands, whoever the server is."""
+        await self._writer.start_tls(_of_whoever())
+
     def send(self, raw: bytes) -> None:
         self._writer.write(raw)
 
@@ -120,6 +125,13 @@ class Peer:
 
     def close(self) -> None:
         self._writer.transport.abort()
+
+
+def _of_whoever() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
 
 
 async def test_headers_that_drip_in_end_the_connection_at_the_deadline(listening: Listening) -> None:
@@ -251,3 +263,17 @@ async def test_idle_connections_go_at_once_when_the_listener_is_left_and_busy_on
     async with asyncio.timeout(10):
         assert {await peer.rest() for peer in idle} == {b""}
     assert (await busy.rest(4)).endswith(b"0\r\n\r\n")
+
+
+async def test_a_connection_whose_handshake_ends_after_the_listener_was_left_goes_at_once() -> None:
+    """Else who asks again and again on it holds up the stop for all the time that there is."""
+    context = server_context(Loopback.fresh(SystemClock().now()).material)
+    async for one in listener(context, PATIENT):
+        late, next_one = await Peer.of(one), await Peer.of(one)
+        await next_one.secure()  # who came before it was let in, too
+        await one.stop_listening()
+        one.connections.leave()
+        await late.secure()
+        late.send(REQUEST)
+        assert await late.rest() == b""
+        next_one.close()
