@@ -34,7 +34,7 @@ async def test_what_compose_starts_is_a_fleet_that_outlives_a_replica(tmp_path: 
             (left,) = [each for each in await asked("hub-1", "replicas") if each["metadata"]["name"] == "hub-1"]
             return bool(left["status"]["sessions"] == 2)
 
-        await until(all_on_the_other, what="the agents of the killed replica are on the other", within=15)
+        await until(all_on_the_other, what="the agents of the killed replica are on the other", within=30)
         assert all(map(is_available, await asked("hub-1", "clusters")))
     finally:
         await composed.down()

@@ -15,8 +15,12 @@ from hollow.demo.processes import ask
 from tests.e2e.processes import until
 
 pytestmark = pytest.mark.e2e
-STARTING = 2.0
-"""Seconds that hubctl may need to start and answer on a busy machine."""
+GRACE = 10.0
+"""Seconds: five leases of the demo's clusters."""
+SHOWN, LATE = 1.0, 2.0
+"""Seconds in which it shows that a session is gone, and that a grace is over."""
+SPARE = 5
+"""Deadlines in tests are so many times what is promised."""
 
 
 def processes_naming(path: Path) -> list[str]:
@@ -118,8 +122,8 @@ async def test_killed_agent_shows_within_a_second_and_reads_unknown_within_twelv
         victim = await running.prints(r"kill -9 (\d+)")
         assert "True" in await row()
         os.kill(int(victim[1]), signal.SIGKILL)
-        await until(lambda: shows(row, "(no session)"), what="the session is seen to be gone", within=1 + STARTING)
-        await until(lambda: shows(row, "Unknown"), what="cluster-0 reads Unknown", within=12 + STARTING)
+        await until(lambda: shows(row, "(no session)"), what="the session is seen to be gone", within=SPARE * SHOWN)
+        await until(lambda: shows(row, "Unknown"), what="cluster-0 reads Unknown", within=GRACE + SPARE * LATE)
         await running.prints("spoke-cluster-0 was ended by SIGKILL")
         assert running.process.returncode is None, "the demo stays"
 

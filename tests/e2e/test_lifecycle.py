@@ -6,7 +6,6 @@ import signal
 import socket
 import sqlite3
 import stat
-import time
 from collections import Counter
 from contextlib import closing
 from datetime import datetime, timedelta
@@ -37,6 +36,10 @@ LAST = {
     "false": ["NotAcceptingNewRequest", "HTTPServerStoppedListening", "InFlightRequestsDrained"],
 }
 CALLS = trials(test=150, soak=1_000)
+UNREADY_WITHIN = 3.0
+"""Seconds after which a hub that has lost its database is promised to say so."""
+SPARE = 5
+"""Deadlines in tests are so many times what is promised."""
 
 
 def hooked(bench: Bench, hooks: str, **settings: str) -> Program:
@@ -189,20 +192,21 @@ async def test_in_the_delay_readiness_is_down_and_every_request_is_answered(benc
         loop, started = asyncio.get_running_loop(), asyncio.get_running_loop().time()
         program.send(signal.SIGTERM)
         fell = asyncio.create_task(watch.read())
-        asked: list[tuple[float, float, str, asyncio.Task[Answer]]] = []
+        asked: list[tuple[bool, str, asyncio.Task[Answer]]] = []
 
         async def ask(client: Any, path: str) -> Answer:
             return await client.ask("GET", path)  # type: ignore[no-any-return]
 
-        while (now := loop.time() - started) < 1.2:
+        while loop.time() - started < 1.2:
             for client, path in ((old, "/readyz"), (old, CLUSTERS), (fresh, "/livez"), (old, "/livez")):
-                asked.append((now, loop.time(), path, asyncio.create_task(ask(client, path))))
+                asked.append((fell.done(), path, asyncio.create_task(ask(client, path))))
             await asyncio.sleep(0.02)
         assert (await asyncio.wait_for(fell, 5)).status == HealthCheckResponse.NOT_SERVING
-        answers = [(moment, path, await task) for moment, _, path, task in asked]
+        answers = [(fallen, path, await task) for fallen, path, task in asked]
         rpc = [await outcome(RegistrationStub(channel).GetHub(registration.GetHubRequest()))]
+        (bench.folder / "go").touch()  # until then the hook holds the stop up, however long all that took
         assert await program.ended() == 0
-    late = [answer.code for moment, path, answer in answers if path == "/readyz" and moment > 0.2]
+    late = [answer.code for fallen, path, answer in answers if path == "/readyz" and fallen]
     assert late
     assert set(late) == {500}
     assert {answer.code for _, path, answer in answers if path != "/readyz"} == {200}
@@ -245,7 +249,7 @@ async def test_a_post_start_hook_is_unready_until_it_is_done_and_a_failing_one_e
         health = (await stub.Check(HealthCheckRequest())).status
     (bench.folder / "go").touch()
     assert await program.ended() == 1
-    assert took(program, "post-start hook failed", "hub failed") < timedelta(seconds=1)
+    assert took(program, "post-start hook failed", "hub failed") < SPARE * timedelta(seconds=1)
     assert (own.code, own.text) == (500, "internal server error: not finished\n")
     assert [answer.code for answer in whole] == [500, 500, 500]
     assert "[-]poststarthook/breaks failed: reason withheld" in whole[0].text
@@ -307,7 +311,7 @@ async def test_a_stop_ends_well_in_time_whenever_it_comes(bench: Bench, trial: i
 
         await until(begun, what="the hub has begun")
     assert await hub.stop() == 0
-    assert took(hub, "ShutdownInitiated", "hub stopped") < timedelta(seconds=2)
+    assert took(hub, "ShutdownInitiated", "hub stopped") < SPARE * timedelta(seconds=2)
     assert lines(hub)[-1]["event"] == "hub stopped"
 
 
@@ -374,18 +378,16 @@ async def test_a_database_that_is_lost_makes_the_hub_unready_and_never_dead(benc
             stub: Any = HealthStub(channel)  # type: ignore[no-untyped-call]
             assert (await stub.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
             proxy.sever()
-            before = time.monotonic()
 
             async def red() -> bool:
                 return (await client.ask("GET", "/readyz")).code == 500
 
-            await until(red, what="readiness falls", within=5)
-            assert time.monotonic() - before < 3.5
+            await until(red, what="readiness falls", within=SPARE * UNREADY_WITHIN)
 
             async def fallen() -> bool:
                 return bool((await stub.Check(HealthCheckRequest())).status == HealthCheckResponse.NOT_SERVING)
 
-            await until(fallen, what="gRPC tells the same", within=5)
+            await until(fallen, what="gRPC tells the same", within=SPARE * UNREADY_WITHIN)
             assert (await client.ask("GET", "/livez")).code == 200
             withheld = await client.ask("GET", "/readyz")
             assert "[-]database failed: reason withheld" in withheld.text

@@ -49,6 +49,7 @@ def extend(server: Server, client: LoopbackClient) -> None:
 
     async def calls_after_the_delay() -> None:
         await server.signals.after_shutdown_delay.wait()
+        await told("go")
         for _ in range(CALLS):
             await asyncio.sleep(0.05)
             try:
