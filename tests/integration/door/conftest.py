@@ -2,10 +2,11 @@
 
 import asyncio
 import os
+import socket
 import sys
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Mapping
-from contextlib import AsyncExitStack, suppress
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import AsyncExitStack, contextmanager, suppress
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -180,6 +181,11 @@ class HubUnderTest:
             running, self._running = self._running, None
             await running.aclose()
 
+    async def restart(self) -> None:
+        await self.stop()
+        with kept_free(self.port):
+            await self.start()
+
     @property
     def server(self) -> str:
         return f"https://127.0.0.1:{self.port}"
@@ -249,6 +255,15 @@ class HubUnderTest:
     async def kubectl(self, *arguments: str, path: Path | None = None) -> Ended:
         chosen = path or await self.admin()
         return await run("kubectl", f"--kubeconfig={chosen}", f"--cache-dir={self.folder / 'cache'}", *arguments)
+
+
+@contextmanager
+def kept_free(port: int) -> Iterator[None]:
+    """A block in which nobody listens at a port but who asks for it by number: no other test is given it meanwhile."""
+    with socket.socket() as holding:
+        holding.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # as a server has it that begins to listen there
+        holding.bind(("127.0.0.1", port))
+        yield
 
 
 def _sign_agent(tx: Transaction, issuer: Issuer, cluster: ClusterName, public_key: bytes, left: timedelta) -> IssuedCertificate:

@@ -216,8 +216,7 @@ async def test_a_watch_resumes_across_a_restart_without_loss_or_double(hub: HubU
         await hub.join(name)
     place = await watch(start, until=2)
     await hub.join("edge4")
-    await hub.stop()
-    await hub.start()
+    await hub.restart()
     await hub.join("edge5")
     await watch(place, until=5)
     assert told == [f"ADDED edge{number}" for number in (1, 2, 3, 4, 5)]

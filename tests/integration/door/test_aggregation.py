@@ -47,9 +47,8 @@ async def stage(hub: HubUnderTest) -> AsyncIterator[Stage]:
         ManagementInMemory() as management,
         ManagementCluster(await KubeClient.from_document(management.kubeconfig), SERVICE) as connected,
     ):
-        await hub.stop()
         hub.make_ways_in = lambda serving: (Aggregation(connected, serving, SystemClock()),)
-        await hub.start()
+        await hub.restart()
         aggregation = hub.ways_in[0]
         assert isinstance(aggregation, Aggregation)
         await aggregation.look()

@@ -35,8 +35,7 @@ class Guests:
 
     async def start(self) -> None:
         self.hub.client_cas = (self.path, ("ops",))
-        await self.hub.stop()
-        await self.hub.start()
+        await self.hub.restart()
 
     @property
     def file(self) -> ClientAuthorityFile:

@@ -1,6 +1,7 @@
 """Why something was not done shows in hubctl's exit code, whichever command it was."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -8,7 +9,7 @@ import pytest
 from hub.cli.failures import DONE, FAILED, MISUSED, NOT_FOUND, UNREACHABLE
 from tests.fakes.examples import LEAVES, typed
 from tests.fakes.hubctl import hubctl, hubctl_at
-from tests.integration.door.conftest import HubUnderTest
+from tests.integration.door.conftest import HubUnderTest, kept_free
 
 WITHOUT_A_HUB = {
     "completion": DONE,
@@ -40,12 +41,14 @@ ABOUT_ONE = (
 
 
 @pytest.fixture
-async def gone(hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def gone(hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[None]:
     """Hubctl is led to a hub that is not running any more."""
     path = await hub.admin()
     await hub.stop()
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("HUBCTL_KUBECONFIG", str(path))
+    with kept_free(hub.port):
+        yield
 
 
 @pytest.mark.usefixtures("gone")

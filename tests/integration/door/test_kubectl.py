@@ -99,7 +99,8 @@ async def test_a_deleted_bootstrap_credential_is_gone(hub: HubUnderTest, tmp_pat
 async def test_a_watch_prints_a_row_for_every_change(hub: HubUnderTest) -> None:
     await hub.join("edge1")
     process = await asyncio.create_subprocess_exec(
-        *("kubectl", f"--kubeconfig={await hub.admin()}", "get", "mcl", "-w", "--no-headers"),
+        *("kubectl", f"--kubeconfig={await hub.admin()}", f"--cache-dir={hub.folder / 'cache'}"),
+        *("get", "mcl", "-w", "--no-headers"),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
         env=environment(),

@@ -43,8 +43,7 @@ class Stage:
             return (made,)
 
         self.hub.make_ways_in = way
-        await self.hub.stop()
-        await self.hub.start()
+        await self.hub.restart()
         self.provider.set(self.ca.certificate, self.ca.key)
 
     @property
@@ -98,7 +97,6 @@ async def test_a_login_that_is_revoked_opens_nothing_though_its_groups_are_named
     assert await stage.who(ann) == ("ann", ["dev"])
     serial = pki.parse_certificate(ann.chain).serial
     await stage.hub.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "Test"))
-    await stage.hub.stop()
     await stage.start("dev", "ops")  # what was remembered is forgotten
     assert "revoked" in await stage.refused(ann)
 

@@ -70,8 +70,7 @@ async def test_lists_are_public_and_nothing_else_is(hub: HubUnderTest) -> None:
 async def test_the_list_is_the_same_until_something_is_revoked_and_after_a_restart(hub: HubUnderTest) -> None:
     _, before, tag = await fetch(hub, path_of(hub, "crl"))
     assert (await fetch(hub, path_of(hub, "crl"), **{"If-None-Match": tag}))[0] == 304
-    await hub.stop()
-    await hub.start()
+    await hub.restart()
     assert (await fetch(hub, path_of(hub, "crl")))[1] == before
     await hub.join("edge1")
     agent = await hub.agent("edge1")

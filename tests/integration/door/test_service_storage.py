@@ -4,6 +4,7 @@ import asyncio
 import json
 from collections.abc import AsyncIterator, Mapping
 from datetime import UTC, datetime
+from functools import partial
 from typing import Any
 
 import pytest
@@ -126,8 +127,8 @@ async def test_a_watch_resumes_where_it_ended(storage: ServiceStorage) -> None:
 async def test_entering_and_leaving_a_selection_is_added_and_deleted(storage: ServiceStorage) -> None:
     revision = await create(storage, "a")
     async with storage.watch(CLUSTERS, GOLD, after=revision) as events:
-        for tier in ("gold", "gold", "iron", "iron"):
-            await storage.update(CLUSTERS, Key("", "a"), lambda old, tier=tier: labelled(old, tier=tier, n=str(id(old))), ADMIN)  # type: ignore[misc]
+        for number, tier in enumerate(("gold", "gold", "iron", "iron")):
+            await storage.update(CLUSTERS, Key("", "a"), partial(labelled, tier=tier, n=str(number)), ADMIN)
         await create(storage, "b", tier="gold")
         await storage.update(CLUSTERS, Key("", "a"), lambda _: None, ADMIN)
         await storage.update(CLUSTERS, Key("", "b"), lambda _: None, ADMIN)
@@ -144,8 +145,8 @@ async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: Se
         storage.watch(CLUSTERS, Selection(where=where), after=revision) as never,
         storage.watch(CLUSTERS, Selection(where=unheard), after=revision) as events,
     ):
-        for tier in ("gold", "gold", "iron", "iron"):
-            await storage.update(CLUSTERS, Key("", "a"), lambda old, tier=tier: labelled(old, tier=tier, n=str(id(old))), ADMIN)  # type: ignore[misc]
+        for number, tier in enumerate(("gold", "gold", "iron", "iron")):
+            await storage.update(CLUSTERS, Key("", "a"), partial(labelled, tier=tier, n=str(number)), ADMIN)
         await create(storage, "b", tier="gold")
         await storage.update(CLUSTERS, Key("", "b"), lambda _: None, ADMIN)
         assert await take(events, 5) == [("ADDED", "a"), ("MODIFIED", "a"), ("DELETED", "a"), ("ADDED", "b"), ("DELETED", "b")]

@@ -119,9 +119,8 @@ async def test_what_is_served_is_discovered(kubectl: Kubectl) -> None:
 
 
 async def test_a_watch_shows_changes_as_they_come(kubectl: Kubectl, hollow_cluster: HollowCluster, tmp_path: Path) -> None:
-    process = await asyncio.create_subprocess_exec(
-        "kubectl", "--kubeconfig", str(tmp_path / "kubeconfig"), "get", "nodes", "-w", "--no-headers", stdout=PIPE
-    )
+    ours = ("--kubeconfig", str(tmp_path / "kubeconfig"), "--cache-dir", str(tmp_path / "cache"))
+    process = await asyncio.create_subprocess_exec("kubectl", *ours, "get", "nodes", "-w", "--no-headers", stdout=PIPE)
     assert process.stdout
     try:
         async with asyncio.timeout(30):
