@@ -185,6 +185,7 @@ class AdminKubeconfig:
 
     async def run(self) -> None:
         """Looks for ever: when told, and now and then."""
+        told = ""
         while True:
             with suppress(TimeoutError):
                 async with asyncio.timeout(LOOK_EVERY.total_seconds()):
@@ -192,8 +193,11 @@ class AdminKubeconfig:
             self._changed.clear()
             try:
                 await self.keep()
+                told = ""
             except MusterError as error:
-                log.warning("admin kubeconfig cannot be kept right now", error=error.message)
+                if error.message != told:
+                    log.warning("admin kubeconfig cannot be kept right now", error=error.message)
+                told = error.message
                 await asyncio.sleep(AGAIN.total_seconds())
                 self._changed.set()
 

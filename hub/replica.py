@@ -153,7 +153,7 @@ class Presence:
         self._usage = ProcessUsage()
         self._news = asyncio.Event()
         self._left = False
-        self._failing = False
+        self._trouble = ""
 
     async def run(self) -> None:
         """Beats for ever, and at once when it gets ready or begins to end. Raises AlreadyExistsError: the name was taken."""
@@ -184,11 +184,11 @@ class Presence:
         except AlreadyExistsError:
             raise
         except MusterError as error:
-            if not self._failing:
+            if error.message != self._trouble:
                 log.warning("this replica cannot say that it is there", error=error.message)
-            self._failing = True
+            self._trouble = error.message
             return
-        self._failing = False
+        self._trouble = ""
         self._me = replace(self._me, drained=standing.drained)
         self._heard.drained(standing.drained)
         if not standing.known:

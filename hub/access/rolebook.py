@@ -53,7 +53,7 @@ class RoleBook(Roles):
         self._proven_at: float | None = None
         self._moved = asyncio.Condition()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
-        self._trouble = ""
+        self._trouble = self._lag = ""
 
     @property
     def index(self) -> RoleIndex:
@@ -105,12 +105,15 @@ class RoleBook(Roles):
                 self._position = -1
             except MusterError as error:
                 pause = self._pauses.next()
-                log.warning("roles cannot be followed now", error=error.message, retry_in=pause.total_seconds())
+                if error.message != self._lag:
+                    log.warning("roles cannot be followed now", error=error.message, retry_in=pause.total_seconds())
+                self._lag = error.message
                 await asyncio.sleep(pause.total_seconds())
 
     async def _follow(self) -> None:
         async for changes in self._store.follow(self._position):
             self._pauses.reset()
+            self._lag = ""
             for change in changes:
                 self._take(change)
             if changes:

@@ -131,7 +131,7 @@ class Entrance:
 
     async def _follow_accounts(self) -> None:
         """Ends what a ServiceAccount has open when it is deleted. A place that is lost could hide a deletion: all end then."""
-        pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
+        pauses, told = Backoff(timedelta(milliseconds=200), timedelta(seconds=10)), ""
         after: int | None = None
         while True:
             try:
@@ -141,11 +141,14 @@ class Entrance:
                     async for event in events:
                         after = self._seen(event)
                         pauses.reset()
+                        told = ""
             except ExpiredError:
                 after = None
                 self.presence.end_all()
             except MusterError as error:
-                log.warning("deleted ServiceAccounts cannot be seen now", error=error.message)
+                if error.message != told:
+                    log.warning("deleted ServiceAccounts cannot be seen now", error=error.message)
+                told = error.message
                 await asyncio.sleep(pauses.next().total_seconds())
 
     def _seen(self, event: Event | int) -> int:

@@ -161,6 +161,7 @@ class ChangeFeed:
         self._position = 0
         self._following = asyncio.Event()
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=10))
+        self._trouble = ""
         self.behind = 0
         """How often a watcher fell behind since the start."""
 
@@ -174,7 +175,9 @@ class ChangeFeed:
                 log.warning("the change log was compacted below the place of its follower", revision=self._position)
             except MusterError as error:
                 pause = self._pauses.next()
-                log.warning("the change log cannot be followed now", error=error.message, retry_in=pause.total_seconds())
+                if error.message != self._trouble:
+                    log.warning("the change log cannot be followed now", error=error.message, retry_in=pause.total_seconds())
+                self._trouble = error.message
                 await asyncio.sleep(pause.total_seconds())
             else:
                 return
@@ -188,6 +191,7 @@ class ChangeFeed:
             self._following.set()
         async for batch in self._store.follow(self._position):
             self._pauses.reset()
+            self._trouble = ""
             self._tell(batch)
 
     def _tell(self, batch: Sequence[Change]) -> None:

@@ -87,7 +87,7 @@ class Trail:
         self._finishing = False
         self._hurried = 0
         self._in_hand = 0
-        self._failing = False
+        self._trouble = ""
         self._pauses = Backoff(timedelta(milliseconds=100), timedelta(seconds=5))
         self._written = self._dropped = self._late = self._failures = 0
 
@@ -167,9 +167,8 @@ class Trail:
                 links = self._moved(links)
             except MusterError as error:
                 await self._pause(error.message)
-            except Exception as error:
-                log.exception("audit records cannot be written", sink=self._sink.name)
-                await self._pause(type(error).__name__)
+            except Exception as error:  # noqa: BLE001 - one record may be the reason
+                await self._pause(f"{type(error).__name__}: {error}", error)
                 links = await self._one_by_one(links)
             else:
                 self._kept(links)
@@ -179,9 +178,9 @@ class Trail:
         self._head = links[-1].head
         self._written += len(links)
         self._pauses.reset()
-        if self._failing:
+        if self._trouble:
             log.info("audit records are written again", sink=self._sink.name)
-            self._failing = False
+            self._trouble = ""
 
     def _moved(self, links: Sequence[Link]) -> Sequence[Link]:
         """The same records as the next links of the chain that is written now."""
@@ -217,12 +216,14 @@ class Trail:
         self._kept((link,))
         return True
 
-    async def _pause(self, why: str) -> None:
+    async def _pause(self, why: str, defect: Exception | None = None) -> None:
+        """Each trouble is told once; `defect`: what nobody foresaw, with its stack."""
         self._failures += 1
         pause = self._pauses.next().total_seconds()
-        if not self._failing:
-            log.warning("audit records cannot be written now", sink=self._sink.name, error=why, waiting=self._waiting)
-        self._failing = True
+        if why != self._trouble:
+            tell, how = (log.warning if defect is None else log.error), {"sink": self._sink.name, "error": why}
+            tell("audit records cannot be written now", **how, waiting=self._waiting, exc_info=defect)
+        self._trouble = why
         await asyncio.sleep(pause)
 
     @property

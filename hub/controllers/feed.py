@@ -62,6 +62,7 @@ class Feed:
         self.synced = asyncio.Event()
         """Set when all objects there were at the start have been sent."""
         self._backoff = Backoff(cap=timedelta(seconds=5))
+        self._trouble = ""
 
     async def run(self) -> None:
         """Works until cancelled. A store that cannot be read, or a log that was compacted, makes it begin again."""
@@ -72,13 +73,16 @@ class Feed:
                 log.warning("change log was compacted under the controllers: reading all objects again")
             except MusterError as error:
                 delay = self._backoff.next()
-                log.warning("controllers cannot read the store", error=error.message, attempt=self._backoff.failures)
+                if error.message != self._trouble:
+                    log.warning("controllers cannot read the store", error=error.message, attempt=self._backoff.failures)
+                self._trouble = error.message
                 await asyncio.sleep(delay.total_seconds())
 
     async def _follow(self, revision: int) -> None:
         self.synced.set()
         async for changes in self._store.follow(revision, self._routes.keys()):
             self._backoff.reset()
+            self._trouble = ""
             for change in changes:
                 self._send_change(change)
 

@@ -92,6 +92,7 @@ class BeatBuffer:
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
         self._failing = False
+        self._trouble = ""
         self._in_hand = 0
         self._stuck: set[ClusterName] = set()
         self.counts = BeatCounts()
@@ -235,9 +236,9 @@ class BeatBuffer:
 
     def _keep(self, taken: dict[ClusterName, _Held], error: MusterError) -> None:
         """Back into the buffer, except where a newer beat came meanwhile."""
-        if not self._failing:
+        if error.message != self._trouble:
             log.warning("heartbeats cannot be stored and are not acknowledged", error=error.message, held=len(taken))
-        self._failing = True
+        self._failing, self._trouble = True, error.message
         self.counts.failures += 1
         self._held = taken | self._held
         self._filled.set()
@@ -245,4 +246,4 @@ class BeatBuffer:
     def _stored(self) -> None:
         if self._failing:
             log.info("heartbeats are stored again")
-            self._failing = False
+            self._failing, self._trouble = False, ""

@@ -35,7 +35,7 @@ class Hearing:
         self._began = True
         self._epoch: _Epoch | None = None
         self._marked = 0.0
-        self._failing = False
+        self._trouble = ""
 
     async def run(self) -> None:
         """Marks for ever."""
@@ -52,11 +52,11 @@ class Hearing:
             self._epoch = await self._store.run(self._mark, asked)
             self._marked = asked
         except MusterError as error:
-            if not self._failing:
+            if error.message != self._trouble:
                 log.warning("silences are not counted: beats cannot be stored", error=error.message)
-            self._failing = True
+            self._trouble = error.message
         else:
-            self._began = self._failing = False
+            self._began, self._trouble = False, ""
 
     def since(self, tx: Transaction) -> datetime | None:
         """From when on beats could be stored without a gap, in database time; None: they cannot be stored at the moment.

@@ -37,6 +37,7 @@ class Feed:
         self._following: dict[str, set[Followed]] = {}
         self._recent: dict[str, Change] = {}
         self._pauses = Backoff(timedelta(milliseconds=200), timedelta(seconds=5))
+        self._trouble = ""
 
     @contextmanager
     def told(self, kind: Kind, name: str, wake: Wake) -> Iterator[None]:
@@ -81,6 +82,7 @@ class Feed:
                     self._wake_all()
                 async for changes in self._store.follow(after, (MANAGED_CLUSTERS, ADDONS, REQUESTS)):
                     self._pauses.reset()
+                    self._trouble = ""
                     for change in changes:
                         self._wake(change)
                         after = change.revision
@@ -88,7 +90,9 @@ class Feed:
                 after = None
             except MusterError as error:
                 pause = self._pauses.next().total_seconds()
-                log.warning("the change log cannot be followed now", error=error.message, retry_in=pause)
+                if error.message != self._trouble:
+                    log.warning("the change log cannot be followed now", error=error.message, retry_in=pause)
+                self._trouble = error.message
                 await asyncio.sleep(pause)
 
     def _wake(self, change: Change) -> None:

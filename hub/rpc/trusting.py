@@ -154,7 +154,7 @@ class Trusting:
         return not is_fresh and session.trusted != fingerprints(present)
 
     async def _keep(self) -> None:
-        pauses = Backoff(GATHER, timedelta(seconds=5))
+        pauses, told = Backoff(GATHER, timedelta(seconds=5)), ""
         while True:
             await self._spoken.wait()
             await asyncio.sleep(GATHER.total_seconds())
@@ -162,8 +162,11 @@ class Trusting:
             try:
                 await self.write()
                 pauses.reset()
+                told = ""
             except MusterError as error:
-                log.warning("what agents trust cannot be kept now", error=error.message)
+                if error.message != told:
+                    log.warning("what agents trust cannot be kept now", error=error.message)
+                told = error.message
                 await asyncio.sleep(pauses.next().total_seconds())
                 self._spoken.set()
 

@@ -47,7 +47,7 @@ class Tail:
         self._bytes = 0
         self._behind = asyncio.Event()
         self._changed = asyncio.Event()
-        self._failing = False
+        self._trouble = ""
 
     @property
     def newest(self) -> int:
@@ -101,15 +101,18 @@ class Tail:
         try:
             while await self._look():
                 pass
-        except MusterError as error:
-            if not self._failing:
-                log.warning("change log cannot be read", error=error.message)
-            self._failing = True
-        except Exception:
-            log.exception("change log cannot be read")  # and is looked at again: nobody else would notice that this had ended
-            self._failing = True
+        except Exception as error:  # noqa: BLE001 - it is looked at again: nobody else would notice that this had ended
+            self._tell(error)
         else:
-            self._failing = False
+            self._trouble = ""
+
+    def _tell(self, error: Exception) -> None:
+        """Once per trouble; with its stack where nobody foresaw it."""
+        trouble, foreseen = f"{type(error).__name__}: {error}", isinstance(error, MusterError)
+        if trouble != self._trouble:
+            tell = log.warning if foreseen else log.error
+            tell("change log cannot be read", error=str(error), exc_info=None if foreseen else error)
+        self._trouble = trouble
 
     async def _look(self) -> bool:
         """Whether there may be more to see at once."""

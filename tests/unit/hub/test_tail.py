@@ -1,11 +1,13 @@
 """The newest changes in memory: in order, without a gap, for all followers."""
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
 from hub.domain.change import MANAGED_CLUSTERS, Change, ChangeType, Key
 from hub.store import tail as tails
@@ -119,6 +121,29 @@ async def test_log_that_is_away_is_asked_again() -> None:
     running = asyncio.create_task(tail.run())
     assert await tail.wait(2, SOON) == 3
     running.cancel()
+
+
+def test_a_defect_of_the_log_is_told_once_and_ends_nothing() -> None:
+    async def looked() -> list[MutableMapping[str, Any]]:
+        asked = 0
+
+        async def broken(_after: int) -> tuple[Sequence[Change], int]:
+            nonlocal asked
+            asked += 1
+            raise RuntimeError("a row that nobody can read" if asked < 10 else "another row")
+
+        with capture_logs() as lines:
+            running = asyncio.create_task(Tail(broken, Log().mend, 0, timedelta(seconds=1)).run())
+            await asyncio.sleep(20)
+            running.cancel()
+        assert asked > 10
+        return lines
+
+    lines = in_virtual_time(looked())
+    assert [(line["error"], line["log_level"]) for line in lines] == [
+        ("a row that nobody can read", "error"),
+        ("another row", "error"),
+    ]
 
 
 async def test_what_was_compacted_before_it_was_read_is_left_to_the_log() -> None:

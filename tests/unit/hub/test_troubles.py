@@ -5,20 +5,44 @@ from collections.abc import Callable, Coroutine, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from datetime import timedelta
-from typing import Any
+from itertools import count
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from structlog.testing import capture_logs
 
 from hub.access import BootstrapTokens, Peers
 from hub.access.rolebook import RoleBook
+from hub.apiserver.entrance import Entrance, Grounds, issuer_of
+from hub.apiserver.feed import ChangeFeed
+from hub.apiserver.storage import ServiceStorage
+from hub.audit.trail import Trail
+from hub.controllers.feed import Feed as ControllersFeed
+from hub.controllers.feed import Route
+from hub.domain.certificate import CertificateRecord, Purpose
+from hub.domain.chain import Link
+from hub.domain.change import MANAGED_CLUSTERS, Change
+from hub.domain.replica import Replica
+from hub.heartbeat import BeatBuffer, Hearing
+from hub.installation import AdminKubeconfig
+from hub.ports import Transaction
+from hub.replica import Measures, Presence
 from hub.rpc.clocks import Clocks
+from hub.rpc.feed import Feed as StreamFeed
 from hub.rpc.sessions import Sessions
+from hub.rpc.trusting import Trusting
+from hub.services import clusters
+from hub.store.tail import Tail
 from machinery.clock import ManualClock
 from machinery.errors import UnavailableError
-from machinery.identity import ClusterName
+from machinery.identity import AgentId, ClusterName, HubId, SerialNumber
+from machinery.lifecycle.signals import LifecycleSignals
+from machinery.product import GROUP_SUFFIX
+from tests.fakes.audit_records import MemorySink, record
 from tests.fakes.memory_store import MemoryStore
 from tests.fakes.virtual_time import in_virtual_time
+from tests.unit.hub.test_beat_buffer import Acks
 from tests.unit.hub.test_sessions import Open
 
 EDGE = ClusterName("edge")
@@ -47,12 +71,13 @@ class Ailing:
 
 @dataclass
 class Case:
-    """`again`: what is told when the trouble is over. `wanted`: gives it something to do."""
+    """`again`: what is told when the trouble is over. `wanted`: gives it something to do. `errors`: what is told of WORDS."""
 
     run: Coroutine[Any, Any, None]
     trouble: str
     again: str = ""
     wanted: Callable[[], None] = lambda: None
+    errors: Sequence[str] = ("full", "away", "away")
 
 
 def peers(store: MemoryStore, clock: ManualClock) -> Case:
@@ -78,12 +103,106 @@ def others(store: MemoryStore, _clock: ManualClock) -> Case:
     return Case(Sessions(store, "one").follow_others(), told, again)
 
 
-@pytest.mark.parametrize("made", [peers, tokens, roles, clocks, others])
+def presence(store: MemoryStore, clock: ManualClock) -> Case:
+    me = Replica("one", "home", "first", "1", "grpc", "https", clock.now(), clock.now())
+    return Case(Presence(store, me, LifecycleSignals(clock), Measures(clock)).run(), "this replica cannot say that it is there")
+
+
+def silences(store: MemoryStore, clock: ManualClock) -> Case:
+    return Case(Hearing(store, clock, "one", lambda: True).run(), "silences are not counted: beats cannot be stored")
+
+
+def beats(store: MemoryStore, clock: ManualClock) -> Case:
+    subject = BeatBuffer(store, clock, timedelta(seconds=1))
+    told, again = "heartbeats cannot be stored and are not acknowledged", "heartbeats are stored again"
+    return Case(subject.run(), told, again, lambda: subject.hold(EDGE, 1, Acks(), available=True))
+
+
+def records(store: MemoryStore, clock: ManualClock) -> Case:
+    class Sink(MemorySink):
+        async def write(self, links: Sequence[Link]) -> None:
+            await store.run(lambda _tx: None)
+            await super().write(links)
+
+    trail = Trail(Sink(), clock, capacity=100, batch=10, window=timedelta(milliseconds=5))
+    told, again = "audit records cannot be written now", "audit records are written again"
+    return Case(trail.run(), told, again, lambda: trail.offer(record(1)))
+
+
+def log_of_changes(store: MemoryStore, _clock: ManualClock) -> Case:
+    async def fetch(_after: int) -> tuple[Sequence[Change], int]:
+        return await store.read(lambda _tx: ((), 0))
+
+    async def mend(_seen: int, _shown: Change | None) -> bool:
+        return False
+
+    return Case(Tail(fetch, mend, 0, timedelta(seconds=1)).run(), "change log cannot be read")
+
+
+def trust(store: MemoryStore, clock: ManualClock) -> Case:
+    now = clock.now()
+    came = CertificateRecord(SerialNumber(1), Purpose.AGENT, "u", (), now, now, "k", now, cluster=EDGE, agent=AgentId("a"))
+    subject, numbers = Trusting(store, lambda: b""), count()
+    told = "what agents trust cannot be kept now"
+    return Case(subject.run(), told, wanted=lambda: subject.note(came, frozenset({f"{next(numbers)}"})))
+
+
+def admin_file(store: MemoryStore, clock: ManualClock) -> Case:
+    class Kept(AdminKubeconfig):
+        async def keep(self) -> Path:
+            return await store.read(lambda _tx: Path())
+
+    none: Any = None
+    subject = Kept(none, store, none, none, lifetimes=none, clock=clock)
+    return Case(subject.run(), "admin kubeconfig cannot be kept right now", wanted=subject.look)
+
+
+def accounts(store: MemoryStore, clock: ManualClock) -> Case:
+    feed, none = ChangeFeed(store), cast("Any", None)
+    grounds = Grounds(store, ServiceStorage(store, feed, GROUP_SUFFIX), feed, clock)
+    subject = Entrance(grounds, issuer_of(HubId("hub"), None), none, None)
+    return Case(subject.run(), "deleted ServiceAccounts cannot be seen now", errors=("full", "away"))
+
+
+def changes_in(store: MemoryStore) -> Callable[[], None]:
+    """Each call changes an object, whoever is kept from the store."""
+    names = (f"c{number}" for number in count())
+    return lambda: store.transact(made, next(names))
+
+
+def made(tx: Transaction, name: str) -> None:
+    clusters.put(tx, {"metadata": {"name": name}}, None, "admin")
+
+
+def followed_roles(store: MemoryStore, clock: ManualClock) -> Case:
+    return Case(RoleBook(store, clock).run(), "roles cannot be followed now", wanted=changes_in(store))
+
+
+def controllers(store: MemoryStore, _clock: ManualClock) -> Case:
+    feed = ControllersFeed(store, [Route(MANAGED_CLUSTERS, lambda _key: None)])
+    return Case(feed.run(), "controllers cannot read the store", wanted=changes_in(store))
+
+
+def streams(store: MemoryStore, _clock: ManualClock) -> Case:
+    return Case(StreamFeed(store).run(), "the change log cannot be followed now", wanted=changes_in(store))
+
+
+def watches(store: MemoryStore, _clock: ManualClock) -> Case:
+    return Case(ChangeFeed(store).run(), "the change log cannot be followed now", wanted=changes_in(store))
+
+
+EVERYBODY = (
+    *(peers, tokens, roles, clocks, others, presence, silences, beats, records, log_of_changes),
+    *(trust, admin_file, accounts, followed_roles, controllers, streams, watches),
+)
+
+
+@pytest.mark.parametrize("made", EVERYBODY)
 def test_each_trouble_is_told_once_and_another_one_as_well(
     made: Callable[[MemoryStore, ManualClock], Case], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     lines, case = logged(made, WORDS, monkeypatch)
-    assert [line["error"] for line in lines if line["event"] == case.trouble] == ["full", "away", "away"]
+    assert [line["error"] for line in lines if line["event"] == case.trouble] == list(case.errors)
     assert [line["log_level"] for line in lines if line["event"] == case.again] == ["info"] * bool(case.again)
 
 
