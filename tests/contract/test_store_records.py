@@ -1,19 +1,22 @@
 """What every store promises about certificates, credentials, heartbeats and facts, and about use cases that race."""
 
 import asyncio
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import timedelta
+from itertools import count
 
 import pytest
 
 from hub.domain.attestation import Binding, Demand
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import REQUESTS, Key
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
 from hub.domain.credential import Bounds, CredentialRecord, CredentialUse, Tally, token_hash
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.ports import Store, Transaction
 from hub.services import credentials, requests
 from hub.services.credentials import Terms
+from hub.store import SqlStore
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
@@ -216,7 +219,8 @@ async def test_whoever_waits_for_revocations_is_told_of_each_and_finds_it(
     await store.run(_add, record)
     await store.run(lambda tx: tx.credentials.add(credential))
     began, word = clock.now(), asyncio.Event()
-    with store.told_of_revocations(word.set):
+    with store.told_of_revocations(word.set) as is_told:
+        await _listens(store, is_told)
         word.clear()
         await asyncio.gather(  # one transaction for all, where the store lets use cases share one
             store.run(lambda tx: tx.facts.set("one", "1")),
@@ -234,6 +238,18 @@ async def test_whoever_waits_for_revocations_is_told_of_each_and_finds_it(
         word.clear()
         await store.run(lambda tx: tx.facts.set("one", "2"))
         assert not word.is_set()
+
+
+async def _listens(store: Store, is_told: Callable[[], bool]) -> None:
+    """Returns when nobody is woken any more because the store has only begun to listen to its database."""
+    if not (isinstance(store, SqlStore) and store._doorbell):
+        return
+    async with asyncio.timeout(10):
+        for number in count():
+            if is_told():
+                return
+            document = {"metadata": {"name": f"c{number}", "uid": f"uid-{number}"}}
+            await store.run(lambda tx, made: tx.objects.put(MANAGED_CLUSTERS, made, None, "tester"), document)
 
 
 async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: CredentialRecord) -> None:
