@@ -12,7 +12,7 @@ from hub.domain import duplicate
 from hub.domain.change import EVENTS, Query
 from hub.domain.cluster import DUPLICATED, Joining
 from hub.domain.heartbeat import Beat
-from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica
+from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
 from hub.replica import Heard, Measures, Presence, take_place
 from hub.services import clusters, draining, heartbeats, replicas
 from hub.services.replicas import Opened
@@ -53,6 +53,13 @@ def test_a_name_has_one_owner_at_a_time(store: MemoryStore, clock: ManualClock) 
     store.transact(replicas.begin, rival)
     with pytest.raises(AlreadyExistsError, match="another process has taken the name"):
         store.transact(replicas.beat, ONE)
+
+
+def test_a_replica_whose_database_clock_was_set_back_was_not_taken_for_dead(store: MemoryStore, clock: ManualClock) -> None:
+    store.transact(replicas.begin, ONE)
+    clock.set_forward(-timedelta(hours=1))
+    assert store.transact(replicas.beat, ONE).known
+    assert store.transact(lambda tx: alive(tx.replicas.all(), tx.now)) == {"one"}, "it has said so by the right clock since"
 
 
 def test_who_has_the_data_directory_has_the_name_at_once(store: MemoryStore) -> None:
