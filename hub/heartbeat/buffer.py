@@ -149,9 +149,11 @@ class BeatBuffer:
 
     async def flush(self) -> None:
         """Stores and acknowledges what is held now. A database that is away leaves everything held."""
-        later = await self._revive()
-        waiting = {cluster: self._held.pop(cluster) for cluster in later if cluster in self._held}
-        taken, self._held = self._held, waiting
+        tried = await self._revive()
+        # What came meanwhile and ends a silence waits for its own turn: acknowledged among the others it would end none.
+        waiting = {cluster: held for cluster, held in self._held.items() if held.ends_silence and cluster not in tried}
+        taken = {cluster: held for cluster, held in self._held.items() if cluster not in waiting}
+        self._held = waiting
         if not waiting:
             self._filled.clear()
         if not taken:
@@ -184,12 +186,12 @@ class BeatBuffer:
             observe(now - held.received)
 
     async def _revive(self) -> Collection[ClusterName]:
-        """The end of some silences; whose turn has not come yet."""
+        """The end of some silences; whose turn it was."""
         self._urgent.clear()
         names = [cluster for cluster, held in self._held.items() if held.ends_silence]
-        urgent, later = {cluster: self._held.pop(cluster) for cluster in names[:TOGETHER]}, names[TOGETHER:]
+        urgent = {cluster: self._held.pop(cluster) for cluster in names[:TOGETHER]}
         if not urgent:
-            return later
+            return ()
         self._in_hand += len(urgent)
         try:
             done = await asyncio.gather(*(self._revive_one(cluster, held) for cluster, held in urgent.items()))
@@ -197,9 +199,9 @@ class BeatBuffer:
             self._in_hand -= len(urgent)
         if all(done):
             self._stored()
-        if later and any(done):  # else the database is away, and is asked again when the window is over
+        if len(names) > TOGETHER and any(done):  # else the database is away, and is asked again when the window is over
             self._urgent.set()
-        return later
+        return urgent.keys()
 
     async def _revive_one(self, cluster: ClusterName, held: _Held) -> bool:
         """False: it is held again."""

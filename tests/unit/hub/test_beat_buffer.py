@@ -254,6 +254,27 @@ def test_beats_of_others_are_stored_in_time_while_a_thousand_clusters_come_back(
     assert revived == 1_000
 
 
+def test_a_silence_ends_though_its_beat_comes_while_another_silence_is_being_ended() -> None:
+    """Stored among the others it would be acknowledged, and the cluster read Unknown until its next beat."""
+
+    async def told() -> list[Acks]:
+        clock, came = LoopClock(asyncio.get_running_loop()), [Awaited(), Awaited()]
+        store = SlowStore(MemoryStore(clock))
+        beats = BeatBuffer(store, clock, SECOND)
+        running = asyncio.create_task(beats.run())
+        beats.hold(C1, 1, came[0], available=True, ends_silence=True)
+        await asyncio.sleep(0.005)
+        beats.hold(C2, 1, came[1], available=True, ends_silence=True)
+        async with asyncio.timeout(0.05):
+            for acks in came:
+                await acks.came.wait()
+        running.cancel()
+        assert store.revived == [C1, C2]
+        return [*came]
+
+    assert [acks.seen for acks in in_virtual_time(told())] == [[(1, True)]] * 2
+
+
 def test_a_database_that_is_away_is_not_asked_all_the_time_by_many_that_come_back() -> None:
     async def asked() -> int:
         clock = LoopClock(asyncio.get_running_loop())
