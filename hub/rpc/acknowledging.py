@@ -87,7 +87,7 @@ class Acknowledgements:
         self._spacing = 0.0
 
     def begin(self, patience: timedelta) -> None:
-        """`patience`: for how long the agent says that it waits for an acknowledgement."""
+        """`patience`: for how long the agent says that it waits for an acknowledgement, where it beats often."""
         self._patience = patience
 
     def lease(self, lease_duration: timedelta) -> bool:
@@ -131,5 +131,7 @@ class Acknowledgements:
 
     def _beats_every(self, interval: timedelta) -> bool:
         before, self._interval = self._interval, interval
+        if interval >= PATIENCE:
+            self._patience = PATIENCE  # for good: the agent may have chosen by this interval how long it waits
         self._spacing = spacing(self._lease, interval, self._patience)
         return interval != before

@@ -1,12 +1,14 @@
 """When acknowledgements are due, and that thousands of them need few timers."""
 
 import asyncio
+from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from hub.rpc.acknowledging import TICK, Deferred, spacing
+from hub.rpc.acknowledging import TICK, Acknowledgements, Deferred, spacing
+from hub.rpc.tempo import Tempo
 from spoke.domain.patience import PATIENCE, SILENCE, patience
 
 FLUSH_WINDOW = 1.0
@@ -40,6 +42,45 @@ def test_an_agent_leaves_a_hub_that_stores_nothing_within_fifteen_seconds(interv
     between = timedelta(seconds=interval)
     assert between + patience(between) <= timedelta(seconds=15)
     assert SILENCE <= patience(between) <= PATIENCE
+
+
+def acknowledged(intervals: list[float]) -> float:
+    """Seconds between two acknowledgements in a session that was told these intervals, because more came or went."""
+    sessions, deferred = [0.0], list[float]()
+    told = Acknowledgements(
+        Tempo(timedelta(seconds=2), 1, lambda: int(sessions[0])), _Noted(deferred), lambda: 0.0, lambda: None
+    )
+    told.begin(PATIENCE)
+    for interval in intervals:
+        sessions[0] = interval
+        told.lease(timedelta(seconds=60))
+        assert told.interval == timedelta(seconds=interval)
+    told.stored(1, at_once=True)
+    assert told.due_ack() is not None
+    told.stored(2, at_once=False)
+    (due,) = deferred
+    return due
+
+
+class _Noted(Deferred):
+    """Only notes when a call is due."""
+
+    def __init__(self, due: list[float]) -> None:
+        super().__init__()
+        self._noted = due
+
+    def call_at(self, when: float, tell: Callable[[], None]) -> None:
+        del tell
+        self._noted.append(when)
+
+
+@pytest.mark.parametrize("intervals", [[2], [2, 5], [5, 2], [2, 30, 2], [30, 5, 2]])
+def test_an_agent_hears_in_time_although_there_were_more_of_them_when_it_chose_how_long_it_waits(
+    intervals: list[float],
+) -> None:
+    """It chooses as its session begins, by the interval that it has heard of last."""
+    least = min(patience(timedelta(seconds=interval)) for interval in intervals)
+    assert FLUSH_WINDOW + acknowledged(intervals) + TICK + 1 < least.total_seconds()
 
 
 async def test_what_is_due_within_a_tick_shares_a_timer(monkeypatch: pytest.MonkeyPatch) -> None:
