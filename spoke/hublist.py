@@ -184,10 +184,14 @@ class HubList:
         for each in candidates:
             if each.hub.hub_id == self._owner.hub_id:
                 break
-            if each.ready_since is not None and each.ready_since + after > now:
-                dues.append(each.ready_since + after)
+            if each.ready_since is None:
+                continue
+            # Its rest goes by another clock than the timetable, which is early where the machine slept; and others rest, too.
+            due = max(each.ready_since + after, each.rests_until or now)
+            if due > now:
+                dues.append(due)
         if dues:
-            self._timetable.at(min(dues), self._stir, name=BACK)
+            self._timetable.at(min(dues) + BEHIND, self._stir, name=BACK)
 
     def _show(self) -> None:
         found = self.candidates()

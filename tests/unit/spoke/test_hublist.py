@@ -8,32 +8,39 @@ import pytest
 from machinery.clock import ManualClock
 from spoke.domain.hubs import HubState, Policy
 from spoke.hublist import HubList
-from spoke.options import Hubs
+from spoke.options import Hubs, Pause
 from spoke.ownership import Owner
 from spoke.progress import Progress
 from spoke.reserve import NoReserve
-from tests.fakes.reserve import A, B, ReserveStage
+from tests.fakes.reserve import A, B, C, ReserveStage
 from tests.fakes.timetable import ManualTimetable
 
 DAY = timedelta(days=1)
 BACK_AFTER = timedelta(minutes=10)
+RESTS = Pause(timedelta(seconds=30), timedelta(minutes=1), jitter=0)
 
 
-@pytest.mark.parametrize("step", [timedelta(0), -DAY, DAY])
-async def test_a_hub_rests_and_is_gone_back_to_in_time_though_the_clock_is_set(step: timedelta) -> None:
-    clock = ManualClock()
+def hubs_of(clock: ManualClock, timetable: ManualTimetable) -> HubList:
+    """The agent is at B, and would rather be at A."""
     hubs = HubList(
-        Hubs(policy=Policy(fail_back_after=BACK_AFTER)),
+        Hubs(policy=Policy(fail_back_after=BACK_AFTER), rest=RESTS),
         NoReserve(),
         Progress(clock),
         clock=clock,
-        timetable=ManualTimetable(),
+        timetable=timetable,
         random=Random(1),
         stir=lambda: None,
     )
     hubs.settle(ReserveStage(clock).listing, Owner(hub_id=B, epoch=1))
     for hub in (A, B):
         hubs.meet(hub, HubState.READY)
+    return hubs
+
+
+@pytest.mark.parametrize("step", [timedelta(0), -DAY, DAY])
+async def test_a_hub_rests_and_is_gone_back_to_in_time_though_the_clock_is_set(step: timedelta) -> None:
+    clock = ManualClock()
+    hubs = hubs_of(clock, ManualTimetable())
     hubs.fail(A, "it was away")
     clock.set_forward(step)
     assert "has failed a moment ago" in hubs.refuse_move(A)
@@ -44,3 +51,19 @@ async def test_a_hub_rests_and_is_gone_back_to_in_time_though_the_clock_is_set(s
     clock.advance(timedelta(seconds=1))
     assert (back := hubs.decide()) is not None
     assert back.hub_id == A
+
+
+@pytest.mark.parametrize("slept", [timedelta(0), DAY])
+async def test_whoever_goes_back_is_woken_for_it_though_the_machine_slept_or_another_hub_rests(slept: timedelta) -> None:
+    clock, timetable = ManualClock(), ManualTimetable()
+    hubs = hubs_of(clock, timetable)
+    clock.advance(BACK_AFTER)
+    for hub in (A, A, C):  # A for a minute, C for half of one
+        hubs.fail(hub, "it was away")
+    clock.set_forward(slept)
+    while (found := hubs.decide()) is not None and found.hub_id != A:
+        assert timetable.instants, "nobody is woken"
+        woken = min(timetable.instants.values())
+        timetable.instants.clear()
+        clock.advance(max(woken - clock.now(), timedelta(0)))
+    assert clock.monotonic() < (BACK_AFTER + timedelta(seconds=61)).total_seconds()
