@@ -5,6 +5,7 @@ import binascii
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import yaml
 
@@ -79,6 +80,8 @@ class _Reader:
             raise self._wrong(f'lacks the server of cluster "{name}"')
         if not server.startswith("https://"):
             raise self._wrong(f'has a server for cluster "{name}" that is no https:// address: {server[:100]}')
+        if not _is_place(server):
+            raise self._wrong(f'has a server for cluster "{name}" whose host or port cannot be: {server[:100]}')
         authority = self._bytes(entry, "certificate-authority", f'cluster "{name}"')
         if authority is None and entry.get("insecure-skip-tls-verify"):
             raise self._wrong(
@@ -91,13 +94,19 @@ class _Reader:
             name=name,
             server=server,
             certificate_authority=authority,
-            endpoint=self._endpoint(name, entry.get("extensions") or []),
-            proxy_url=entry.get("proxy-url"),
-            tls_server_name=entry.get("tls-server-name"),
+            endpoint=self._endpoint(name, _entries(entry, "extensions")),
+            proxy_url=self._text(entry, "proxy-url", name),
+            tls_server_name=self._text(entry, "tls-server-name", name),
         )
 
-    def _endpoint(self, cluster: str, extensions: list[Any]) -> HubEndpoint | None:
-        found = [each for each in extensions if isinstance(each, dict) and each.get("name") == KUBECONFIG_EXTENSION]
+    def _text(self, entry: dict[str, Any], key: str, cluster: str) -> str | None:
+        text = entry.get(key)
+        if text is not None and not isinstance(text, str):
+            raise self._wrong(f'has a {key} for cluster "{cluster}" that is no text')
+        return text
+
+    def _endpoint(self, cluster: str, extensions: list[dict[str, Any]]) -> HubEndpoint | None:
+        found = [each for each in extensions if each.get("name") == KUBECONFIG_EXTENSION]
         if not found:
             return None
         what = f'the extension "{KUBECONFIG_EXTENSION}" of cluster "{cluster}"'
@@ -108,7 +117,7 @@ class _Reader:
         if missing:
             raise self._wrong(f"lacks {' and '.join(missing)} in {what}")
         _host, _, port = extension["grpcServer"].rpartition(":")
-        if not port.isdigit():
+        if not port.isdigit() or not _is_place(f"//{extension['grpcServer']}"):
             raise self._wrong(f'has a grpcServer in {what} that is not "host:port"')
         authority = self._decoded(extension.get("certificateAuthorityData"), f"certificateAuthorityData in {what}")
         bound = extension.get("clusterName")
@@ -149,8 +158,9 @@ class _Reader:
             return self._folder.get(path)
         try:
             return (self._folder / path).read_bytes()
-        except OSError as error:
-            raise self._wrong(f"names {path} as {name} of {owner}, which cannot be read: {error.strerror}") from None
+        except (OSError, ValueError) as error:
+            why = error.strerror if isinstance(error, OSError) else "no file has such a name"
+            raise self._wrong(f"names {path} as {name} of {owner}, which cannot be read: {why}") from None
 
     def _decoded(self, text: Any, what: str) -> bytes | None:
         if text is None:
@@ -161,8 +171,8 @@ class _Reader:
             raise self._wrong(f"has {what}, which is not base64") from None
 
     def _entry(self, document: dict[str, Any], kind: str, name: str) -> dict[str, Any]:
-        for item in document.get(f"{kind}s") or []:
-            if isinstance(item, dict) and item.get("name") == name and isinstance(item.get(kind), dict):
+        for item in _entries(document, f"{kind}s"):
+            if item.get("name") == name and isinstance(item.get(kind), dict):
                 entry: dict[str, Any] = item[kind]
                 return entry
         raise self._wrong(f'has no {kind} "{name}"')
@@ -171,9 +181,24 @@ class _Reader:
         return InvalidError(f"kubeconfig {self._source} {what}")
 
 
+def _entries(document: Mapping[str, Any], part: str) -> list[dict[str, Any]]:
+    listed = document.get(part)
+    return [each for each in listed if isinstance(each, dict)] if isinstance(listed, list) else []
+
+
+def _is_place(address: str) -> bool:
+    """Whether there can be such a host with such a port, or without one."""
+    try:
+        parts = urlsplit(address)
+        host, _port = parts.hostname, parts.port
+    except ValueError:
+        return False
+    return bool(host)
+
+
 def _extension(entry: Mapping[str, Any], name: str) -> Any:
     """The extension of that name; None: there is none."""
-    found = (each for each in entry.get("extensions") or () if isinstance(each, dict) and each.get("name") == name)
+    found = (each for each in _entries(entry, "extensions") if each.get("name") == name)
     return next(found, {}).get("extension")
 
 

@@ -93,6 +93,45 @@ def test_what_a_kubeconfig_lacks_is_said_with_the_files_name(content: dict[str, 
     assert missing in str(refused.value)
 
 
+def _with(value: Any, *path: str | int) -> dict[str, Any]:
+    content: Any = document()
+    place = content
+    for step in path[:-1]:
+        place = place[step]
+    place[path[-1]] = value
+    return dict(content)
+
+
+CLUSTER_AT = ("clusters", 0, "cluster")
+GRPC_AT = (*CLUSTER_AT, "extensions", 0, "extension", "grpcServer")
+
+
+@pytest.mark.parametrize(
+    ("content", "wrong"),
+    [
+        (_with("https://hub.example:644333", *CLUSTER_AT, "server"), "host or port"),
+        (_with("https://hub.example:port", *CLUSTER_AT, "server"), "host or port"),
+        (_with("https://[hub.example", *CLUSTER_AT, "server"), "host or port"),
+        (_with("https://:6443", *CLUSTER_AT, "server"), "host or port"),
+        (_with("hub.example:84433", *GRPC_AT), "host:port"),
+        (_with("fd00::1:8443", *GRPC_AT), "host:port"),
+        (_with(":8443", *GRPC_AT), "host:port"),
+        (_with(3128, *CLUSTER_AT, "proxy-url"), "proxy-url"),
+        (_with(True, *CLUSTER_AT, "tls-server-name"), "tls-server-name"),  # noqa: FBT003 - what YAML makes of `yes`
+        (_with(5, "clusters"), 'no cluster "muster"'),
+        (_with({"client-certificate": "a\0b", "client-key": "c"}, "users", 0, "user"), "client-certificate"),
+    ],
+)
+def test_what_no_kubeconfig_can_say_is_refused_with_the_files_name(content: dict[str, Any], wrong: str, tmp_path: Path) -> None:
+    with pytest.raises(InvalidError, match="kubeconfig FILE") as refused:
+        parse_kubeconfig(yaml.safe_dump(content).encode(), source="FILE", folder=tmp_path)
+    assert wrong in str(refused.value)
+
+
+def test_extensions_that_are_no_list_are_none() -> None:
+    assert parsed(_with(5, *CLUSTER_AT, "extensions")).cluster.endpoint is None
+
+
 @pytest.mark.parametrize("text", [b"", b"[]", b"a: [", b"\xff\xfe\x00"])
 def test_what_is_no_kubeconfig_is_refused(text: bytes) -> None:
     with pytest.raises(InvalidError, match="kubeconfig FILE"):

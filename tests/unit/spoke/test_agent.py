@@ -195,6 +195,17 @@ async def test_a_broken_file_put_in_place_later_is_told_and_survived(stage: Stag
         await until(lambda: is_available(stage))
 
 
+@pytest.mark.parametrize("port", [b"84433", b"port"])
+async def test_a_mistake_in_a_later_bootstrap_kubeconfig_costs_no_session(stage: Stage, port: bytes) -> None:
+    async with stage.running():
+        await until(lambda: is_available(stage))
+        with capture_logs() as logs:
+            stage.replace_bootstrap(stage.file.read_bytes().replace(b":8443", b":" + port))
+            await until(lambda: any("host:port" in entry.get("error", "") for entry in logs))
+        assert len(stage.hub.sessions) == 1
+        assert is_available(stage)
+
+
 async def test_a_bootstrap_kubeconfig_for_another_hub_moves_the_agent_there(stage: Stage) -> None:
     other = MemoryHub(stage.clock, hub_id=HubId("aaaaaaaa-0000-4000-8000-000000000002"))
     first = stage.hub
