@@ -11,7 +11,8 @@ from hub.cli.failures import CommandError, ConnectionLostError, RefusedCredentia
 from hub.cli.identities import Identity, Shown
 from machinery.kubeconfig import Kubeconfig
 
-GONE = 410
+REASONS = {410: "Expired", 429: "TooManyRequests", 503: "ServiceUnavailable", 504: "Timeout"}
+"""Where an answer has no reason of its own: as that of a hub that stops, or of what stands before it."""
 UNTRUSTED = frozenset((18, 19, 20, 21))
 """OpenSSL's verify codes for chains that end in no trusted CA."""
 TUNNEL = "Tunnel connection failed: "
@@ -49,7 +50,7 @@ class Refusals:
         if status == http.client.FORBIDDEN:
             rights = "who administers the hub gives rights, by a ClusterRoleBinding or RoleBinding"
             return CommandError(f"{message}. The {self._user} may not do this: {rights}", reason=reason)
-        return CommandError(message, reason=reason or ("Expired" if status == GONE else ""))
+        return CommandError(message, reason=reason or REASONS.get(status, ""))
 
     def of_failure(self, error: OSError | http.client.HTTPException, shown: Shown) -> CommandError:
         """No answer."""
@@ -125,7 +126,7 @@ def document_of(content: bytes) -> dict[str, Any]:
     """Raises CommandError."""
     try:
         document = json.loads(content)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict):
         raise CommandError("the answer is not a hub's: is the server in the kubeconfig a hub's HTTPS address?")

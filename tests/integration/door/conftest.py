@@ -37,6 +37,7 @@ from hub.services import certificates, clusters, namespaces, operators, requests
 from hub.services.credentials import Terms, create_token
 from hub.store import SqlStore
 from machinery import kubeconfig, pki
+from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filters
 from machinery.apiserver.limiting import Limiting
 from machinery.apiserver.limits import REQUEST_LIMIT
@@ -112,6 +113,7 @@ class HubUnderTest:
     auditor: Auditor = field(init=False)
     limits: AccessLimits = field(init=False)
     serving: Serving = field(init=False)
+    draining: Draining = field(init=False)
     client_cas: tuple[Path, tuple[str, ...]] | None = None
     make_ways_in: Callable[[Serving], tuple[WayIn, ...]] | None = None
     ways_in: tuple[WayIn, ...] = ()
@@ -144,7 +146,7 @@ class HubUnderTest:
             trails = [Trail(sink, clock, window=timedelta(milliseconds=20)) for sink in sinks]
             self.auditor = Auditor(self.policy or default_policy(GROUP_SUFFIX), trails, clock)
             await self.auditor.open()
-            self.limits = AccessLimits(clock, self.capacity)
+            self.limits, self.draining = AccessLimits(clock, self.capacity), Draining()
             address = HubAddress(HUB_ID, f"https://{self.advertised}:6443", f"{self.advertised}:8443")
             self.door = build_door(
                 self.store,
@@ -156,6 +158,7 @@ class HubUnderTest:
                 group_suffix=self.group_suffix,
                 default_lease_duration=self.lease,
                 filters=Filters(
+                    gate=(self.draining.gate,),
                     in_flight=(RevocationLists(self.store, self.issuer, clock),),
                     audit=(Auditing(self.auditor),),
                     limits=(Limiting(self.limits.place, self.limits.rates, clock, REQUEST_LIMIT, self.limits.watches),),

@@ -408,6 +408,23 @@ async def test_a_watch_goes_on_across_a_restart_and_tells_every_change_once(hub:
     assert "Traceback" not in said
 
 
+async def test_a_watch_outlives_a_hub_that_ends_it_and_takes_a_while_to_stop(hub: HubUnderTest) -> None:
+    """Meanwhile it refuses what is asked, as does what stands before it: with a status, and without a word that is a hub's."""
+    await hub.join("edge1")
+    watching = await start(hub, "get", "clusters", "-w", "-o", "name")
+    assert (await watching.line()).endswith("/edge1")
+    hub.draining.refuse()
+    await hub.door.end_watches(timedelta(seconds=1))
+    assert watching.process.stderr is not None
+    async with asyncio.timeout(15):
+        assert "trying again" in (await watching.process.stderr.readline()).decode()
+    await hub.stop()
+    await hub.start()
+    await hub.join("edge2")
+    assert (await watching.line()).endswith("/edge2")
+    assert "Traceback" not in await watching.end()
+
+
 async def test_an_answer_that_cannot_be_written_is_one_sentence(hub: HubUnderTest) -> None:
     await hub.join("edge1")
     with Path("/dev/full").open("w") as full:  # noqa: ASYNC230 - a device that takes nothing
