@@ -182,11 +182,13 @@ class _TokenFile:
         now = asyncio.get_running_loop().time()
         if now < self._due:
             return
-        self._due = now + _TOKEN_REREAD_SECONDS
         try:
-            configuration.api_key["BearerToken"] = f"Bearer {self._path.read_text().strip()}"
-        except OSError:
-            return  # the token we hold may still be good; the server's 401 says when it is not
+            token = self._path.read_text("utf-8").strip()
+        except (OSError, UnicodeDecodeError):
+            token = ""
+        if token:  # else it is being written, or gone: the one that we hold may still be good, and a 401 says when it is not
+            configuration.api_key["BearerToken"] = f"Bearer {token}"
+            self._due = now + _TOKEN_REREAD_SECONDS
 
 
 class _ExecPlugin:

@@ -79,6 +79,22 @@ async def test_relative_files_are_looked_up_beside_the_kubeconfig(tmp_path: Path
     assert (await loaded.auth_settings())["BearerToken"]["value"] == "Bearer first"
 
 
+async def test_a_token_file_that_is_empty_or_gone_for_a_moment_leaves_the_token_that_was_read(
+    tmp_path: Path, folder: Path
+) -> None:
+    document = complete()
+    document["users"][0]["user"] = {"tokenFile": "token"}
+    token, file = tmp_path / "token", tmp_path / "kubeconfig"
+    token.write_text("first")
+    file.write_text(yaml.safe_dump(document))
+    loaded = await load(file, folder)
+    for content in (b"", b"\n", b"\xff\xfe", None):
+        token.unlink() if content is None else token.write_bytes(content)
+        assert (await loaded.auth_settings())["BearerToken"]["value"] == "Bearer first"
+    token.write_text("second")
+    assert (await loaded.auth_settings())["BearerToken"]["value"] == "Bearer second"
+
+
 async def test_another_context_can_be_chosen(tmp_path: Path, folder: Path) -> None:
     document = complete()
     document["contexts"].append({"name": "dev", "context": {"cluster": "d", "user": "u"}})
