@@ -70,7 +70,8 @@ def read_exec(entry: Mapping[str, Any], cluster_config: Any = None) -> ExecUser 
     told = entry.get("exec")
     if not isinstance(told, Mapping) or why_no_exec(entry):
         return None
-    variables = {str(each["name"]): str(each.get("value", "")) for each in told.get("env") or ()}
+    given = ((str(each["name"]), each.get("value")) for each in told.get("env") or ())
+    variables = {name: "" if value is None else str(value) for name, value in given}
     return ExecUser(
         told["command"],
         tuple(str(each) for each in told.get("args") or ()),
@@ -131,7 +132,7 @@ def exec_info(
             **{name: value for name, value in named.items() if value},
             **({"config": config} if config is not None else {}),
         }
-    return json.dumps({"apiVersion": api_version, "kind": KIND, "spec": spec})
+    return json.dumps({"apiVersion": api_version, "kind": KIND, "spec": spec}, default=str)  # YAML knows dates
 
 
 def read_exec_info(text: str) -> AskedCluster:
@@ -187,7 +188,7 @@ def read_told(text: str, api_version: str = API_VERSION) -> ToldCredential:
 def _document(text: str, what: str, api_version: str) -> Mapping[str, Any]:
     try:
         document = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         document = None
     if not isinstance(document, dict) or document.get("kind") != KIND or document.get("apiVersion") != api_version:
         raise InvalidError(f"{what} is no {KIND} of {api_version}")

@@ -1,6 +1,7 @@
 """The words between kubectl and a credential plug-in, in both directions."""
 
 import json
+from datetime import date
 from typing import Any
 
 import pytest
@@ -44,6 +45,16 @@ def test_a_plug_in_of_another_version_is_none(entry: dict[str, Any]) -> None:
     assert read_exec(entry) is None
 
 
+def test_a_variable_without_a_value_is_empty() -> None:
+    entry = {"exec": {"apiVersion": API_VERSION, "command": "x", "env": [{"name": "A", "value": None}, {"name": "B"}]}}
+    assert read_exec(entry) == ExecUser("x", (), {"A": "", "B": ""}, provides_cluster=False)
+
+
+def test_a_date_in_what_a_cluster_has_for_plug_ins_is_told_as_it_stands() -> None:
+    asked = json.loads(exec_info(CLUSTER, config={"since": date(2026, 1, 2)}))
+    assert asked["spec"]["cluster"]["config"] == {"since": "2026-01-02"}
+
+
 def test_without_cluster_info_the_plug_in_says_what_the_kubeconfig_lacks() -> None:
     with pytest.raises(InvalidError, match="provideClusterInfo: true"):
         read_exec_info(exec_info(None))
@@ -54,6 +65,7 @@ def test_without_cluster_info_the_plug_in_says_what_the_kubeconfig_lacks() -> No
     "text",
     [
         "",
+        "[" * 100_000,
         "[]",
         "{}",
         json.dumps({"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "spec": {}}),
