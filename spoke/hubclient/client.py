@@ -16,7 +16,7 @@ from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from machinery.wire.registration.v1 import registration_pb2 as wire
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
-from spoke.domain.patience import Detection
+from spoke.domain.patience import Detection, patience
 from spoke.domain.reach import shown_proxy
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubclient.convert import client_configs, request_state, standing_by
@@ -209,7 +209,8 @@ class GrpcHubClient(HubClient):
         """A welcomed session. A refusal that was torn by our own hello is asked for again: its reason matters."""
         attempts = 3
         while True:
-            session = GrpcSession(SessionStub(self._channel).Connect(metadata=carried()), self._clock)
+            stream = SessionStub(self._channel).Connect(metadata=carried())
+            session = GrpcSession(stream, self._clock, patience(timedelta(), self._detection.silence))
             try:
                 await self._welcome(session, greeting)
             except TornError:

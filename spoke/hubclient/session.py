@@ -34,8 +34,10 @@ LAST_WORDS = timedelta(seconds=1)
 class GrpcSession(HubSession):
     """One open stream. `start` says hello and waits for the welcome, `stop` ends it."""
 
-    def __init__(self, stream: Stream, clock: Clock) -> None:
+    def __init__(self, stream: Stream, clock: Clock, patience: timedelta = PATIENCE) -> None:
+        """`patience`: for how long a beat may stay unacknowledged where beats come often."""
         self._stream = stream
+        self._patience = patience
         self._clock = clock
         self._interval = DEFAULT_INTERVAL
         self._offset = timedelta()
@@ -72,7 +74,7 @@ class GrpcSession(HubSession):
             cluster_uid=greeting.cluster_uid,
             epoch=greeting.epoch,
             hubs=hubs_of(greeting.hubs) if greeting.hubs else None,
-            patience_seconds=int(PATIENCE.total_seconds()),
+            patience_seconds=int(min(self._patience, PATIENCE).total_seconds()),
             trusted_authorities=greeting.trusted,
         )
         hello.agent_time.FromDatetime(self._clock.now())

@@ -9,12 +9,16 @@ from pathlib import Path
 import pytest
 
 from hub.ports import Transaction
-from hub.rpc.acknowledging import MOST_PATIENT, PATIENCE, TICK, Deferred, spacing
+from hub.rpc.acknowledging import MOST_PATIENT, PATIENCE, TICK, Acknowledgements, Deferred, spacing
 from hub.services import clusters
 from machinery import conditions
+from machinery.clock import SystemClock
 from machinery.errors import ConflictError
 from machinery.identity import cluster_name
 from machinery.wire.session.v1 import session_pb2 as wire
+from spoke.domain.patience import Detection
+from spoke.hubclient.client import GrpcHubClient
+from spoke.ports import ClientIdentity, Greeting, HubAddress
 from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, rpc_stage
 from tests.fakes.stage import until
 
@@ -163,3 +167,24 @@ async def test_a_silence_that_is_noticed_while_a_beat_lies_in_the_buffer_ends_wi
 async def availability(stage: RpcStage) -> str:
     found = conditions.find((await stage.cluster("edge1"))["status"]["conditions"], conditions.AVAILABLE)
     return found.status if found else ""
+
+
+@pytest.mark.parametrize(("silence", "expected"), [(2, 4), (5, 10), (60, 10)])
+async def test_an_agent_says_for_how_long_it_really_waits(
+    stage: RpcStage, monkeypatch: pytest.MonkeyPatch, silence: int, expected: int
+) -> None:
+    """`--hub-silence` is the operator's, and the hub is to be faster than that."""
+    told: list[timedelta] = []
+    monkeypatch.setattr(Acknowledgements, "begin", lambda _, patience: told.append(patience))
+    credential = await stage.enrol("edge1")
+    client = GrpcHubClient(
+        HubAddress(f"localhost:{stage.door.port}", stage.issuer.trust_bundle),
+        ClientIdentity(credential.chain, credential.key),
+        SystemClock(),
+        Detection(silence=timedelta(seconds=silence)),
+    )
+    try:
+        async with client.session(Greeting("uid-1")):
+            assert told == [timedelta(seconds=expected)]
+    finally:
+        await client.close()
