@@ -13,6 +13,8 @@ from machinery.clock import Clock
 from machinery.errors import UnavailableError
 
 QUIET = timedelta(milliseconds=250)
+STEP = 0.05
+"""Seconds between looks at whether that moment is over."""
 RETRY = timedelta(seconds=1)
 
 
@@ -59,8 +61,8 @@ class Gate:
     async def still(self, within: timedelta) -> None:
         """Returns when nothing has come for a moment, or when `within` is over; what is in flight may go on."""
         end = self._clock.monotonic() + within.total_seconds()
-        while (rest := min(self._last_arrival + QUIET.total_seconds(), end) - self._clock.monotonic()) > 0:  # noqa: ASYNC110 - time is the condition
-            await asyncio.sleep(rest)
+        while (rest := min(self._last_arrival + QUIET.total_seconds(), end) - self._clock.monotonic()) > 0:
+            await self._pass(rest)
 
     async def quiet(self) -> None:
         """Returns when nothing is in flight and nothing has come or gone for a moment."""
@@ -68,4 +70,13 @@ class Gate:
             rest = QUIET.total_seconds() - (self._clock.monotonic() - self._last)
             if self._in_flight == 0 and rest <= 0:
                 return
-            await asyncio.sleep(max(rest, 0.01))
+            await self._pass(max(rest, 0.01))
+
+    async def _pass(self, seconds: float) -> None:
+        """Sleeps for so long or a step. Where that took much longer this process was not let run, and nothing could come."""
+        step, began = min(seconds, STEP), self._clock.monotonic()
+        await asyncio.sleep(step)
+        now = self._clock.monotonic()
+        late = now - began - step
+        if late > STEP:
+            self._last, self._last_arrival = min(self._last + late, now), min(self._last_arrival + late, now)
