@@ -120,8 +120,10 @@ class ResidentAgent:
             while self._mark is None and not working.done():
                 self._news.clear()
                 news = asyncio.create_task(self._news.wait(), name="departure/news")
-                await asyncio.wait((working, news), return_when=asyncio.FIRST_COMPLETED)
-                news.cancel()
+                try:
+                    await asyncio.wait((working, news), return_when=asyncio.FIRST_COMPLETED)
+                finally:
+                    news.cancel()
         finally:
             if not working.done():
                 working.cancel()

@@ -120,5 +120,5 @@ async def _ended(task: asyncio.Task[Any]) -> None:
     if not task.done():
         task.cancel()
         await asyncio.wait([task])
-        if not task.cancelled():
-            task.exception()
+    if not task.cancelled():
+        task.exception()

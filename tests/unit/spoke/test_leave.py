@@ -114,6 +114,13 @@ async def test_a_running_agent_ends_its_session_first_and_does_not_register_anew
         assert len(scene.stage.hub.calls) == calls, "nor after a restart"
 
 
+async def test_an_agent_that_is_ended_leaves_nothing_behind_that_waits(scene: Scene) -> None:
+    async with scene.resident():
+        await until(lambda: is_available(scene.stage))
+    await asyncio.sleep(0)
+    assert not [task for task in asyncio.all_tasks() if task.get_name() == "departure/news"]
+
+
 async def test_a_new_bootstrap_kubeconfig_brings_it_back_and_so_does_an_explicit_word(scene: Scene) -> None:
     await joined(scene)
     await scene.leave()
