@@ -135,7 +135,7 @@ class AuthorityFollower:
 
     async def look(self) -> None:
         """One look. Raises UnavailableError; what was known before is acted upon then."""
-        everyone = tuple(await self._store.read(authorities.all_of))
+        everyone = tuple(await self._store.look(authorities.all_of))
         standing = Standing(everyone, await self._keys(everyone))
         before = {each.id: each.phase for each in self._issuer.standing.authorities}
         if self._issuer.take(standing):

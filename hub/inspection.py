@@ -51,7 +51,7 @@ async def follow_orders(store: Store, verbosity: Verbosity) -> None:
     """Looks for ever whether an operator wants the replicas to log more or less. Without a database all stays as it is."""
     while True:
         with suppress(UnavailableError):
-            order = await store.read(orders.standing)
+            order = await store.look(orders.standing)
             verbosity.order(None if order is None else order.level)
         await asyncio.sleep(until_tick(LOOK_EVERY))
 

@@ -129,7 +129,7 @@ class Peers:
     async def poll(self, *, far: bool = False) -> None:
         """One look at what was revoked since the look before; `far`: at all that may be news. Raises UnavailableError."""
         began, since = self._clock.monotonic(), self._stretch.begin(far=far)
-        now, revoked = await self._store.read(_revoked_since, since)
+        now, revoked = await self._store.look(_revoked_since, since)
         self._stretch.end(now)
         new = [serial for serial in revoked if serial not in self._seen]
         if since is None:

@@ -143,7 +143,7 @@ class RoleBook(Roles):
     async def prove(self) -> None:
         """One look at the newest revision, and a wait until it was seen. Raises UnavailableError."""
         began = self._clock.monotonic()
-        await self._reach(await self._store.read(_newest))
+        await self._reach(await self._store.look(_newest))
         self._proven_at = began
 
     async def _reach(self, revision: int) -> None:

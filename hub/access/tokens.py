@@ -74,7 +74,7 @@ class BootstrapTokens:
     async def poll(self, *, far: bool = False) -> None:
         """One look at what was revoked since the look before; `far`: at all that may be news. Raises UnavailableError."""
         since = self._stretch.begin(far=far)
-        now, revoked = await self._store.read(_revoked_since, since)
+        now, revoked = await self._store.look(_revoked_since, since)
         self._stretch.end(now)
         new = [credential for credential in revoked if credential not in self._seen]
         self._seen = set(revoked) if since is None else self._seen.union(new)

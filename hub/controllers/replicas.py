@@ -28,7 +28,7 @@ class LostReplicas(Reconciler[str]):
         self._since = since
 
     async def reconcile(self, key: str) -> None:  # noqa: ARG002 - there is only one
-        if await self._store.read(self._has_work):
+        if await self._store.look(self._has_work):
             ended = await self._store.run(replicas.sweep)
             log.info("sessions of lost replicas are over", count=ended)
 

@@ -74,7 +74,7 @@ class Rotation(Reconciler[str]):
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
         """The first step that can be made; the next look is at once while there was one to make."""
-        seen, is_believed, retired = await self._store.read(self._look)
+        seen, is_believed, retired = await self._store.look(self._look)
         if seen is not None and await self._made_one(seen, is_believed=is_believed):
             return timedelta()
         await self._forget(retired)

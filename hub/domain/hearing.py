@@ -8,7 +8,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-FRESH = timedelta(seconds=4)
+FRESH = timedelta(seconds=5)
 """A mark vouches for so long; without a newer one, beats may have been lost."""
 JUMP = timedelta(seconds=2)
 """A clock that differs by more from what was to be expected has jumped."""

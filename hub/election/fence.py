@@ -43,6 +43,9 @@ class FencedStore(Store):
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         return await self._store.read(query, *args, **kwargs)
 
+    async def look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self._store.look(query, *args, **kwargs)
+
     async def wait_for_change(self, after: int, within: timedelta) -> int:
         return await self._store.wait_for_change(after, within)
 

@@ -19,7 +19,7 @@ from machinery.clock import Clock
 from machinery.errors import MusterError
 from machinery.pacing import until_tick
 
-PULSE = timedelta(seconds=1)
+PULSE = timedelta(seconds=2)
 
 log = structlog.get_logger(__name__)
 

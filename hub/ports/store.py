@@ -86,6 +86,10 @@ class Store(Protocol):
     async def read(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
         """Runs a query on one consistent snapshot."""
 
+    async def look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The same, for a short query that is asked now and then, and can wait a moment: others may share its snapshot."""
+        return await self.read(query, *args, **kwargs)
+
     async def wait_for_change(self, after: int, within: timedelta) -> int:
         """Returns the newest visible revision as soon as it is above `after`, or when the time is over."""
 

@@ -92,8 +92,9 @@ class Acknowledgements:
 
     def lease(self, lease_duration: timedelta) -> bool:
         """The cluster's lease, as a session begins and when it may be another: whether the agent is to beat at another pace."""
-        self._lease = lease_duration
-        return self._beats_every(self._tempo.of(lease_duration))
+        self._lease, before = lease_duration, self._interval
+        self._beats_every(self._tempo.of(lease_duration))
+        return self._interval != before
 
     @property
     def interval(self) -> timedelta:
@@ -127,11 +128,14 @@ class Acknowledgements:
         if self._told >= self._stored:
             return None
         self._told, self._told_at = self._stored, self._now()
-        return encoded_ack(self._told, self._interval if self._beats_every(self._tempo.of(self._lease)) else None)
+        interval = self._tempo.of(self._lease)
+        if interval == self._interval:
+            return encoded_ack(self._told, None)
+        self._beats_every(interval)
+        return encoded_ack(self._told, interval)
 
-    def _beats_every(self, interval: timedelta) -> bool:
-        before, self._interval = self._interval, interval
+    def _beats_every(self, interval: timedelta) -> None:
+        self._interval = interval
         if interval >= PATIENCE:
             self._patience = PATIENCE  # for good: the agent may have chosen by this interval how long it waits
         self._spacing = spacing(self._lease, interval, self._patience)
-        return interval != before

@@ -192,7 +192,7 @@ class Sessions:
     async def look(self) -> None:
         """One look at what other replicas have opened since the look before."""
         try:
-            now, opened = await self._store.read(replicas.opened_since, self._since, but=self._replica)
+            now, opened = await self._store.look(replicas.opened_since, self._since, but=self._replica)
         except MusterError as error:
             if error.message != self._unread:
                 log.warning("sessions of other replicas cannot be read", error=error.message)

@@ -7,6 +7,7 @@ told at once, whatever the interval, and a cluster is called silent after five l
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import timedelta
+from functools import lru_cache
 from math import ceil
 
 STEP = timedelta(seconds=5)
@@ -25,10 +26,13 @@ class Tempo:
 
     def of(self, lease_duration: timedelta) -> timedelta:
         """The interval that a session of a cluster with this lease is told now; never longer than the lease."""
-        shortest = min(self.interval, lease_duration)
         if not self.beats_per_second:
-            return shortest
-        wanted = timedelta(seconds=self.sessions() / self.beats_per_second)
-        if wanted <= shortest:
-            return shortest
-        return max(shortest, min(ceil(wanted / STEP) * STEP, lease_duration / PER_LEASE))
+            return min(self.interval, lease_duration)
+        return _interval(self.interval, lease_duration, self.sessions() / self.beats_per_second)
+
+
+@lru_cache(maxsize=64)
+def _interval(interval: timedelta, lease_duration: timedelta, wanted: float) -> timedelta:
+    """Asked with every acknowledgement, nearly always about the same. `wanted`: seconds."""
+    shortest, steps = min(interval, lease_duration), ceil(wanted / STEP.total_seconds())
+    return max(shortest, min(steps * STEP, lease_duration / PER_LEASE)) if wanted > shortest.total_seconds() else shortest

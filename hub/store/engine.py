@@ -11,10 +11,11 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import URL, Connection, Engine, Table, bindparam, create_engine, event, make_url
+from sqlalchemy import URL, Connection, Engine, Table, bindparam, create_engine, event, make_url, text
 from sqlalchemy.exc import ArgumentError
 
 from hub.store.bounds import DEFAULT, Bounds
+from hub.store.statement import Statement
 from machinery.errors import InvalidError
 
 WAL_RETRY_SECONDS = 0.02
@@ -49,14 +50,14 @@ def upsert(table: Table, dialect: str) -> Any:
     return new.on_conflict_do_update(index_elements=list(table.primary_key), set_=changed)
 
 
-def parse_url(text: str) -> URL:
+def parse_url(given: str) -> URL:
     """A database URL. Raises InvalidError, which never holds the URL: it may hold a password."""
     try:
-        if text.startswith("postgres"):
+        if given.startswith("postgres"):
             from hub.store.postgres import make_postgres_url  # noqa: PLC0415 - see the module
 
-            return make_postgres_url(text)
-        url = make_url(text)
+            return make_postgres_url(given)
+        url = make_url(given)
     except (ArgumentError, ValueError):
         raise InvalidError("the database URL cannot be read: use sqlite:///PATH or postgresql://USER@HOST/NAME") from None
     if url.get_backend_name() == "sqlite" and url.database and url.database != ":memory:":
@@ -117,9 +118,11 @@ def _sqlite(url: URL, begin: str, busy_timeout_ms: int, *, connections: int) -> 
             cursor.execute("PRAGMA query_only=ON")
         cursor.close()
 
+    statement = Statement(text(begin))
+
     @event.listens_for(engine, "begin")
     def begin_transaction(connection: Connection) -> None:
-        connection.exec_driver_sql(begin)
+        statement.run(connection, {})
 
     return engine
 

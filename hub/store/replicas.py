@@ -2,14 +2,15 @@
 
 from collections.abc import Sequence
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
-from sqlalchemy import Connection, Select, bindparam, delete, or_, select, tuple_, update
+from sqlalchemy import Connection, bindparam, delete, or_, select, tuple_, update
 
 from hub.domain.replica import AgentSession, Load, Replica
 from hub.ports import AgentSessions, Replicas
 from hub.store import schema
-from hub.store.engine import INSERTS
+from hub.store.engine import INSERTS, upsert
 from hub.store.instants import from_micros, to_micros
 from hub.store.ringing import SESSIONS, ring_for_others
 from hub.store.statement import Statement
@@ -32,6 +33,12 @@ def _upsert(dialect: str) -> Any:
     )
 
 
+_ONE = select(schema.replicas).where(_row.name == bindparam("name"))
+_ALL = Statement(select(schema.replicas).order_by(_row.name))
+_OF = Statement(_ONE)
+_OF_TO_WRITE = Statement(_ONE.with_for_update())
+_PUT = Statement.each(partial(upsert, schema.replicas))
+_REMOVE = Statement(delete(schema.replicas).where(_row.name == bindparam("name")))
 _OPEN = Statement.each(_upsert)
 _CLOSE = Statement(
     delete(schema.sessions).where(
@@ -53,12 +60,11 @@ class SqlReplicas(Replicas):
         self._writable = writable
 
     def all(self) -> Sequence[Replica]:
-        return self._read(select(schema.replicas).order_by(_row.name))
+        return [_replica(row) for row in _ALL.rows(self._connection, {})]
 
     def of(self, name: str) -> Replica | None:
-        one = select(schema.replicas).where(_row.name == name)
-        found = self._read(one.with_for_update() if self._writable else one)
-        return found[0] if found else None
+        row = (_OF_TO_WRITE if self._writable else _OF).row(self._connection, {"name": name})
+        return None if row is None else _replica(row)
 
     def put(self, replica: Replica) -> None:
         values = {
@@ -76,31 +82,29 @@ class SqlReplicas(Replicas):
             "drained": replica.drained,
             **_load_values(replica.load),
         }
-        new = INSERTS[self._connection.dialect.name](schema.replicas).values(values)
-        self._connection.execute(new.on_conflict_do_update(index_elements=[_row.name], set_=values))
+        _PUT.run(self._connection, values)
 
     def remove(self, name: str) -> None:
-        self._connection.execute(delete(schema.replicas).where(_row.name == name))
+        _REMOVE.run(self._connection, {"name": name})
 
-    def _read(self, query: Select[Any]) -> Sequence[Replica]:
-        return [
-            Replica(
-                name=row.name,
-                home=row.home,
-                instance=row.instance,
-                version=row.version,
-                grpc=row.grpc,
-                https=row.https,
-                started=from_micros(row.started_at),
-                seen=from_micros(row.seen_at),
-                sessions=row.sessions,
-                ready=row.ready,
-                draining=row.draining,
-                drained=bool(row.drained),
-                load=_load(row),
-            )
-            for row in self._connection.execute(query)
-        ]
+
+def _replica(row: tuple[Any, ...]) -> Replica:
+    name, home, instance, version, grpc, https, started, seen, sessions, ready, draining, drained, *load = row
+    return Replica(
+        name=name,
+        home=home,
+        instance=instance,
+        version=version,
+        grpc=grpc,
+        https=https,
+        started=from_micros(started),
+        seen=from_micros(seen),
+        sessions=sessions,
+        ready=bool(ready),
+        draining=bool(draining),
+        drained=bool(drained),
+        load=_load(*load),
+    )
 
 
 def _load_values(load: Load | None) -> dict[str, int | None]:
@@ -112,10 +116,8 @@ def _load_values(load: Load | None) -> dict[str, int | None]:
     }
 
 
-def _load(row: Any) -> Load | None:
-    if row.cpu_ms is None:
-        return None
-    return Load(row.watches, row.cpu_ms / 1_000, row.memory, row.ahead_us * MICROSECOND)
+def _load(watches: int, cpu_ms: int | None, memory: int, ahead_us: int) -> Load | None:
+    return None if cpu_ms is None else Load(watches, cpu_ms / 1_000, memory, ahead_us * MICROSECOND)
 
 
 class SqlAgentSessions(AgentSessions):

@@ -19,6 +19,7 @@ from hub.store.counts import StoreCounts
 from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writing_engine
 from hub.store.failures import translated
 from hub.store.following import follow_writer
+from hub.store.looks import Looks
 from hub.store.migrating import migrate_database
 from hub.store.reindex import reindex
 from hub.store.ringing import CHANGES, REVOCATIONS, SESSIONS, Topic
@@ -81,6 +82,7 @@ class SqlStore(Store):
         self._reading = reading_engine(self._url, Bounds(busy_timeout_ms))  # it holds nothing that others wait for
         follow_writer(self._reading, self._writing)
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
+        self._looks = Looks(self.read)
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
         self._writer: Writer | None = None
         self._tail: Tail | None = None
@@ -177,6 +179,10 @@ class SqlStore(Store):
         work: Callable[[SqlTransaction], T] = partial(_call, query, args, kwargs)
         with self.counts.reading.counted(), traced("store read", query, args) as span:
             return await self._on(self._readers, self._query, timed(span, work))
+
+    async def look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        found: T = await self._looks.join(partial(_call, query, args, kwargs))
+        return found
 
     async def _on(self, threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
         if self._closed:

@@ -586,3 +586,19 @@ async def test_whether_there_is_any_object_of_a_kind_counts_what_the_transaction
     assert not await store.read(lambda tx: tx.objects.has_any(ADDONS))
     await store.run(remove, "b")
     assert not await store.read(lambda tx: tx.objects.has_any(MANAGED_CLUSTERS))
+
+
+async def test_looks_of_one_moment_are_each_answered_as_a_reading_is(store: Store) -> None:
+    await store.run(put, cluster("a"))
+
+    def broken(tx: Transaction) -> None:
+        raise ConflictError(f"{len(find(tx).items)} there")
+
+    found, page, refused = await asyncio.gather(
+        store.look(get, "a"), store.look(find, limit=1), store.look(broken), return_exceptions=True
+    )
+    assert isinstance(found, StoredObject)
+    assert isinstance(page, ObjectPage)
+    assert (found.key.name, names(page), str(refused)) == ("a", ["a"], "1 there")
+    await store.run(put, cluster("b"))
+    assert await store.look(get, "b") is not None

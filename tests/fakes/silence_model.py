@@ -11,7 +11,7 @@ from hub.domain.brake import Limits
 from hub.domain.taint import Patience
 
 SECOND = timedelta(seconds=1)
-FRESH, JUMP = 4 * SECOND, 2 * SECOND
+FRESH, JUMP = 5 * SECOND, 2 * SECOND
 UNKNOWN, TRUE, FALSE = "Unknown", "True", "False"
 
 

@@ -143,7 +143,7 @@ async def test_a_replica_whose_beats_cannot_be_stored_does_not_say_that_it_liste
     hearing = world.start()
     await world.pass_time(30)
     world.storing = False
-    await world.pass_time(5)
+    await world.pass_time(6)
     assert await world.since(hearing) is None
 
 
