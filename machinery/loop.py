@@ -30,6 +30,8 @@ BUSY, CALM = 6, 3
 """Operations that gRPC finishes per window, from which on pauses begin and below which they end. A beat is two."""
 GRPC_READER = "_handle_events"
 MANY = 4096
+BEHIND = 0.06
+"""Seconds by which ticks follow the wall clock's even ones: what comes in step from elsewhere is there by then."""
 OUT_OF_SIGHT = 0
 """No event: the file stays registered and wakes nobody."""
 IN_SIGHT = getattr(select, "EPOLLIN", 1)
@@ -114,6 +116,10 @@ class PausingLoop(asyncio.SelectorEventLoop):
     def hurry(self) -> None:
         """No pauses for a moment: a new call has come, and others may be waiting behind it."""
         self._pausing.hurry()
+
+    def tick_time(self) -> float:
+        """Seconds, at whose multiples is done what is done now and then: what comes in step has woken the processor then."""
+        return time.time() - BEHIND
 
     def add_reader(self, fd: Any, callback: Callable[..., Any], *args: Any) -> None:  # type: ignore[override]
         reader = callback.func if isinstance(callback, functools.partial) else callback

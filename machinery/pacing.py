@@ -1,13 +1,16 @@
 """When things are done: many at a bounded rate, evenly, and what is done now and then by all at the same moment.
 
 What is ended at once comes back at once, somewhere else. What is looked at now and then by one part of a process at a time
-wakes an idle machine for each: most of what such a look costs is the waking.
+wakes an idle machine for each: most of what such a look costs is the waking. On a server's loop those moments are just behind
+even seconds of the wall clock, at which its agents beat.
 """
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
 from datetime import timedelta
 from typing import TypeVar
+
+from machinery.loop import PausingLoop
 
 T = TypeVar("T")
 
@@ -41,5 +44,6 @@ def until_tick(period: timedelta) -> float:
     seconds = period.total_seconds()
     if not seconds:
         return 0.0
-    rest = seconds - asyncio.get_running_loop().time() % seconds
+    loop = asyncio.get_running_loop()
+    rest = seconds - (loop.tick_time() if isinstance(loop, PausingLoop) else loop.time()) % seconds
     return rest if rest >= seconds * LEAST_REST else rest + seconds

@@ -5,6 +5,7 @@ from datetime import timedelta
 
 import pytest
 
+from machinery.loop import BEHIND, PausingLoop
 from machinery.pacing import until_tick
 from tests.fakes.virtual_time import in_virtual_time
 
@@ -44,3 +45,14 @@ def test_the_pause_is_a_quarter_of_the_period_at_least_and_five_quarters_at_most
 
 async def test_no_period_is_no_pause() -> None:
     assert until_tick(timedelta()) == 0
+
+
+def test_on_a_servers_loop_ticks_come_just_behind_even_seconds_of_the_wall_clock(monkeypatch: pytest.MonkeyPatch) -> None:
+    """At which agents beat: what comes in step and what is looked at now and then wake it once."""
+    monkeypatch.setattr("machinery.loop.time.time", lambda: 1_000_001.5)
+
+    async def scenario() -> float:
+        return until_tick(TWO)
+
+    with asyncio.Runner(loop_factory=PausingLoop) as runner:
+        assert runner.run(scenario()) == pytest.approx(0.5 + BEHIND)
