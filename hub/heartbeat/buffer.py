@@ -53,7 +53,9 @@ class Sink(Protocol):
 
 
 @dataclass(slots=True)
-class _Held:
+class Held:
+    """A beat that was received, at that time of the monotonic clock."""
+
     received: float
     available: bool | None
     sink: Sink
@@ -88,7 +90,7 @@ class BeatBuffer:
         self._store = store
         self._clock = clock
         self._window = window
-        self._held: dict[ClusterName, _Held] = {}
+        self._held: dict[ClusterName, Held] = {}
         self._filled = asyncio.Event()
         self._urgent = asyncio.Event()
         self._failing = False
@@ -108,15 +110,26 @@ class BeatBuffer:
 
     def hold(
         self, cluster: ClusterName, sequence: int, sink: Sink, *, available: bool | None, ends_silence: bool = False
-    ) -> None:
+    ) -> Held:
         """Takes a beat that was received just now; one of an outdated epoch does not push aside its successor's."""
+        held = Held(self._clock.monotonic(), available, sink, sequence, ends_silence)
         known = self._held.get(cluster)
         if known is not None and 0 < sink.epoch < known.sink.epoch:
             sink.refuse(heartbeats.outdated(known.sink.epoch))
-            return
-        self._held[cluster] = _Held(self._clock.monotonic(), available, sink, sequence, ends_silence)
+        else:
+            self._take(cluster, held)
+        return held
+
+    def hold_again(self, cluster: ClusterName, held: Held) -> None:
+        """The cluster was called silent in the moment in which this beat came: it, or a newer one that is here, ends that."""
+        newest = max(held, self._held.get(cluster, held), key=lambda each: each.received)
+        newest.ends_silence = True
+        self._take(cluster, newest)
+
+    def _take(self, cluster: ClusterName, held: Held) -> None:
+        self._held[cluster] = held
         self._filled.set()
-        if ends_silence:
+        if held.ends_silence:
             self._urgent.set()
 
     def drop(self, cluster: ClusterName, sink: Sink) -> None:
@@ -174,7 +187,7 @@ class BeatBuffer:
         for held in taken.values():
             held.sink.acknowledge(held.sequence, ended_silence=False)
 
-    def _count(self, stored: Collection[_Held], refused: int, began: float) -> None:
+    def _count(self, stored: Collection[Held], refused: int, began: float) -> None:
         """A flush that began at that moment of the monotonic clock, and has just ended."""
         now, counts = self._clock.monotonic(), self.counts
         counts.flush.observe(now - began)
@@ -203,7 +216,7 @@ class BeatBuffer:
             self._urgent.set()
         return urgent.keys()
 
-    async def _revive_one(self, cluster: ClusterName, held: _Held) -> bool:
+    async def _revive_one(self, cluster: ClusterName, held: Held) -> bool:
         """False: it is held again."""
         (beat,) = self._beats([(cluster, held)])
         try:
@@ -222,7 +235,7 @@ class BeatBuffer:
         held.sink.acknowledge(held.sequence, ended_silence=is_over)
         return True
 
-    def _hold_again(self, cluster: ClusterName, held: _Held, error: Exception) -> None:
+    def _hold_again(self, cluster: ClusterName, held: Held, error: Exception) -> None:
         """Until the next flush. What does not pass is told once, until the cluster's silence has ended."""
         self.counts.failures += 1
         self._held.setdefault(cluster, held)
@@ -232,11 +245,11 @@ class BeatBuffer:
             expected = isinstance(error, MusterError)
             log.error("a silence cannot be ended", cluster=cluster, error=str(error), exc_info=None if expected else error)
 
-    def _beats(self, held: Iterable[tuple[ClusterName, _Held]]) -> Sequence[Beat]:
+    def _beats(self, held: Iterable[tuple[ClusterName, Held]]) -> Sequence[Beat]:
         now = self._clock.monotonic()
         return [Beat(cluster, timedelta(seconds=now - one.received), one.available, one.sink.epoch) for cluster, one in held]
 
-    def _keep(self, taken: dict[ClusterName, _Held], error: MusterError) -> None:
+    def _keep(self, taken: dict[ClusterName, Held], error: MusterError) -> None:
         """Back into the buffer, except where a newer beat came meanwhile."""
         if error.message != self._trouble:
             log.warning("heartbeats cannot be stored and are not acknowledged", error=error.message, held=len(taken))

@@ -19,7 +19,7 @@ from grpc import aio
 
 from hub.domain.certificate import CertificateRecord
 from hub.domain.reported import sound_version
-from hub.heartbeat import Sink
+from hub.heartbeat import Held, Sink
 from hub.rpc.acknowledging import Acknowledgements
 from hub.rpc.admitting import admit, welcome
 from hub.rpc.aging import Aging
@@ -64,6 +64,7 @@ class Session(Sink):
         self._record = record
         self._view: ClusterView | None = None
         self._silent = False
+        self._heard: Held | None = None
         self._handler: asyncio.Task[Any] | None = None
         self._ending: Exception | None = None
         self._unsent: deque[bytes] = deque()
@@ -153,7 +154,10 @@ class Session(Sink):
         """Takes a view of the cluster, and tells the agent what is new in it; a cluster that is denied has no session."""
         if view.denied:
             self.end(owners.denied(self.cluster))
-        before, self._view, self._silent = self._view, view, view.silent
+        before, was_silent = self._view, self._silent
+        self._view, self._silent = view, view.silent
+        if self._heard is not None and view.accepted and view.silent and not was_silent:
+            self._parts.beats.hold_again(self.cluster, self._heard)
         is_new_pace = self._told.lease(view.lease_duration)
         if hello is not None:
             self._parts.gate.check()  # a drain that has begun would not know of this session
@@ -213,7 +217,7 @@ class Session(Sink):
         if self._remembered.beats:
             self._remembered.beat()
         if self._view is not None and self._view.accepted:
-            self._parts.beats.hold(
+            self._heard = self._parts.beats.hold(
                 self.cluster, beat.sequence, self, available=available_of(beat.verdict), ends_silence=self._silent
             )
 

@@ -199,6 +199,36 @@ async def test_a_silence_that_cannot_be_ended_at_the_moment_ends_with_the_next_b
     assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (2, True))
 
 
+async def test_a_silence_that_is_told_after_a_beat_was_stored_ends_with_that_beat_as_old_as_it_is(world: World) -> None:
+    heard = world.beats.hold(C1, 1, world.acks, available=True)
+    await world.beats.flush()
+    assert world.acks.seen == [(1, False)]
+    world.set(C1, rules.SILENT)
+    world.clock.advance(3 * SECOND)
+    world.beats.hold_again(C1, heard)
+    await world.beats.flush()
+    assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (1, True))
+    assert world.inner.state.beats[C1].at == world.clock.now() - 3 * SECOND
+
+
+async def test_a_beat_that_is_held_again_does_not_push_aside_a_newer_one_which_ends_the_silence_then(world: World) -> None:
+    heard = world.beats.hold(C1, 1, world.acks, available=True)
+    world.clock.advance(SECOND)
+    world.beats.hold(C1, 2, world.acks, available=False)
+    world.beats.hold_again(C1, heard)
+    await world.beats.flush()
+    assert (world.status(C1), world.acks.seen) == ("False", [(2, True)])
+
+
+async def test_a_beat_of_before_the_grace_ends_no_silence_when_it_is_held_again(world: World) -> None:
+    heard = world.beats.hold(C1, 1, world.acks, available=True)
+    await world.beats.flush()
+    world.clock.advance(GRACE)
+    world.beats.hold_again(C1, heard)
+    await world.beats.flush()
+    assert (world.status(C1), world.acks.seen[-1]) == (UNKNOWN, (1, False))
+
+
 class SlowStore(FailingStore):
     """Takes ten milliseconds for each transaction, one after the other."""
 
