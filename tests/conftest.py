@@ -8,6 +8,7 @@ import json
 import logging
 import os
 import shutil
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Iterator
@@ -39,6 +40,15 @@ def _let_programs_keep_their_bytecode() -> None:
 
 
 _let_programs_keep_their_bytecode()
+
+
+def _let_programs_be_interrupted() -> None:
+    """A shell has SIGINT ignored in what it runs in the background, and a program that inherits that hears no Ctrl-C."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+_let_programs_be_interrupted()
 
 OLDEST_KUBECTL = (1, 27)
 UNIT = Path(__file__).parent / "unit"
