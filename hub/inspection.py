@@ -28,7 +28,7 @@ FLUSH_EVERY = timedelta(seconds=60)
 FLUSHED_WITHIN = timedelta(minutes=2)
 LOOK_EVERY = timedelta(seconds=2)
 DATABASE_EVERY = timedelta(milliseconds=900)
-"""Below the second at whose ticks a server that is not ready looks at that: each of these looks is one at the database."""
+"""Below the second at whose ticks the server looks at its readiness: each of these looks is one at the database."""
 
 
 def inspected(settings: Settings, stack: AsyncExitStack) -> Inspection:

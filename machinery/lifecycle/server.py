@@ -29,8 +29,7 @@ from machinery.lifecycle.paths import PathsInstalled
 from machinery.lifecycle.signals import LifecycleSignals
 from machinery.pacing import until_tick
 
-LOOK_EVERY, LOOK_AGAIN = timedelta(seconds=2), timedelta(seconds=1)
-"""At the server's readiness: while it is ready, and while it is not. Who asks over HTTPS is told what is so at that moment."""
+LOOK_EVERY = timedelta(seconds=1)
 AT_ONCE = timedelta(milliseconds=200)
 
 log = structlog.get_logger(__name__)
@@ -195,7 +194,7 @@ class PreparedServer:
             if ready != told:
                 await self._tell_ready(ready=ready)
                 told = ready
-            await asyncio.sleep(until_tick(LOOK_EVERY if ready else LOOK_AGAIN))
+            await asyncio.sleep(until_tick(LOOK_EVERY))
 
     async def _tell_ready(self, *, ready: bool) -> None:
         await self._each("tell_ready", self._times.close, lambda door: door.tell_ready(ready=ready))

@@ -66,7 +66,7 @@ class Answer:
 
 
 class Operator:
-    """An administrator's HTTP client; `fresh` opens a connection for each request."""
+    """An HTTP client, an administrator's or a probe's."""
 
     def __init__(self, session: aiohttp.ClientSession, url: str, context: ssl.SSLContext) -> None:
         self._session = session
@@ -85,12 +85,21 @@ class Operator:
 
 @asynccontextmanager
 async def operator(bench: Bench, *, fresh: bool = False) -> AsyncIterator[Operator]:
+    """`fresh`: it opens a connection for each request."""
     admin = read_kubeconfig(bench.admin)
     shown = admin.require_credential()
     context = client_context(admin.cluster.certificate_authority, shown.chain, shown.key)
     connector = aiohttp.TCPConnector(force_close=fresh, limit=0)
     async with aiohttp.ClientSession(connector=connector) as session:
         yield Operator(session, f"https://127.0.0.1:{bench.https_port}", context)
+
+
+@asynccontextmanager
+async def prober(bench: Bench) -> AsyncIterator[Operator]:
+    """As a kubelet asks, which is nobody: who somebody is shows in the database."""
+    trust = client_context(read_kubeconfig(bench.admin).cluster.certificate_authority)
+    async with aiohttp.ClientSession() as session:
+        yield Operator(session, f"https://127.0.0.1:{bench.https_port}", trust)
 
 
 def admin_channel(bench: Bench) -> aio.Channel:

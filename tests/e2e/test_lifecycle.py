@@ -24,7 +24,7 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from tests.e2e.joining import Entrance, entrance
 from tests.e2e.processes import CLUSTERS, Bench, Program, free_port, until
-from tests.e2e.stopping import Answer, admin_channel, asked_for_debug, cluster, held, lines, operator, signaled, signals
+from tests.e2e.stopping import Answer, admin_channel, asked_for_debug, cluster, held, lines, operator, prober, signaled, signals
 from tests.fakes.postgres import postgres_server
 from tests.trials import repeated, soaked, trials
 
@@ -374,7 +374,9 @@ async def test_a_database_that_is_lost_makes_the_hub_unready_and_never_dead(benc
         serving = await asyncio.start_unix_server(proxy.answer, str(between / ".s.PGSQL.5432"))
         through = url.replace(str(folder), str(between))
         hub = await bench.hub(environment={"HUB_DATABASE_URL": through})
-        async with operator(bench) as client, admin_channel(bench) as channel:
+        async with operator(bench) as admin:
+            assert (await admin.ask("GET", "/livez/database")).code == 404
+        async with prober(bench) as client, admin_channel(bench) as channel:
             stub: Any = HealthStub(channel)  # type: ignore[no-untyped-call]
             assert (await stub.Check(HealthCheckRequest())).status == HealthCheckResponse.SERVING
             proxy.sever()
@@ -391,7 +393,6 @@ async def test_a_database_that_is_lost_makes_the_hub_unready_and_never_dead(benc
             assert (await client.ask("GET", "/livez")).code == 200
             withheld = await client.ask("GET", "/readyz")
             assert "[-]database failed: reason withheld" in withheld.text
-            assert (await client.ask("GET", "/livez/database")).code == 404
             proxy.cut = False
 
             async def green() -> bool:

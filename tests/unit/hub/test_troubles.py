@@ -76,7 +76,7 @@ class Case:
     run: Coroutine[Any, Any, None]
     trouble: str
     again: str = ""
-    wanted: Callable[[], None] = lambda: None
+    wanted: Callable[[], object] = lambda: None
     errors: Sequence[str] = ("full", "away", "away")
 
 

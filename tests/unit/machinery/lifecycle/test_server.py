@@ -189,8 +189,7 @@ async def test_refusing_waits_for_the_hooks_also_after_the_delay() -> None:
 
 
 async def test_the_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("LOOK_EVERY", "LOOK_AGAIN"):
-        monkeypatch.setattr(f"machinery.lifecycle.server.{pause}", timedelta(milliseconds=5))
+    monkeypatch.setattr("machinery.lifecycle.server.LOOK_EVERY", timedelta(milliseconds=5))
     subject = server()
     well = asyncio.Event()
 
@@ -216,8 +215,7 @@ async def test_the_server_has_been_ready_once_its_hooks_are_done_and_its_checks_
 
 
 async def test_doors_are_told_when_readiness_falls_and_rises_while_it_serves(monkeypatch: pytest.MonkeyPatch) -> None:
-    for pause in ("LOOK_EVERY", "LOOK_AGAIN"):
-        monkeypatch.setattr(f"machinery.lifecycle.server.{pause}", timedelta(milliseconds=5))
+    monkeypatch.setattr("machinery.lifecycle.server.LOOK_EVERY", timedelta(milliseconds=5))
     story: Story = []
     subject = server()
     subject.add_door(StoryDoor(story))
