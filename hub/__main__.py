@@ -74,9 +74,9 @@ def serve(config: Path | None, **flags: Any) -> None:
     except SettingsError as error:
         click.echo(f"hub: {error}", err=True)
         sys.exit(SETTINGS_FAILED)
-    from hub import app  # noqa: PLC0415 - help and settings errors come at once
+    from hub import serve as composition_root  # noqa: PLC0415 - help and settings errors come at once
 
-    sys.exit(app.main(settings))
+    sys.exit(composition_root.main(settings))
 
 
 @main.command()

@@ -8,7 +8,7 @@ from pathlib import Path
 import structlog
 
 from hub.apiserver.authentication import Identify
-from hub.apiserver.entrance import WayIn
+from hub.apiserver.entrance import ExternalAuthenticator
 from hub.apiserver.kubernetesca import Former, KubernetesAuthority
 from hub.issuer import AuthorityProvider, KubernetesIssuer
 from hub.kubecert.deployment import Shape
@@ -26,7 +26,7 @@ log = structlog.get_logger(__name__)
 
 
 class HostCluster:
-    """Off, it has no issuers and no way in, and starts nothing."""
+    """Off, it has no issuers and no authenticator, and starts nothing."""
 
     def __init__(self, settings: Settings, clock: Clock, environment: Mapping[str, str] = os.environ) -> None:
         self._settings = settings
@@ -45,7 +45,7 @@ class HostCluster:
         """What a metric would show."""
         return {"on": self._is_on, **self._told()}
 
-    def ways_in(self, serving: Serving, identify: Identify, former: Former) -> Sequence[WayIn]:
+    def external_authenticators(self, serving: Serving, identify: Identify, former: Former) -> Sequence[ExternalAuthenticator]:
         """For who comes to the HTTPS door with a certificate of that CA: nobody, unless groups are named."""
         groups = self._settings.kubernetes_ca_groups
         if not self._is_on:

@@ -9,12 +9,15 @@ from datetime import timedelta
 
 import structlog
 
-from hub.inspection import traces_of
+from hub.composition.context import Process
+from hub.composition.hub import Hub
+from hub.composition.shutdown import ShutdownReason
+from hub.inspection import inspected, traces_of, verbosity_of
 from hub.settings import Settings
 from machinery import logs, loop, telemetry
 from machinery.errors import MusterError
 from machinery.lifecycle.hooks import HookError
-from machinery.lifecycle.process import LastResort
+from machinery.lifecycle.process import LastResort, StopSignals
 from machinery.lifecycle.server import StartError
 from machinery.product import version
 from machinery.tasks import TaskEndedError
@@ -28,12 +31,12 @@ COLLECT_AFTER = (20_000, 20, 50)
 PRIVATE = 0o077
 """The umask: what a hub writes, the database included, is its user's alone."""
 
-Serve = Callable[[AsyncExitStack, Callable[[], None]], Awaitable[None]]
-"""Builds a hub and serves until it is told to stop. What it opens goes on the stack; it calls back when it is to serve."""
+Build = Callable[[Process, AsyncExitStack], Awaitable[Hub]]
+"""Assembles the hub. What it opens closes with the stack."""
 
 
-def main(settings: Settings, serve: Serve) -> int:
-    """Runs a hub until it is told to stop; the exit code. What keeps it from starting is said in one sentence."""
+def main(settings: Settings, build: Build) -> int:
+    """Run a hub until it is asked to stop; return the exit code. One sentence on standard error says why it cannot start."""
     os.umask(PRIVATE)
     logs.configure(settings.log_level, settings.log_format)
     log.info("hub starting", version=version())
@@ -44,7 +47,7 @@ def main(settings: Settings, serve: Serve) -> int:
     gc.set_threshold(*COLLECT_AFTER)
     try:
         with telemetry.sending(traces_of(settings)):
-            loop.run(run(settings, LastResort(), serve))
+            loop.run(run(settings, LastResort(), build))
     except (StartError, HookError, MusterError, TaskEndedError) as error:
         log.critical("hub failed", error=str(error))
         sys.stderr.write(f"hub: {error}\n")
@@ -57,16 +60,22 @@ def main(settings: Settings, serve: Serve) -> int:
     return STARTED
 
 
-async def run(settings: Settings, resort: LastResort, serve: Serve) -> None:
-    """A whole hub, from its data directory to its doors. Raises StartError, HookError, MusterError, TaskEndedError.
+async def run(settings: Settings, resort: LastResort, build: Build) -> None:
+    """Assemble a hub and serve. Raises StartError, HookError, MusterError, TaskEndedError.
 
-    Whatever happens, everything that was opened is closed once. `resort` ends a process that cannot start or close in time.
+    Signals stop the hub, and show what it does, from the first moment on. Everything that was opened is closed once. `resort`
+    ends a process that cannot start or close in time.
     """
     async with AsyncExitStack() as stack:
         stack.callback(log.info, "hub closed")
         try:
             resort.arm(2 * settings.start_timeout, "the start hangs: is the database there? (--start-timeout)")
-            await serve(stack, resort.disarm)
+            stop = stack.enter_context(StopSignals())
+            shutdown = ShutdownReason(stop.requested)
+            process = Process(shutdown, inspected(settings, stack), verbosity_of(settings, stack))
+            hub = await build(process, stack)
+            resort.disarm()
+            await hub.run()
         except Exception as error:
             log.error("hub ends", error=str(error))  # noqa: TRY400 - told with its stack once everything is closed, if it ever is
             raise

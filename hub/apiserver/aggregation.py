@@ -11,7 +11,7 @@ from datetime import timedelta
 import structlog
 
 from hub.apiserver.authorization import HubAuthorizer
-from hub.apiserver.entrance import WayIn
+from hub.apiserver.entrance import ExternalAuthenticator
 from hub.ports import Management
 from machinery.apiserver.access import Attributes, Decision
 from machinery.apiserver.authentication import Presence
@@ -33,7 +33,7 @@ SOURCE = "front-proxy"
 log = structlog.get_logger(__name__)
 
 
-class Aggregation(WayIn):
+class Aggregation(ExternalAuthenticator):
     """One management cluster."""
 
     def __init__(self, management: Management, serving: Serving, clock: Clock) -> None:
@@ -93,9 +93,9 @@ class OwnRoles(RbacAuthorizer):
         return super().held(actor, namespace)
 
 
-def delegating(own: HubAuthorizer, ways_in: Sequence[WayIn], clock: Clock) -> Reviewer:
+def delegating(own: HubAuthorizer, external_authenticators: Sequence[ExternalAuthenticator], clock: Clock) -> Reviewer:
     """Who came in by a way whose rights are told elsewhere is asked about there; everybody else by `own`."""
-    asked = next((way.review for way in ways_in if way.review is not None), None)
+    asked = next((way.review for way in external_authenticators if way.review is not None), None)
     return own if asked is None else DelegatingReviewer(own, asked, clock)
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import structlog
 
-from hub.apiserver.entrance import WayIn
+from hub.apiserver.entrance import ExternalAuthenticator
 from machinery import pki
 from machinery.apiserver.authentication import Presence
 from machinery.apiserver.authentication.authorities import Authorities, ForeignCertificates, mark_of_authority
@@ -24,7 +24,7 @@ SOURCE = "client-ca-file"
 log = structlog.get_logger(__name__)
 
 
-class ClientAuthorityFile(WayIn):
+class ClientAuthorityFile(ExternalAuthenticator):
     """Keeps `authorities` and what the listener trusts in line with a file."""
 
     def __init__(self, path: Path, groups: Iterable[str], serving: Serving, clock: Clock) -> None:

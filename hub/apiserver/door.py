@@ -15,7 +15,7 @@ from hub.apiserver.aggregation import OwnRoles, delegating
 from hub.apiserver.authentication import Identify, Listen, takes_no_part
 from hub.apiserver.authorization import HubAuthorizer, named_actor
 from hub.apiserver.credentials import CredentialStorage, HubAddress
-from hub.apiserver.entrance import Entrance, Grounds, WayIn, issuer_of
+from hub.apiserver.entrance import Entrance, ExternalAuthenticator, Grounds, issuer_of
 from hub.apiserver.events import EventStorage
 from hub.apiserver.feed import ChangeFeed
 from hub.apiserver.groups import groups_of, roles_in, with_lease, with_others
@@ -99,7 +99,7 @@ def build_door(
     filters: Filters | None = None,
     loopback: Loopback | None = None,
     token_keys: TokenKeys | None = None,
-    ways_in: Sequence[WayIn] = (),
+    external_authenticators: Sequence[ExternalAuthenticator] = (),
     login: LoginSettings | None = None,
     others: Sequence[Resource] = (),
     attests: bool = False,
@@ -110,7 +110,7 @@ def build_door(
     """The door over a store. `identify` and `revocations` are `hub.access`'s: who a certificate is, and whose has ended.
 
     `loopback`: the identity by which the hub's own hooks use this door. `token_keys`: what ServiceAccounts' tokens are signed
-    with; None: keys of this door alone, forgotten with it. `ways_in`: what an operator has opened beside the hub's own.
+    with; None: keys of this door alone, forgotten with it. `external_authenticators`: asked before the hub's own.
     `login`: how tokens are exchanged for certificates.
     `others`: resources in the place of their namesakes.
     `attests`: whether every first registration must be attested. `join_labels`: what a newcomer may set.
@@ -122,10 +122,10 @@ def build_door(
     roles, standings, own = RoleBook(store, clock), Standings(store, clock), Groups(group_suffix)
     roles.watch(standings.heard)
     rbac = OwnRoles(roles)
-    authorizer = delegating(HubAuthorizer(store, rbac, standings, own), ways_in, clock)
+    authorizer = delegating(HubAuthorizer(store, rbac, standings, own), external_authenticators, clock)
     permissions = (*roles_in(rbac_storage(objects, rbac, roles)), *access_reviews(authorizer, named_actor))
     grounds = Grounds(store, objects, feed, clock)
-    entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, ways_in)
+    entrance = Entrance(grounds, issuer_of(address.hub_id, token_keys), identify, revocations, external_authenticators)
     admission = HubAdmission(rbac.decide, own, attests=attests)
     exchange = Exchange(
         store,

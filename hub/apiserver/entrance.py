@@ -72,8 +72,8 @@ class Grounds:
     clock: Clock
 
 
-class WayIn(Protocol):
-    """Another way in, which an operator has opened: asked before the hub's own."""
+class ExternalAuthenticator(Protocol):
+    """Knows users by other credentials than the hub's own. Asked before the hub's own authenticators."""
 
     authenticator: RequestAuthenticator
     tokens: TokenAuthenticator | None
@@ -102,7 +102,7 @@ class Entrance:
         issuer: Issuer,
         identify: Identify,
         revocations: Listen | None,
-        ways_in: Sequence[WayIn] = (),
+        external_authenticators: Sequence[ExternalAuthenticator] = (),
     ) -> None:
         self._grounds = grounds
         self._bootstrap = BootstrapTokens(grounds.store)
@@ -110,15 +110,15 @@ class Entrance:
         self.accounts = ServiceAccountTokens(issuer, accounts, grounds.clock)
         """Knows the tokens of the hub's ServiceAccounts, and no others."""
         own = BootstrapTokenAuthenticator(self._bootstrap.identify), self.accounts
-        tokens = TokenUnion(*own, *(way.tokens for way in ways_in if way.tokens is not None))
+        tokens = TokenUnion(*own, *(way.tokens for way in external_authenticators if way.tokens is not None))
         self.presence = Presence(grounds.clock)
-        more = [way.authenticator for way in ways_in]
-        certificates = CertificateAuthenticator(identify, lambda shown: any(way.owns(shown) for way in ways_in))
+        more = [way.authenticator for way in external_authenticators]
+        certificates = CertificateAuthenticator(identify, lambda shown: any(way.owns(shown) for way in external_authenticators))
         self.authenticator = Chain(*more, certificates, BearerTokens(tokens))
         self.resources: tuple[Resource, ...] = (service_account(issuer, accounts), token_review(tokens, issuer.audiences))
         end_with_revocations(self.presence, revocations, self._bootstrap.listen)
-        self._ways_in = ways_in
-        for way in ways_in:
+        self._ways_in = external_authenticators
+        for way in external_authenticators:
             way.bind(self.presence)
 
     async def run(self) -> None:

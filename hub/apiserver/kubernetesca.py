@@ -14,7 +14,7 @@ import structlog
 from aiohttp import web
 
 from hub.apiserver.authentication import Identify, mark_of_serial
-from hub.apiserver.entrance import WayIn
+from hub.apiserver.entrance import ExternalAuthenticator
 from hub.domain.certificate import CertificateRecord, Purpose
 from machinery import pki
 from machinery.apiserver.access import peer_certificate
@@ -35,7 +35,7 @@ Former = Callable[[bytes], Awaitable[CertificateRecord]]
 log = structlog.get_logger(__name__)
 
 
-class KubernetesAuthority(WayIn):
+class KubernetesAuthority(ExternalAuthenticator):
     """`take` has the door trust another CA, or none. `groups`: those that count; without any nobody comes in this way."""
 
     def __init__(self, groups: Iterable[str], serving: Serving, identify: Identify, former: Former, clock: Clock) -> None:

@@ -19,10 +19,11 @@ RETRY = timedelta(seconds=1)
 
 
 class Gate:
-    """One for all calls of a server but health."""
+    """One for all calls of a server but health. `moment`: how long nothing has to come before it counts as quiet."""
 
-    def __init__(self, clock: Clock) -> None:
+    def __init__(self, clock: Clock, moment: timedelta = QUIET) -> None:
         self._clock = clock
+        self._moment = moment.total_seconds()
         self._in_flight = 0
         self._last = self._last_arrival = clock.monotonic()
         self._closed = False
@@ -61,13 +62,13 @@ class Gate:
     async def still(self, within: timedelta) -> None:
         """Returns when nothing has come for a moment, or when `within` is over; what is in flight may go on."""
         end = self._clock.monotonic() + within.total_seconds()
-        while (rest := min(self._last_arrival + QUIET.total_seconds(), end) - self._clock.monotonic()) > 0:
+        while (rest := min(self._last_arrival + self._moment, end) - self._clock.monotonic()) > 0:
             await self._pass(rest)
 
     async def quiet(self) -> None:
         """Returns when nothing is in flight and nothing has come or gone for a moment."""
         while True:
-            rest = QUIET.total_seconds() - (self._clock.monotonic() - self._last)
+            rest = self._moment - (self._clock.monotonic() - self._last)
             if self._in_flight == 0 and rest <= 0:
                 return
             await self._pass(max(rest, 0.01))

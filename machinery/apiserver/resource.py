@@ -9,6 +9,7 @@ import re
 from collections.abc import Awaitable, Callable, Hashable, Iterable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import cached_property
 from typing import Any
 
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key, Past, Selection, Standing, Storage
@@ -135,7 +136,7 @@ class Version:
     """Of this version's tables, over stored documents; None: the resource's own."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class Resource:
     """One kind at one URL. `version` is the stored and preferred one; `versions` are the others served beside it."""
 
@@ -192,18 +193,19 @@ class Resource:
     answers: Answers | None = None
     """Computes the answer to a create of a kind that is never stored; its `verbs` are ("create",), and with a `storage` that
     has none of them, `list`."""
-    merge_keys: Mapping[str, str] = field(init=False, repr=False, compare=False)
-    """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
-    structures: Mapping[str, Structure] = field(init=False, repr=False, compare=False)
-    """By apiVersion of each served version: how its schema divides an object into fields that have owners."""
 
-    def __post_init__(self) -> None:
+    @cached_property
+    def structures(self) -> Mapping[str, Structure]:
+        """By apiVersion of each served version: how its schema divides an object into fields that have owners."""
         schemas = {self.version: self.schema, **{version.name: version.schema for version in self.versions}}
-        structures = {self.api_version(name): structure(schema) for name, schema in schemas.items()}
-        object.__setattr__(self, "structures", structures)
-        content = Structure(Form.MAP, {**structures[self.api_version()].fields, "metadata": LEAF})
+        return {self.api_version(name): structure(schema) for name, schema in schemas.items()}
+
+    @cached_property
+    def merge_keys(self) -> Mapping[str, str]:
+        """For strategic merge: path of a list (`status.conditions`) to the key that identifies its entries."""
+        content = Structure(Form.MAP, {**self.structures[self.api_version()].fields, "metadata": LEAF})
         lists = () if self.custom else keyed_lists(content)
-        object.__setattr__(self, "merge_keys", {path: keys[0] for path, keys in lists if len(keys) == 1})
+        return {path: keys[0] for path, keys in lists if len(keys) == 1}
 
     @property
     def key(self) -> GroupResource:

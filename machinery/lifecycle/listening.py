@@ -1,7 +1,9 @@
-"""Why an address cannot be listened on, in words for the person who chose it."""
+"""Addresses to listen on: why one cannot be used, in words for the person who chose it, and free ports."""
 
 import errno
 import socket
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from machinery.lifecycle.server import StartError
 
@@ -33,3 +35,24 @@ def bind_error(host: str, port: int) -> OSError | None:
     except OSError as error:
         return error
     return None
+
+
+@contextmanager
+def reserved_port(host: str) -> Iterator[int]:
+    """A free port that the system gives to nobody else within the block; a server may listen on it by its number.
+
+    The socket that holds it is bound and does not listen, so that a listener with SO_REUSEADDR can share the port.
+    Raises StartError.
+    """
+    try:
+        family, kind, protocol, _name, address = socket.getaddrinfo(host, 0, type=socket.SOCK_STREAM)[0]
+        held = socket.socket(family, kind, protocol)
+    except OSError as error:
+        raise StartError(f"no port of {host} can be reserved: {error.strerror or error}") from error
+    with held:
+        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            held.bind(address)
+        except OSError as error:
+            raise StartError(f"no port of {host} can be reserved: {error.strerror or error}") from error
+        yield int(held.getsockname()[1])

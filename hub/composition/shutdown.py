@@ -1,4 +1,4 @@
-"""How a hub ends: on whose word, and how long each step of it may take."""
+"""Why a hub stops, and how long each step of the stop may take."""
 
 import asyncio
 
@@ -6,19 +6,21 @@ from hub.settings import Settings
 from machinery.lifecycle.server import StopTimes
 
 
-class Ending:
-    """Why a hub ends: it was asked to, or a part of it fell."""
+class ShutdownReason:
+    """A hub stops when it was asked to, or when one of its tasks failed. `requested` is set in both cases."""
 
     def __init__(self, requested: asyncio.Event) -> None:
-        self._requested = requested
+        self.requested = requested
         self._failure: BaseException | None = None
 
     def failed(self, error: BaseException) -> None:
+        """Record the first failure and request the stop."""
         self._failure = self._failure or error
-        self._requested.set()
+        self.requested.set()
 
     async def wait(self) -> BaseException | None:
-        await self._requested.wait()
+        """Wait for the request; return the failure that caused it, if any."""
+        await self.requested.wait()
         return self._failure
 
 

@@ -1,8 +1,7 @@
-"""What a hub stands on before it opens a door: its files, its database, its keys, and its place among the replicas."""
+"""What a hub opens first: its data directory, its database, its keys, and its place among the replicas."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from contextlib import AsyncExitStack
 from dataclasses import dataclass
 from datetime import timedelta
 from functools import partial
@@ -10,7 +9,7 @@ from typing import Protocol, TypeVar
 
 from hub.auditing import database_url
 from hub.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
-from hub.domain.certificate import Lifetimes
+from hub.composition.context import BuildContext
 from hub.domain.replica import Replica
 from hub.installation import settle
 from hub.issuer import RotatingIssuer
@@ -21,7 +20,6 @@ from hub.settings import Settings
 from hub.store import SqlStore
 from hub.store.bounds import SessionLimits
 from hub.store.sole import sole_user
-from machinery.clock import Clock
 from machinery.directory import DataDirectory
 from machinery.identity import HubId
 from machinery.lifecycle.starting import Perseverance, in_time
@@ -31,7 +29,7 @@ T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
-class Foundation:
+class Resources:
     """`me`: this process as the other replicas see it; `token_keys`: as ServiceAccounts' tokens are signed."""
 
     directory: DataDirectory
@@ -45,13 +43,12 @@ class Foundation:
     me: Replica
 
 
-async def laid(
-    settings: Settings, lifetimes: Lifetimes, clock: Clock, stack: AsyncExitStack, stop: asyncio.Event
-) -> Foundation:
-    """Whatever is opened for it closes with `stack`. Raises StartError, MusterError.
+async def open_resources(context: BuildContext) -> Resources:
+    """Open everything, to be closed with the stack. Raises StartError, MusterError.
 
     A database server that is away, slow or just failing over is waited for; each step can be made twice, as after a crash.
     """
+    settings, clock, stack = context.settings, context.clock, context.stack
     # all its files, and the proof that no other hub uses them
     directory = stack.enter_context(DataDirectory(settings.data_dir, "hub"))
     # which replica it is, and the keys that it shares with the others
@@ -65,14 +62,16 @@ async def laid(
     alone = is_alone(settings)
     made = SqlStore(database_url(settings), seal, group_suffix=settings.api_group_suffix, session=held, alone=alone)
     stack.push_async_callback(made.close)
-    step = _steps(settings, stop)
+    step = _steps(settings, context.process.shutdown.requested)
     await step("opening the database and bringing its schema up to date", made.open)
     # who this hub is
     hub_id = await step("finding out which hub this is", partial(made.run, settle, settings.api_group_suffix))
     # what it signs with
     ring = await ring_of(settings, keys, made, seal, stack)
     in_files = settings.ca_key_place == "file"
-    found = partial(open_authorities, keys, made, ring, in_files=in_files, lifetimes=lifetimes, clock=clock, replica=replica)
+    found = partial(
+        open_authorities, keys, made, ring, in_files=in_files, lifetimes=context.lifetimes, clock=clock, replica=replica
+    )
     same_seal = partial(keep_seal, keys, made, seal, is_new=is_new)
     if not in_files:  # what a CA's key may be sealed with has to be the right one by then
         await step("comparing the key of Secrets", same_seal)
@@ -85,7 +84,7 @@ async def laid(
     # nobody is connected yet
     me = this_replica(replica, settings, directory)
     await step("taking its place among the replicas", partial(take_place, made, me, alone=is_alone(settings)))
-    return Foundation(directory, replica, made, hub_id, issuer, ring, follower, token_keys, me)
+    return Resources(directory, replica, made, hub_id, issuer, ring, follower, token_keys, me)
 
 
 class Steps(Protocol):

@@ -1,0 +1,1 @@
+"""The sections of a hub, in the order in which `hub.serve` assembles them: each opens some parts and returns them."""

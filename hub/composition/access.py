@@ -1,0 +1,41 @@
+"""What both doors ask of each caller: who it is, how much it may use, and what the audit records of it."""
+
+from dataclasses import dataclass
+
+from hub.access import AccessLimits, Capacity, Peers
+from hub.audit import Auditor, auditing
+from hub.composition.context import BuildContext
+from hub.composition.resources import Resources
+from hub.settings import Settings
+
+
+@dataclass(frozen=True, slots=True)
+class Access:
+    peers: Peers
+    auditor: Auditor
+    limits: AccessLimits
+
+
+async def open_access(context: BuildContext, resources: Resources) -> Access:
+    """Audit records of calls that were answered are stored before the stack closes. Raises MusterError."""
+    clock, issuer = context.clock, resources.issuer
+    peers = Peers(resources.store, clock, signers=lambda: issuer.standing.authorities)
+    failed = context.process.shutdown.failed
+    audit = auditing(context.settings, resources.store, resources.replica, clock, on_end=failed)
+    return Access(peers, await context.stack.enter_async_context(audit), AccessLimits(clock, capacity_of(context.settings)))
+
+
+def capacity_of(settings: Settings) -> Capacity:
+    return Capacity(
+        read_only=settings.max_requests_inflight,
+        mutating=settings.max_mutating_requests_inflight,
+        lifelines=settings.max_lifelines_inflight,
+        registrations=settings.max_registrations_inflight,
+        sessions=settings.max_session_starts_inflight,
+        reports=settings.max_status_reports_inflight,
+        sessions_per_cluster=settings.max_sessions_per_cluster,
+        watches=settings.max_watches,
+        watches_each=settings.max_watches_per_identity,
+        rate=settings.identity_rate,
+        burst=settings.identity_burst,
+    )

@@ -1,0 +1,39 @@
+"""Authenticators of the operators' door besides the hub's own credentials, as the settings ask for them."""
+
+from collections.abc import Awaitable, Callable, Sequence
+
+from hub.apiserver.aggregation import Aggregation
+from hub.apiserver.clientca import ClientAuthorityFile
+from hub.apiserver.entrance import ExternalAuthenticator
+from hub.composition.access import Access
+from hub.composition.certificates import Certificates
+from hub.composition.context import BuildContext
+
+ExternalAuthenticators = Callable[[BuildContext, Certificates, Access], Awaitable[Sequence[ExternalAuthenticator]]]
+
+
+async def external_authenticators(
+    context: BuildContext, certificates: Certificates, access: Access
+) -> Sequence[ExternalAuthenticator]:
+    """A file of client CAs, the front proxy of a kube-apiserver, and the CA of the host cluster: those that are on."""
+    settings, serving = context.settings, certificates.doors.serving
+    files = (
+        ()
+        if settings.client_ca_file is None
+        else (ClientAuthorityFile(settings.client_ca_file, settings.client_ca_groups, serving, context.clock),)
+    )
+    host = certificates.host.external_authenticators(serving, access.peers.identify, access.peers.former)
+    return (*files, *await _aggregation(context, certificates), *host)
+
+
+async def _aggregation(context: BuildContext, certificates: Certificates) -> Sequence[ExternalAuthenticator]:
+    """The users of a kube-apiserver that has this hub behind it."""
+    settings = context.settings
+    if settings.management_cluster is None:
+        return ()
+    from hub.management import ManagementCluster  # noqa: PLC0415 - 60 MB that only such a hub needs
+
+    namespace, _, name = (settings.aggregation_service or "").partition("/")
+    connected = await ManagementCluster.connected(settings.management_cluster, (namespace, name) if name else None)
+    cluster = await context.stack.enter_async_context(connected)
+    return (Aggregation(cluster, certificates.doors.serving, context.clock),)

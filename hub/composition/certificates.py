@@ -1,0 +1,38 @@
+"""The certificates of a hub: its signers, what both doors show, and the admin kubeconfig."""
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from hub.composition.context import BuildContext
+from hub.composition.resources import Resources
+from hub.hostcluster import HostCluster
+from hub.installation import AdminKubeconfig, entry
+from hub.issuer import IssuerChain, ServingNames
+from hub.serving import DoorsCertificate, doors_certificate
+from machinery.kubeconfig import ClusterEntry
+
+
+@dataclass(frozen=True, slots=True)
+class Certificates:
+    """`signing`: the hub's CA, and for logins the host cluster's where that is on. `cluster`: the hub in kubeconfigs."""
+
+    host: HostCluster
+    signing: IssuerChain
+    doors: DoorsCertificate
+    cluster: ClusterEntry
+    admin_kubeconfig: AdminKubeconfig
+    admin_path: Path
+
+
+async def open_certificates(context: BuildContext, resources: Resources) -> Certificates:
+    """The admin kubeconfig is right when this returns. Raises InvalidError, UnavailableError."""
+    settings, lifetimes, clock, addresses = context.settings, context.lifetimes, context.clock, context.addresses
+    host = HostCluster(settings, clock)
+    signing = IssuerChain(resources.issuer, host.issuers)
+    names = ServingNames(addresses.dns_names, addresses.ip_addresses)
+    folder = resources.directory.path
+    doors = doors_certificate(settings, folder, names, resources.issuer, lifetimes=lifetimes, clock=clock)
+    cluster = entry(resources.hub_id, addresses, resources.issuer.trust_bundle, settings.api_group_suffix)
+    admin = AdminKubeconfig(resources.directory, resources.store, signing, cluster, lifetimes=lifetimes, clock=clock)
+    resources.issuer.listen(admin.look)
+    return Certificates(host, signing, doors, cluster, admin, await admin.keep())

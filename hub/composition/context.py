@@ -1,0 +1,66 @@
+"""What every section of a hub receives: settings, clock, the process around it, and where it registers its parts."""
+
+from contextlib import AsyncExitStack
+from dataclasses import dataclass, replace
+from typing import Self
+
+from hub.composition.shutdown import ShutdownReason, stop_times_of
+from hub.domain.certificate import Lifetimes
+from hub.installation import Addresses, lifetimes_of
+from hub.metrics import told_metrics
+from hub.settings import Settings
+from machinery.clock import Clock
+from machinery.lifecycle.debug import Inspection
+from machinery.lifecycle.listening import reserved_port
+from machinery.lifecycle.server import Server
+from machinery.lifecycle.verbosity import Verbosity
+from machinery.metrics import Registry
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """What a hub shares with the process around it: why it stops, its debug report, its log level."""
+
+    shutdown: ShutdownReason
+    inspection: Inspection
+    verbosity: Verbosity
+
+
+@dataclass(frozen=True, slots=True)
+class BuildContext:
+    """`stack` closes what a section opens, in reverse order. `server` takes doors, hooks and health checks."""
+
+    settings: Settings
+    lifetimes: Lifetimes
+    addresses: Addresses
+    clock: Clock
+    process: Process
+    stack: AsyncExitStack
+    server: Server
+    metrics: Registry
+
+    @classmethod
+    async def open(cls, settings: Settings, clock: Clock, process: Process, stack: AsyncExitStack) -> Self:
+        """Serves the metrics from here on, also while the hub waits for its database. Raises StartError."""
+        settings = _with_ports(settings, stack)
+        return cls(
+            settings=settings,
+            lifetimes=lifetimes_of(settings),
+            addresses=Addresses.of(settings),
+            clock=clock,
+            process=process,
+            stack=stack,
+            server=Server(clock, stop_times_of(settings), livez_grace=settings.livez_grace),
+            metrics=await told_metrics(settings, stack),
+        )
+
+
+def _with_ports(settings: Settings, stack: AsyncExitStack) -> Settings:
+    """Give a door that shall listen on port 0 a free port now, because kubeconfigs and certificates name it early."""
+    listening = {"grpc_listen": settings.grpc_listen, "https_listen": settings.https_listen}
+    chosen = {
+        name: replace(address, port=stack.enter_context(reserved_port(address.host)))
+        for name, address in listening.items()
+        if not address.port
+    }
+    return settings.model_copy(update=chosen) if chosen else settings

@@ -1,0 +1,67 @@
+"""What a hub does by itself: on every replica its serving certificate, on the leader everything else."""
+
+from functools import partial
+
+from hub.audit import remember_decision
+from hub.auditing import database_url
+from hub.authorities import rotation_of
+from hub.composition.access import Access
+from hub.composition.agents import AgentsDoor
+from hub.composition.certificates import Certificates
+from hub.composition.context import BuildContext
+from hub.composition.resources import Resources
+from hub.leading import Leading, leadership
+from hub.ports import Store
+from hub.roster import Controllers, OwnControllers
+from machinery.scheduler import Scheduler
+from machinery.tasks import GuardedTasks
+
+
+async def start_controllers(
+    context: BuildContext,
+    resources: Resources,
+    certificates: Certificates,
+    access: Access,
+    agents: AgentsDoor,
+    *,
+    leads: bool,
+) -> Leading:
+    """Starts those of every replica now; a hook starts the election when the doors are open, unless this hub never `leads`."""
+    settings, clock, stack, server = context.settings, context.clock, context.stack, context.server
+    failed = context.process.shutdown.failed
+    own = OwnControllers(certificates.doors.renew)
+    working = await stack.enter_async_context(GuardedTasks("own controllers", on_end=failed))
+    own.start(working)
+    timetable = await stack.enter_async_context(Scheduler())
+    own.wake(timetable)
+    rotation = rotation_of(resources.issuer, resources.ring, settings, context.lifetimes, clock)
+
+    def controllers_of_term(fenced: Store) -> Controllers:
+        certificates.host.lead(fenced)
+        return Controllers(
+            fenced,
+            certificates.signing,
+            settings,
+            context.lifetimes,
+            clock=clock,
+            since=agents.hearing.since,
+            decided=partial(remember_decision, access.auditor),
+            rotation=rotation,
+        )
+
+    leading = await stack.enter_async_context(
+        leadership(
+            settings,
+            database_url(settings),
+            resources.replica,
+            resources.store,
+            controllers_of_term,
+            clock=clock,
+            timetable=timetable,
+            on_end=failed,
+        )
+    )
+    if leads:
+        server.post_start.add("controllers", leading.begin)
+        server.pre_shutdown.add("controllers", leading.stop)
+    return leading

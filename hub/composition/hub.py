@@ -1,0 +1,28 @@
+"""A hub, assembled."""
+
+from dataclasses import dataclass
+
+from hub.composition.access import Access
+from hub.composition.agents import AgentsDoor
+from hub.composition.certificates import Certificates
+from hub.composition.context import BuildContext
+from hub.composition.operators import OperatorsDoor
+from hub.composition.resources import Resources
+from hub.leading import Leading
+
+
+@dataclass(frozen=True, slots=True)
+class Hub:
+    """Its parts by section. `run` opens its doors. `context.settings` has the ports of the doors."""
+
+    context: BuildContext
+    resources: Resources
+    certificates: Certificates
+    access: Access
+    agents: AgentsDoor
+    leading: Leading
+    operators: OperatorsDoor
+
+    async def run(self) -> None:
+        """Serve until the stop is requested, then stop in order. Raises StartError, HookError, TaskEndedError."""
+        await self.context.server.prepare().run(self.context.process.shutdown.wait)

@@ -1,0 +1,45 @@
+"""What can be observed of a hub: health checks, metrics, and the sections of its debug report."""
+
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+from hub.composition.certificates import Certificates
+from hub.composition.context import BuildContext
+from hub.composition.hub import Hub
+from hub.composition.operators import LoopbackAccess
+from hub.composition.resources import Resources
+from hub.inspection import add_checks, add_sections
+from hub.metrics import Counted, add_metrics
+from machinery.lifecycle.health import READINESS, LoopProgress
+
+
+def register_health(
+    context: BuildContext, resources: Resources, certificates: Certificates, loopback: LoopbackAccess
+) -> LoopProgress:
+    """Returns the progress of the task that flushes the log, which that task has to report."""
+    health = context.server.health
+    progress = add_checks(health, resources.store, loopback.identity, context.clock)
+    health.add("serving-certificate", certificates.doors.check, endpoints=READINESS)
+    return progress
+
+
+def register_metrics(hub: Hub) -> Callable[[], Coroutine[Any, Any, None]]:
+    """Returns what measures the event loop; it has to run as long as the hub serves."""
+    context, agents, operators = hub.context, hub.agents, hub.operators
+    inspection = context.process.inspection
+    add_sections(inspection, agents.parts, operators.door, operators.draining, hub.leading)
+    inspection.add("issuers", hub.certificates.signing.snapshot)
+    inspection.add("kube-cert-agent", hub.certificates.host.snapshot)
+    counted = Counted(
+        server=context.server,
+        store=hub.resources.store,
+        agents=agents.parts,
+        operators=operators.door,
+        draining=operators.draining,
+        leading=hub.leading,
+        issuer=hub.resources.issuer,
+        signing=hub.certificates.signing,
+        shown=hub.certificates.doors,
+        disk_reserve=context.settings.disk_reserve,
+    )
+    return add_metrics(context.metrics, counted)

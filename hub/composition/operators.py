@@ -1,0 +1,103 @@
+"""The operators' door: HTTPS, and the hub as a client of its own API."""
+
+from dataclasses import dataclass
+
+from hub.apiserver import verbosity
+from hub.apiserver.auditing import Auditing
+from hub.apiserver.authorities import authorities_of
+from hub.apiserver.credentials import HubAddress
+from hub.apiserver.door import Door, build_door
+from hub.apiserver.entrance import ExternalAuthenticator
+from hub.apiserver.listener import HttpsDoor
+from hub.apiserver.lists import RevocationLists
+from hub.apiserver.login import LoginSettings
+from hub.composition.access import Access
+from hub.composition.authenticators import ExternalAuthenticators
+from hub.composition.certificates import Certificates
+from hub.composition.context import BuildContext
+from hub.composition.resources import Resources
+from hub.inspection import checks_of
+from machinery.apiserver.draining import Draining
+from machinery.apiserver.filters import Filters
+from machinery.apiserver.limiting import Limiting
+from machinery.apiserver.limits import REQUEST_LIMIT
+from machinery.apiserver.loopback import Loopback, LoopbackClient
+from machinery.apiserver.notyet import not_yet
+
+
+@dataclass(frozen=True, slots=True)
+class LoopbackAccess:
+    """`identity`: known by the HTTPS door of this process alone; `client` shows it."""
+
+    identity: Loopback
+    client: LoopbackClient
+
+
+@dataclass(frozen=True, slots=True)
+class OperatorsDoor:
+    door: Door
+    draining: Draining
+    authenticators: tuple[ExternalAuthenticator, ...]
+
+
+async def open_loopback(context: BuildContext, certificates: Certificates) -> LoopbackAccess:
+    identity = Loopback.fresh(context.clock.now())
+    identity.shown_by(certificates.doors.serving.context)
+    listening = context.settings.https_listen
+    client = await context.stack.enter_async_context(LoopbackClient(identity, listening.host, listening.port))
+    return LoopbackAccess(identity, client)
+
+
+async def build_operators_door(
+    context: BuildContext,
+    resources: Resources,
+    certificates: Certificates,
+    access: Access,
+    loopback: LoopbackAccess,
+    *,
+    authenticators: ExternalAuthenticators,
+) -> OperatorsDoor:
+    """Needs every health check and hook to be registered, because it answers for them. Raises MusterError."""
+    settings, clock, server = context.settings, context.clock, context.server
+    store, issuer, limits = resources.store, resources.issuer, access.limits
+    installed = server.paths.expect("api groups")
+    draining = Draining(loopback.identity)
+    external = tuple(await authenticators(context, certificates, access))
+    door = build_door(
+        store,
+        certificates.signing,
+        access.peers.identify,
+        HubAddress(resources.hub_id, certificates.cluster.server, str(context.addresses.grpc)),
+        clock=clock,
+        lifetimes=context.lifetimes,
+        checks=checks_of(server.health),
+        group_suffix=settings.api_group_suffix,
+        clock_skew_limit=settings.clock_skew_limit,
+        default_lease_duration=settings.default_lease_duration,
+        revocations=access.peers.listen,
+        filters=Filters(
+            paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),
+            gate=(draining.gate,),
+            in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # the lists are public
+            audit=(Auditing(access.auditor),),
+            limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT, limits.watches),),
+        ),
+        loopback=loopback.identity,
+        token_keys=resources.token_keys,
+        external_authenticators=external,
+        login=LoginSettings(settings.login_rate, settings.login_burst, settings.audit_login_names, issuer),
+        others=(
+            authorities_of(
+                store, settings.api_group_suffix, patience=settings.ca_rotation_patience, cannot=resources.ring.cannot
+            ),
+        ),
+        attests=settings.attestation == "required",
+        join_labels=settings.join_labels,
+        metrics=context.metrics.scrape,
+        pages={verbosity.PATH: verbosity.LogLevel(store, context.process.verbosity, resources.replica)},
+    )
+    await door.prepare()
+    installed()
+    listening = settings.https_listen
+    server.add_door(HttpsDoor(door, draining, listening.host, listening.port, certificates.doors.serving.context))
+    return OperatorsDoor(door, draining, external)

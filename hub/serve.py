@@ -1,0 +1,76 @@
+"""The composition root: which sections a hub has, and in which order they are assembled."""
+
+from collections.abc import Callable
+from contextlib import AsyncExitStack
+
+import structlog
+
+from hub.composition.access import open_access
+from hub.composition.agents import build_agents_door
+from hub.composition.authenticators import ExternalAuthenticators, external_authenticators
+from hub.composition.background import start_background_tasks
+from hub.composition.certificates import open_certificates
+from hub.composition.context import BuildContext, Process
+from hub.composition.controllers import start_controllers
+from hub.composition.hub import Hub
+from hub.composition.observation import register_health
+from hub.composition.operators import build_operators_door, open_loopback
+from hub.composition.resources import open_resources
+from hub.process import main as run_process
+from hub.settings import Settings
+from machinery.apiserver.loopback import LoopbackClient
+from machinery.clock import Clock, SystemClock
+from machinery.lifecycle.server import Server
+
+log = structlog.get_logger(__name__)
+
+Extend = Callable[[Server, LoopbackClient], None]
+"""Adds hooks, health checks or doors to a hub. The client is the hub's own, for its API."""
+
+
+async def build(
+    settings: Settings,
+    clock: Clock,
+    process: Process,
+    stack: AsyncExitStack,
+    *,
+    leads: bool = True,
+    authenticators: ExternalAuthenticators = external_authenticators,
+    extend: Extend | None = None,
+) -> Hub:
+    """Assemble a hub. What it opens closes with `stack`. Several hubs can be in one process.
+
+    A door that listens on port 0 gets a free port: see `context.settings` of the result. `leads`: whether this replica stands
+    for election; one that does not runs no controllers. Raises StartError, MusterError.
+    """
+    context = await BuildContext.open(settings, clock, process, stack)
+    resources = await open_resources(context)
+    certificates = await open_certificates(context, resources)
+    access = await open_access(context, resources)
+    agents = await build_agents_door(context, resources, certificates, access)
+    leading = await start_controllers(context, resources, certificates, access, agents, leads=leads)
+    loopback = await open_loopback(context, certificates)
+    if extend is not None:
+        extend(context.server, loopback.client)
+    log_progress = register_health(context, resources, certificates, loopback)
+    operators = await build_operators_door(context, resources, certificates, access, loopback, authenticators=authenticators)
+    hub = Hub(context, resources, certificates, access, agents, leading, operators)
+    await start_background_tasks(hub, log_progress)
+    log.info(
+        "hub is set up",
+        hub=resources.hub_id,
+        replica=resources.replica,
+        data=str(resources.directory.path),
+        admin_kubeconfig=str(certificates.admin_path),
+        server=certificates.cluster.server,
+    )
+    return hub
+
+
+def main(settings: Settings, extend: Extend | None = None) -> int:
+    """Run a hub until it is asked to stop; return the exit code. One sentence on standard error says why it cannot start."""
+
+    async def start(process: Process, stack: AsyncExitStack) -> Hub:
+        return await build(settings, SystemClock(), process, stack, extend=extend)
+
+    return run_process(settings, start)
