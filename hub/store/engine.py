@@ -7,6 +7,7 @@ readers that cannot write. PostgreSQL: see `hub.store.postgres`; that and its dr
 import sqlite3
 import time
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,7 @@ from sqlalchemy import URL, Connection, Engine, Table, bindparam, create_engine,
 from sqlalchemy.exc import ArgumentError
 
 from hub.store.bounds import DEFAULT, Bounds
+from hub.store.following import follow_writer
 from hub.store.statement import Statement
 from machinery.errors import InvalidError
 
@@ -84,6 +86,21 @@ def reading_engine(url: URL, bounds: Bounds = DEFAULT, *, connections: int = REA
         return _sqlite(url, "BEGIN", bounds.busy_timeout_ms, connections=connections)
     engine = _postgres(url, "REPEATABLE READ", bounds, connections=connections)
     return engine.execution_options(postgresql_readonly=True)
+
+
+@dataclass(frozen=True, slots=True)
+class Engines:
+    """A store's two ways into its database."""
+
+    writing: Engine
+    reading: Engine
+
+
+def store_engines(url: URL, bounds: Bounds) -> Engines:
+    """Only sessions that write are held to the limits of `bounds`: one that reads holds nothing that others wait for."""
+    engines = Engines(writing_engine(url, bounds), reading_engine(url, Bounds(bounds.busy_timeout_ms)))
+    follow_writer(engines.reading, engines.writing)
+    return engines
 
 
 def is_sqlite(url: URL) -> bool:

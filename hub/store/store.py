@@ -16,9 +16,8 @@ from hub.domain.change import Change, Kind
 from hub.ports import Store, Transaction
 from hub.store.bounds import BUSY_TIMEOUT_MS, Bounds, SessionLimits
 from hub.store.counts import StoreCounts
-from hub.store.engine import READERS, is_sqlite, parse_url, reading_engine, writing_engine
+from hub.store.engine import READERS, Engines, is_sqlite, parse_url, store_engines
 from hub.store.failures import translated
-from hub.store.following import follow_writer
 from hub.store.looks import Looks
 from hub.store.migrating import migrate_database
 from hub.store.reindex import reindex
@@ -52,7 +51,8 @@ class SqlStore(Store):
 
     `seal` keeps Secrets; without one there are none. `clock` stands in for the database's time; None: PostgreSQL's own, and for
     SQLite the machine's. `session`: how long this replica may hold what others wait for. `doorbell`: whether to listen for
-    others; without it the poll alone finds what they wrote. `alone`: nobody else writes to this database.
+    others; without it the poll alone finds what they wrote. `alone`: nobody else writes to this database. `engines` are used
+    in place of the URL's.
     """
 
     def __init__(
@@ -67,6 +67,7 @@ class SqlStore(Store):
         session: SessionLimits | None = None,
         doorbell: bool = True,
         alone: bool = False,
+        engines: Engines | None = None,
     ) -> None:
         """Raises InvalidError when the URL is not one."""
         self._url = parse_url(url)
@@ -78,9 +79,8 @@ class SqlStore(Store):
         self._ringer = uuid4().hex[:12]
         self._doorbell = doorbell and not self._is_sqlite
         self._hears: Callable[[], bool] = lambda: alone
-        self._writing = writing_engine(self._url, self._bounds)
-        self._reading = reading_engine(self._url, Bounds(busy_timeout_ms))  # it holds nothing that others wait for
-        follow_writer(self._reading, self._writing)
+        made = engines or store_engines(self._url, self._bounds)
+        self._writing, self._reading = made.writing, made.reading
         self._readers = ThreadPoolExecutor(READERS, thread_name_prefix="store-reader")
         self._looks = Looks(self.read)
         self._checker = ThreadPoolExecutor(1, thread_name_prefix="store-check")
@@ -104,6 +104,7 @@ class SqlStore(Store):
         at_most = SHARED_ON_SQLITE if self._is_sqlite else SHARED_ON_POSTGRES
         told = committed, partial(self._rung, loop)
         self._writer = Writer(self._writing, self._start, self._begun, told, at_most=at_most)
+        self._writer.start()
         self._tail = tail
         self._following = asyncio.create_task(self._follow_others(tail), name="store-tail")
 

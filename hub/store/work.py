@@ -100,6 +100,9 @@ class Writer:
         self._noting = Lock()
         self._locked_out = 0
         self._thread = Thread(target=self._work, name="store-writer", daemon=True)
+
+    def start(self) -> None:
+        """Begins to run what is submitted."""
         self._thread.start()
 
     @property
