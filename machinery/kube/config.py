@@ -79,6 +79,7 @@ async def from_kubeconfig(
         raise InvalidError(f"kubeconfig {origin}: the user's credential plugin gave no credential; run it by hand to see why")
     hide_proxy_login(configuration)
     if "tokenFile" in user and "token" not in user:
+        configuration.api_key = {name: value.strip() for name, value in configuration.api_key.items()}
         cast("Any", configuration).refresh_api_key_hook = _TokenFile(Path(user["tokenFile"]))
     elif "exec" in user:
         cast("Any", configuration).refresh_api_key_hook = _ExecPlugin(loader)
