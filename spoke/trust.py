@@ -23,6 +23,8 @@ from spoke.slot import Contents, Slot
 
 MOST = 16
 """CAs in one bundle."""
+TRIALS = 3
+"""Connections with a bundle that must fail before it is refused."""
 
 log = structlog.get_logger(__name__)
 
@@ -51,15 +53,17 @@ def checked(bundle: bytes, now: datetime) -> tuple[CertificateFacts, ...]:
 
 
 async def tried(connection: Connection, bundle: bytes, dial: Dial) -> None:
-    """Meets the hub by `bundle` alone, on a connection of its own. Raises InvalidError: it does not vouch for this hub.
+    """Connect to the hub with `bundle` as the only trusted CAs. Raises InvalidError: it does not vouch for this hub.
 
-    Raises another MusterError where that cannot be told now: the hub cannot be reached by what is trusted now either.
+    Raises UnavailableError when the hub cannot be reached by what is trusted now either. A replica may die between two
+    connections, so a bundle is refused only after TRIALS failures, each followed by a success with the trusted CAs.
     """
-    if await _meets(connection, bundle, dial):
-        return
-    if await _meets(connection, connection.address.ca, dial):
-        raise InvalidError("by that bundle this hub could not be reached any more: none of its CAs vouches for it")
-    raise UnavailableError("the hub cannot be reached, so that its bundle cannot be tried")
+    for _ in range(TRIALS):
+        if await _meets(connection, bundle, dial):
+            return
+        if not await _meets(connection, connection.address.ca, dial):
+            raise UnavailableError("the hub cannot be reached, so that its bundle cannot be tried")
+    raise InvalidError("by that bundle this hub could not be reached any more: none of its CAs vouches for it")
 
 
 async def _meets(connection: Connection, authorities: bytes, dial: Dial) -> bool:
