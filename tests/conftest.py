@@ -19,9 +19,9 @@ from pathlib import Path
 import pytest
 import structlog
 
-from tests.trials import load_profile
+from tests.trials import SOAKING, load_profile
 
-pytest_plugins = ("tests.fixtures.hollow", "tests.fixtures.servers")
+pytest_plugins = ("tests.fixtures.hollow", "tests.fixtures.postgres")
 
 os.environ.setdefault("GRPC_ENABLE_FORK_SUPPORT", "0")  # else what a test forks may die in gRPC's hands
 
@@ -87,6 +87,14 @@ MISSING: dict[str, Callable[[], str | None]] = {
     "postgres": _missing_postgres,
     "faketime": _missing_faketime,
 }
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    """Leaves out the tests that belong to a soak alone."""
+    if not SOAKING:
+        left_out = [item for item in items if any(mark.kwargs.get("only") for mark in item.iter_markers("soak"))]
+        config.hook.pytest_deselected(items=left_out)
+        items[:] = [item for item in items if item not in set(left_out)]
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -28,6 +28,11 @@ def soaked(count: int) -> pytest.MarkDecorator:
     return pytest.mark.soak(trials=count)
 
 
+def soak_only(count: int) -> pytest.MarkDecorator:
+    """Marks a test that makes `count` trials in a soak and is left out of `make test`, where another holds its promise."""
+    return pytest.mark.soak(trials=count, only=True)
+
+
 def repeated(test: int, soak: int) -> Callable[[Any], Any]:
     """Runs a test once per trial; its argument `trial` counts from 0 and seeds whatever the test draws."""
 
