@@ -1,8 +1,20 @@
-"""A CA that is not the hub's, and who has a certificate of it."""
+"""CAs other than the hub's, CAs as other programs make them, and CAs of a hub in any phase."""
 
-from dataclasses import dataclass, field
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from typing import Any
 
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.x509.oid import NameOID
+
+from hub.domain.authority import Authority, AuthorityId, Phase
+from hub.domain.certificate import Lifetimes
+from hub.issuer import RotatingIssuer
+from hub.issuer.local import LocalIssuer, make_authority
+from hub.issuer.rotating import Standing
+from hub.services.authorities import authority_id
 from machinery import pki
 from machinery.clock import SystemClock
 from machinery.identity import Subject
@@ -37,3 +49,64 @@ class OtherCA:
         begin = min(now, now + lifetime) - timedelta(minutes=5)
         plan = pki.Plan(subject, pki.public_key_of(key), pki.random_serial(), begin, now + lifetime)
         return Credential(self.authority.sign(plan), key)
+
+
+Key = ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey
+BEGUN = datetime(2026, 1, 1, tzinfo=UTC)
+TEN_YEARS = timedelta(days=3650)
+
+
+def rsa_key() -> rsa.RSAPrivateKey:
+    """As kubeadm makes them."""
+    return rsa.generate_private_key(65537, 2048)
+
+
+def pem_of(key: Key, form: serialization.PrivateFormat = serialization.PrivateFormat.PKCS8) -> bytes:
+    return key.private_bytes(serialization.Encoding.PEM, form, serialization.NoEncryption())
+
+
+def self_signed(
+    key: Key, name: str = "kubernetes", *, is_ca: bool = True, identified: bool = True, lives: timedelta = TEN_YEARS
+) -> bytes:
+    """A certificate over `key` in PEM. `identified`: with a subject key identifier."""
+    subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
+    builder = (
+        x509.CertificateBuilder()
+        .subject_name(subject)
+        .issuer_name(subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(BEGUN)
+        .not_valid_after(BEGUN + lives)
+        .add_extension(x509.BasicConstraints(ca=is_ca, path_length=None), critical=True)
+    )
+    if identified:
+        builder = builder.add_extension(x509.SubjectKeyIdentifier.from_public_key(key.public_key()), critical=False)
+    return builder.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+
+@dataclass
+class Generations:
+    """`issuer` knows the CAs that were made; each is signed across by the one before it."""
+
+    issuer: RotatingIssuer = field(default_factory=RotatingIssuer)
+    authorities: list[Authority] = field(default_factory=list)
+    keys: dict[AuthorityId, LocalIssuer] = field(default_factory=dict)
+
+    def add(self, phase: Phase) -> Authority:
+        now = SystemClock().now()
+        made, key = make_authority(Lifetimes(), now)
+        crossed = self.keys[self.authorities[-1].id].cross_sign(made.certificate) if self.authorities else None
+        one = authority_id(made.certificate)
+        begun = now + len(self.authorities) * timedelta(seconds=1)
+        self.authorities.append(Authority(one, made.certificate, phase, begun, now, cross_signed=crossed))
+        self.keys[one] = LocalIssuer(pki.Authority(made.certificate, key))
+        self.take()
+        return self.authorities[-1]
+
+    def turn(self, index: int, phase: Phase, **more: Any) -> None:
+        """Another phase for the CA that was made at this place."""
+        self.authorities[index] = replace(self.authorities[index], phase=phase, **more)
+
+    def take(self) -> None:
+        self.issuer.take(Standing(tuple(self.authorities), dict(self.keys)))

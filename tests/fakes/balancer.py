@@ -1,7 +1,7 @@
 """A TCP load balancer on the loopback address, as one stands before the replicas of a hub: it spreads connections unread."""
 
 import asyncio
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
 
 CHUNK = 1 << 16
@@ -15,6 +15,8 @@ class Balancer:
         self.port = 0
         self.taken: dict[int, int] = {}
         """Connections taken so far, by backend."""
+        self.up = self.down = 0
+        """Bytes passed on, to the backends and from them."""
         self._next = 0
         self._open: set[asyncio.Task[None]] = set()
 
@@ -58,17 +60,24 @@ class Balancer:
             self.taken[port] = self.taken.get(port, 0) + 1
             try:
                 async with asyncio.TaskGroup() as tasks:
-                    tasks.create_task(_copy(reader, back))
-                    tasks.create_task(_copy(there, writer))
+                    tasks.create_task(_copy(reader, back, self._passed_up))
+                    tasks.create_task(_copy(there, writer, self._passed_down))
             finally:
                 back.transport.abort()
             return
 
+    def _passed_up(self, size: int) -> None:
+        self.up += size
 
-async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter) -> None:
+    def _passed_down(self, size: int) -> None:
+        self.down += size
+
+
+async def _copy(source: asyncio.StreamReader, sink: asyncio.StreamWriter, passed: Callable[[int], None]) -> None:
     """Until the source ends; then the sink is told so, and may go on in the other direction."""
     with suppress(OSError):
         while chunk := await source.read(CHUNK):
+            passed(len(chunk))
             sink.write(chunk)
             await sink.drain()
     with suppress(OSError):

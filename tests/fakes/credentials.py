@@ -2,11 +2,12 @@
 
 import asyncio
 import errno
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError
-from spoke.ports import CredentialDirectory, Secrets, SecretSnapshot
+from machinery.identity import ClusterName
+from spoke.ports import CredentialDirectory, Remains, SecretPlace, Secrets, SecretSnapshot
 
 MISSING = SecretSnapshot(contents={}, version=None)
 
@@ -91,3 +92,75 @@ class MemoryDirectory(CredentialDirectory):
 
     def read(self) -> Mapping[str, bytes]:
         return dict(self.contents)
+
+
+class MemoryRemains(Remains):
+    """`secrets`: the component namespace's; `addons_of`: names of add-ons' secrets in `addon_secrets`."""
+
+    def __init__(self, secrets: MemorySecrets, addon_secrets: MemorySecrets) -> None:
+        self.lease_forgotten = False
+        self._secrets = secrets
+        self._addon_secrets = addon_secrets
+
+    async def slots(self) -> Sequence[str]:
+        return sorted(name for name in self._secrets.names if name.startswith("hub-kubeconfig-secret-"))
+
+    async def addons(self, cluster: ClusterName) -> Sequence[SecretPlace]:
+        del cluster
+        return [SecretPlace("addons", name) for name in sorted(self._addon_secrets.names)]
+
+    async def remove(self, place: SecretPlace) -> None:
+        await self._addon_secrets.delete(place.name)
+
+    async def forget_lease(self) -> None:
+        self.lease_forgotten = True
+
+
+class KilledError(BaseException):
+    """The process is gone: nothing handles this."""
+
+
+@dataclass
+class DyingSecrets(Secrets):
+    """Kills at the n-th write of a life: `before` it is done, or after."""
+
+    inner: MemorySecrets = field(default_factory=MemorySecrets)
+    fatal: int = 0
+    before: bool = True
+    writes: int = 0
+    dead: bool = False
+    on_death: Callable[[], object] = lambda: None
+
+    def live(self, fatal: int = 0, *, before: bool = True) -> None:
+        """A new life; `fatal` 0: nothing ends it."""
+        self.fatal, self.before, self.writes, self.dead = fatal, before, 0, False
+
+    async def read(self, name: str) -> SecretSnapshot:
+        self._check()
+        return await self.inner.read(name)
+
+    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
+        self._count(before=True)
+        written = await self.inner.write(name, contents, version)
+        self._count(before=False)
+        return written
+
+    async def delete(self, name: str) -> None:
+        self._count(before=True)
+        await self.inner.delete(name)
+        self._count(before=False)
+
+    def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
+        return self.inner.changes(name)
+
+    def _count(self, *, before: bool) -> None:
+        self._check()
+        self.writes += before
+        if self.writes == self.fatal and before is self.before:
+            self.dead = True
+            self.on_death()
+        self._check()
+
+    def _check(self) -> None:
+        if self.dead:
+            raise KilledError

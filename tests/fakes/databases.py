@@ -8,36 +8,18 @@ from functools import cache
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
-from sqlalchemy import make_url, text
+from sqlalchemy import make_url
 
 from hub.ports import Store
 from hub.store import SqlStore
-from hub.store.engine import parse_url, writing_engine
+from hub.store.engine import database_file, parse_url, writing_engine
 from hub.store.migrate import upgrade
-from hub.store.schema import metadata
 from machinery.clock import Clock
 from machinery.errors import UnavailableError
 from machinery.sealing import Seal
-from tests.fakes.memory_store import MemoryStore
 
 POLL = timedelta(milliseconds=50)
 SEAL = Seal([b"tests seal Secrets with this key"])
-
-
-class MemoryDatabase:
-    """Keeps the state of the stores that were opened on it."""
-
-    def __init__(self) -> None:
-        self._last: MemoryStore | None = None
-
-    @asynccontextmanager
-    async def opened(self, clock: Clock) -> AsyncIterator[Store]:
-        store = MemoryStore(clock)
-        if self._last is not None:
-            store.state = self._last.state
-        self._last = store
-        yield store
-        await store.close()
 
 
 class SqlDatabase:
@@ -48,22 +30,14 @@ class SqlDatabase:
 
     @asynccontextmanager
     async def opened(self, clock: Clock | None) -> AsyncIterator[SqlStore]:
+        if (file := database_file(parse_url(self.url))) is not None:
+            migrated(file)
         store = SqlStore(self.url, SEAL, clock=clock, poll=POLL)
         try:
             await store.open()
             yield store
         finally:
             await store.close()
-
-    def clear(self) -> None:
-        """Empties the tables, if there are any."""
-        engine = writing_engine(parse_url(self.url))
-        with engine.begin() as connection:
-            if engine.dialect.has_table(connection, "objects"):
-                names = ", ".join(f'"{table.name}"' for table in metadata.sorted_tables if table.name != "revision")
-                connection.execute(text(f"TRUNCATE {names}"))
-                connection.execute(text("UPDATE revision SET value = 0, compacted = 0"))
-        engine.dispose()
 
 
 def sqlite_database(directory: Path) -> SqlDatabase:
@@ -99,6 +73,3 @@ async def until_ready(store: Store) -> None:
                 return await store.check()
             except UnavailableError:
                 await asyncio.sleep(POLL.total_seconds())
-
-
-Database = MemoryDatabase | SqlDatabase

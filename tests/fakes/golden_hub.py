@@ -1,46 +1,28 @@
-"""What stood behind the recorded server, on the hub's own objects: services on SQLite, and a signer."""
+"""What stood behind the recorded server, on a whole hub: its users, its objects, and a signer."""
 
-import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
+from aiohttp import web
 
-from hub.access.rolebook import RoleBook
-from hub.apiserver.credentials import CredentialStorage, HubAddress
-from hub.apiserver.door import namespaces_of
-from hub.apiserver.events import EventStorage
-from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.groups import groups_of, with_others
-from hub.apiserver.leases import LeaseStorage
+from hub.apiserver.entrance import ExternalAuthenticator
 from hub.apiserver.storage import ServiceStorage
 from hub.domain import document as doc
 from hub.domain import namespace as rules
-from hub.domain.certificate import IssuedCertificate, Lifetimes, Profile
-from hub.domain.roles import Groups
-from hub.ports import Issuer
-from hub.services import namespaces
-from hub.services.roles import reconcile
-from machinery.apiserver.access import Authenticator
-from machinery.apiserver.escalation import rbac_storage
-from machinery.apiserver.filters import Filters
-from machinery.apiserver.health import HealthCheck
-from machinery.apiserver.impersonation import Impersonation
+from machinery.apiserver.access import Authenticator, EveryoneIsAdmin
+from machinery.apiserver.authentication import Identity, Presence, RequestAuthenticator
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import NAMESPACE
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
-from machinery.apiserver.rbac_authorizer import RbacAuthorizer
 from machinery.apiserver.resource import Resource
-from machinery.apiserver.server import ApiServer
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Document, Key, Selection
 from machinery.clock import SystemClock
-from machinery.identity import HubId
 from machinery.product import GROUP_SUFFIX
-from tests.fakes.databases import sqlite_database
 from tests.fakes.golden_world import (
     ADMIN,
     CLUSTERS,
@@ -49,35 +31,41 @@ from tests.fakes.golden_world import (
     MADE_BY_REPLAY,
     RECORDED_ROLES,
     TABLE_OF_NAMESPACES,
-    TOKEN_REVIEW,
-    VERSION,
+    RecordedTokens,
     TinySigner,
-    bearer_tokens,
-    permissions,
 )
+from tests.fakes.inprocess_hub import hub_in_process
 from tests.golden.replay import World, exchanges, recorded_objects
 
 MADE_BY_NAMESPACE_CASE = "gold-ns"
-ADDRESS = HubAddress(HubId("golden"), "https://hub.example.org:6443", "hub.example.org:8443")
 
 
-class NoIssuer(Issuer):
-    """The recording has no bootstrap credentials."""
+class RecordedUsers(ExternalAuthenticator, RequestAuthenticator):
+    """The recorded admin, by its token or, where `everyone` is the admin, by nothing: kubectl sends no token without TLS."""
 
-    def issue(self, profile: Profile, serial: Any, now: Any) -> IssuedCertificate:
-        raise NotImplementedError
+    review = None
 
-    @property
-    def trust_bundle(self) -> bytes:
-        return b""
+    def __init__(self, *, everyone: bool) -> None:
+        self.authenticator, self.tokens = self, RecordedTokens()
+        self._everyone = everyone
+
+    async def identify(self, request: web.Request) -> Identity | None:
+        del request
+        return Identity(ADMIN) if self._everyone else None
+
+    def bind(self, presence: Presence) -> None:
+        """Nothing of theirs ends."""
+
+    async def run(self) -> None:
+        """Nothing to follow."""
 
 
 class HubWorld(World):
-    """The recorded world over the hub's services. Close it in the task that started it."""
+    """The recorded world on a hub, in plain HTTP. Close it in the task that started it."""
 
     def __init__(self, folder: Path, authenticator: Authenticator | None = None) -> None:
         self._folder = folder
-        self._authenticator = authenticator or bearer_tokens()
+        self._everyone = isinstance(authenticator, EveryoneIsAdmin)
         self._clock = SystemClock()
         self._signer = TinySigner()
         self._stack = AsyncExitStack()
@@ -90,44 +78,16 @@ class HubWorld(World):
         return f"http://127.0.0.1:{self._listening.port}"
 
     async def start(self) -> None:
-        store = await self._stack.enter_async_context(sqlite_database(self._folder).opened(None))
-        feed = ChangeFeed(store)
-        following = asyncio.create_task(feed.run(), name="feed")
-        self._stack.callback(following.cancel)
-        self._storage = objects = ServiceStorage(store, feed, GROUP_SUFFIX)
-        await store.run(namespaces.ensure_standing)
-        await store.run(reconcile, Groups())
-        await self._seed(objects)
+        hub = await self._stack.enter_async_context(hub_in_process(self._folder, authenticators=self._users))
+        store, door = hub.resources.store, hub.operators.door
+        self._storage = ServiceStorage(store, door.feed, GROUP_SUFFIX)
+        await self._seed(self._storage)
         await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
-        credentials = CredentialStorage(store, NoIssuer(), ADDRESS, Lifetimes(), f"hub.{GROUP_SUFFIX}/v1alpha1")
-        roles = RoleBook(store, self._clock)
-        await roles.load()
-        authorizer = RbacAuthorizer(roles)
-        following = asyncio.create_task(roles.run(), name="roles")
-        self._stack.callback(following.cancel)
-        server = ApiServer(
-            with_others(
-                groups_of(
-                    store,
-                    GROUP_SUFFIX,
-                    credentials,
-                    LeaseStorage(store, feed, objects, self._clock),
-                    EventStorage(store, feed, GROUP_SUFFIX, self._clock),
-                ),
-                TOKEN_REVIEW,
-                *permissions(rbac_storage(objects, authorizer, roles), authorizer),
-            ),
-            objects,
-            authenticator=self._authenticator,
-            authorizer=authorizer,
-            filters=Filters(impersonation=(Impersonation(authorizer),)),
-            clock=self._clock,
-            version=VERSION,
-            checks=(HealthCheck("etcd", store.check, ("healthz", "livez")),),
-            namespaces=namespaces_of(store),
-        )
-        self._listening = await serve(server.application(), "127.0.0.1", 0)
+        self._listening = await serve(door.application(), "127.0.0.1", 0)
         self._stack.push_async_callback(self._listening.close)
+
+    async def _users(self, *_sections: object) -> Sequence[ExternalAuthenticator]:
+        return (RecordedUsers(everyone=self._everyone),)
 
     async def close(self) -> None:
         await self._stack.aclose()

@@ -143,6 +143,10 @@ class MemoryHub:
     renew_within: timedelta | None = None
     """It asks for a renewal ahead of time, of the certificates that it had issued by then (`ask_to_renew`)."""
     renew_addons_before: datetime | None = None
+    refuse_standby: Exception | None = None
+    """Raised by stand_by."""
+    refuse_new = False
+    """stand_by takes no certificate but the first one that was issued."""
     _asked: frozenset[SerialNumber] = frozenset()
 
     attestation_audience = ""
@@ -491,6 +495,10 @@ class MemoryHubClient(HubClient):
         trusted: Sequence[str] = (),
     ) -> StandingBy:
         del agent
+        if self._hub.refuse_standby is not None:
+            raise self._hub.refuse_standby
+        if self._hub.refuse_new and parse_certificate(self._identity.certificate).serial != self._hub.issued[0]:
+            raise UnauthorizedError("this certificate is not known here")
         known = self._known(cluster, cluster_uid, "stand_by")
         if known is None:
             raise NotFoundError(f'there is no cluster "{cluster}"')
@@ -616,6 +624,8 @@ class MemorySession(HubSession):
 
     async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
         self._check()
+        if self.refuse_reports:
+            raise BY_REASON[self.refuse_reports]("refused")
         self._note()
         self.addon_reports.append((addon, tuple(conditions)))
         if driver:

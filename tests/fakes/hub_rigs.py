@@ -1,34 +1,41 @@
-"""Hubs behind a HubClient, each with the same few levers: in memory, in memory behind gRPC, and the hub's own two doors."""
+"""Hubs behind a HubClient, each with the same few levers: in memory, and the hub's own two doors."""
 
-from collections.abc import AsyncIterator
+from base64 import b64decode
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
-from hub.apiserver.credentials import HubAddress as ApiAddress
-from hub.apiserver.door import build_door
 from hub.domain import addon as addon_rules
 from hub.domain import document as doc
-from hub.domain.addon_versions import KUBE_CLIENT
-from hub.domain.change import Key
+from hub.domain import reported
+from hub.domain.addon_versions import CUSTOM_SIGNER, KUBE_CLIENT
+from hub.domain.change import ADDONS, Key
 from hub.ports import Transaction
-from hub.services import addon_tokens, addons, clusters, namespaces, requests
-from machinery.apiserver.serving import serve
+from hub.services import addon_tokens, addons, clusters, moves, requests
 from machinery.clock import SystemClock
+from machinery.errors import ConflictError, ForbiddenError, NotFoundError, UnauthorizedError, UnavailableError
 from machinery.identity import AddOnName, AgentId, ClusterName, HubId, agent_subject
 from machinery.kubeconfig import Credential
 from machinery.pki import parse_certificate
-from machinery.tasks import GuardedTasks
 from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.namespace import ManagedNamespace
 from spoke.domain.reach import Driver
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient
-from spoke.ports import ClientIdentity, HubAddress, HubClient
+from spoke.ports import ClientIdentity, HubAddress, HubClient, HubLostError, Loss
 from tests.fakes.hub import MemoryHub
 from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
-from tests.fakes.wire_hub import listen
 
+AT_THE_HUB = AddOnRegistration(KUBE_SIGNER, "u")
+ENDS = {
+    Loss.UNREACHABLE: UnavailableError,
+    Loss.SUPERSEDED: ConflictError,
+    Loss.UNAUTHENTICATED: UnauthorizedError,
+    Loss.REFUSED: ForbiddenError,
+    Loss.FORGOTTEN: NotFoundError,
+}
 CLUSTER, AGENT, UID = ClusterName("berlin"), AgentId("abcde"), "uid-of-kube-system"
 
 
@@ -43,6 +50,9 @@ class Rig(Protocol):
     async def bootstrap(self) -> Credential:
         """A bootstrap credential for CLUSTER."""
 
+    async def stranger(self) -> Credential:
+        """A credential that has to do with another cluster alone."""
+
     async def agent(self) -> Credential:
         """The agent's own certificate; its cluster is known and accepted."""
 
@@ -56,8 +66,8 @@ class Rig(Protocol):
 
     async def revoke(self, credential: Credential) -> None: ...
 
-    async def add_on(self, name: str) -> None:
-        """An add-on of CLUSTER that identifies itself at the hub, in a way that is not noted yet."""
+    async def add_on(self, name: str, registration: AddOnRegistration = AT_THE_HUB, *, namespace: str = "x") -> None:
+        """An add-on of CLUSTER; by default one that identifies itself at the hub, in a way that is not noted yet."""
 
     async def note(self, name: str) -> None:
         """What the hub does by itself when an add-on is by token: its account."""
@@ -65,14 +75,48 @@ class Rig(Protocol):
     async def want_namespace(self, name: str, cluster_set: str) -> None:
         """A namespace that is wanted on CLUSTER."""
 
+    async def go_away(self) -> None:
+        """It answers nobody any more."""
+
+    async def reported(self) -> Mapping[str, object]:
+        """What the last report said of CLUSTER, and the conditions of the add-on `logs`."""
+
+    async def refuse_addon_reports(self) -> None:
+        """Those for add-ons that are not there, which a real hub always refuses."""
+
+    async def end_session(self, message: str, loss: Loss) -> None: ...
+
+    async def drain(self, target: HubId | None) -> None:
+        """Asks the agent to leave, for another hub of its list where one is named."""
+
+    def sessions(self) -> int:
+        """How many are open."""
+        ...
+
+    def hold_beats(self) -> None:
+        """Those that come from now on are not acknowledged (a hub with a long --flush-window)."""
+
+    def is_holding_beats(self) -> bool: ...
+
+    async def hubs(self) -> Sequence[tuple[str, str, str]]:
+        """The agent's list as the hub knows it: id, name and state."""
+
+    async def owner(self) -> tuple[str, int]:
+        """Which hub CLUSTER belongs to, and the epoch of that."""
+
+    @property
+    def again_after(self) -> timedelta:
+        """When an agent that stands by is to ask again."""
+        ...
+
 
 class MemoryRig(Rig):
-    """A MemoryHub, without a network or behind a port."""
+    """A MemoryHub, without a network."""
 
-    def __init__(self, hub: MemoryHub, address: HubAddress | None = None) -> None:
+    def __init__(self, hub: MemoryHub) -> None:
         self.hub = hub
         hub.approve = False
-        self._address = address
+        hub.again_after = timedelta(minutes=5)
 
     @property
     def hub_id(self) -> HubId:
@@ -85,6 +129,9 @@ class MemoryRig(Rig):
     async def bootstrap(self) -> Credential:
         return self.hub.credential()
 
+    async def stranger(self) -> Credential:
+        return self.hub.credential(agent_subject(ClusterName("paris"), AGENT))
+
     async def agent(self) -> Credential:
         client = self.client(await self.bootstrap())
         await client.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
@@ -92,10 +139,7 @@ class MemoryRig(Rig):
         return self.hub.credential(agent_subject(CLUSTER, AGENT))
 
     def client(self, credential: Credential) -> HubClient:
-        identity = ClientIdentity(credential.chain, credential.key)
-        if self._address is not None:
-            return GrpcHubClient(self._address, identity, SystemClock())
-        return self.hub.dial(HubAddress("nowhere:1", self.trust), identity)
+        return self.hub.dial(HubAddress("nowhere:1", self.trust), ClientIdentity(credential.chain, credential.key))
 
     async def approve(self, request: str) -> None:
         self.hub.approve_request(request)
@@ -109,14 +153,57 @@ class MemoryRig(Rig):
     async def revoke(self, credential: Credential) -> None:
         self.hub.revoked.add(parse_certificate(credential.chain).serial)
 
-    async def add_on(self, name: str) -> None:
-        self.hub.set_addons([AddOn(AddOnName(name), "x", registrations=(AddOnRegistration(KUBE_SIGNER, "u"),))])
+    async def add_on(self, name: str, registration: AddOnRegistration = AT_THE_HUB, *, namespace: str = "x") -> None:
+        self.hub.set_addons([AddOn(AddOnName(name), namespace, registrations=(registration,))])
 
     async def note(self, name: str) -> None:
         """It is noted with the driver."""
 
     async def want_namespace(self, name: str, cluster_set: str) -> None:
         self.hub.set_namespaces(ManagedNamespace(name, cluster_set))
+
+    async def go_away(self) -> None:
+        self.hub.away = True
+
+    async def reported(self) -> Mapping[str, object]:
+        last, (_, conditions) = self.hub.session.reports[-1], self.hub.session.addon_reports[-1]
+        return {
+            "capacity": last.capacity["cpu"],
+            "allocatable": last.allocatable["cpu"],
+            "version": last.kubernetes_version,
+            "claims": [(claim.name, claim.value) for claim in last.claims],
+            "endpoints": [(each.url, each.ca_bundle) for each in last.endpoints],
+            "logs": [(each.type, each.status) for each in conditions],
+        }
+
+    async def refuse_addon_reports(self) -> None:
+        self.hub.session.refuse_reports = NotFoundError.reason
+
+    async def end_session(self, message: str, loss: Loss) -> None:
+        self.hub.session.end(HubLostError(message, loss))
+
+    async def drain(self, target: HubId | None) -> None:
+        self.hub.session.drain(target)
+
+    def sessions(self) -> int:
+        return len(self.hub.open_sessions)
+
+    def hold_beats(self) -> None:
+        self.hub.silent = True
+
+    def is_holding_beats(self) -> bool:
+        return self.hub.silent and len(self.hub.session.beats) > 1
+
+    async def hubs(self) -> Sequence[tuple[str, str, str]]:
+        return [(each.hub_id, each.name, each.state.name) for each in self.hub.clusters[CLUSTER].hubs]
+
+    async def owner(self) -> tuple[str, int]:
+        known = self.hub.clusters[CLUSTER]
+        return str(known.owner), known.epoch
+
+    @property
+    def again_after(self) -> timedelta:
+        return self.hub.again_after or timedelta()
 
 
 class HubRig(Rig):
@@ -135,6 +222,9 @@ class HubRig(Rig):
 
     async def bootstrap(self) -> Credential:
         return await self.stage.bootstrap(CLUSTER)
+
+    async def stranger(self) -> Credential:
+        return await self.stage.enrol("paris")
 
     async def agent(self) -> Credential:
         return await self.stage.enrol(CLUSTER, agent=AGENT, uid=UID)
@@ -156,12 +246,17 @@ class HubRig(Rig):
         serial = parse_certificate(credential.chain).serial
         await self.stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "test"))
 
-    async def add_on(self, name: str) -> None:
+    async def add_on(self, name: str, registration: AddOnRegistration = AT_THE_HUB, *, namespace: str = "x") -> None:
+        subject = {"user": registration.user, "groups": list(registration.groups)}
+        custom = {"type": CUSTOM_SIGNER, "customSigner": {"signerName": registration.signer_name, "subject": subject}}
         document = {
             "apiVersion": addon_rules.API_VERSION,
             "kind": addon_rules.KIND,
             "metadata": {"name": name, "namespace": CLUSTER},
-            "status": {"registrations": [{"type": KUBE_CLIENT}]},
+            "status": {
+                "namespace": namespace,
+                "registrations": [{"type": KUBE_CLIENT} if registration == AT_THE_HUB else custom],
+            },
         }
         await self.stage.store.run(lambda tx: addons.put(tx, document, None, ADMIN))
 
@@ -176,13 +271,64 @@ class HubRig(Rig):
 
         await self.stage.store.run(want)
 
+    async def go_away(self) -> None:
+        self.stage.parts.gate.close()
+
+    async def reported(self) -> Mapping[str, object]:
+        cluster = await self.stage.cluster(CLUSTER)
+        logs = await self.stage.store.read(lambda tx: tx.objects.get(ADDONS, Key(CLUSTER, "logs")))
+        assert logs is not None
+        status = cluster["status"]
+        return {
+            "capacity": status["capacity"]["cpu"],
+            "allocatable": status["allocatable"]["cpu"],
+            "version": status["version"]["kubernetes"],
+            "claims": [(claim["name"], claim["value"]) for claim in status["clusterClaims"]],
+            "endpoints": [
+                (each["url"], b64decode(each["caBundle"])) for each in cluster["spec"]["managedClusterClientConfigs"]
+            ],
+            "logs": [(each["type"], each["status"]) for each in doc.sequence(logs.document, "status", "conditions")],
+        }
+
+    async def refuse_addon_reports(self) -> None:
+        """As it always does."""
+
+    async def end_session(self, message: str, loss: Loss) -> None:
+        (session,) = self.stage.parts.sessions.all()
+        session.end(ENDS[loss](message))
+
+    async def drain(self, target: HubId | None) -> None:
+        if target is not None:
+            await self.stage.store.run(moves.order, CLUSTER, target, ADMIN)
+            return
+        (session,) = self.stage.parts.sessions.all()
+        session.drain(timedelta(seconds=1))
+
+    def sessions(self) -> int:
+        return len(self.stage.parts.sessions)
+
+    def hold_beats(self) -> None:
+        """Its --flush-window does."""
+
+    def is_holding_beats(self) -> bool:
+        return len(self.stage.parts.beats) > 0
+
+    async def hubs(self) -> Sequence[tuple[str, str, str]]:
+        told = reported.hubs_of(await self.stage.cluster(CLUSTER))
+        return [(each["id"], each["name"], reported.HubState(each["state"]).name) for each in told]
+
+    async def owner(self) -> tuple[str, int]:
+        last = await self.stage.store.read(lambda tx: tx.heartbeats.of(CLUSTER))
+        assert last is not None
+        return str(last.owner), last.epoch
+
+    @property
+    def again_after(self) -> timedelta:
+        return self.stage.parts.standby_interval
+
 
 class ApiRig(HubRig):
     """The same hub through its HTTPS door. It tells no id there."""
-
-    def __init__(self, stage: RpcStage, port: int) -> None:
-        super().__init__(stage)
-        self._port = port
 
     @property
     def hub_id(self) -> HubId:
@@ -190,7 +336,7 @@ class ApiRig(HubRig):
 
     @property
     def server(self) -> str:
-        return f"https://127.0.0.1:{self._port}"
+        return f"https://{self.stage.running.context.settings.https_listen}"
 
     def client(self, credential: Credential) -> HubClient:
         return self.client_as(ClientIdentity(credential.chain, credential.key))
@@ -200,36 +346,10 @@ class ApiRig(HubRig):
 
 
 @asynccontextmanager
-async def https_door(stage: RpcStage) -> AsyncIterator[int]:
-    """The HTTPS door over the same store; gives its port."""
-    parts = stage.parts
-    await stage.store.run(namespaces.ensure_standing)
-    address = ApiAddress(parts.hub.hub_id, "https://127.0.0.1:6443", "127.0.0.1:8443")
-    door = build_door(
-        stage.store, stage.issuer, parts.peers.identify, address, clock=parts.clock, revocations=parts.peers.listen
-    )
-    await door.prepare()
-    async with GuardedTasks("https door") as tasks:
-        tasks.start("door", door.run())
-        listening = await serve(door.application(), "127.0.0.1", 0, stage.serving.context)
-        try:
-            yield listening.port
-        finally:
-            await listening.close()
-
-
-@asynccontextmanager
-async def rig_of(kind: str, folder: Path) -> AsyncIterator[Rig]:
-    """`memory`, `grpc`, `hub` or `api`."""
-    if kind == "hub":
-        async with rpc_stage(folder) as stage:
-            yield HubRig(stage)
+async def rig_of(kind: str, folder: Path, **settings: Any) -> AsyncIterator[Rig]:
+    """`memory`, or the doors of a hub with these settings: `grpc` and `api`."""
+    if kind == "memory":
+        yield MemoryRig(MemoryHub(SystemClock()))
         return
-    if kind == "api":
-        async with rpc_stage(folder) as stage, https_door(stage) as port:
-            yield ApiRig(stage, port)
-        return
-    hub = MemoryHub(SystemClock())
-    async with listen(hub) as listening:
-        address = HubAddress(f"127.0.0.1:{listening.port}", hub.authority.certificate)
-        yield MemoryRig(hub, address if kind == "grpc" else None)
+    async with rpc_stage(folder, **settings) as stage:
+        yield HubRig(stage) if kind == "grpc" else ApiRig(stage)

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import structlog
 
-from hub import app
+from hub import serve
 from hub.settings import load
 from machinery.apiserver.loopback import LoopbackClient
 from machinery.errors import MusterError
@@ -84,4 +84,4 @@ def blocked_in_this_function() -> None:
 
 
 if __name__ == "__main__":
-    sys.exit(app.main(load({}), hang_or_extend))
+    sys.exit(serve.main(load({}), hang_or_extend))

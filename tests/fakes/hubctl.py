@@ -1,13 +1,21 @@
-"""hubctl in this process: what it says and how it ends, without the time that a process takes to start."""
+"""hubctl run in this process, its commands, and the command lines in their help."""
 
 import asyncio
 import io
+import re
+import shlex
 import sys
+from collections.abc import Iterator
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from itertools import takewhile
 from pathlib import Path
 
+import click
+
+from hub.cli.__main__ import hubctl as program
 from hub.cli.__main__ import run
+from hub.cli.reference import commands
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,3 +44,20 @@ def hubctl(*arguments: str, given: str = "") -> Said:
 async def hubctl_at(kubeconfig: Path, *arguments: str, given: str = "") -> Said:
     """The same beside a running loop, at the hub of a kubeconfig. One at a time: it has the process's standard output."""
     return await asyncio.to_thread(hubctl, "--kubeconfig", str(kubeconfig), *arguments, given=given)
+
+
+ALL = [(" ".join(words), command) for words, command in commands(program) if words]
+LEAVES = [(words, command) for words, command in ALL if not isinstance(command, click.Group)]
+EXAMPLE = re.compile(r"^\s+(?:\S+=\S+ )*hubctl (.*)$", re.MULTILINE)
+
+
+def typed(command: click.Command) -> list[list[str]]:
+    """The command lines of its help, each until a pipe, a redirection or the end."""
+    text = (command.help or "").replace("\\\n", " ")
+    return [list(takewhile(lambda word: set(word) - set("|<>;&()"), words(line))) for line in EXAMPLE.findall(text)]
+
+
+def words(line: str) -> Iterator[str]:
+    lexer = shlex.shlex(re.split(r"\s{2,}\(", line)[0], posix=True, punctuation_chars="|<>;&")
+    lexer.whitespace_split = True
+    return lexer

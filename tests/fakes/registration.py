@@ -8,13 +8,13 @@ from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.domain.change import REQUESTS, Key, StoredObject
 from hub.domain.cluster import Joining
 from hub.domain.credential import CredentialRecord
-from hub.domain.request import Submission
-from hub.ports import Transaction
+from hub.domain.request import RequestState, Submission
 from hub.services import approving, clusters, credentials, requests
 from machinery import pki
+from machinery.clock import Clock, ManualClock
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer
-from tests.fakes.memory_store import MemoryStore
 
 OPERATOR = "ann"
 LIFETIMES = Lifetimes()
@@ -26,7 +26,7 @@ AGENT = AgentId("agent-1")
 class Newcomer:
     """One cluster's side of registration, against a store in memory."""
 
-    store: MemoryStore
+    store: InlineStore
     issuer: WordIssuer = field(default_factory=WordIssuer)
     cluster: ClusterName = EDGE
     agent: AgentId = AGENT
@@ -71,6 +71,12 @@ class Newcomer:
     def approve(self, name: str) -> None:
         self.store.transact(lambda tx: requests.decide(tx, name, approve=True, reason="Test", message="ok", actor=OPERATOR))
 
+    def deny(self, name: str) -> None:
+        self.store.transact(lambda tx: requests.decide(tx, name, approve=False, reason="Test", message="no", actor=OPERATOR))
+
+    def state(self, name: str) -> RequestState:
+        return self.store.transact(requests.state, name)
+
     def issue(self, name: str) -> object:
         return self.store.transact(requests.issue, name, self.issuer, LIFETIMES, "hub")
 
@@ -83,19 +89,34 @@ class Newcomer:
         return found
 
     def certificate(self, purpose: Purpose = Purpose.AGENT) -> CertificateRecord:
-        """The newest of this cluster's certificates of a purpose."""
+        """The certificate of this cluster and purpose that was recorded last."""
+        records = self.store.state.certificates.values()
+        return [record for record in records if (record.cluster, record.purpose) == (self.cluster, purpose)][-1]
 
-        def look(tx: Transaction) -> CertificateRecord:
-            return [record for record in tx.certificates.of_cluster(self.cluster) if record.purpose is purpose][-1]
-
-        return self.store.transact(look)
-
-    def registered(self) -> CertificateRecord:
-        """Goes the whole way; the agent's certificate."""
+    def accepted(self) -> CertificateRecord:
+        """Joins and is accepted; the certificate of its bootstrap credential."""
         requester = self.bootstrap()
         self.join(requester)
         self.accept()
-        name = self.submit(requester)
+        return requester
+
+    def issued(self, requester: CertificateRecord, **changed: Any) -> str:
+        """Submits a request that is approved and signed, if the signer allows it; its name."""
+        name = self.submit(requester, **changed)
         self.approve(name)
         self.issue(name)
+        return name
+
+    def registered(self) -> CertificateRecord:
+        """Goes the whole way; the agent's certificate."""
+        self.issued(self.accepted())
         return self.certificate()
+
+
+def fresh_store(clock: Clock | None = None) -> InlineStore:
+    return InlineStore(clock or ManualClock())
+
+
+def fresh_newcomer(clock: Clock | None = None) -> Newcomer:
+    """A cluster on its way into an empty store."""
+    return Newcomer(fresh_store(clock))

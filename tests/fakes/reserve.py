@@ -3,74 +3,30 @@
 import asyncio
 from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from datetime import timedelta
 from random import Random
 
 from machinery.clock import Clock
-from machinery.errors import UnauthorizedError
-from machinery.identity import AgentId, ClusterName, HubId
+from machinery.identity import HubId
 from machinery.kubeconfig import parse_kubeconfig
-from machinery.pki import parse_certificate
 from spoke.bootstraps import Bootstrap, Bootstraps, Listing
 from spoke.domain.hubs import HubState
 from spoke.domain.names import Names, choose_names
 from spoke.kubeconfigs import connection_of
 from spoke.options import Options, World
-from spoke.ports import ClientIdentity, HubAddress, Secrets, StandingBy
+from spoke.ports import HubAddress, Secrets
 from spoke.reserve import Post
 from spoke.slot import hub_slot
 from spoke.standby import Standby
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
-from tests.fakes.hub import MemoryHub, MemoryHubClient
-from tests.fakes.timetable import ManualTimetable
-from tests.fakes.virtual_time import LoopClock
+from tests.fakes.hub import MemoryHub
+from tests.fakes.virtual_time import LoopClock, ManualTimetable, virtually
 
 NAMES: Names = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
 UID = "6b7f2d5e-0000-4000-8000-000000000001"
 A, B, C = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "abc")
-
-
-class ReserveHub(MemoryHub):
-    """Set how it answers to those that stand by."""
-
-    refusal: Exception | None = None
-    """What StandBy fails with."""
-    refuse_new = False
-    """The first certificate that it issued is the only one that it takes."""
-    next_authority = b""
-    """A CA that it tells of beside its own."""
-
-    def dial(self, address: HubAddress | None, identity: ClientIdentity) -> MemoryHubClient:
-        del address
-        self.dialled += 1
-        return ReserveClient(self, identity)
-
-
-class ReserveClient(MemoryHubClient):
-    """One credential at a ReserveHub."""
-
-    def __init__(self, hub: ReserveHub, identity: ClientIdentity) -> None:
-        super().__init__(hub, identity)
-        self._at, self._as = hub, identity
-
-    async def stand_by(
-        self,
-        cluster: ClusterName,
-        agent: AgentId,
-        cluster_uid: str,
-        *,
-        owner: HubId | None,
-        epoch: int,
-        trusted: Sequence[str] = (),
-    ) -> StandingBy:
-        if self._at.refusal is not None:
-            raise self._at.refusal
-        if self._at.refuse_new and parse_certificate(self._as.certificate).serial != self._at.issued[0]:
-            raise UnauthorizedError("this certificate is not known here")
-        told = await super().stand_by(cluster, agent, cluster_uid, owner=owner, epoch=epoch, trusted=trusted)
-        return replace(told, trust_bundle=told.trust_bundle + self._at.next_authority)
 
 
 @dataclass
@@ -83,7 +39,7 @@ class ReserveStage:
     bootstrap_life: timedelta = timedelta(hours=1)
 
     def __post_init__(self) -> None:
-        self.hubs = {hub: ReserveHub(self.clock, hub_id=hub) for hub in (A, B, C)}
+        self.hubs = {hub: MemoryHub(self.clock, hub_id=hub) for hub in (A, B, C)}
         for each in self.hubs.values():
             each.again_after = timedelta(hours=6)
         self.listing = Listing(tuple(self.bootstrap(hub) for hub in self.hubs))
@@ -159,3 +115,11 @@ def ready(stage: ReserveStage, *hubs: HubId) -> Callable[[], bool]:
 
 def sessions(hubs: Sequence[MemoryHub]) -> int:
     return sum(len(hub.sessions) for hub in hubs)
+
+
+def _stage() -> ReserveStage:
+    return ReserveStage.at_once()
+
+
+in_reserve = virtually(_stage)
+"""Runs a test in virtual time, with three hubs."""

@@ -1,79 +1,151 @@
-"""A hub's gRPC door on a real port over a real store, and the certificates to call it with."""
+"""A hub's door for agents, and the certificates to call it with."""
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager, suppress
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import grpc
 from grpc import aio
 
-from hub.access import AccessLimits, Capacity, Peers
-from hub.access.attestations import Attestor
-from hub.access.attestations import Policy as Attestation
-from hub.apiserver.entrance import account_tokens
-from hub.audit import Auditor, Policy, default_policy
-from hub.audit.storesink import StoreSink
-from hub.audit.trail import Trail
+from hub.audit.verify import breaches, verify_store
+from hub.composition.hub import Hub as RunningHub
+from hub.domain.audit import Record, read_record
 from hub.domain.certificate import CertificateRecord, Lifetimes, Purpose
 from hub.domain.change import Query
 from hub.domain.credential import UNBOUND, Bounds
-from hub.heartbeat import BeatBuffer
-from hub.issuer import LocalIssuer, ServingNames
-from hub.ports import Store
-from hub.rpc.clocks import Clocks
-from hub.rpc.cordon import Cordon
+from hub.domain.heartbeat import LastBeat
+from hub.issuer import RotatingIssuer
+from hub.ports import Transaction
 from hub.rpc.door import RpcDoor
-from hub.rpc.feed import Feed
-from hub.rpc.gate import Gate
-from hub.rpc.parts import Hub, Parts
-from hub.rpc.session import Session
-from hub.rpc.sessions import Sessions
-from hub.rpc.tempo import Tempo
-from hub.rpc.trusting import Trusting
+from hub.rpc.parts import Parts
+from hub.rpc.status import REASON
 from hub.services import clusters, credentials, requests
 from hub.store import SqlStore
 from machinery import pki
-from machinery.apiserver.authentication.asking import HttpsDocuments
-from machinery.clock import Clock, SystemClock
-from machinery.identity import HubId, agent_id, agent_subject, cluster_name
+from machinery.clock import SystemClock
+from machinery.identity import agent_id, agent_subject, cluster_name
 from machinery.kubeconfig import Credential
-from machinery.pki import TokenKeys
-from machinery.product import GROUP_SUFFIX
-from machinery.tasks import GuardedTasks
 from machinery.tls import Serving
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire
 from machinery.wire.session.v1.session_pb2_grpc import SessionStub
-from tests.fakes.databases import migrated
-from tests.fakes.stage import until
+from tests.fakes.inprocess_hub import hub_in_process
 
-HUB = HubId("b2f1d5a0-0000-4000-8000-000000000001")
 ADMIN = "admin"
 REPLICA = "stage"
-WINDOW = timedelta(milliseconds=50)
+PATIENT = {"shutdown_grace": timedelta(milliseconds=250)}
+"""For a stage whose door is stopped while calls come: as long a wait for a quiet moment as with the default settings."""
 INTERVAL = timedelta(seconds=10)
+PENDING, ISSUED = registration.FollowRequestResponse.STATE_PENDING, registration.FollowRequestResponse.STATE_ISSUED
 
 
-@dataclass
+def csr(cluster: str = "edge1", agent: str = "agent", key: bytes | None = None) -> bytes:
+    """A certificate request of an agent."""
+    return pki.build_request(agent_subject(cluster_name(cluster), agent_id(agent)), key or pki.generate_key())
+
+
+def submission(cluster: str = "edge1", request: bytes | None = None, **fields: Any) -> registration.SubmitRequestRequest:
+    asked = {"cluster_name": cluster, "agent_id": "agent", "cluster_uid": "uid-1", **fields}
+    return registration.SubmitRequestRequest(request=csr(cluster) if request is None else request, **asked)
+
+
+def joining(
+    cluster: str = "edge1", uid: str = "uid-1", agent: str = "agent", **fields: Any
+) -> registration.EnsureClusterRequest:
+    return registration.EnsureClusterRequest(cluster_name=cluster, cluster_uid=uid, agent_id=agent, **fields)
+
+
+def following(name: str) -> registration.FollowRequestRequest:
+    return registration.FollowRequestRequest(name=name)
+
+
+class SetClock(SystemClock):
+    """The machine's clocks, but the time of day stands still until a test sets it."""
+
+    def __init__(self) -> None:
+        self.at = datetime.now(UTC)
+
+    def now(self) -> datetime:
+        return self.at
+
+
+@dataclass(frozen=True)
+class Refusal:
+    """How a call failed."""
+
+    code: grpc.StatusCode
+    message: str
+    trailing: dict[str, str]
+
+    @property
+    def reason(self) -> tuple[grpc.StatusCode, str]:
+        return self.code, self.trailing.get(REASON, "")
+
+
+async def refusal(call: Awaitable[Any]) -> Refusal:
+    """AssertionError when the call succeeds."""
+    try:
+        await call
+    except aio.AioRpcError as error:
+        trailing = {str(name): str(value) for name, value in error.trailing_metadata() or ()}
+        return Refusal(error.code(), error.details() or "", trailing)
+    raise AssertionError("the call succeeded")
+
+
+async def until_found(look: Callable[[], Awaitable[object]]) -> None:
+    """Waits until what `look` reads is true. Raises TimeoutError."""
+    async with asyncio.timeout(20):
+        while not await look():  # noqa: ASYNC110 - the database notifies nobody
+            await asyncio.sleep(0.01)
+
+
+@dataclass(frozen=True)
 class RpcStage:
-    """The parts of a running door, and short ways through registration."""
+    """A hub's door for agents, and short ways through registration."""
 
     folder: Path
-    store: Store
-    issuer: LocalIssuer
-    door: RpcDoor
-    parts: Parts
-    lifetimes: Lifetimes
-    serving: Serving
+    running: RunningHub
+    channels: list[aio.Channel] = field(default_factory=list)
+    """Closed at the end of the stage."""
+
+    @property
+    def store(self) -> SqlStore:
+        return self.running.resources.store
+
+    @property
+    def issuer(self) -> RotatingIssuer:
+        return self.running.resources.issuer
+
+    @property
+    def door(self) -> RpcDoor:
+        return self.running.agents.door
+
+    @property
+    def parts(self) -> Parts:
+        return self.running.agents.parts
+
+    @property
+    def lifetimes(self) -> Lifetimes:
+        return self.running.context.lifetimes
+
+    @property
+    def serving(self) -> Serving:
+        return self.running.certificates.doors.serving
 
     def channel(self, credential: Credential, trust: bytes | None = None) -> aio.Channel:
         credentials_ = grpc.ssl_channel_credentials(trust or self.issuer.trust_bundle, credential.key, credential.chain)
-        return aio.secure_channel(f"localhost:{self.door.port}", credentials_, [("grpc.use_local_subchannel_pool", 1)])
+        options = [("grpc.use_local_subchannel_pool", 1)]
+        self.channels.append(aio.secure_channel(f"localhost:{self.door.port}", credentials_, options))
+        return self.channels[-1]
+
+    def stub(self, credential: Credential) -> Any:
+        """For calls of the registration service, over a connection of its own."""
+        return RegistrationStub(self.channel(credential))
 
     async def bootstrap(
         self,
@@ -100,7 +172,7 @@ class RpcStage:
         return Credential(issued.chain, key)
 
     async def join(self, stub: Any, cluster: str, *, uid: str = "uid-1", agent: str = "agent") -> None:
-        await stub.EnsureCluster(registration.EnsureClusterRequest(cluster_name=cluster, cluster_uid=uid, agent_id=agent))
+        await stub.EnsureCluster(joining(cluster, uid, agent))
 
     async def enrol(
         self,
@@ -117,16 +189,15 @@ class RpcStage:
         `recovery`: the recovery certificate that came with it.
         """
         key = pki.generate_key()
-        request = pki.build_request(agent_subject(cluster_name(cluster), agent_id(agent)), key)
+        request = csr(cluster, agent, key)
         async with self.channel(await self.bootstrap(cluster)) as channel:
             stub = RegistrationStub(channel)
             await self.join(stub, cluster, uid=uid, agent=agent)
-            asked = registration.SubmitRequestRequest(cluster_name=cluster, agent_id=agent, cluster_uid=uid, request=request)
-            name = (await stub.SubmitRequest(asked)).name
+            name = (await stub.SubmitRequest(submission(cluster, request, agent_id=agent, cluster_uid=uid))).name
             await self.accept(cluster, accepted=accepted)
             await self.approve(name, lifetimes)
-            async for answer in stub.FollowRequest(registration.FollowRequestRequest(name=name)):
-                if answer.state == registration.FollowRequestResponse.STATE_ISSUED:
+            async for answer in stub.FollowRequest(following(name)):
+                if answer.state == ISSUED:
                     return Credential(answer.recovery_certificate if recovery else answer.certificate, key)
         raise AssertionError("the certificate was not issued")
 
@@ -144,10 +215,36 @@ class RpcStage:
     async def cluster(self, name: str) -> dict[str, Any]:
         return dict((await self.store.read(clusters.find, cluster_name(name))).document)
 
-    async def silence_noticed(self) -> None:
-        """Returns when the one session that is open has read that its cluster is silent: its next beat is news."""
-        (session,) = self.parts.sessions.all()
-        await until(lambda: cast("Session", session)._silent)
+    async def last_beat(self, cluster: str = "edge1") -> LastBeat:
+        """AssertionError when there is none."""
+        last = await self.store.read(lambda tx: tx.heartbeats.of(cluster_name(cluster)))
+        assert last is not None, f"{cluster} has neither a session nor a beat"
+        return last
+
+    async def session_recorded(self, cluster: str = "edge1", *, is_open: bool) -> None:
+        """Returns when the cluster is on record as one with an open session, or as one without."""
+
+        async def recorded() -> bool:
+            last = await self.store.read(lambda tx: tx.heartbeats.of(cluster_name(cluster)))
+            return (last is not None and last.session is not None) is is_open
+
+        await until_found(recorded)
+
+    async def audit(self) -> list[Record]:
+        """All audit records; nothing is recorded afterwards. AssertionError when their chain is broken."""
+        await self.parts.auditor.finish()
+
+        def stored(tx: Transaction) -> list[bytes]:
+            return [link.document for link in tx.audit.links(REPLICA, after=0, limit=1_000)]
+
+        assert list(breaches(await verify_store(self.store, {}))) == []
+        return [record for document in await self.store.read(stored) if (record := read_record(document))]
+
+    async def welcomed(self, credential: Credential, *, uid: str = "uid-1", **more: Any) -> "Stream":
+        """A session that is open."""
+        stream = await Stream.open(self, credential, uid=uid, **more)
+        await stream.expect("welcome")
+        return stream
 
     async def all(self, kind: Any) -> list[Any]:
         return [stored.document for stored in (await self.store.read(lambda tx: tx.objects.find(kind, Query()))).items]
@@ -178,11 +275,20 @@ class Stream:
                 return getattr(message, kind)
         raise AssertionError(f"the stream ended without {kind}: {await self.call.code()} {await self.call.details()}")
 
-    async def expect_quiet(self, stage: RpcStage) -> None:
-        """Returns when the door has told this session's handler of every change there is."""
-        newest = await stage.store.read(lambda tx: tx.changes.newest())
-        await stage.store.wait_for_change(newest - 1, timedelta(seconds=5))
-        await asyncio.sleep(0.2)
+    async def beat(self, sequence: int, verdict: wire.Verdict.ValueType = wire.VERDICT_AVAILABLE) -> wire.BeatAck:
+        """Sends a heartbeat and returns the acknowledgement of it."""
+        await self.send(beat=wire.Beat(sequence=sequence, verdict=verdict))
+        async with asyncio.timeout(20):
+            ack: wire.BeatAck = await self.expect("beat_ack")
+        assert ack.sequence == sequence
+        return ack
+
+    async def report(self, sequence: int = 1, **fields: Any) -> wire.ReportAck:
+        """Sends a status report and returns its acknowledgement."""
+        await self.send(status=wire.StatusReport(sequence=sequence, **fields))
+        ack: wire.ReportAck = await self.expect("report_ack")
+        assert ack.sequence == sequence
+        return ack
 
     def limited_to(self, seconds: float) -> Any:
         """A session stream that has only so much time."""
@@ -194,12 +300,13 @@ class Stream:
 
     async def status(self) -> grpc.StatusCode:
         """Reads on until the stream has ended."""
-        try:
-            while isinstance(await self.call.read(), wire.HubMessage):
-                pass
-        except aio.AioRpcError as error:
-            return error.code()
-        return await self.call.code()
+        async with asyncio.timeout(20):
+            try:
+                while isinstance(await self.call.read(), wire.HubMessage):
+                    pass
+            except aio.AioRpcError as error:
+                return error.code()
+            return await self.call.code()
 
     async def trailing(self, name: str) -> str:
         """An entry of what the stream ended with."""
@@ -210,80 +317,12 @@ class Stream:
         await self._channel.close()
 
 
-def parts_over(
-    store: Store,
-    issuer: LocalIssuer,
-    clock: Clock,
-    *,
-    window: timedelta = WINDOW,
-    auditor: Auditor | None = None,
-    capacity: Capacity | None = None,
-    beats_per_second: float = 0,
-) -> Parts:
-    sessions = Sessions(store)
-    return Parts(
-        hub=Hub(HUB, "0.0.1", issuer),
-        store=store,
-        clock=clock,
-        peers=Peers(store, clock),
-        beats=BeatBuffer(store, clock, window),
-        feed=Feed(store),
-        sessions=sessions,
-        cordon=Cordon(sessions=sessions.all),
-        clocks=Clocks(store, timedelta()),
-        gate=Gate(clock),
-        auditor=auditor or Auditor(default_policy(GROUP_SUFFIX), [], clock),
-        limits=AccessLimits(clock, capacity),
-        tempo=Tempo(INTERVAL, beats_per_second=beats_per_second, sessions=sessions.__len__),
-        default_lease_duration=timedelta(seconds=60),
-        tokens=account_tokens(HUB, TokenKeys([pki.generate_key()])),
-        trusting=Trusting(store, lambda: issuer.trust_bundle),
-    )
-
-
 @asynccontextmanager
-async def rpc_stage(
-    folder: Path,
-    *,
-    port: int = 0,
-    window: timedelta = WINDOW,
-    policy: Policy | None = None,
-    capacity: Capacity | None = None,
-    attestation: Attestation | None = None,
-    beats_per_second: float = 0,
-    interval: timedelta = INTERVAL,
-) -> AsyncIterator[RpcStage]:
-    """A door that serves until the block ends, and is stopped in its order then. With a `policy` it keeps audit records."""
-    clock, lifetimes = SystemClock(), Lifetimes()
-    async with AsyncExitStack() as stack:
-        store = SqlStore(f"sqlite:///{migrated(folder / 'hub.db')}", poll=timedelta(milliseconds=50))
-        await store.open()
-        stack.push_async_callback(store.close)
-        issuer = LocalIssuer.open(folder, lifetimes, clock.now())
-        serving = Serving(issuer.serving(folder, ServingNames(("localhost",), ("127.0.0.1",)), lifetimes, clock.now()))
-        trails = [Trail(StoreSink(store, REPLICA), clock, window=window)] if policy else []
-        auditor = Auditor(policy or default_policy(GROUP_SUFFIX), trails, clock)
-        await auditor.open()
-        parts = parts_over(
-            store, issuer, clock, window=window, auditor=auditor, capacity=capacity, beats_per_second=beats_per_second
-        )
-        parts = replace(parts, attestor=Attestor(store, HUB, HttpsDocuments.trusting, clock, attestation))
-        parts = replace(parts, tempo=replace(parts.tempo, interval=interval))
-        tasks = await stack.enter_async_context(GuardedTasks("door"))
-        tasks.start("feed", parts.feed.run())
-        tasks.start("sessions", parts.sessions.run())
-        tasks.start("cordon", parts.cordon.run())
-        if parts.clocks is not None:
-            tasks.start("clocks", parts.clocks.run())
-        tasks.start("beats", parts.beats.run())
-        tasks.start("peers", parts.peers.run())
-        if parts.trusting is not None:
-            tasks.start("trust", parts.trusting.run())
-        if trails:
-            tasks.start("audit", auditor.run())
-            stack.push_async_callback(auditor.finish)
-        door = RpcDoor("127.0.0.1", port, serving, parts)
-        stack.push_async_callback(door.close, timedelta(seconds=1))
-        await door.start()
-        await door.tell_ready(ready=True)
-        yield RpcStage(folder, store, issuer, door, parts, lifetimes, serving)
+async def rpc_stage(folder: Path, **options: Any) -> AsyncIterator[RpcStage]:
+    """A hub that runs no controllers, until the block ends; `options` as of InProcessHub."""
+    async with hub_in_process(folder, **{"replica_name": REPLICA, "beat_interval": INTERVAL, **options}) as hub:
+        stage = RpcStage(folder, hub)
+        try:
+            yield stage
+        finally:
+            await asyncio.gather(*(channel.close() for channel in stage.channels))

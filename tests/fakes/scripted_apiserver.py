@@ -57,7 +57,7 @@ class ScriptedApiServer:
 
     async def until(self, condition: Callable[[], bool]) -> None:
         """Returns when the requests seen so far fulfil the condition."""
-        async with asyncio.timeout(10), self.arrived:
+        async with self.arrived:
             await self.arrived.wait_for(condition)
 
     async def client(self) -> KubeClient:

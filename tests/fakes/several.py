@@ -1,60 +1,46 @@
 """An agent with several hubs in memory, on an event loop whose time jumps: hours of failures pass in no time."""
 
 import asyncio
-from collections.abc import Awaitable, Callable, Coroutine
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
 
 from machinery.clock import Clock
-from machinery.errors import UnavailableError
-from machinery.identity import AgentId, ClusterName, HubId
-from machinery.scheduler import Enqueue, Timetable
+from machinery.conditions import Condition
+from machinery.identity import AddOnName, AgentId, ClusterName, HubId
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.domain.report import NodeResources
+from spoke.domain.hubs import ListedHub
+from spoke.domain.news import News
+from spoke.domain.report import ClusterReport, NodeResources
 from spoke.options import Options, World
-from spoke.ports import Announcer, ClientIdentity, HubAddress, HubClient, HubLostError, Secrets
+from spoke.ports import (
+    Announcer,
+    ClientIdentity,
+    Desired,
+    Drain,
+    Greeting,
+    HubAddress,
+    HubClient,
+    HubLostError,
+    HubSession,
+    Secrets,
+    SecretSnapshot,
+)
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
-from tests.fakes.hub import MemoryHub
-from tests.fakes.running import running
-from tests.fakes.virtual_time import LoopClock, in_virtual_time
+from tests.fakes.hub import MemoryHub, MemoryHubClient
+from tests.fakes.stage import running
+from tests.fakes.virtual_time import LoopClock, LoopTimetable, in_virtual_time, virtually
 
 OWNER = "hub-kubeconfig-secret"
 NAMES = "abcde"
 CLUSTER, AGENT = ClusterName("edge"), AgentId("agent")
-
-
-class LoopTimetable(Timetable):
-    """Wake-ups by the event loop, which may be a virtual one."""
-
-    def __init__(self, clock: Clock) -> None:
-        self._clock = clock
-        self._handles: dict[str, asyncio.TimerHandle] = {}
-
-    def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
-        del jitter
-
-        def wake() -> None:
-            self._later(period, wake, name)
-            enqueue()
-
-        self._later(timedelta() if at_once else period, wake, name)
-
-    def at(self, instant: Any, enqueue: Enqueue, *, name: str) -> None:
-        self._later(instant - self._clock.now(), enqueue, name)
-
-    def drop(self, name: str) -> None:
-        if (handle := self._handles.pop(name, None)) is not None:
-            handle.cancel()
-
-    def _later(self, delay: timedelta, call: Callable[[], object], name: str) -> None:
-        self.drop(name)
-        self._handles[name] = asyncio.get_running_loop().call_later(max(0.0, delay.total_seconds()), call)
 
 
 class Told(Announcer):
@@ -81,16 +67,17 @@ class Several:
     options: Options = field(default_factory=lambda: Options(cluster_name=CLUSTER, agent_id=AGENT))
     secrets: Secrets = field(default_factory=MemorySecrets)
     random: Random = field(default_factory=lambda: Random(1))
+    clock: Clock = field(default_factory=lambda: LoopClock(asyncio.get_running_loop()))
+    beat_interval: timedelta = timedelta(seconds=10)
 
     def __post_init__(self) -> None:
-        self.clock = LoopClock(asyncio.get_running_loop())
         self.told = Told()
         self.directory = MemoryDirectory()
         self.hubs: dict[str, MemoryHub] = {}
         for number, name in enumerate(NAMES[: self.count]):
             hub_id = HubId(f"{number:08x}-0000-4000-8000-00000000000{number}")
             hub = self.hubs[name] = MemoryHub(self.clock, hub_id=hub_id)
-            hub.beat_interval = timedelta(seconds=10)
+            hub.beat_interval = self.beat_interval
             self.file(name).write_bytes(hub.bootstrap_kubeconfig(name=name))
 
     def file(self, name: str) -> Path:
@@ -99,25 +86,26 @@ class Several:
     def __getitem__(self, name: str) -> MemoryHub:
         return self.hubs[name]
 
-    def agent(self) -> SpokeAgent:
+    def agent(self, random: Random | None = None, gate: "Gate | None" = None) -> SpokeAgent:
+        """A copy of the agent; with a gate it may be made to stand still."""
         world = World(
             bootstrap=Bootstraps([BootstrapFile(self.file(name)) for name in self.hubs]),
-            dial=self.dial,
+            dial=partial(self.dial, gate=gate),
             spoke=MemoryCluster(nodes=[NodeResources("n", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)]),
             management=MemoryCluster(),
-            secrets=self.secrets,
+            secrets=self.secrets if gate is None else LaggingSecrets(self.secrets, gate),
             addon_secrets=lambda _: MemorySecrets(),
             directory=self.directory,
             clock=self.clock,
             timetable=LoopTimetable(self.clock),
-            random=self.random,
+            random=random or self.random,
             announcer=self.told,
         )
         return SpokeAgent(self.options, world)
 
-    def dial(self, address: HubAddress, identity: ClientIdentity) -> HubClient:
+    def dial(self, address: HubAddress, identity: ClientIdentity, gate: "Gate | None" = None) -> HubClient:
         hub = next(each for each in self.hubs.values() if each.authority.certificate == address.ca)
-        return hub.dial(address, identity)
+        return hub.dial(address, identity) if gate is None else LaggingClient(hub, identity, gate)
 
     def running(self) -> AbstractAsyncContextManager[SpokeAgent]:
         return running(self.agent())
@@ -148,13 +136,13 @@ class Several:
 
     def kill(self, name: str) -> None:
         """Nobody listens any more, and every session is torn."""
-        hub = self.hubs[name]
+        hub = self[name]
         hub.away = True
         for session in hub.open_sessions:
             session.end(HubLostError("connection reset"))
 
     def revive(self, name: str) -> None:
-        self.hubs[name].away = False
+        self[name].away = self[name].silent = False
 
     async def owner(self) -> tuple[str, int]:
         """Who the owner's secret says that it is, and the epoch."""
@@ -172,9 +160,124 @@ def played(folder: Path, play: Callable[[Several], Coroutine[Any, Any, None]], c
     in_virtual_time(on_the_loop())
 
 
+def among_hubs(count: int = 2, secrets: Callable[[], Secrets] = MemorySecrets, **further: Any) -> Callable[[Any], Any]:
+    """Runs a test in virtual time, with an agent among so many hubs."""
+
+    def build(tmp_path: Path) -> Several:
+        return Several(tmp_path, count, secrets=secrets(), **further)
+
+    return virtually(build)
+
+
 def with_hubs(options: Options, **changes: Any) -> Options:
     return replace(options, hubs=replace(options.hubs, **changes))
 
 
-Play = Callable[[Several], Awaitable[None]]
-__all__ = ["AGENT", "CLUSTER", "LoopTimetable", "Play", "Several", "UnavailableError", "played", "with_hubs"]
+class Gate:
+    """Everything passes with a delay of up to `lag` seconds, and nothing while it is shut."""
+
+    def __init__(self, random: Random, lag: float = 0.05) -> None:
+        self._random = random
+        self._lag = lag
+        self._open = asyncio.Event()
+        self._open.set()
+
+    def shut(self) -> None:
+        self._open.clear()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def passed(self) -> None:
+        await asyncio.sleep(self._random.uniform(0, self._lag))
+        await self._open.wait()
+
+
+class LaggingSecrets(Secrets):
+    """Secrets behind a gate, on the way there and on the way back."""
+
+    def __init__(self, inner: Secrets, gate: Gate) -> None:
+        self._inner = inner
+        self._gate = gate
+
+    async def read(self, name: str) -> SecretSnapshot:
+        await self._gate.passed()
+        found = await self._inner.read(name)
+        await self._gate.passed()
+        return found
+
+    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
+        await self._gate.passed()
+        written = await self._inner.write(name, contents, version)
+        await self._gate.passed()
+        return written
+
+    async def delete(self, name: str) -> None:
+        await self._gate.passed()
+        await self._inner.delete(name)
+
+    def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
+        return self._inner.changes(name)
+
+
+class LaggingClient(MemoryHubClient):
+    """A hub in memory behind a gate: its sessions, that is, which are all that writes there."""
+
+    def __init__(self, hub: MemoryHub, identity: ClientIdentity, gate: Gate) -> None:
+        super().__init__(hub, identity)
+        self._gate = gate
+
+    @asynccontextmanager
+    async def session(self, greeting: Greeting) -> AsyncIterator[HubSession]:
+        await self._gate.passed()
+        async with super().session(greeting) as session:
+            await self._gate.passed()
+            yield Lagging(session, self._gate)
+
+
+class Lagging(HubSession):
+    """A session behind a gate."""
+
+    def __init__(self, session: HubSession, gate: Gate) -> None:
+        self._session = session
+        self._gate = gate
+
+    @property
+    def beat_interval(self) -> timedelta:
+        return self._session.beat_interval
+
+    @property
+    def hub_time_offset(self) -> timedelta:
+        return self._session.hub_time_offset
+
+    async def beat(self, *, available: bool | None) -> None:
+        await self._gate.passed()
+        await self._session.beat(available=available)
+
+    async def report(self, report: ClusterReport) -> int:
+        await self._gate.passed()
+        return await self._session.report(report)
+
+    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
+        await self._gate.passed()
+        return await self._session.report_addon(addon, conditions, driver=driver)
+
+    async def tell(self, news: News) -> None:
+        await self._session.tell(news)
+
+    def desired(self) -> AsyncGenerator[Desired, None]:
+        return self._session.desired()
+
+    async def ended(self) -> Exception:
+        ended = await self._session.ended()
+        await self._gate.passed()
+        return ended
+
+    async def drained(self) -> Drain:
+        return await self._session.drained()
+
+    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
+        await self._session.tell_hubs(hubs)
+
+    async def farewell(self, hub_id: HubId, epoch: int) -> None:
+        await self._session.farewell(hub_id, epoch)

@@ -1,11 +1,10 @@
 """A fleet of agents that are killed, paused and partitioned at random, on replicas of a hub that fare no better.
 
-The replicas are the real ones below their doors: buffer, hearing, services and controllers on a real store, on clocks that only
-move when a step says so. Everything that is drawn comes from one seed, so that a failure can be repeated.
+The replicas are the real ones below their doors: buffer, hearing, services and controllers on SQLite in memory, on clocks
+that only move when a step says so. Everything that is drawn comes from one seed, so that a failure can be repeated.
 """
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Awaitable, Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from random import Random
@@ -16,7 +15,7 @@ from hub.controllers.batch import TOGETHER
 from hub.controllers.taints import Taints
 from hub.domain import cluster as rules
 from hub.domain.brake import Limits
-from hub.domain.change import MANAGED_CLUSTERS, Change, Document, Kind
+from hub.domain.change import MANAGED_CLUSTERS, Change, Document
 from hub.domain.cluster import StatusReport
 from hub.domain.taint import Patience
 from hub.heartbeat import BeatBuffer, Hearing, Sink
@@ -26,47 +25,10 @@ from machinery.clock import ManualClock
 from machinery.controller import PartlyFailedError
 from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
+from tests.fakes.inline_store import InlineStore
 
 SECOND = timedelta(seconds=1)
 WINDOW = SECOND
-
-
-class FailingStore(Store):
-    """Another store, which can be away."""
-
-    def __init__(self, store: Store) -> None:
-        self._store = store
-        self.away = False
-
-    async def run(self, use_case: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._check()
-        return await self._store.run(use_case, *args, **kwargs)
-
-    async def read(self, query: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        self._check()
-        return await self._store.read(query, *args, **kwargs)
-
-    async def wait_for_change(self, after: int, within: timedelta) -> int:
-        return await self._store.wait_for_change(after, within)
-
-    def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
-        return self._store.follow(after, kinds)
-
-    def told_of_sessions(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
-        return self._store.told_of_sessions(wake)
-
-    def told_of_revocations(self, wake: Callable[[], None]) -> AbstractContextManager[Callable[[], bool]]:
-        return self._store.told_of_revocations(wake)
-
-    async def check(self) -> None:
-        self._check()
-
-    async def close(self) -> None:
-        await self._store.close()
-
-    def _check(self) -> None:
-        if self.away:
-            raise UnavailableError("the database is away")
 
 
 @dataclass
@@ -122,15 +84,14 @@ class Setting:
 class Fleet:
     """Agents, replicas, a leader among them, and what a watch shows of the clusters."""
 
-    def __init__(self, store: Store, database: ManualClock, seed: int, setting: Setting) -> None:
+    def __init__(self, store: InlineStore, database: ManualClock, seed: int, setting: Setting) -> None:
         self.random = Random(seed)
-        self.store = FailingStore(store)
+        self.store = store
         self.database = database
         self.clock = ManualClock()
         self.setting = setting
         self.step = 0
         self.agents = [self._agent(number) for number in range(setting.agents)]
-        self.by_name = {agent.name: agent for agent in self.agents}
         self.replicas: list[Replica | None] = [None] * setting.replicas
         self.paused: set[int] = set()
         self.leader = 0
@@ -149,6 +110,15 @@ class Fleet:
     @property
     def now(self) -> datetime:
         return self.database.now()
+
+    @property
+    def away(self) -> bool:
+        """Whether the database is away."""
+        return self.store.failure is not None
+
+    @away.setter
+    def away(self, away: bool) -> None:
+        self.store.failure = UnavailableError("the database is away") if away else None
 
     def is_up(self, replica: int) -> bool:
         return self.replicas[replica] is not None and replica not in self.paused
@@ -256,12 +226,12 @@ class Fleet:
         try:
             return await reconcile(TOGETHER)
         except (UnavailableError, PartlyFailedError):
-            assert self.store.away
+            assert self.away
             return timedelta()
 
     async def follow(self) -> None:
         """Every change, as watches and the controllers' feed show it; a new leader is shown all."""
-        if self.store.away:
+        if self.away:
             return
         if not self._followed:
             self._followed = True
@@ -287,7 +257,7 @@ class Fleet:
 
     async def forget(self) -> None:
         """What nobody asks for any more; a fleet of long steps is not to slow down."""
-        if not self.store.away:
+        if not self.away:
             await self.store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
 
 

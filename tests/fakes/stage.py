@@ -1,14 +1,15 @@
 """An agent among fakes: everything around it can be set, and it runs as long as a block."""
 
 import asyncio
-from collections.abc import Callable
-from contextlib import AbstractAsyncContextManager
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from random import Random
 
 from machinery.clock import ManualClock
+from machinery.conditions import AVAILABLE, TRUE
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.credential import PENDING_KEY, PENDING_REQUEST, REQUEST_NAME
@@ -17,9 +18,8 @@ from spoke.options import Options, Pause, Pauses, World
 from spoke.ports import Attest, Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
-from tests.fakes.hub import MemoryHub
-from tests.fakes.running import running
-from tests.fakes.timetable import ManualTimetable
+from tests.fakes.hub import MemoryHub, MemorySession
+from tests.fakes.virtual_time import ManualTimetable
 
 OWNER = "hub-kubeconfig-secret"
 SLOT = "hub-kubeconfig-secret-0f1e2d3c"
@@ -65,9 +65,35 @@ class Stage:
         """The agent runs for the length of the block; its error, if it ends by itself, is raised."""
         return running(self.agent())
 
+    @asynccontextmanager
+    async def at_work(self) -> AsyncIterator[SpokeAgent]:
+        """The same, from when it has a new session that reported the cluster as available."""
+        before = len(self.hub.sessions)
+        async with self.running() as agent:
+            await until(lambda: len(self.hub.sessions) > before and is_available(self))
+            yield agent
+
+    async def joins(self) -> None:
+        """The agent runs until it is at work."""
+        async with self.at_work():
+            pass
+
     def replace_bootstrap(self, text: bytes) -> None:
         self.file.write_bytes(text)
         self.timetable.wake("bootstrap-kubeconfig")
+
+
+def availability(session: MemorySession) -> str | None:
+    """As it was reported last; a beat with the same verdict comes sooner or later than that."""
+    conditions = {entry.type: entry.status for report in session.reports[-1:] for entry in report.conditions}
+    return conditions.get(AVAILABLE)
+
+
+def is_available(stage: Stage) -> bool:
+    """The newest session has reported the cluster as available, and has carried a beat."""
+    if not stage.hub.sessions or stage.hub.session.over:
+        return False
+    return availability(stage.hub.session) == TRUE and bool(stage.hub.session.beats)
 
 
 async def nothing_pends(secrets: Secrets, slot: str = SLOT) -> bool:
@@ -80,3 +106,16 @@ async def until(holds: Callable[[], object], within: float = 10) -> None:
     async with asyncio.timeout(within):
         while not holds():  # noqa: ASYNC110 - any condition, told by nobody
             await asyncio.sleep(0.002)
+
+
+@asynccontextmanager
+async def running(agent: SpokeAgent) -> AsyncIterator[SpokeAgent]:
+    """Its error, if it ends by itself, is raised."""
+    task = asyncio.create_task(agent.run())
+    try:
+        yield agent
+    finally:
+        if task.done():
+            task.result()
+        task.cancel()
+        await asyncio.wait([task])

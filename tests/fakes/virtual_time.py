@@ -1,12 +1,16 @@
-"""An event loop whose time jumps to the next timer as soon as nothing else is to be done: hours pass at once."""
+"""Event loops whose time jumps to the next timer as soon as nothing else is to be done, and timetables on them."""
 
 import asyncio
-from collections.abc import Coroutine
+import selectors
+from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
+from functools import wraps
 from heapq import heappop
+from inspect import Signature, signature
 from typing import Any, TypeVar
 
 from machinery.clock import Clock
+from machinery.scheduler import Enqueue, Timetable
 
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -53,3 +57,129 @@ def in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns, on a loop of its own."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
+
+
+def virtually(build: Callable[..., Any]) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
+    """Runs a test in virtual time. Its first argument is made there by `build`, of the fixtures that `build` names."""
+    needs = list(signature(build).parameters.values())
+
+    def decorate(play: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
+        @wraps(play)
+        def test(**fixtures: Any) -> None:
+            async def work() -> None:
+                stage = build(**{need.name: fixtures.pop(need.name) for need in needs})
+                await play(stage, **fixtures)
+
+            in_virtual_time(work())
+
+        _, *further = signature(play).parameters.values()
+        test.__signature__ = Signature([*needs, *further])  # type: ignore[attr-defined]
+        return test
+
+    return decorate
+
+
+QUIET = 0.01
+"""Real seconds without anything on a socket or from a thread before time jumps."""
+
+
+class JumpingSelector(selectors.DefaultSelector):
+    """Does not wait: when every socket is quiet, time jumps to the next timer."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.now = 0.0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        if timeout is None or timeout <= 0:
+            return super().select(timeout)
+        found = super().select(QUIET)
+        if not found:
+            self.now += timeout
+        return found
+
+
+class SocketLoop(asyncio.SelectorEventLoop):
+    """An event loop on the time of its selector."""
+
+    def __init__(self) -> None:
+        self._jumping = JumpingSelector()
+        super().__init__(self._jumping)
+
+    def time(self) -> float:
+        return self._jumping.now
+
+
+def in_virtual_time_with_sockets(work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns, on a loop of its own."""
+    with asyncio.Runner(loop_factory=SocketLoop) as runner:
+        return runner.run(work)
+
+
+def virtual(story: Callable[[], Coroutine[Any, Any, None]]) -> Callable[[], None]:
+    """Makes a test that runs a story without arguments in virtual time."""
+
+    def test() -> None:
+        in_virtual_time_with_sockets(story())
+
+    return test
+
+
+class ManualTimetable(Timetable):
+    """Remembers who wants to be woken, by name."""
+
+    def __init__(self) -> None:
+        self.jobs: dict[str, Callable[[], object]] = {}
+        self.periods: dict[str, timedelta] = {}
+        self.instants: dict[str, datetime] = {}
+
+    def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
+        del jitter
+        self.jobs[name] = enqueue
+        self.periods[name] = period
+        if at_once:
+            enqueue()
+
+    def at(self, instant: datetime, enqueue: Enqueue, *, name: str) -> None:
+        self.jobs[name] = enqueue
+        self.instants[name] = instant
+
+    def drop(self, name: str) -> None:
+        for known in (self.jobs, self.periods, self.instants):
+            known.pop(name, None)
+
+    def wake(self, name: str) -> None:
+        """The time has come."""
+        self.jobs[name]()
+
+
+class LoopTimetable(Timetable):
+    """Wakes by the event loop; `clock` says how far an instant is away."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._timers: dict[str, asyncio.TimerHandle] = {}
+
+    def every(self, period: timedelta, enqueue: Enqueue, *, name: str, jitter: float = 0.0, at_once: bool = False) -> None:
+        def due() -> None:
+            enqueue()
+            self.every(period, enqueue, name=name, jitter=jitter)
+
+        if at_once:
+            enqueue()
+        self._arm(name, period, due)
+
+    def at(self, instant: datetime, enqueue: Enqueue, *, name: str) -> None:
+        self._arm(name, instant - self._clock.now(), enqueue)
+
+    def drop(self, name: str) -> None:
+        if (timer := self._timers.pop(name, None)) is not None:
+            timer.cancel()
+
+    def close(self) -> None:
+        for name in tuple(self._timers):
+            self.drop(name)
+
+    def _arm(self, name: str, after: timedelta, due: Callable[[], object]) -> None:
+        self.drop(name)
+        self._timers[name] = asyncio.get_running_loop().call_later(max(0.0, after.total_seconds()), due)

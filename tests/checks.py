@@ -1,0 +1,71 @@
+"""Checks that tests share: tables of cases, of which every row that fails is reported, and values that must exist."""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, TypeVar
+
+T = TypeVar("T")
+E = TypeVar("E", bound=Exception)
+
+
+def check_each(check: Callable[..., object], rows: Iterable[tuple[Any, ...]]) -> None:
+    """Call `check` with the values of each row; it raises for a row that is wrong."""
+    wrong = []
+    for row in rows:
+        try:
+            check(*row)
+        except Exception as error:  # noqa: BLE001 - whatever it is, it is reported with its row
+            wrong.append(f"{row!r}: {type(error).__name__}: {error}")
+    assert not wrong, "\n".join(wrong)
+
+
+def check_results(function: Callable[..., object], rows: Iterable[tuple[Any, ...]]) -> None:
+    """The last value of a row is what `function` returns for the others."""
+    found = [(row, function(*row[:-1])) for row in rows]
+    wrong = [f"{row!r}: returned {result!r}" for row, result in found if result != row[-1]]
+    assert not wrong, "\n".join(wrong)
+
+
+def check_refusals(kind: type[Exception], function: Callable[..., object], rows: Iterable[tuple[Any, ...]]) -> None:
+    """The last value of a row is a pattern in the error of this kind that `function` raises for the others."""
+
+    def check(*row: Any) -> None:
+        refused = None
+        try:
+            result = function(*row[:-1])
+        except kind as error:
+            refused = str(error)
+        assert refused is not None, f"returned {result!r}"
+        assert re.search(row[-1], refused), f"the error is {refused!r}"
+
+    check_each(check, rows)
+
+
+def present(value: T | None) -> T:
+    """The value, which must not be None."""
+    assert value is not None
+    return value
+
+
+def refusal(kind: type[E], call: Callable[..., object], *args: Any, **named: Any) -> E | None:
+    """The error of this kind that the call raises; None if it succeeds."""
+    try:
+        call(*args, **named)
+    except kind as error:
+        return error
+    return None
+
+
+async def refusal_of(kind: type[E], answer: Awaitable[object]) -> E | None:
+    """The same of something awaited."""
+    try:
+        await answer
+    except kind as error:
+        return error
+    return None
+
+
+def refusal_text(call: Callable[..., object], *args: Any, **named: Any) -> str:
+    """Type and text of the error that the call raises; "" if it succeeds."""
+    error = refusal(Exception, call, *args, **named)
+    return f"{type(error).__name__}: {error}" if error is not None else ""

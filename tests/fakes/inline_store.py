@@ -1,0 +1,377 @@
+"""The hub's store on SQLite in memory. A use case runs at once, in the thread of its caller, so that time can be virtual."""
+
+import sqlite3
+import weakref
+from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import timedelta
+from functools import cache, partial
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+from sqlalchemy import Column, Connection, Engine, Executable, StaticPool, create_engine, delete, event, make_url, select, text
+
+from hub.domain.authority import Authority, AuthorityId
+from hub.domain.certificate import CertificateRecord
+from hub.domain.chain import Link
+from hub.domain.change import Change, Key, Kind, StoredObject
+from hub.domain.credential import CredentialUse
+from hub.domain.hearing import Mark
+from hub.domain.heartbeat import LastBeat
+from hub.domain.replica import AgentSession, Replica
+from hub.domain.transition import Transition
+from hub.ports import Leaders, Lifeline, Transaction
+from hub.store import SqlStore, schema
+from hub.store.engine import Engines
+from hub.store.migrate import upgrade
+from hub.store.ringing import REVOCATIONS, Topic
+from hub.store.statement import Statement
+from hub.store.store import _call
+from hub.store.tail import Tail
+from hub.store.transaction import SqlTransaction
+from hub.store.wakes import Wake
+from hub.store.work import CLOSED, Job, UseCase, Writer
+from machinery.clock import Clock, SystemClock
+from machinery.election.lock import Record
+from machinery.errors import UnavailableError
+from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
+from machinery.sealing import Seal
+
+P = ParamSpec("P")
+T = TypeVar("T")
+K = TypeVar("K")
+V = TypeVar("V")
+
+URL = "sqlite:///in-memory"
+SEAL = Seal([b"tests seal Secrets with this key"])
+POLL = timedelta(days=1)
+MANY = 1_000_000
+Get = Callable[[SqlTransaction, Any], Any]
+Put = Callable[[SqlTransaction, Any, Any], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """A database as bytes, and its newest revision."""
+
+    image: bytes
+    newest: int
+
+
+class InlineStore(SqlStore):
+    """Needs no opening; `clock` is the database's time, `failure` is raised by whatever asks for the database next."""
+
+    def __init__(self, clock: Clock | None = None) -> None:
+        connection = _migrated()
+        engines = Engines(
+            _engine(connection, "PRAGMA query_only=OFF", "BEGIN IMMEDIATE"),
+            _engine(connection, "PRAGMA query_only=ON", "BEGIN"),
+        )
+        super().__init__(URL, SEAL, clock=clock or SystemClock(), alone=True, engines=engines)
+        weakref.finalize(self, connection.close)
+        self.failure: Exception | None = None
+        self.revocations = 0
+        self._database = connection
+        self._tail = self._followed_from(0)
+        self._writer = self._inline = InlineWriter(
+            engines.writing, self._start, self._begun, (self._offer, self._ring), at_most=1
+        )
+
+    def _offer(self, changes: Sequence[Change]) -> None:
+        self._followed.offer(changes)
+
+    def _ring(self, topics: Collection[Topic]) -> None:
+        if REVOCATIONS in topics:
+            self.revocations += 1
+            self._revocations.wake()
+
+    def transact(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """`run` without an event loop."""
+        self._check_open()
+        result: T = self._inline.submit(partial(_call, use_case, args, kwargs)).result()
+        return result
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise UnavailableError(CLOSED)
+        if self.failure is not None:
+            raise self.failure
+
+    async def run(self, use_case: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        self._check_open()
+        return await super().run(use_case, *args, **kwargs)
+
+    async def look(self, query: Callable[Concatenate[Transaction, P], T], *args: P.args, **kwargs: P.kwargs) -> T:
+        return await self.read(query, *args, **kwargs)
+
+    async def _on(self, threads: ThreadPoolExecutor, function: Callable[..., T], *args: Any) -> T:
+        del threads
+        self._check_open()
+        return function(*args)
+
+    async def close(self) -> None:
+        self._closed = True
+
+    @property
+    def state(self) -> "State":
+        return State(self)
+
+    def ask(self, use_case: Callable[[SqlTransaction], T]) -> T:
+        """One transaction, also while `failure` is set or the store is closed."""
+        found: T = self._inline.submit(use_case).result()
+        return found
+
+    def execute(self, statement: Executable) -> Sequence[Any]:
+        """Rows of a query; or what a statement changes behind the hub's back."""
+
+        def run(tx: SqlTransaction) -> Sequence[Any]:
+            result = tx._connection.execute(statement)
+            return result.all() if result.returns_rows else ()
+
+        return self.ask(run)
+
+    def saved(self) -> Saved:
+        """All that is committed."""
+        return Saved(self._database.serialize(), self.newest)
+
+    def restore(self, saved: Saved) -> None:
+        """Takes the place of all that is committed here."""
+        self._database.deserialize(saved.image)
+        self._tail = self._followed_from(saved.newest)
+
+    def _followed_from(self, newest: int) -> Tail:
+        return Tail(self._fetch, self._mend, newest, POLL, self._is_told)
+
+
+class InlineWriter(Writer):
+    """Runs each use case when it is submitted."""
+
+    def submit(self, use_case: UseCase) -> Future[Any]:
+        job = Job(use_case)
+        job.future.set_running_or_notify_cancel()
+        self._run([job])
+        return job.future
+
+
+class InlineLifeline(Lifeline):
+    """A way to the same database that a `failure` of the store does not concern."""
+
+    def __init__(self, store: InlineStore) -> None:
+        self._store = store
+        self._closed = False
+
+    async def ask(self, use_case: Callable[[Leaders], T]) -> T:
+        if self._closed:
+            raise UnavailableError("the connection for the election is closed")
+        return self._store.ask(lambda tx: use_case(tx.leaders))
+
+    async def close(self) -> None:
+        self._closed = True
+
+
+class Rows(MutableMapping[K, V]):
+    """A table by its keys. What is changed here is changed behind the hub's back."""
+
+    def __init__(self, store: InlineStore, columns: Sequence[Column[Any]], key: Callable[..., Any], get: Get, put: Put) -> None:
+        """`key` is made of the values of `columns`."""
+        self._store = store
+        self._columns = columns
+        self._key = key
+        self._get = get
+        self._put = put
+
+    def _keys(self) -> Mapping[K, Sequence[Any]]:
+        rows = self._store.execute(select(*self._columns).order_by(text("rowid")))
+        return {self._key(*row): row for row in rows}
+
+    def __iter__(self) -> Iterator[K]:
+        return iter(self._keys())
+
+    def __len__(self) -> int:
+        return len(self._keys())
+
+    def __getitem__(self, key: K) -> V:
+        if key not in self._keys():
+            raise KeyError(key)
+        found: V = self._store.ask(lambda tx: self._get(tx, key))
+        return found
+
+    def __setitem__(self, key: K, value: V) -> None:
+        self._store.ask(lambda tx: self._put(tx, key, value))
+
+    def __delitem__(self, key: K) -> None:
+        row = self._keys()[key]
+        matches = [column == value for column, value in zip(self._columns, row, strict=True)]
+        self._store.execute(delete(self._columns[0].table).where(*matches))
+
+
+class State:
+    """What is committed, however the store fails meanwhile."""
+
+    objects: Rows[tuple[Kind, Key], StoredObject]
+    beats: Rows[ClusterName, LastBeat]
+    marks: Rows[str, Mark]
+    replicas: Rows[str, Replica]
+    sessions: Rows[tuple[ClusterName, AgentId], AgentSession]
+    certificates: Rows[SerialNumber, CertificateRecord]
+    admissions: Rows[CredentialId, frozenset[ClusterName]]
+    uses: Rows[tuple[CredentialId, ClusterName, AgentId], CredentialUse]
+    authorities: Rows[AuthorityId, Authority]
+    sealed_keys: Rows[AuthorityId, bytes]
+    links: Rows[tuple[str, int], Link]
+
+    def __init__(self, store: InlineStore) -> None:
+        self._store = store
+
+    def __getattr__(self, name: str) -> Rows[Any, Any]:
+        columns, key, get, put = TABLES[name]
+        return Rows(self._store, columns, key, get, put)
+
+    @property
+    def revision(self) -> int:
+        return self._store.newest
+
+    @property
+    def revocations(self) -> int:
+        """How often it was rung for one."""
+        return self._store.revocations
+
+    @property
+    def log(self) -> Sequence[Change]:
+        return self._store.ask(lambda tx: tx.changes.since(tx.changes.oldest(), limit=MANY))
+
+    @property
+    def transitions(self) -> Sequence[Transition]:
+        rows = self._store.execute(select(schema.transitions.c.cluster).distinct())
+        return self._store.ask(lambda tx: [each for (name,) in rows for each in reversed(tx.transitions.of(name, limit=MANY))])
+
+    @property
+    def leader(self) -> Record | None:
+        return self._store.ask(lambda tx: tx.leaders.record())
+
+
+def _unknown(tx: SqlTransaction, key: Any, value: Any) -> None:
+    raise NotImplementedError
+
+
+def _session(tx: SqlTransaction, key: tuple[ClusterName, AgentId]) -> AgentSession:
+    return next(each for each in tx.agent_sessions.of(key[0]) if each.agent == key[1])
+
+
+def _put_certificate(tx: SqlTransaction, serial: SerialNumber, record: CertificateRecord) -> None:
+    tx.certificates.forget([serial])
+    tx.certificates.add(record)
+
+
+def _pair(*parts: Any) -> tuple[Any, ...]:
+    return parts
+
+
+_object, _session_row, _use, _authority = schema.objects.c, schema.sessions.c, schema.credential_uses.c, schema.authorities.c
+TABLES: dict[str, tuple[Sequence[Column[Any]], Callable[..., Any], Get, Put]] = {
+    "objects": (
+        (_object.kind, _object.namespace, _object.name),
+        lambda kind, *key: (kind, Key(*key)),
+        lambda tx, place: tx.objects.get(*place),
+        _unknown,
+    ),
+    "beats": ((schema.heartbeats.c.cluster,), str, lambda tx, cluster: tx.heartbeats.of(cluster), _unknown),
+    "marks": (
+        (schema.hearing.c.replica,),
+        str,
+        lambda tx, replica: next(mark for mark in tx.marks.all() if mark.replica == replica),
+        _unknown,
+    ),
+    "replicas": (
+        (schema.replicas.c.name,),
+        str,
+        lambda tx, name: tx.replicas.of(name),
+        lambda tx, _name, replica: tx.replicas.put(replica),
+    ),
+    "sessions": ((_session_row.cluster, _session_row.agent), _pair, _session, _unknown),
+    "certificates": (
+        (schema.certificates.c.serial,),
+        lambda text: int(text, 16),
+        lambda tx, serial: tx.certificates.by_serial(serial),
+        _put_certificate,
+    ),
+    "admissions": ((schema.admissions.c.credential,), str, lambda tx, name: tx.credentials.admitted(name), _unknown),
+    "uses": ((_use.credential, _use.cluster, _use.agent), _pair, lambda tx, key: tx.credentials.use_of(*key), _unknown),
+    "authorities": (
+        (_authority.id,),
+        str,
+        lambda tx, name: next(each for each in tx.authorities.all() if each.id == name),
+        lambda tx, _name, authority: tx.authorities.put(authority),
+    ),
+    "sealed_keys": (
+        (_authority.id,),
+        str,
+        lambda tx, name: tx.authorities.sealed_key(name),
+        lambda tx, name, key: tx.authorities.keep_key(name, key),
+    ),
+    "links": (
+        (schema.audit.c.replica, schema.audit.c.sequence),
+        _pair,
+        lambda tx, place: tx.audit.links(place[0], after=place[1] - 1, limit=1)[0],
+        _unknown,
+    ),
+}
+
+
+def _engine(connection: sqlite3.Connection, *first: str) -> Engine:
+    """All engines share a dialect and what was compiled for it: to compile takes longer than to run."""
+    template, compiled = _template()
+    driver: Any = connection  # of the driver's own type, not of SQLAlchemy's
+    engine = Engine(StaticPool(lambda: driver), template.dialect, template.url)
+    statements = [Statement(text(command)) for command in first]
+
+    @event.listens_for(engine, "begin")
+    def begin(begun: Connection) -> None:
+        for statement in statements:
+            statement.run(begun, {})
+
+    return engine.execution_options(compiled_cache=compiled)
+
+
+@cache
+def _template() -> tuple[Engine, dict[Any, Any]]:
+    engine = create_engine(make_url("sqlite://"))
+    engine.connect().close()
+    return engine, {}
+
+
+def _migrated() -> sqlite3.Connection:
+    """A database of its own: a copy of one that was migrated in this process."""
+    connection = sqlite3.connect(":memory:", check_same_thread=False, isolation_level=None)
+    connection.deserialize(_image())
+    return connection
+
+
+@cache
+def _image() -> bytes:
+    engine = create_engine("sqlite://", poolclass=StaticPool)
+    upgrade(engine)
+    with engine.connect() as connection:
+        driver: Any = connection.connection.dbapi_connection
+        image: bytes = driver.serialize()
+    engine.dispose()
+    return image
+
+
+class Bell(InlineStore):
+    """`told`: whether anybody may count on it."""
+
+    def __init__(self, *, told: bool = True) -> None:
+        super().__init__()
+        self.told = told
+        self.wakes: list[Wake] = []
+
+    @contextmanager
+    def told_of_revocations(self, wake: Wake) -> Iterator[Callable[[], bool]]:
+        self.wakes.append(wake)
+        yield lambda: self.told
+
+    def ring(self) -> None:
+        for wake in self.wakes:
+            wake()
