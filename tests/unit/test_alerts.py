@@ -1,4 +1,4 @@
-"""Alert rules and dashboards: what they ask for is told, each alert fires when it should and not else, and has a runbook."""
+"""Alert rules and dashboards: their queries, when each alert fires and when not, runbooks, and the metrics they use."""
 
 import json
 import re
@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import promql_parser
-import pytest
 import yaml
 
 import hub.metrics as of_hub
@@ -74,26 +73,29 @@ def known(half: str) -> Mapping[str, Metric]:
     return {name: metric for metric in METRICS[half] for name in metric.series}
 
 
-@pytest.mark.parametrize("each", ASKED, ids=[f"{each.half}: {each.place}" for each in ASKED])
-def test_a_query_parses_and_asks_for_metrics_and_labels_that_are_told(each: Asked) -> None:
-    found = names_in(each.query)
-    assert found, "a query asks for something"
-    told: set[str] = set(OF_PROMETHEUS)
+def flaws_of_query(each: Asked) -> Iterator[str]:
+    found, allowed = names_in(each.query), set(OF_PROMETHEUS)
+    if not found:
+        yield "no metric"
     for name, matched in found:
         metric = known(each.half).get(name)
-        assert metric is not None, f"{name} is not exported"
+        if metric is None:
+            yield f"{name} is not exported"
+            continue
         labels = {*metric.labels, *OF_PROMETHEUS, *(("le",) if metric.kind is Kind.HISTOGRAM else ())}
-        assert set(matched) <= labels, f"{name} has no label {set(matched) - labels}"
-        told |= labels
-    assert labels_in(each.query) <= told
+        allowed |= labels
+        if not set(matched) <= labels:
+            yield f"{name} has no label {set(matched) - labels}"
+        is_rated = re.search(rf"(rate|increase)\([^()]*{name}\b", each.query) is not None
+        if is_rated != (metric.kind is not Kind.GAUGE):
+            yield f"{name}: rates are for what only grows"
+    if not labels_in(each.query) <= allowed:
+        yield f"labels {labels_in(each.query) - allowed}"
 
 
-@pytest.mark.parametrize("each", ASKED, ids=[f"{each.half}: {each.place}" for each in ASKED])
-def test_what_only_grows_is_asked_for_its_rate_and_what_goes_up_and_down_is_not(each: Asked) -> None:
-    for name, _ in names_in(each.query):
-        grows = known(each.half)[name].kind is not Kind.GAUGE
-        rated = re.search(rf"(rate|increase)\([^()]*{name}\b", each.query) is not None
-        assert rated == grows, name
+def test_queries_of_alerts_and_dashboards_fit_the_metrics() -> None:
+    flaws = [f"{each.half}: {each.place}: {flaw}" for each in ASKED for flaw in flaws_of_query(each)]
+    assert not flaws, "\n".join(flaws)
 
 
 def parsed(series: str) -> tuple[str, dict[str, str]]:
@@ -118,83 +120,97 @@ def world(series: Mapping[str, str]) -> Prometheus:
     return made
 
 
-@pytest.mark.parametrize("alert", sorted({*RULES, *CASES}))
-def test_an_alert_fires_when_it_should_and_is_quiet_when_not(alert: str) -> None:
-    rule, case, end = RULES[alert], CASES[alert], MINUTES * MINUTE
-    for moment in ("fires", "quiet"):
-        exported = {name: metric for half in METRICS for name, metric in known(half).items()}
-        for each in case[moment]:
-            name, labels = parsed(each)
-            assert set(labels) <= {*exported[name].labels, *OF_PROMETHEUS, "le"}, each
-    assert world(case["quiet"]).firing(rule, end) == []
-    assert world(case["fires"]).firing(rule, end) == case.get("labels", [{}])
-
-
-@pytest.mark.parametrize("alert", [name for name, rule in RULES.items() if "for" in rule])
-def test_an_alert_waits_before_it_fires(alert: str) -> None:
-    rule, troubled = RULES[alert], world(CASES[alert]["fires"])
+def flaws_of_alert(rule: Mapping[str, Any], case: Mapping[str, Any]) -> Iterator[str]:
+    end, exported = MINUTES * MINUTE, {name: metric for half in METRICS for name, metric in known(half).items()}
+    for series in (*case["fires"], *case["quiet"]):
+        name, labels = parsed(series)
+        if not set(labels) <= {*exported[name].labels, *OF_PROMETHEUS, "le"}:
+            yield f"{series}: unknown labels"
+    if firing := world(case["quiet"]).firing(rule, end):
+        yield f"it should be quiet: {firing}"
+    troubled = world(case["fires"])
+    if (firing := troubled.firing(rule, end)) != case.get("labels", [{}]):
+        yield f"it should fire: {firing}"
+        return
     moments = (minute * MINUTE for minute in range(MINUTES + 1))
     first = next(moment for moment in moments if troubled.ask(rule["expr"], moment))
-    assert troubled.firing(rule, first) == []
+    if "for" in rule and troubled.firing(rule, first):
+        yield "it does not wait"
 
 
-@pytest.mark.parametrize("rule", RULES.values(), ids=lambda rule: rule["alert"])
-def test_an_alert_says_how_bad_it_is_what_it_means_and_where_its_runbook_is(rule: dict[str, Any]) -> None:
-    notes = rule["annotations"]
-    assert rule["labels"]["severity"] in SEVERITIES
-    assert set(notes) == {"summary", "description", "runbook_url"}
-    page = ROOT / notes["runbook_url"]
-    assert page == RUNBOOKS / f"{rule['alert']}.md"
-    text = page.read_text()
-    assert text.startswith(f"# {rule['alert']}\n")
-    assert [line for line in text.splitlines() if line.startswith("## ")] == ["## What it means", "## What to do"]
-    named = set(re.findall(r"\$labels\.(\w+)", f"{notes['summary']}{notes['description']}"))
-    grouped = labels_in(rule["expr"]) | {
-        label for name, _ in names_in(rule["expr"]) for label in OF_PROMETHEUS | {"sink", "hub"}
-    }
-    assert named <= grouped
+def test_each_alert_fires_after_its_delay_when_it_should_and_is_quiet_when_not() -> None:
+    assert set(CASES) == set(RULES)
+    flaws = [f"{name}: {flaw}" for name, rule in RULES.items() for flaw in flaws_of_alert(rule, CASES[name])]
+    assert not flaws, "\n".join(flaws)
 
 
-def test_there_is_no_runbook_without_an_alert() -> None:
+def flaws_of_texts(name: str, rule: Mapping[str, Any]) -> Iterator[str]:
+    notes, page = rule["annotations"], RUNBOOKS / f"{name}.md"
+    if rule["labels"]["severity"] not in SEVERITIES:
+        yield "no severity"
+    if set(notes) != {"summary", "description", "runbook_url"} or ROOT / notes["runbook_url"] != page:
+        yield "annotations"
+    lines = page.read_text().splitlines()
+    if lines[0] != f"# {name}" or [line for line in lines if line.startswith("## ")] != ["## What it means", "## What to do"]:
+        yield "headings of the runbook"
+    used = set(re.findall(r"\$labels\.(\w+)", f"{notes['summary']}{notes['description']}"))
+    if not used <= labels_in(rule["expr"]) | OF_PROMETHEUS | {"sink", "hub"}:
+        yield f"labels {used} in its texts"
+
+
+def test_each_alert_has_a_severity_texts_and_a_runbook() -> None:
     assert {page.stem for page in RUNBOOKS.glob("Muster*.md")} == set(RULES)
+    flaws = [f"{name}: {flaw}" for name, rule in RULES.items() for flaw in flaws_of_texts(name, rule)]
+    assert not flaws, "\n".join(flaws)
     index = (RUNBOOKS / "README.md").read_text()
     assert [name for name in RULES if f"({name}.md)" not in index] == []
 
 
-@pytest.mark.parametrize("half", METRICS)
-def test_a_dashboard_is_whole(half: str) -> None:
-    found = dashboard(half)
-    assert found["uid"] == f"muster-{half}"
-    assert len({panel["id"] for panel in found["panels"]}) == len(found["panels"])
-    for panel in panels(half):
-        assert panel["description"], panel["title"]
-        assert panel["targets"], panel["title"]
-        assert panel["datasource"] == {"type": "prometheus", "uid": "${datasource}"}
-    taken = [(panel["gridPos"]["x"] + x, panel["gridPos"]["y"] + y) for panel in found["panels"] for x, y in _cells(panel)]
-    assert len(set(taken)) == len(taken), "panels lie on one another"
+def test_dashboards_are_complete_and_their_panels_do_not_overlap() -> None:
+    for half in METRICS:
+        found = dashboard(half)
+        assert found["uid"] == f"muster-{half}"
+        assert len({panel["id"] for panel in found["panels"]}) == len(found["panels"])
+        datasource = {"type": "prometheus", "uid": "${datasource}"}
+        incomplete = [
+            panel["title"]
+            for panel in panels(half)
+            if not (panel["description"] and panel["targets"] and panel["datasource"] == datasource)
+        ]
+        assert incomplete == []
+        taken = [cell for panel in found["panels"] for cell in _cells(panel["gridPos"])]
+        assert len(set(taken)) == len(taken)
 
 
-def _cells(panel: dict[str, Any]) -> Iterator[tuple[int, int]]:
-    for x in range(panel["gridPos"]["w"]):
-        yield from ((x, y) for y in range(panel["gridPos"]["h"]))
+def _cells(place: Mapping[str, int]) -> Iterator[tuple[int, int]]:
+    for x in range(place["w"]):
+        yield from ((place["x"] + x, place["y"] + y) for y in range(place["h"]))
 
 
-@pytest.mark.parametrize("half", METRICS)
-def test_no_label_takes_the_names_of_clusters_unless_an_option_asks_for_it(half: str) -> None:
-    for metric in METRICS[half]:
-        assert metric.detailed == ("cluster" in metric.labels), metric.name
-        assert not {"agent", "user", "name", "path", "namespace", "serial"} & set(metric.labels), metric.name
+def flaws_of_metric(half: str, metric: Metric) -> Iterator[str]:
+    if metric.detailed != ("cluster" in metric.labels):
+        yield "names of clusters are labels of optional metrics alone"
+    if {"agent", "user", "name", "path", "namespace", "serial"} & set(metric.labels):
+        yield "a label without a bound"
+    if not re.fullmatch(rf"(muster_{half}|process|python)_[a-z0-9_]+", metric.name):
+        yield "prefix"
+    if metric.name.endswith("_total") != (metric.kind is Kind.COUNTER):
+        yield "counters end in _total"
+    if not metric.help.endswith("."):
+        yield "help"
 
 
-@pytest.mark.parametrize("half", METRICS)
-def test_names_follow_the_custom(half: str) -> None:
-    for metric in METRICS[half]:
-        assert re.fullmatch(rf"(muster_{half}|process|python)_[a-z0-9_]+", metric.name), metric.name
-        assert metric.name.endswith("_total") == (metric.kind is Kind.COUNTER), metric.name
-        assert metric.help.endswith("."), metric.name
+def test_names_and_labels_of_metrics_follow_the_conventions() -> None:
+    flaws = [
+        f"{metric.name}: {flaw}"
+        for half, metrics in METRICS.items()
+        for metric in metrics
+        for flaw in flaws_of_metric(half, metric)
+    ]
+    assert not flaws, "\n".join(flaws)
 
 
-def test_the_reference_page_says_what_the_code_says() -> None:
+def test_the_reference_page_of_metrics_is_as_generated() -> None:
     page = (ROOT / "docs" / "reference" / "metrics.md").read_text()
     parts = (
         [metric for metric in of_hub.METRICS if not metric.detailed],

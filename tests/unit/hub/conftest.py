@@ -7,8 +7,8 @@ import pytest
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
 from machinery.clock import ManualClock
-from tests.fakes.memory_store import MemoryStore
-from tests.fakes.registration import Newcomer
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import Newcomer, fresh_store
 
 
 @pytest.fixture
@@ -17,8 +17,8 @@ def clock() -> ManualClock:
 
 
 @pytest.fixture
-def store(clock: ManualClock) -> MemoryStore:
-    return MemoryStore(clock)
+def store(clock: ManualClock) -> InlineStore:
+    return fresh_store(clock)
 
 
 @pytest.fixture(scope="session")
@@ -32,5 +32,5 @@ def database(tmp_path_factory: pytest.TempPathFactory) -> sqlite3.Connection:
 
 
 @pytest.fixture
-def newcomer(store: MemoryStore) -> Newcomer:
+def newcomer(store: InlineStore) -> Newcomer:
     return Newcomer(store)

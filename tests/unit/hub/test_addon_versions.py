@@ -1,7 +1,7 @@
 """What is stored in v1beta1 reads in v1alpha1 and comes back whole, and the other way round."""
 
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import pytest
@@ -9,6 +9,7 @@ import pytest
 from hub.apiserver.kinds import addon, clustermanagementaddon
 from hub.domain import addon_versions as versions
 from machinery.apiserver.schema import pruned, violations
+from tests.checks import check_results
 
 Document = dict[str, Any]
 SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -123,23 +124,20 @@ def test_an_object_of_ocms_v1alpha1_reads_as_ocm_converts_it() -> None:
     assert versions.add_on_shown(stored) == old
 
 
-@pytest.mark.parametrize(
-    ("spec", "annotations", "shown"),
-    [
+def test_field_precedes_the_annotation_and_a_config_without_a_default_has_ocms_reserved_name() -> None:
+    def shown(spec: Document, annotations: Document) -> str:
+        document = {"metadata": {"name": "metrics", "annotations": annotations}, "spec": spec}
+        return str(versions.add_on_shown(versions.add_on_stored(document))["spec"]["installNamespace"])
+
+    annotated = {versions.INSTALL_NAMESPACE: "agents"}
+    rows: tuple[tuple[Document, Document, str], ...] = (
         ({}, {}, "open-cluster-management-agent-addon"),
         ({"installNamespace": "tools"}, {}, "tools"),
-        ({"installNamespace": "tools"}, {versions.INSTALL_NAMESPACE: "agents"}, "tools"),
-        ({"installNamespace": versions.DEFAULT_NAMESPACE}, {versions.INSTALL_NAMESPACE: "agents"}, versions.DEFAULT_NAMESPACE),
-        ({}, {versions.INSTALL_NAMESPACE: "agents"}, "agents"),
-    ],
-)
-def test_the_field_goes_before_the_annotation(spec: Document, annotations: Mapping[str, str], shown: str) -> None:
-    document = {"metadata": {"name": "metrics", "annotations": annotations}, "spec": spec}
-    again = versions.add_on_shown(versions.add_on_stored(document))
-    assert again["spec"]["installNamespace"] == shown
-
-
-def test_a_config_without_a_default_has_ocms_reserved_name() -> None:
+        ({"installNamespace": "tools"}, annotated, "tools"),
+        ({"installNamespace": versions.DEFAULT_NAMESPACE}, annotated, versions.DEFAULT_NAMESPACE),
+        ({}, annotated, "agents"),
+    )
+    check_results(shown, rows)
     old = {"metadata": {"name": "m"}, "spec": {"supportedConfigs": [{"group": "g", "resource": "r"}]}}
     stored = versions.definition_stored(old)
     assert stored["spec"] == {"defaultConfigs": [{"group": "g", "resource": "r", "name": "__reserved_no_default__"}]}

@@ -1,29 +1,35 @@
-"""What an agent tells beside its cluster's state: namespaces of sets, how add-ons identify themselves, events; and tokens."""
+"""What an agent reports beside its cluster's state: namespaces, add-ons, tokens, events, its clock."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
-from hub.domain import addon_token
+from hub.domain import addon_token, clocksync
+from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain import namespace as namespace_rules
 from hub.domain.certificate import CertificateRecord
 from hub.domain.change import ADDONS, EVENTS, Key, Query, StoredObject
 from hub.domain.cluster import ClientConfig, StatusReport
-from hub.domain.event import Told
+from hub.domain.event import WARNING, Told
 from hub.ports import Transaction
 from hub.rpc import addon_tokens as door
+from hub.rpc.clocks import SAME, Clocks
 from hub.rpc.messages import read_view, report_of
 from hub.rpc.telling import AT_ONCE, Telling
-from hub.services import addon_tokens, addons, clusters
+from hub.services import addon_tokens, addons, clusters, events, namespaces, objects
+from hub.services import clocksync as service
+from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
-from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError
+from machinery.errors import ConflictError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
 from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.fakes.memory_store import MemoryStore
-from tests.fakes.registration import Newcomer
+from tests.checks import check_results, present
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import EDGE, Newcomer
 
 AGENT = "system:open-cluster-management:edge:agent"
 LOGS = AddOnName("logs")
@@ -43,11 +49,11 @@ def edge(record: CertificateRecord) -> ClusterName:
     return record.cluster
 
 
-def document_of(store: MemoryStore, name: ClusterName) -> dict[str, Any]:
+def document_of(store: InlineStore, name: ClusterName) -> dict[str, Any]:
     return dict(store.transact(clusters.find, name).document)
 
 
-def edit(store: MemoryStore, name: ClusterName, **status: Any) -> None:
+def edit(store: InlineStore, name: ClusterName, **status: Any) -> None:
     def change(tx: Transaction) -> None:
         stored = clusters.find(tx, name)
         clusters.put(tx, doc.with_status(stored.document, **status), stored, "admin")
@@ -55,7 +61,7 @@ def edit(store: MemoryStore, name: ClusterName, **status: Any) -> None:
     store.transact(change)
 
 
-def with_add_on(store: MemoryStore, cluster: ClusterName, *registrations: dict[str, Any], **status: Any) -> None:
+def with_add_on(store: InlineStore, cluster: ClusterName, *registrations: dict[str, Any], **status: Any) -> None:
     document = {
         "apiVersion": "addon.open-cluster-management.io/v1beta1",
         "kind": "ManagedClusterAddOn",
@@ -65,48 +71,39 @@ def with_add_on(store: MemoryStore, cluster: ClusterName, *registrations: dict[s
     store.transact(lambda tx: addons.put(tx, document, tx.objects.get(ADDONS, Key(cluster, LOGS)), "admin"))
 
 
-def add_on(store: MemoryStore, cluster: ClusterName) -> StoredObject:
+def add_on(store: InlineStore, cluster: ClusterName) -> StoredObject:
     return store.transact(addons.find, cluster, LOGS)
 
 
-def report(store: MemoryStore, cluster: ClusterName, told: StatusReport) -> None:
+def report(store: InlineStore, cluster: ClusterName, told: StatusReport) -> None:
     store.transact(clusters.report_status, cluster, told, AGENT)
 
 
-def test_what_the_agent_says_of_a_wanted_namespace_is_kept_and_of_another_is_nothing(
-    store: MemoryStore, edge: ClusterName
+def test_report_of_namespaces_is_kept_for_those_of_its_sets_once_and_within_bounds(
+    store: InlineStore, edge: ClusterName
 ) -> None:
     edit(store, edge, managedNamespaces=[{"clusterSet": "s", "name": "a"}, {"clusterSet": "s", "name": "b"}])
-    told = StatusReport(complete=False, namespaces={("s", "a"): (APPLIED,), ("s", "unwanted"): (APPLIED,)})
-    report(store, edge, told)
+    desired = wire.Desired.FromString(store.transact(read_view, edge).desired)
+    assert [(one.cluster_set, one.name) for one in desired.managed_namespaces] == [("s", "a"), ("s", "b")]
+    message = wire.StatusReport()
+    for name in ("a", "unwanted"):
+        entry = message.managed_namespaces.add(name=name, cluster_set="s")
+        entry.conditions.add(type=APPLIED.type, status=APPLIED.status, reason=APPLIED.reason)
+    received = report_of(message)
+    assert received.namespaces == {("s", "a"): (APPLIED,), ("s", "unwanted"): (APPLIED,)}
+    report(store, edge, received)
     first, second = document_of(store, edge)["status"]["managedNamespaces"]
     assert first["conditions"][0]["reason"] == "NamespaceApplied"
     assert second == {"clusterSet": "s", "name": "b"}
     revision = store.state.revision
-    report(store, edge, told)
-    assert store.state.revision == revision
-
-
-def test_the_namespaces_of_the_sets_are_told_to_the_agent(store: MemoryStore, edge: ClusterName) -> None:
-    edit(store, edge, managedNamespaces=[{"clusterSet": "s", "name": "a"}])
-    desired = wire.Desired.FromString(store.transact(read_view, edge).desired)
-    assert [(one.cluster_set, one.name) for one in desired.managed_namespaces] == [("s", "a")]
-
-
-def test_a_report_of_namespaces_is_read_from_the_wire() -> None:
-    message = wire.StatusReport()
-    told = message.managed_namespaces.add(name="a", cluster_set="s")
-    told.conditions.add(type=APPLIED.type, status=APPLIED.status, reason=APPLIED.reason)
-    assert report_of(message).namespaces == {("s", "a"): (APPLIED,)}
-
-
-def test_a_condition_of_a_namespace_keeps_the_bounds_of_all_conditions(store: MemoryStore, edge: ClusterName) -> None:
+    report(store, edge, received)
     wrong = StatusReport(namespaces={("s", "a"): (Condition("NamespaceAvailable", "Maybe", "x", ""),)})
     with pytest.raises(InvalidError, match="not True, False or Unknown"):
         report(store, edge, wrong)
+    assert store.state.revision == revision
 
 
-def test_capacity_shrinks_by_what_the_agent_told_and_keeps_what_others_added(store: MemoryStore, edge: ClusterName) -> None:
+def test_capacity_shrinks_by_what_the_agent_told_and_keeps_what_others_added(store: InlineStore, edge: ClusterName) -> None:
     """OCM keeps every resource that was ever there."""
     both = {"cpu": "4", "gpu": "1"}
     report(store, edge, StatusReport(capacity=both, allocatable=both, node_count=2))
@@ -115,7 +112,7 @@ def test_capacity_shrinks_by_what_the_agent_told_and_keeps_what_others_added(sto
     assert document_of(store, edge)["status"]["capacity"] == {"cpu": "4", "sockets": "2", "nodes": "1"}
 
 
-def test_a_new_ca_bundle_of_a_known_url_is_taken_and_urls_of_others_stay(store: MemoryStore, edge: ClusterName) -> None:
+def test_a_new_ca_bundle_of_a_known_url_is_taken_and_urls_of_others_stay(store: InlineStore, edge: ClusterName) -> None:
     """OCM's agent tells it once, at the first join."""
 
     def add_theirs(tx: Transaction) -> None:
@@ -131,7 +128,7 @@ def test_a_new_ca_bundle_of_a_known_url_is_taken_and_urls_of_others_stay(store: 
     assert configs == [{"url": "https://theirs"}, {"url": "https://mine", "caBundle": "bmV3"}]
 
 
-def test_the_driver_is_noted_in_every_registration_at_the_hub(store: MemoryStore, edge: ClusterName) -> None:
+def test_the_driver_is_noted_in_every_registration_at_the_hub(store: InlineStore, edge: ClusterName) -> None:
     """OCM notes it in the first one alone."""
     custom = {"type": "customSigner", "customSigner": {"signerName": "example.com/s"}}
     with_add_on(store, edge, {"type": "kubeClient"}, custom, BY_CERTIFICATE)
@@ -146,7 +143,7 @@ def test_the_driver_is_noted_in_every_registration_at_the_hub(store: MemoryStore
         store.transact(lambda tx: addons.report(tx, edge, LOGS, (), AGENT, driver="awsirsa"))
 
 
-def test_the_agent_hears_of_driver_and_account_of_an_add_on(store: MemoryStore, edge: ClusterName) -> None:
+def test_the_agent_hears_of_driver_and_account_of_an_add_on(store: InlineStore, edge: ClusterName) -> None:
     ready = addon_token.ready(Key(edge, "logs-agent"), "uid-7")
     with_add_on(store, edge, BY_TOKEN, conditions=[ready.to_document()])
     (told,) = wire.Desired.FromString(store.transact(read_view, edge).desired).addons
@@ -158,7 +155,7 @@ def signed(namespace: str, name: str, uid: str, *, begin: datetime, end: datetim
     return f"{namespace}/{name}/{uid}/{(end - begin).total_seconds():.0f}"
 
 
-async def issued(store: MemoryStore, record: CertificateRecord, seconds: int = 0, cluster: str = "edge") -> str:
+async def issued(store: InlineStore, record: CertificateRecord, seconds: int = 0, cluster: str = "edge") -> str:
     asked = registration.IssueAddOnTokenRequest(cluster_name=cluster, addon_name=LOGS)
     if seconds:
         asked.requested_duration.FromTimedelta(timedelta(seconds=seconds))
@@ -167,9 +164,14 @@ async def issued(store: MemoryStore, record: CertificateRecord, seconds: int = 0
     return answer.token
 
 
-async def test_an_agent_gets_tokens_of_its_own_add_ons_account_and_of_nothing_else(
-    store: MemoryStore, edge: ClusterName, record: CertificateRecord
+async def test_agent_gets_tokens_of_its_own_add_ons_account_while_its_cluster_is_accepted(
+    store: InlineStore, edge: ClusterName, newcomer: Newcomer, record: CertificateRecord
 ) -> None:
+    with pytest.raises(NotFoundError):
+        await issued(store, record)
+    with_add_on(store, edge, BY_CERTIFICATE)
+    with pytest.raises(ConflictError, match="no registration by token"):
+        await issued(store, record)
     with_add_on(store, edge, BY_TOKEN)
     with pytest.raises(ConflictError, match="not ready yet"):
         await issued(store, record)
@@ -182,18 +184,6 @@ async def test_an_agent_gets_tokens_of_its_own_add_ons_account_and_of_nothing_el
         await issued(store, record, 599)
     with pytest.raises(ForbiddenError, match="cannot act for"):
         await issued(store, record, cluster="other")
-
-
-async def test_no_token_is_issued_for_a_denied_cluster_a_missing_add_on_or_one_by_certificate(
-    store: MemoryStore, edge: ClusterName, newcomer: Newcomer, record: CertificateRecord
-) -> None:
-    with pytest.raises(NotFoundError):
-        await issued(store, record)
-    with_add_on(store, edge, BY_CERTIFICATE)
-    with pytest.raises(ConflictError, match="no registration by token"):
-        await issued(store, record)
-    with_add_on(store, edge, BY_TOKEN)
-    store.transact(addon_tokens.settle, Key(edge, LOGS), "hub")
     newcomer.accept(accepted=False)
     with pytest.raises(ForbiddenError, match="not accepted"):
         await issued(store, record)
@@ -203,39 +193,216 @@ def event(reason: str = "Truncated", **fields: str) -> wire.Event:
     return wire.Event(**{"type": "Warning", "reason": reason, "message": "claims are left out", **fields})
 
 
-def told(store: MemoryStore) -> list[dict[str, Any]]:
+def told(store: InlineStore) -> list[dict[str, Any]]:
     return [dict(each.document) for each in store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items]
 
 
-async def test_what_an_agent_tells_is_an_event_in_its_clusters_namespace(store: MemoryStore, edge: ClusterName) -> None:
+async def test_events_of_an_agent_are_counted_bounded_and_told_apart_from_the_hubs(
+    store: InlineStore, edge: ClusterName
+) -> None:
+    telling = Telling(store, edge, AGENT)
+    for wrong in (event(type="Fatal"), event(""), event("two words"), event("X" * 129), event("Gone", addon_name="none")):
+        await telling.take(wrong)
+    assert told(store) == []
     telling = Telling(store, edge, AGENT)
     await telling.take(event())
+    await telling.take(event(message="x" * 5000))
     await telling.take(event())
-    (one,) = told(store)
+    long, one = sorted(told(store), key=lambda each: each["count"])
+    assert len(long["message"]) == 1024
     assert (one["metadata"]["namespace"], one["count"], one["type"]) == (edge, 2, "Warning")
     assert one["reportingComponent"] == "registration-agent"
     assert one["involvedObject"]["kind"] == "ManagedCluster"
     with_add_on(store, edge)
     await telling.take(event("Failed", addon_name=LOGS))
     assert {each["involvedObject"]["kind"] for each in told(store)} == {"ManagedCluster", "ManagedClusterAddOn"}
-
-
-async def test_an_agent_that_tells_without_end_is_heard_only_so_often(store: MemoryStore, edge: ClusterName) -> None:
-    telling = Telling(store, edge, AGENT)
+    telling, before = Telling(store, edge, AGENT), len(told(store))
     for number in range(3 * AT_ONCE):
         await telling.take(event(f"Reason{number}"))
-    assert len(told(store)) == AT_ONCE
-
-
-async def test_what_is_no_event_is_dropped(store: MemoryStore, edge: ClusterName) -> None:
-    telling = Telling(store, edge, AGENT)
-    for wrong in (event(type="Fatal"), event(""), event("two words"), event("X" * 129), event("Gone", addon_name="none")):
-        await telling.take(wrong)
-    assert told(store) == []
-    await telling.take(event(message="x" * 5000))
-    assert len(told(store)[0]["message"]) == 1024
-
-
-def test_an_agents_words_are_not_taken_for_the_hubs(store: MemoryStore, edge: ClusterName) -> None:
+    assert len(told(store)) == before + AT_ONCE
     about = document_of(store, edge)
     assert Told(edge, about, "X", "y").name != Told(edge, about, "X", "y", component="registration-agent").name
+
+
+HOUR = timedelta(hours=1)
+EAST = {"apiVersion": "cluster/v1", "kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
+ACCEPTED = Told("east", EAST, "Accepted", "accepted by jane")
+
+
+def tell(store: InlineStore, *told: Told) -> None:
+    store.transact(events.tell, told, "hub")
+
+
+def stored(store: InlineStore) -> list[dict[str, Any]]:
+    found = store.transact(lambda tx: tx.objects.find(EVENTS, Query()))
+    return [dict(each.document) for each in found.items]
+
+
+def with_namespace(store: InlineStore, name: str = "east") -> None:
+    store.transact(lambda tx: namespaces.put(tx, namespace_rules.namespace(name), None, "admin"))
+
+
+def expire(store: InlineStore, limit: int = 10) -> int:
+    return store.transact(events.expire, store.transact(events.due, HOUR, limit=limit), "hub")
+
+
+def test_event_of_a_cluster_is_in_its_namespace_or_else_in_the_hubs(store: InlineStore) -> None:
+    hubs = "open-cluster-management-hub"
+
+    def events_of() -> set[tuple[str, str]]:
+        return {(each["reason"], each["metadata"]["namespace"]) for each in stored(store)}
+
+    tell(store, ACCEPTED)
+    assert events_of() == {("Accepted", hubs)}
+    with_namespace(store)
+    tell(store, ACCEPTED, Told("east", EAST, "Lost", "not heard of", WARNING))
+    assert events_of() == {("Accepted", hubs), ("Accepted", "east"), ("Lost", "east")}
+    (lost,) = (each for each in stored(store) if each["reason"] == "Lost")
+    assert (lost["type"], lost["message"]) == ("Warning", "not heard of")
+    assert lost["involvedObject"] == {"apiVersion": "cluster/v1", "kind": "ManagedCluster", "name": "east", "uid": "u-1"}
+    assert {each["type"] for each in stored(store) if each["reason"] == "Accepted"} == {"Normal"}
+
+    def delete(tx: Transaction) -> None:
+        found = present(namespaces.get(tx, "east"))
+        namespaces.remove(tx, found, "admin")
+
+    store.transact(delete)
+    tell(store, Told("east", EAST, "Late", "m"))
+    assert ("Late", hubs) in events_of(), "a terminating namespace takes no events"
+
+
+def test_what_happens_again_is_counted(store: InlineStore, clock: ManualClock) -> None:
+    tell(store, ACCEPTED)
+    first = stored(store)[0]
+    clock.advance(timedelta(minutes=1))
+    tell(store, ACCEPTED)
+    (again,) = stored(store)
+    assert (first["count"], again["count"]) == (1, 2)
+    assert again["firstTimestamp"] == first["firstTimestamp"] < again["lastTimestamp"]
+
+
+def test_event_expires_an_hour_after_it_was_last_seen_and_no_other_kind_does(store: InlineStore, clock: ManualClock) -> None:
+    with_namespace(store)
+    tell(store, ACCEPTED, Told("east", EAST, "Denied", "denied"))
+    clock.advance(timedelta(minutes=40))
+    tell(store, ACCEPTED)
+    clock.advance(timedelta(minutes=40))
+    assert expire(store) == 1
+    assert [each["reason"] for each in stored(store)] == ["Accepted"]
+    assert expire(store) == 0
+    tell(store, Told("east", EAST, "Denied", "denied"))
+    clock.advance(2 * HOUR)
+    due = store.transact(events.due, HOUR, limit=10)
+    tell(store, ACCEPTED)
+    assert store.transact(events.expire, due, "hub") == 1, "one is seen again in the meantime"
+    assert [each["reason"] for each in stored(store)] == ["Accepted"]
+    tell(store, *(Told("east", EAST, f"Reason{number}", "m") for number in range(4)))
+    clock.advance(2 * HOUR)
+    assert [expire(store, limit=2) for _ in range(4)] == [2, 2, 1, 0]
+    assert store.transact(namespaces.get, "east") is not None
+
+
+def test_an_event_outlives_the_compaction_of_its_change(store: InlineStore, clock: ManualClock) -> None:
+    tell(store, ACCEPTED)
+    clock.advance(timedelta(minutes=50))
+    store.transact(lambda tx: objects.put(tx, EVENTS, {"metadata": {"name": "b", "namespace": "east"}}, None, "x"))
+    store.transact(lambda tx: tx.changes.compact(tx.now))
+    clock.advance(timedelta(minutes=20))
+    assert expire(store) == 1
+    assert [each["metadata"]["name"] for each in stored(store)] == ["b"]
+
+
+MINUTE = timedelta(minutes=1)
+GRACE = 5 * MINUTE
+NONE = timedelta()
+
+
+@pytest.fixture
+def accepted(newcomer: Newcomer, store: InlineStore) -> InlineStore:
+    newcomer.accepted()
+    return store
+
+
+def shown(store: InlineStore) -> tuple[str, str] | None:
+    document = store.transact(clusters.find, EDGE).document
+    found = conditions.find(document.get("status", {}).get("conditions", []), conditions.CLOCK_SYNCED)
+    return (found.status, found.reason) if found else None
+
+
+def note(store: InlineStore, skew: timedelta, limit: timedelta = NONE) -> tuple[str, str] | None:
+    store.transact(service.note, EDGE, skew, limit, "hub")
+    return shown(store)
+
+
+SYNCED, OUT = ("True", "ManagedClusterClockSynced"), ("False", "ManagedClusterClockOutOfSync")
+MICRO = timedelta(microseconds=1)
+
+
+def test_clock_is_wrong_from_the_limit_on_in_both_directions_unless_an_annotation_turns_the_check_off(
+    accepted: InlineStore,
+) -> None:
+    rows = (
+        (NONE, NONE, SYNCED),
+        (GRACE - MICRO, NONE, SYNCED),
+        (MICRO - GRACE, NONE, SYNCED),
+        (GRACE, NONE, OUT),
+        (MINUTE, 2 * MINUTE, SYNCED),
+        (-GRACE, NONE, OUT),
+        (MINUTE, 2 * MINUTE, SYNCED),
+        (2 * MINUTE, 2 * MINUTE, OUT),
+    )
+    check_results(lambda skew, limit: note(accepted, skew, limit), rows)
+
+    def annotate(tx: Transaction, value: str) -> None:
+        stored = clusters.find(tx, EDGE)
+        clusters.put(tx, doc.with_annotations(stored.document, {clocksync.SKIPPED: value}), stored, "ann")
+
+    accepted.transact(annotate, "yes")
+    assert note(accepted, 2 * GRACE) == OUT
+    accepted.transact(annotate, "true")
+    assert note(accepted, 2 * GRACE) == SYNCED
+
+
+def test_only_news_about_accepted_clusters_is_written_and_a_wrong_clock_does_not_freeze_the_status(
+    store: InlineStore, newcomer: Newcomer
+) -> None:
+    store.transact(service.note, ClusterName("gone"), NONE, NONE, "hub")
+    newcomer.join(newcomer.bootstrap())
+    assert note(store, 2 * GRACE) is None
+    newcomer.accept()
+    note(store, NONE)
+    before = store.state.revision
+    note(store, MINUTE)
+    assert store.state.revision == before
+    note(store, 2 * GRACE)
+    report = StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v1")
+    store.transact(clusters.report_status, EDGE, report, "agent")
+    document = store.transact(clusters.find, EDGE).document
+    assert (document["status"]["version"]["kubernetes"], shown(store)) == ("v1", OUT)
+
+
+async def test_a_clock_that_goes_as_before_is_told_once_in_a_session_and_anew_in_the_next(accepted: InlineStore) -> None:
+    clocks = Clocks(accepted, NONE)
+    clocks.told(EDGE, 2 * GRACE)
+    await clocks.write()
+    accepted.transact(clusters.set_condition, EDGE, clocksync.SYNCED, "test")
+    clocks.told(EDGE, 2 * GRACE + SAME - MICRO, again=True)
+    await clocks.write()
+    assert shown(accepted) == SYNCED, "nothing was written"
+    clocks.told(EDGE, 2 * GRACE)
+    await clocks.write()
+    assert shown(accepted) == OUT
+    clocks.told(EDGE, NONE, again=True)
+    await clocks.write()
+    assert shown(accepted) == SYNCED
+
+
+async def test_what_cannot_be_written_now_is_written_later(accepted: InlineStore) -> None:
+    clocks = Clocks(accepted, NONE)
+    accepted.failure = UnavailableError("away")
+    clocks.told(EDGE, 2 * GRACE)
+    await clocks.write()
+    accepted.failure = None
+    assert shown(accepted) is None
+    await clocks.write()
+    assert shown(accepted) == OUT

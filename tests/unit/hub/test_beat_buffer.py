@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -13,18 +14,19 @@ from hub.domain import cluster as rules
 from hub.heartbeat import BeatBuffer, Hearing, Sink
 from hub.heartbeat.buffer import TOGETHER
 from hub.services import clusters, heartbeats
-from machinery.clock import ManualClock
+from machinery.clock import Clock, ManualClock
 from machinery.conditions import TRUE, UNKNOWN, Condition
 from machinery.errors import ConflictError, InvalidError, StaleEpochError, UnavailableError
 from machinery.identity import ClusterName
-from tests.fakes.memory_store import MemoryStore
-from tests.fakes.silent_fleet import FailingStore
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
 
 SECOND = timedelta(seconds=1)
 GRACE = 300 * SECOND
 NAMES = tuple(ClusterName(name) for name in ("c1", "c2", "c3"))
 C1, C2, _ = NAMES
+AWAY = UnavailableError("the database is away")
 
 
 @dataclass
@@ -46,37 +48,36 @@ class World:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.inner = MemoryStore(self.clock)
-        self.store = FailingStore(self.inner)
+        self.store = fresh_store(self.clock)
         self.beats = BeatBuffer(self.store, self.clock, SECOND)
         self.hearing = Hearing(self.store, self.clock, "r", lambda: self.beats.storing)
         self.acks = Acks()
         for name in NAMES:
             document = {"metadata": {"name": name}, "spec": {"hubAcceptsClient": True}}
-            self.inner.transact(clusters.put, document, None, "admin")
+            self.store.transact(clusters.put, document, None, "admin")
             self.set(name, rules.ACCEPTED, rules.SILENT)
 
     def set(self, name: ClusterName, *conditions: Condition) -> None:
         for condition in conditions:
-            self.inner.transact(clusters.set_condition, name, condition, "test")
+            self.store.ask(partial(clusters.set_condition, name=name, condition=condition, actor="test"))
 
     def hold(self, name: ClusterName, *, ends_silence: bool = True, sequence: int = 1) -> None:
         self.beats.hold(name, sequence, self.acks, available=True, ends_silence=ends_silence)
 
     def status(self, name: ClusterName) -> str:
-        found = rules.availability(self.inner.transact(clusters.find, name).document)
+        found = rules.availability(self.store.ask(lambda tx: clusters.find(tx, name)).document)
         return found.status if found else ""
 
     async def is_heard(self) -> bool:
         """Whether anybody could be judged, after a mark."""
         await self.hearing.mark()
-        return await self.inner.read(self.hearing.since) is not None
+        return self.store.ask(self.hearing.since) is not None
 
     async def lose_database(self) -> None:
         """While everybody's beat ends a silence; it is away for longer than a mark is fresh."""
         for name in NAMES:
             self.hold(name)
-        self.store.away = True
+        self.store.failure = AWAY
         await self.beats.flush()
         self.clock.advance(10 * SECOND)
         assert not await self.is_heard()
@@ -100,10 +101,27 @@ def wrong(monkeypatch: pytest.MonkeyPatch, error: Exception) -> Callable[[], Non
     return lambda: monkeypatch.setattr(heartbeats, "revive", right)
 
 
-async def test_when_all_that_waited_ended_a_silence_the_replica_hears_again(world: World) -> None:
-    """Nobody may be there any more: no later beat tells that the database is back."""
+async def test_replica_hears_again_when_all_that_waited_ended_a_silence_or_was_outdated_or_left(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No agent may be left whose later beat would show that the database is back."""
     await world.lose_database()
-    world.store.away = False
+    world.store.failure = None
+    for name in NAMES:
+        assert not await world.is_heard()
+        world.beats.drop(name, world.acks)
+    assert await world.is_heard()
+    await world.lose_database()
+    world.store.failure = None
+    for name in (C2, NAMES[2]):
+        world.beats.drop(name, world.acks)
+    mend = wrong(monkeypatch, heartbeats.outdated(7))
+    await world.beats.flush()
+    assert [error.epoch for error in world.acks.refused] == [7]
+    assert await world.is_heard()
+    mend()
+    await world.lose_database()
+    world.store.failure = None
     await world.beats.flush()
     assert [world.status(name) for name in NAMES] == [TRUE] * 3
     assert await world.is_heard()
@@ -111,33 +129,13 @@ async def test_when_all_that_waited_ended_a_silence_the_replica_hears_again(worl
     assert world.beats.storing, "the next beat has not failed"
 
 
-async def test_when_all_that_waited_was_outdated_the_replica_hears_again(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
-    await world.lose_database()
-    world.store.away = False
-    for name in (C2, NAMES[2]):
-        world.beats.drop(name, world.acks)
-    wrong(monkeypatch, heartbeats.outdated(7))
-    await world.beats.flush()
-    assert [error.epoch for error in world.acks.refused] == [7]
-    assert await world.is_heard()
-
-
-async def test_when_all_who_waited_have_left_the_replica_hears_again(world: World) -> None:
-    await world.lose_database()
-    world.store.away = False
-    for name in NAMES:
-        assert not await world.is_heard()
-        world.beats.drop(name, world.acks)
-    assert await world.is_heard()
-
-
 async def test_what_is_being_stored_is_not_stored_yet(world: World) -> None:
     for name in NAMES:
         world.set(name, rules.AVAILABLE)
         world.hold(name, ends_silence=False)
-    world.store.away = True
+    world.store.failure = AWAY
     await world.beats.flush()
-    world.store.away, seen = False, list[bool]()
+    world.store.failure, seen = None, list[bool]()
     run = world.store.run
 
     async def looked_at(*asked: Any, **more: Any) -> Any:
@@ -154,7 +152,7 @@ async def test_a_beat_that_waited_for_a_whole_grace_ends_no_silence(world: World
     world.clock.advance(GRACE - 11 * SECOND)
     world.hold(C2, sequence=2)
     world.clock.advance(SECOND)
-    world.store.away = False
+    world.store.failure = None
     await world.beats.flush()
     assert [world.status(name) for name in NAMES] == [UNKNOWN, TRUE, UNKNOWN]
     assert sorted(world.acks.seen) == [(1, False), (1, False), (2, True)], "whose session lives tries again with its next beat"
@@ -174,7 +172,7 @@ async def test_a_silence_that_cannot_be_ended_costs_nobody_else_a_beat(
             assert len(world.beats) == 0
             assert await world.is_heard()
     assert world.status(C1) == UNKNOWN
-    assert world.inner.state.beats[C1].at == world.clock.now(), "its beats are stored all the same"
+    assert world.store.state.beats[C1].at == world.clock.now(), "its beats are stored all the same"
     assert world.acks.seen == [(sequence, False) for sequence in (1, 1, 2, 2, 3, 3)]
     assert [(line["event"], line["cluster"]) for line in lines] == [("a silence cannot be ended", C1)]
     mend()
@@ -199,41 +197,36 @@ async def test_a_silence_that_cannot_be_ended_at_the_moment_ends_with_the_next_b
     assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (2, True))
 
 
-async def test_a_silence_that_is_told_after_a_beat_was_stored_ends_with_that_beat_as_old_as_it_is(world: World) -> None:
+async def test_silence_that_is_noticed_after_a_beat_was_stored_ends_with_that_beat_or_a_newer_one(world: World) -> None:
     heard = world.beats.hold(C1, 1, world.acks, available=True)
     await world.beats.flush()
     assert world.acks.seen == [(1, False)]
+    world.clock.advance(GRACE)
+    world.beats.hold_again(C1, heard)
+    await world.beats.flush()
+    assert (world.status(C1), world.acks.seen[-1]) == (UNKNOWN, (1, False)), "the beat is older than the grace"
+    heard = world.beats.hold(C1, 2, world.acks, available=True)
+    await world.beats.flush()
     world.set(C1, rules.SILENT)
     world.clock.advance(3 * SECOND)
     world.beats.hold_again(C1, heard)
     await world.beats.flush()
-    assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (1, True))
-    assert world.inner.state.beats[C1].at == world.clock.now() - 3 * SECOND
-
-
-async def test_a_beat_that_is_held_again_does_not_push_aside_a_newer_one_which_ends_the_silence_then(world: World) -> None:
-    heard = world.beats.hold(C1, 1, world.acks, available=True)
+    assert (world.status(C1), world.acks.seen[-1]) == (TRUE, (2, True))
+    assert world.store.state.beats[C1].at == world.clock.now() - 3 * SECOND, "as old as it is"
+    world.set(C1, rules.SILENT)
+    heard = world.beats.hold(C1, 3, world.acks, available=True)
     world.clock.advance(SECOND)
-    world.beats.hold(C1, 2, world.acks, available=False)
+    world.beats.hold(C1, 4, world.acks, available=False)
     world.beats.hold_again(C1, heard)
     await world.beats.flush()
-    assert (world.status(C1), world.acks.seen) == ("False", [(2, True)])
+    assert (world.status(C1), world.acks.seen[-1]) == ("False", (4, True))
 
 
-async def test_a_beat_of_before_the_grace_ends_no_silence_when_it_is_held_again(world: World) -> None:
-    heard = world.beats.hold(C1, 1, world.acks, available=True)
-    await world.beats.flush()
-    world.clock.advance(GRACE)
-    world.beats.hold_again(C1, heard)
-    await world.beats.flush()
-    assert (world.status(C1), world.acks.seen[-1]) == (UNKNOWN, (1, False))
-
-
-class SlowStore(FailingStore):
+class SlowStore(InlineStore):
     """Takes ten milliseconds for each transaction, one after the other."""
 
-    def __init__(self, inner: MemoryStore) -> None:
-        super().__init__(inner)
+    def __init__(self, clock: Clock) -> None:
+        super().__init__(clock)
         self._turn = asyncio.Lock()
         self.revived: list[ClusterName] = []
 
@@ -261,7 +254,7 @@ class Awaited(Acks):
 def test_beats_of_others_are_stored_in_time_while_a_thousand_clusters_come_back() -> None:
     async def waited() -> tuple[float, int]:
         loop, clock = asyncio.get_running_loop(), LoopClock(asyncio.get_running_loop())
-        store, returning = SlowStore(MemoryStore(clock)), [Awaited() for _ in range(1_000)]
+        store, returning = SlowStore(clock), [Awaited() for _ in range(1_000)]
         beats = BeatBuffer(store, clock, SECOND)
         running = asyncio.create_task(beats.run())
         for number, acks in enumerate(returning):
@@ -289,7 +282,7 @@ def test_a_silence_ends_though_its_beat_comes_while_another_silence_is_being_end
 
     async def told() -> list[Acks]:
         clock, came = LoopClock(asyncio.get_running_loop()), [Awaited(), Awaited()]
-        store = SlowStore(MemoryStore(clock))
+        store = SlowStore(clock)
         beats = BeatBuffer(store, clock, SECOND)
         running = asyncio.create_task(beats.run())
         beats.hold(C1, 1, came[0], available=True, ends_silence=True)
@@ -308,8 +301,8 @@ def test_a_silence_ends_though_its_beat_comes_while_another_silence_is_being_end
 def test_a_database_that_is_away_is_not_asked_all_the_time_by_many_that_come_back() -> None:
     async def asked() -> int:
         clock = LoopClock(asyncio.get_running_loop())
-        store = FailingStore(MemoryStore(clock))
-        store.away = True
+        store = fresh_store(clock)
+        store.failure = AWAY
         beats = BeatBuffer(store, clock, SECOND)
         for number in range(1_000):
             beats.hold(ClusterName(f"c{number}"), 1, Acks(), available=True, ends_silence=True)
@@ -324,7 +317,7 @@ def test_a_database_that_is_away_is_not_asked_all_the_time_by_many_that_come_bac
 def test_what_comes_in_step_is_stored_together_soon_after_its_first_beat_but_no_silence_waits_for_that() -> None:
     async def told() -> list[tuple[str, float, float]]:
         loop, clock = asyncio.get_running_loop(), LoopClock(asyncio.get_running_loop())
-        store, came = SlowStore(MemoryStore(clock)), list[tuple[str, float, float]]()
+        store, came = SlowStore(clock), list[tuple[str, float, float]]()
         beats = BeatBuffer(store, clock, SECOND)
         running = asyncio.create_task(beats.run())
 

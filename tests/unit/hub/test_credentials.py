@@ -1,4 +1,4 @@
-"""Bootstrap credentials at work: uses held and spent, what binds them, what they bestow, how they end."""
+"""Bootstrap credentials: what they allow, their uses, what binds them, how they end."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -13,15 +13,19 @@ from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.cluster import Joining
 from hub.domain.clusterset import LABEL
-from hub.domain.credential import Bounds, CredentialUse, Tally
+from hub.domain.credential import Bounds, CredentialPhase, CredentialRecord, CredentialUse, Tally, check, phase, taken
 from hub.domain.request import RequestPhase
 from hub.services import clusters, credentials, requests
 from machinery import conditions
 from machinery.clock import ManualClock
-from machinery.errors import ForbiddenError, NotFoundError
+from machinery.errors import ForbiddenError, InvalidError, NotFoundError
 from machinery.identity import AgentId, ClusterName, CredentialId
-from tests.fakes.memory_store import MemoryStore
-from tests.fakes.registration import EDGE, OPERATOR, Newcomer
+from tests.checks import check_each, check_refusals, check_results, present
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import EDGE, OPERATOR, Newcomer, fresh_newcomer
+
+NOW = ManualClock().now()
+ANY = CredentialRecord(CredentialId("c1"), None, None, NOW, NOW + timedelta(hours=1), "ann")
 
 
 def other(newcomer: Newcomer, name: str = "other", agent: str = "agent-1") -> Newcomer:
@@ -41,23 +45,78 @@ def uses(newcomer: Newcomer, requester: CertificateRecord) -> list[CredentialUse
     return list(newcomer.store.transact(lambda tx: tx.credentials.uses(credential_of(requester))))
 
 
-def issued(newcomer: Newcomer, requester: CertificateRecord) -> RequestPhase:
-    name = newcomer.submit(requester)
-    newcomer.approve(name)
-    newcomer.issue(name)
-    return newcomer.store.transact(requests.state, name).phase
+def is_issued(newcomer: Newcomer, requester: CertificateRecord) -> bool:
+    return newcomer.state(newcomer.issued(requester)).phase is RequestPhase.ISSUED
 
 
 def labels(newcomer: Newcomer, name: str = "edge") -> dict[str, str]:
-    stored = newcomer.store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", name)))
-    assert stored is not None
+    stored = present(newcomer.store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", name))))
     return dict(doc.labels(stored.document))
+
+
+def remove(newcomer: Newcomer) -> None:
+    newcomer.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, newcomer.cluster), OPERATOR))
+
+
+# Rules.
+
+
+def test_credential_allows_its_clusters_until_it_ends_and_says_why_it_does_not() -> None:
+    for allowed in ({}, {"cluster": EDGE}, {"uses": 1}):
+        check(replace(ANY, **allowed), EDGE, NOW)
+    rows: tuple[tuple[dict[str, Any], str], ...] = (
+        ({"revoked_at": NOW}, "revoked"),
+        ({"expires_at": NOW}, "expired at 2026-01-01T00:00:00Z"),
+        ({"cluster": ClusterName("other")}, 'for cluster "other"'),
+        ({"cluster": ClusterName("edge1")}, 'for cluster "edge1"'),
+    )
+    check_refusals(ForbiddenError, lambda changed: check(replace(ANY, **changed), EDGE, NOW), rows)
+    bounded = replace(ANY, bounds=Bounds(patterns=("edge-*", "lab")))
+    names = (("edge-1", True), ("edge-", True), ("xedge-1", False), ("edge", False), ("lab", True))
+    check_results(lambda name: bounded.admits(ClusterName(name)), names)
+    refused = [(name, r"whose name fits edge-\*, lab, and") for name, fits in names if not fits]
+    check_refusals(ForbiddenError, lambda name: check(bounded, ClusterName(name), NOW), refused)
+
+
+def test_credential_without_a_use_left_says_why() -> None:
+    rows = (
+        (2, Tally(2), "is used up: its 2 uses were spent on other agents"),
+        (1, Tally(1), "is used up: its only use was spent"),
+        (1, Tally(0, 1), "of 1, 0 spent and 1 held for others that wait for a decision"),
+        (3, Tally(1, 1, 1), "of 3, 1 spent and 2 held"),
+    )
+    wrong = [row for row in rows if row[2] not in taken(replace(ANY, uses=row[0]), row[1]).message]
+    assert not wrong
+
+
+def test_phase_of_a_credential() -> None:
+    rows: tuple[tuple[dict[str, Any], int, CredentialPhase], ...] = (
+        ({}, 7, CredentialPhase.ACTIVE),
+        ({"uses": 2}, 1, CredentialPhase.ACTIVE),
+        ({"uses": 2}, 2, CredentialPhase.USED_UP),
+        ({"uses": 2, "revoked_at": NOW}, 2, CredentialPhase.REVOKED),
+        ({"expires_at": NOW}, 0, CredentialPhase.EXPIRED),
+        ({"expires_at": NOW, "uses": 1}, 1, CredentialPhase.USED_UP),
+    )
+    check_results(lambda changed, issued: phase(replace(ANY, **changed), issued, NOW), rows)
+
+
+def test_credential_lives_as_long_as_its_certificate(newcomer: Newcomer, clock: ManualClock) -> None:
+    record, _ = newcomer.credential(cluster=EDGE, uses=3, lifetime=timedelta(hours=5))
+    (certificate,) = newcomer.store.transact(lambda tx: tx.certificates.of_credential(record.id))
+    assert record.expires_at == certificate.not_after == clock.now() + timedelta(hours=5)
+    names = (f"system:bootstrap:{record.id}", ("system:bootstrappers:managedcluster",))
+    assert (certificate.user, certificate.groups) == names
+    assert (record.created_by, record.cluster, record.uses) == (OPERATOR, EDGE, 3)
+    for asked in ({"uses": 0}, {"uses": -1}, {"lifetime": timedelta()}, {"lifetime": timedelta(days=-1)}):
+        with pytest.raises(InvalidError):
+            newcomer.bootstrap(**asked)
 
 
 # Uses.
 
 
-def test_a_use_is_spent_when_a_certificate_is_issued_and_says_on_what(newcomer: Newcomer, clock: ManualClock) -> None:
+def test_use_is_held_at_submission_and_spent_when_a_certificate_is_issued(newcomer: Newcomer, clock: ManualClock) -> None:
     requester = newcomer.bootstrap(uses=2)
     newcomer.join(requester)
     assert tally(newcomer, requester) == Tally(names=1)
@@ -70,78 +129,61 @@ def test_a_use_is_spent_when_a_certificate_is_issued_and_says_on_what(newcomer: 
     newcomer.issue(name)
     serial = newcomer.certificate().serial
     credential = credential_of(requester)
-    assert uses(newcomer, requester) == [
-        CredentialUse(credential, EDGE, newcomer.agent, name, held_at, clock.now(), serial),
-    ]
+    assert uses(newcomer, requester) == [CredentialUse(credential, EDGE, newcomer.agent, name, held_at, clock.now(), serial)]
 
 
-def test_an_agent_that_retries_or_comes_with_another_key_spends_one_use(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap(uses=1)
+def test_agent_spends_one_use_however_often_it_retries_or_renews_and_another_agent_another(newcomer: Newcomer) -> None:
+    requester = newcomer.bootstrap(uses=1, cluster=EDGE)
     for _ in range(3):
         newcomer.join(requester)
-        assert issued(newcomer, requester) is RequestPhase.ISSUED
+        assert is_issued(newcomer, requester)
         newcomer.key = Newcomer(newcomer.store).key
     assert tally(newcomer, requester) == Tally(issued=1)
-
-
-def test_a_renewal_spends_no_use_though_it_names_the_credential(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap(uses=1)
-    assert issued(newcomer, requester) is RequestPhase.ISSUED
+    (before,) = uses(newcomer, requester)
     mine = newcomer.certificate()
     newcomer.key = Newcomer(newcomer.store).key
-    assert issued(newcomer, mine) is RequestPhase.ISSUED
+    assert is_issued(newcomer, mine), "a renewal names the credential and spends no use"
     renewed = newcomer.certificate()
     assert (renewed.credential, renewed.serial != mine.serial) == (requester.credential, True)
-    (use,) = uses(newcomer, requester)
-    assert use.serial == mine.serial
-
-
-def test_another_agent_of_the_same_cluster_is_another_use(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap(uses=1, cluster=EDGE)
-    assert issued(newcomer, requester) is RequestPhase.ISSUED
-    second = Newcomer(newcomer.store, agent=AgentId("agent-2"))
+    assert uses(newcomer, requester) == [before]
+    second = other(newcomer, "edge", "agent-2")
+    second.uid = newcomer.uid
     with pytest.raises(ForbiddenError, match="is used up: its only use was spent on other agents"):
         second.submit(requester)
     with pytest.raises(ForbiddenError, match="used up"):
         second.join(requester)
 
 
-def test_one_pending_request_more_than_there_are_uses_is_told_at_once(newcomer: Newcomer) -> None:
+def test_denied_or_deleted_request_gives_its_use_back(newcomer: Newcomer) -> None:
     requester = newcomer.bootstrap(uses=2)
-    waiting = [other(newcomer, f"c{number}").submit(requester) for number in range(2)]
-    with pytest.raises(ForbiddenError, match="of 2, 0 spent and 2 held for others that wait for a decision"):
+    denied, gone = [other(newcomer, f"c{number}").submit(requester) for number in range(2)]
+    with pytest.raises(ForbiddenError, match="no use left: of 2, 0 spent and 2 held for others that wait for a decision"):
         newcomer.submit(requester)
-    newcomer.store.transact(
-        lambda tx: requests.decide(tx, waiting[0], approve=False, reason="Test", message="no", actor=OPERATOR)
-    )
-    assert newcomer.submit(requester), "a request that is denied gives its use back"
-
-
-def test_a_request_that_is_gone_gives_its_use_back(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap(uses=1)
-    name = other(newcomer).submit(requester)
+    newcomer.deny(denied)
+    assert newcomer.submit(requester)
+    third = other(newcomer, "c3")
     with pytest.raises(ForbiddenError, match="no use left"):
-        newcomer.submit(requester)
-    newcomer.store.transact(lambda tx: requests.remove(tx, requests.find(tx, name), OPERATOR))
-    assert issued(newcomer, requester) is RequestPhase.ISSUED
+        third.submit(requester)
+    newcomer.store.transact(lambda tx: requests.remove(tx, requests.find(tx, gone), OPERATOR))
+    assert is_issued(third, requester)
 
 
-def test_a_deleted_cluster_gives_back_what_its_name_held_but_not_what_it_spent(newcomer: Newcomer) -> None:
+def test_deleted_cluster_gives_back_what_its_name_held_but_not_what_it_spent(newcomer: Newcomer) -> None:
     requester = newcomer.bootstrap(uses=1)
     typo = other(newcomer, "typo")
     typo.join(requester)
     with pytest.raises(ForbiddenError, match="no use left"):
         newcomer.join(requester)
-    newcomer.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("typo")), OPERATOR))
+    remove(typo)
     newcomer.join(requester)
-    assert issued(newcomer, requester) is RequestPhase.ISSUED
-    newcomer.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
+    assert is_issued(newcomer, requester)
+    remove(newcomer)
     with pytest.raises(ForbiddenError, match="used up"):
         typo.join(requester)
 
 
 def test_requests_of_before_uses_were_counted_are_not_signed_beyond_them(newcomer: Newcomer) -> None:
-    """Two were taken in, by a release that counted names alone; one use is there."""
+    """An earlier release counted names alone and took in two; the credential has one use."""
     requester = newcomer.bootstrap(uses=1, cluster=EDGE)
     second = Newcomer(newcomer.store, agent=AgentId("agent-2"))
     names = []
@@ -151,80 +193,67 @@ def test_requests_of_before_uses_were_counted_are_not_signed_beyond_them(newcome
         one.approve(names[-1])
     for name in names:
         newcomer.issue(name)
-    states = [newcomer.store.transact(requests.state, name) for name in names]
+    states = [newcomer.state(name) for name in names]
     assert [state.phase for state in states] == [RequestPhase.ISSUED, RequestPhase.FAILED]
     assert "used up" in states[1].message
 
 
-# What binds them.
+# Bounds.
 
 
-def test_a_pattern_admits_what_fits_it_as_a_whole(newcomer: Newcomer) -> None:
+def test_pattern_admits_only_whole_names(newcomer: Newcomer) -> None:
     requester = newcomer.bootstrap(uses=5, bounds=Bounds(patterns=("lab-*",)))
     fitting = other(newcomer, "lab-1")
     fitting.join(requester)
-    assert issued(fitting, requester) is RequestPhase.ISSUED
+    assert is_issued(fitting, requester)
     for act in (newcomer.join, newcomer.submit):
         with pytest.raises(ForbiddenError, match=r'whose name fits lab-\*, and "edge" does not'):
             act(requester)
 
 
-def test_a_set_is_where_the_cluster_goes_whatever_it_says(newcomer: Newcomer) -> None:
-    bounds = Bounds(cluster_set="shops", labels={"env": "prod"})
-    requester = newcomer.bootstrap(bounds=bounds)
-    said = {LABEL: "banks", "env": "dev", "mine": "1"}
-    joining = Joining(EDGE, newcomer.uid, newcomer.agent, labels=said, credential=requester.credential)
+def entered(newcomer: Newcomer, **changed: Any) -> None:
+    newcomer.store.transact(clusters.put, {"metadata": {"name": "edge", **changed}, "spec": {}}, None, OPERATOR)
+
+
+def test_set_and_labels_are_given_once_whatever_the_cluster_asks_for(newcomer: Newcomer) -> None:
+    requester = newcomer.bootstrap(bounds=Bounds(cluster_set="shops", labels={"env": "prod"}))
+    asked = {LABEL: "banks", "env": "dev", "mine": "1"}
+    joining = Joining(EDGE, newcomer.uid, newcomer.agent, labels=asked, credential=requester.credential)
     newcomer.store.transact(clusters.ensure, joining, requester.user)
     assert labels(newcomer) == {LABEL: "shops", "env": "prod", "mine": "1"}
-
-
-def test_labels_are_bestowed_once_so_that_an_operator_may_change_them(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap(bounds=Bounds(labels={"env": "prod"}))
+    changed = {LABEL: "shops", "env": "test"}
+    stored = newcomer.store.transact(clusters.find, EDGE)
+    newcomer.store.transact(clusters.put, doc.with_metadata(stored.document, labels=changed), stored, OPERATOR)
     newcomer.join(requester)
-    newcomer.store.transact(
-        lambda tx: clusters.put(
-            tx,
-            doc.with_metadata(clusters.find(tx, EDGE).document, labels={"env": "test"}),
-            clusters.find(tx, EDGE),
-            OPERATOR,
-        )
-    )
-    newcomer.join(requester)
-    assert labels(newcomer) == {"env": "test"}
+    assert labels(newcomer) == changed, "an operator may change them"
 
 
-def entered(newcomer: Newcomer, **changed: Any) -> None:
-    document = {"metadata": {"name": "edge", **changed}, "spec": {}}
-    newcomer.store.transact(clusters.put, document, None, OPERATOR)
-
-
-def test_a_cluster_entered_by_hand_gets_the_set_and_the_labels(newcomer: Newcomer) -> None:
+def test_cluster_entered_by_hand_gets_the_set_and_the_labels(newcomer: Newcomer) -> None:
     entered(newcomer, labels={"env": "dev", "floor": "2"})
     newcomer.join(newcomer.bootstrap(bounds=Bounds(cluster_set="shops", labels={"env": "prod"})))
     assert labels(newcomer) == {LABEL: "shops", "env": "prod", "floor": "2"}
 
 
-@pytest.mark.parametrize(
-    "changed",
-    [
-        {"labels": {LABEL: "banks"}},
-        {"annotations": {clusters_rules.CLUSTER_UID: "uid-1"}},
-        {"labels": {LABEL: "default"}, "annotations": {clusters_rules.CLUSTER_UID: "uid-1"}},
-    ],
-)
-def test_a_set_reaches_no_cluster_of_another(newcomer: Newcomer, changed: dict[str, Any]) -> None:
-    entered(newcomer, **changed)
-    requester = newcomer.bootstrap(bounds=Bounds(cluster_set="shops"))
-    for act in (newcomer.join, newcomer.submit):
-        with pytest.raises(ForbiddenError, match='of the set "shops", and cluster "edge" '):
-            act(requester)
+def test_credential_of_a_set_reaches_no_cluster_of_another() -> None:
+    def check(**changed: Any) -> None:
+        newcomer = fresh_newcomer()
+        entered(newcomer, **changed)
+        requester = newcomer.bootstrap(bounds=Bounds(cluster_set="shops"))
+        for act in (newcomer.join, newcomer.submit):
+            with pytest.raises(ForbiddenError, match='of the set "shops", and cluster "edge" '):
+                act(requester)
+
+    known = {clusters_rules.CLUSTER_UID: "uid-1"}
+    check(labels={LABEL: "banks"})
+    check(annotations=known)
+    check(labels={LABEL: "default"}, annotations=known)
 
 
-def test_a_token_bestows_as_a_certificate_does(newcomer: Newcomer) -> None:
+def test_token_gives_set_and_labels_as_a_certificate_does(newcomer: Newcomer) -> None:
     terms = credentials.Terms(None, 1, timedelta(hours=1), Bounds(("ed*",), "shops", {"env": "prod"}))
     record, _ = newcomer.store.transact(credentials.create_token, terms, OPERATOR)
-    said = {"metadata": {"name": "edge", "labels": {"env": "dev"}}, "spec": {}}
-    newcomer.store.transact(clusters.put, said, None, f"system:bootstrap:{record.id}")
+    document = {"metadata": {"name": "edge", "labels": {"env": "dev"}}, "spec": {}}
+    newcomer.store.transact(clusters.put, document, None, f"system:bootstrap:{record.id}")
     assert labels(newcomer) == {LABEL: "shops", "env": "prod"}
     with pytest.raises(ForbiddenError, match="whose name fits"):
         newcomer.store.transact(clusters.put, {"metadata": {"name": "lab"}, "spec": {}}, None, f"system:bootstrap:{record.id}")
@@ -233,48 +262,50 @@ def test_a_token_bestows_as_a_certificate_does(newcomer: Newcomer) -> None:
 # How they end.
 
 
-def test_revoking_tells_who_and_why_and_denies_what_waits(newcomer: Newcomer) -> None:
+def test_revocation_is_recorded_once_and_denies_pending_requests_and_later_ones(newcomer: Newcomer) -> None:
     requester = newcomer.bootstrap()
     waiting = newcomer.submit(requester)
     record = newcomer.store.transact(credentials.revoke, credential_of(requester), OPERATOR, "leaked")
     assert (record.revoked_by, record.revoked_reason, record.revoked_at is not None) == (OPERATOR, "leaked", True)
-    state = newcomer.store.transact(requests.state, waiting)
+    state = newcomer.state(waiting)
     assert (state.phase, state.reason) == (RequestPhase.DENIED, "CredentialRevoked")
     again = newcomer.store.transact(credentials.revoke, credential_of(requester), "bob", "twice")
     assert again == record
-
-
-@pytest.mark.parametrize("agents", [False, True])
-def test_revoking_takes_the_agents_along_when_told(newcomer: Newcomer, *, agents: bool) -> None:
-    requester = newcomer.bootstrap()
-    assert issued(newcomer, requester) is RequestPhase.ISSUED
-    foreign = other(newcomer)
-    assert issued(foreign, newcomer.bootstrap()) is RequestPhase.ISSUED
-    newcomer.store.transact(lambda tx: credentials.revoke(tx, credential_of(requester), OPERATOR, agents=agents))
-    for purpose in (Purpose.AGENT, Purpose.RECOVERY):
-        assert (newcomer.certificate(purpose).revoked_at is not None) is agents
-        assert foreign.certificate(purpose).revoked_at is None
-
-
-def test_nobody_revokes_what_is_not_there(store: MemoryStore) -> None:
+    certificate = present(newcomer.store.transact(lambda tx: tx.certificates.by_serial(requester.serial)))
+    assert certificate.revoked_reason == "CredentialRevoked"
+    for act in (newcomer.join, newcomer.submit):
+        with pytest.raises(ForbiddenError, match="revoked"):
+            act(requester)
     with pytest.raises(NotFoundError, match='bootstrap credential "nobody" not found'):
-        store.transact(credentials.revoke, CredentialId("nobody"))
+        newcomer.store.transact(credentials.revoke, CredentialId("nobody"))
+
+
+def test_revocation_revokes_the_agents_on_demand(newcomer: Newcomer) -> None:
+    requester, foreign = newcomer.bootstrap(), other(newcomer)
+    assert is_issued(newcomer, requester)
+    assert is_issued(foreign, newcomer.bootstrap())
+    for agents in (False, True):
+        newcomer.store.transact(
+            lambda tx, agents: credentials.revoke(tx, credential_of(requester), OPERATOR, agents=agents), agents
+        )
+        for purpose in (Purpose.AGENT, Purpose.RECOVERY):
+            assert (newcomer.certificate(purpose).revoked_at is not None) is agents
+            assert foreign.certificate(purpose).revoked_at is None
 
 
 def test_ended_credentials_are_forgotten_after_a_while(newcomer: Newcomer, clock: ManualClock) -> None:
     requester, standing = newcomer.bootstrap(), newcomer.bootstrap(lifetime=timedelta(days=3))
-    issued(newcomer, requester)
+    newcomer.issued(requester)
     clock.advance(timedelta(days=1))
     assert newcomer.store.transact(credentials.forget_ended, timedelta(days=1)) == 0
     clock.advance(timedelta(hours=1, seconds=1))
     assert newcomer.store.transact(credentials.forget_ended, timedelta(days=1)) == 1
     left = newcomer.store.transact(lambda tx: [record.id for record in tx.credentials.all()])
     assert left == [standing.credential]
-    assert newcomer.certificate().credential == requester.credential, "certificates keep where they came from"
+    assert newcomer.certificate().credential == requester.credential, "certificates keep their origin"
 
 
-# Whom a name is bound to.
-
+# Attestation.
 
 PROVEN = Attested("https://edge", "system:serviceaccount:agents:spoke", "k1")
 
@@ -285,7 +316,7 @@ def enter(newcomer: Newcomer, requester: CertificateRecord, proven: Attested | N
     newcomer.submit(requester, attested=proven)
 
 
-def test_a_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcomer, clock: ManualClock) -> None:
+def test_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newcomer, clock: ManualClock) -> None:
     demanding = newcomer.bootstrap(bounds=Bounds(attestation=Demand("https://edge")))
     with pytest.raises(AttestationError) as caught:
         enter(newcomer, demanding, None)
@@ -298,35 +329,27 @@ def test_a_name_is_bound_to_the_issuer_that_its_cluster_came_from(newcomer: Newc
     assert (condition.status, "of the issuer https://edge" in condition.message) == ("True", True)
     enter(newcomer, demanding, PROVEN)
 
+    def check(proven: Attested | None, why: str) -> None:
+        """A credential without a demand, and a token at the other door, are no way around the binding."""
+        free = newcomer.bootstrap()
+        with pytest.raises(AttestationError) as caught:
+            enter(newcomer, free, proven)
+        assert (why in caught.value.why, caught.value.message) == (True, FAILED), caught.value.why
+        with pytest.raises(AttestationError):
+            newcomer.submit(free, attested=proven)
 
-@pytest.mark.parametrize(
-    ("proven", "why"),
-    [
+    rows = (
         (None, 'cluster "edge" is bound to issuer https://edge, and there is no attestation'),
         (replace(PROVEN, issuer="https://other"), "of https://other"),
         (replace(PROVEN, subject="system:serviceaccount:agents:other"), "system:serviceaccount:agents:other"),
         (replace(PROVEN, key="k2", pinned=frozenset(("k2",))), "a key of issuer https://edge that is not among those given"),
-    ],
-)
-def test_another_issuer_has_no_way_in_under_a_bound_name(newcomer: Newcomer, proven: Attested | None, why: str) -> None:
-    """Whatever the credential demands: one without a demand, and a token at the other door, are no way around."""
-    enter(newcomer, newcomer.bootstrap(bounds=Bounds(attestation=Demand("https://edge"))), PROVEN)
-    free = newcomer.bootstrap()
-    with pytest.raises(AttestationError) as caught:
-        enter(newcomer, free, proven)
-    assert (why in caught.value.why, caught.value.message) == (True, FAILED), caught.value.why
-    with pytest.raises(AttestationError):
-        newcomer.submit(free, attested=proven)
-
-
-def test_a_key_that_is_added_to_those_given_by_hand_may_sign(newcomer: Newcomer) -> None:
-    enter(newcomer, newcomer.bootstrap(), PROVEN)
+    )
+    check_each(check, rows)
     enter(newcomer, newcomer.bootstrap(), replace(PROVEN, key="k2", pinned=frozenset(("k1", "k2"))))
 
 
-def test_a_name_is_free_again_once_its_cluster_is_deleted(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap()
-    joining = Joining(EDGE, newcomer.uid, newcomer.agent, credential=requester.credential, attested=PROVEN)
-    newcomer.store.transact(clusters.ensure, joining, requester.user)
-    newcomer.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
+def test_name_is_free_again_after_its_cluster_is_deleted(newcomer: Newcomer, store: InlineStore) -> None:
+    joining = Joining(EDGE, newcomer.uid, newcomer.agent, credential=newcomer.bootstrap().credential, attested=PROVEN)
+    store.transact(clusters.ensure, joining, "agent")
+    remove(newcomer)
     enter(newcomer, newcomer.bootstrap(), None)

@@ -1,24 +1,38 @@
-"""Silence and its end: the two moments when a heartbeat is news."""
+"""Silence and its end: who hears, when a heartbeat is news, and which transitions are kept."""
 
+import asyncio
+from contextlib import suppress
 from datetime import datetime, timedelta
+from typing import Any
 
 import pytest
 
 from hub.domain import cluster as rules
+from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.cluster import StatusReport
 from hub.domain.heartbeat import Beat
-from hub.domain.lease import Expiry
+from hub.domain.lease import Expiry, grace
+from hub.domain.parting import Parting, silence
+from hub.domain.transition import Damping, Transition
+from hub.heartbeat import Hearing
 from hub.ports import Transaction
 from hub.services import clusters, heartbeats
+from hub.settings import load
+from hub.silence import Silence
 from machinery import conditions
 from machinery.clock import ManualClock
+from machinery.conditions import UNKNOWN
+from machinery.errors import UnavailableError
 from machinery.identity import ClusterName
-from tests.fakes.memory_store import MemoryStore
-from tests.fakes.registration import EDGE, Newcomer
+from tests.checks import check_results, present
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import EDGE, Newcomer, fresh_newcomer, fresh_store
+from tests.fakes.virtual_time import LoopClock, in_virtual_time
 
 WINDOW = timedelta(seconds=1)
 GRACE = timedelta(seconds=300)
 NONE = timedelta()
+MICROSECOND = timedelta(microseconds=1)
 
 
 @pytest.fixture
@@ -30,59 +44,57 @@ def started(clock: ManualClock) -> datetime:
 
 
 @pytest.fixture
-def available(newcomer: Newcomer, store: MemoryStore, started: datetime) -> MemoryStore:
+def available(newcomer: Newcomer, store: InlineStore, started: datetime) -> InlineStore:
     """A cluster that is accepted, has reported and has just beaten."""
     assert started
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
+    newcomer.accepted()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
     beat(store, available=True)
     return store
 
 
-def beat(store: MemoryStore, *, available: bool | None, age: timedelta = NONE, cluster: ClusterName = EDGE) -> None:
+def beat(store: InlineStore, *, available: bool | None, age: timedelta = NONE, cluster: ClusterName = EDGE) -> None:
     store.transact(heartbeats.flush, [Beat(cluster, age, available)])
 
 
-def expire(store: MemoryStore, since: datetime) -> Expiry:
+def expire(store: InlineStore, since: datetime) -> Expiry:
     return store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=WINDOW, since=since, actor="hub"))
 
 
-def verdict(store: MemoryStore) -> tuple[str, str]:
-    condition = rules.availability(store.transact(clusters.find, EDGE).document)
-    assert condition is not None
+def verdict(store: InlineStore) -> tuple[str, str]:
+    condition = present(rules.availability(store.transact(clusters.find, EDGE).document))
     return condition.status, condition.reason
 
 
-def test_silence_becomes_unknown_exactly_when_grace_and_window_are_over(
-    available: MemoryStore, clock: ManualClock, started: datetime
+def test_silence_becomes_unknown_once_exactly_when_grace_and_window_are_over(
+    available: InlineStore, newcomer: Newcomer, clock: ManualClock, started: datetime
 ) -> None:
+    newcomer.accept(accepted=False)
+    available.transact(clusters.set_condition, EDGE, rules.DENIED, "hub")  # a denied cluster is judged as before
     assert expire(available, started) == Expiry(expired=False, look_again=GRACE + WINDOW)
-    clock.advance(GRACE + WINDOW - timedelta(microseconds=1))
-    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(microseconds=1))
+    clock.advance(GRACE + WINDOW - MICROSECOND)
+    assert expire(available, started) == Expiry(expired=False, look_again=MICROSECOND)
     assert verdict(available)[0] == "True"
-    clock.advance(timedelta(microseconds=1))
+    clock.advance(MICROSECOND)
     assert expire(available, started) == Expiry(expired=True, look_again=GRACE)
     assert verdict(available) == ("Unknown", "ManagedClusterLeaseUpdateStopped")
-
-
-def test_unknown_is_written_once(available: MemoryStore, clock: ManualClock, started: datetime) -> None:
-    clock.advance(GRACE + WINDOW)
-    expire(available, started)
+    document = available.transact(clusters.find, EDGE).document
+    found = present(conditions.find(document["status"]["conditions"], conditions.AVAILABLE))
+    assert found.last_transition_time == clock.now()
     revision = available.state.revision
     clock.advance(GRACE)
     assert expire(available, started).expired
     assert available.state.revision == revision
 
 
-def test_newer_beat_is_seen_in_the_same_transaction(available: MemoryStore, clock: ManualClock, started: datetime) -> None:
+def test_newer_beat_is_seen_in_the_same_transaction(available: InlineStore, clock: ManualClock, started: datetime) -> None:
     clock.advance(GRACE + WINDOW)
     beat(available, available=True, age=timedelta(seconds=10))
     assert expire(available, started) == Expiry(expired=False, look_again=GRACE + WINDOW - timedelta(seconds=10))
 
 
-def test_time_in_which_no_beat_could_be_stored_counts_towards_nobodys_grace(available: MemoryStore, clock: ManualClock) -> None:
+def test_time_in_which_no_beat_could_be_stored_counts_towards_nobodys_grace(available: InlineStore, clock: ManualClock) -> None:
     clock.advance(timedelta(days=3))
     restarted = clock.now()
     assert expire(available, restarted) == Expiry(expired=False, look_again=GRACE + WINDOW)
@@ -90,7 +102,7 @@ def test_time_in_which_no_beat_could_be_stored_counts_towards_nobodys_grace(avai
     assert expire(available, restarted).expired
 
 
-def set_lease(store: MemoryStore, seconds: int) -> None:
+def set_lease(store: InlineStore, seconds: int) -> None:
     def change(tx: Transaction) -> None:
         stored = clusters.find(tx, EDGE)
         spec = {**stored.document["spec"], "leaseDurationSeconds": seconds}
@@ -99,30 +111,21 @@ def set_lease(store: MemoryStore, seconds: int) -> None:
     store.transact(change)
 
 
-def test_lease_duration_of_the_cluster_counts(available: MemoryStore, clock: ManualClock, started: datetime) -> None:
-    set_lease(available, 2)
-    assert expire(available, started).look_again == timedelta(seconds=11)
-    clock.advance(timedelta(seconds=11))
-    assert expire(available, started) == Expiry(expired=True, look_again=timedelta(seconds=10))
-
-
-def test_a_lease_that_is_cut_has_its_whole_grace_from_then_on(
-    available: MemoryStore, clock: ManualClock, started: datetime
-) -> None:
-    """The agent beat every few minutes, and hears only now that it is to be faster."""
+def test_shorter_lease_has_its_whole_grace_from_then_on(available: InlineStore, clock: ManualClock, started: datetime) -> None:
+    """The agent beat every few minutes, and learns only now that it must beat faster."""
     set_lease(available, 3600)
     beat(available, available=True)
     clock.advance(timedelta(minutes=50))
     set_lease(available, 2)
     assert expire(available, started) == Expiry(expired=False, look_again=timedelta(seconds=11))
-    clock.advance(timedelta(seconds=11) - timedelta(microseconds=1))
-    assert expire(available, started) == Expiry(expired=False, look_again=timedelta(microseconds=1))
-    clock.advance(timedelta(microseconds=1))
-    assert expire(available, started).expired
+    clock.advance(timedelta(seconds=11) - MICROSECOND)
+    assert expire(available, started) == Expiry(expired=False, look_again=MICROSECOND)
+    clock.advance(MICROSECOND)
+    assert expire(available, started) == Expiry(expired=True, look_again=timedelta(seconds=10))
 
 
 def test_a_lease_that_grows_and_other_changes_give_no_new_grace(
-    available: MemoryStore, clock: ManualClock, started: datetime
+    available: InlineStore, clock: ManualClock, started: datetime
 ) -> None:
     clock.advance(GRACE)
     set_lease(available, 61)
@@ -133,9 +136,12 @@ def test_a_lease_that_grows_and_other_changes_give_no_new_grace(
 
 
 def test_cluster_that_never_beat_has_a_grace_from_its_acceptance(
-    newcomer: Newcomer, store: MemoryStore, clock: ManualClock, started: datetime
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock, started: datetime
 ) -> None:
+    not_judged = Expiry(expired=False, look_again=None)
+    assert expire(store, started) == not_judged
     newcomer.join(newcomer.bootstrap())
+    assert expire(store, started) == not_judged
     newcomer.accept()
     clock.advance(GRACE * 2)
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
@@ -145,70 +151,342 @@ def test_cluster_that_never_beat_has_a_grace_from_its_acceptance(
     assert verdict(store)[0] == "Unknown"
 
 
-def test_cluster_that_was_never_accepted_is_not_judged(newcomer: Newcomer, store: MemoryStore, started: datetime) -> None:
-    assert expire(store, started) == Expiry(expired=False, look_again=None)
-    newcomer.join(newcomer.bootstrap())
-    assert expire(store, started) == Expiry(expired=False, look_again=None)
-
-
-def test_denied_cluster_is_judged_as_before(
-    available: MemoryStore, newcomer: Newcomer, clock: ManualClock, started: datetime
-) -> None:
-    newcomer.accept(accepted=False)
-    available.transact(clusters.set_condition, EDGE, rules.DENIED, "hub")
-    clock.advance(GRACE + WINDOW)
-    assert expire(available, started).expired
-
-
-@pytest.mark.parametrize(
-    ("told", "expected"),
-    [(True, ("True", "ManagedClusterAvailable")), (False, ("False", "ManagedClusterKubeAPIServerUnavailable"))],
-)
 def test_first_beat_after_a_silence_restores_the_agents_own_verdict(
-    available: MemoryStore,
-    clock: ManualClock,
-    started: datetime,
-    told: bool,  # noqa: FBT001 - a table's column
-    expected: tuple[str, str],
+    available: InlineStore, clock: ManualClock, started: datetime
 ) -> None:
-    clock.advance(GRACE + WINDOW)
-    expire(available, started)
-    assert available.transact(heartbeats.revive, Beat(EDGE, NONE, told), "hub")
-    assert verdict(available) == expected
-    assert expire(available, started).look_again == GRACE + WINDOW
+    unavailable = ("False", "ManagedClusterKubeAPIServerUnavailable")
+    for word, expected in ((False, unavailable), (None, unavailable), (True, ("True", "ManagedClusterAvailable"))):
+        clock.advance(GRACE + WINDOW)
+        assert expire(available, started).expired
+        assert available.transact(heartbeats.revive, Beat(EDGE, NONE, word), "hub")
+        assert verdict(available) == expected, word
+        assert expire(available, started).look_again == GRACE + WINDOW
 
 
-@pytest.mark.parametrize(("told", "status"), [(True, "True"), (False, "False"), (None, "Unknown")])
-def test_beat_without_a_verdict_restores_the_last_one_and_never_true_by_itself(
-    newcomer: Newcomer, clock: ManualClock, started: datetime, *, told: bool | None, status: str
-) -> None:
-    store = newcomer.store
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
-    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
-    beat(store, available=told)
-    clock.advance(GRACE + WINDOW)
-    expire(store, started)
-    store.transact(heartbeats.revive, Beat(EDGE, NONE, None), "hub")
-    assert verdict(store)[0] == status
+def test_beat_without_a_verdict_restores_the_last_one_and_never_true_by_itself() -> None:
+    def restored(last: bool | None) -> str:  # noqa: FBT001 - a table's column
+        clock = ManualClock()
+        newcomer = fresh_newcomer(clock)
+        store, start = newcomer.store, clock.now()
+        newcomer.accepted()
+        store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+        beat(store, available=last)
+        clock.advance(GRACE + WINDOW)
+        expire(store, start)
+        store.transact(heartbeats.revive, Beat(EDGE, NONE, None), "hub")
+        return verdict(store)[0]
+
+    check_results(restored, [(True, "True"), (False, "False"), (None, "Unknown")])
 
 
-def test_beat_of_a_cluster_that_is_not_silent_is_no_news(available: MemoryStore, clock: ManualClock) -> None:
+def test_beat_of_a_cluster_that_is_not_silent_or_unknown_changes_no_object(available: InlineStore, clock: ManualClock) -> None:
     clock.advance(timedelta(seconds=10))
     revision = available.state.revision
     assert available.transact(heartbeats.revive, Beat(EDGE, NONE, available=False), "hub")
+    assert available.transact(heartbeats.revive, Beat(ClusterName("nobody"), NONE, available=True), "hub")
     assert available.state.revision == revision
     assert available.state.beats[EDGE].at == clock.now()
 
 
-def test_beat_of_an_unknown_cluster_is_no_news(store: MemoryStore) -> None:
-    assert store.transact(heartbeats.revive, Beat(ClusterName("nobody"), NONE, available=True), "hub")
+def kept(store: InlineStore) -> list[tuple[str, str, str, str]]:
+    return [(each.before, each.status, each.reason, each.actor) for each in store.state.transitions]
 
 
-def test_transition_time_is_when_the_status_changed(available: MemoryStore, clock: ManualClock, started: datetime) -> None:
+def test_each_step_is_kept_with_time_reason_and_actor(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
+    newcomer.accepted()
+    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
+    store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v2"), "agent")
+    store.transact(heartbeats.flush, [Beat(EDGE, timedelta(), available=True)])
+    since = clock.now()
     clock.advance(GRACE + WINDOW)
-    expire(available, started)
-    document = available.transact(clusters.find, EDGE).document
-    found = conditions.find(document["status"]["conditions"], conditions.AVAILABLE)
-    assert found is not None
-    assert found.last_transition_time == clock.now()
+    store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=WINDOW, since=since, actor="judge"))
+    fallen = clock.now()
+    clock.advance(WINDOW)
+    store.transact(heartbeats.revive, Beat(EDGE, timedelta(), available=False), "beat")
+    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), "ann"))
+    assert kept(store) == [
+        ("", "True", "ManagedClusterAvailable", "agent"),
+        ("True", "Unknown", "ManagedClusterLeaseUpdateStopped", "judge"),
+        ("Unknown", "False", "ManagedClusterKubeAPIServerUnavailable", "beat"),
+        ("False", "", "Deleted", "ann"),
+    ]
+    assert store.state.transitions[1].at == fallen
+
+
+def test_what_an_operator_writes_is_kept_too(newcomer: Newcomer, store: InlineStore) -> None:
+    newcomer.join(newcomer.bootstrap())
+
+    def patch(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        status = {"conditions": [rules.UNAVAILABLE.to_document()]}
+        clusters.put(tx, {**stored.document, "status": status}, stored, "kubectl")
+
+    store.transact(patch)
+    assert kept(store) == [("", "False", rules.UNAVAILABLE.reason, "kubectl")]
+
+
+def test_reason_of_a_silence_depends_on_beats_and_departure() -> None:
+    rows = (
+        (True, None, "ManagedClusterLeaseUpdateStopped"),
+        (False, None, "ManagedClusterNeverJoined"),
+        (True, Parting.MOVED, "ManagedClusterMoved"),
+        (True, Parting.STANDBY, "ManagedClusterStandby"),
+    )
+    for heard, parting, reason in rows:
+        condition = silence(heard=heard, parting=parting)
+        assert (condition.type, condition.status, condition.reason) == ("ManagedClusterConditionAvailable", "Unknown", reason)
+        assert condition.message
+
+
+def test_cluster_flaps_from_the_threshold_of_falls_until_they_are_old(clock: ManualClock) -> None:
+    steps = [("True", "Unknown"), ("True", "False"), ("False", "Unknown"), ("", "Unknown"), ("Unknown", "True"), ("True", "")]
+    falls = [Transition(EDGE, "u", clock.now(), before, status, "", "").is_fall for before, status in steps]
+    assert falls == [True, True, False, False, False, False], "only an available cluster can fall"
+
+    def minutes(threshold: int, falls: int) -> float | None:
+        damping, minute = Damping(threshold=threshold), timedelta(minutes=1)
+        until = damping.flaps_until([clock.now() + number * minute for number in range(1, falls + 1)])
+        return None if until is None else (until - damping.window - clock.now()) / minute
+
+    check_results(minutes, [(3, 2, None), (3, 3, 1), (3, 5, 3), (0, 99, None), (1, 0, None)])
+
+
+MINUTE = timedelta(minutes=1)
+SECOND = timedelta(seconds=1)
+C1 = ClusterName("c1")
+
+
+class World:
+    """A database whose clock may go its own way, and replicas on it; each is up or not."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.database = ManualClock()
+        self.store = fresh_store(self.database)
+        self.started = self.now
+        self.storing = True
+        self.up: dict[str, Hearing] = {}
+
+    @property
+    def now(self) -> datetime:
+        return self.database.now()
+
+    def start(self, replica: str = "a") -> Hearing:
+        self.up[replica] = Hearing(self.store, self.clock, replica, lambda: self.storing)
+        return self.up[replica]
+
+    async def pass_time(self, seconds: int) -> None:
+        for _ in range(seconds):
+            self.clock.advance(SECOND)
+            self.database.advance(SECOND)
+            for hearing in self.up.values():
+                await hearing.mark()
+
+    def stand_still(self, seconds: int) -> None:
+        for clock in (self.clock, self.database):
+            clock.advance(timedelta(seconds=seconds))
+
+    async def since(self, hearing: Hearing) -> datetime | None:
+        return await self.store.read(hearing.since)
+
+
+@pytest.fixture
+def world() -> World:
+    return World()
+
+
+async def test_clusters_are_judged_from_the_start_after_the_first_mark(world: World) -> None:
+    hearing = world.start()
+    assert await world.since(hearing) is None
+    await hearing.mark()
+    await world.pass_time(600)
+    assert await world.since(hearing) == world.started
+
+
+@pytest.mark.parametrize("jump", [MINUTE, 3 * SECOND, -3 * SECOND, -MINUTE], ids=str)
+async def test_jump_of_the_databases_clock_begins_anew_with_the_next_mark(world: World, jump: timedelta) -> None:
+    hearing = world.start()
+    await world.pass_time(30)
+    world.database.advance(jump)
+    if jump > timedelta():
+        assert await world.since(hearing) is None, "until then no cluster is judged"
+    await hearing.mark()
+    jumped = world.now
+    assert await world.since(hearing) == jumped
+    await world.pass_time(30)
+    assert await world.since(hearing) == jumped
+
+
+async def test_after_a_jump_backwards_no_beat_is_of_the_future(world: World) -> None:
+    """Or the beats of the next hour would not count, and a silence would be told an hour late."""
+    hearing = world.start()
+    await world.pass_time(30)
+    await world.store.run(heartbeats.flush, [Beat(C1, timedelta(), available=True)])
+    world.database.advance(-timedelta(hours=1))
+    await hearing.mark()
+    assert world.store.state.beats[C1].at == world.now
+    await world.pass_time(5)
+    await world.store.run(heartbeats.flush, [Beat(C1, timedelta(), available=True)])
+    assert world.store.state.beats[C1].at == world.now
+
+
+async def test_a_transaction_that_waits_for_its_turn_is_no_jump(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    hearing = world.start()
+    await world.pass_time(30)
+    run = world.store.run
+
+    async def late(*args: Any, **kwargs: Any) -> Any:
+        world.clock.advance(3 * SECOND)
+        outcome = await run(*args, **kwargs)
+        world.database.advance(3 * SECOND)
+        return outcome
+
+    monkeypatch.setattr(world.store, "run", late)
+    await hearing.mark()
+    monkeypatch.undo()
+    await world.pass_time(1)
+    assert await world.since(hearing) == world.started + SECOND
+
+
+async def test_pause_of_the_process_or_of_the_database_or_a_restart_begins_anew(world: World) -> None:
+    hearing = world.start()
+    await world.pass_time(30)
+    world.stand_still(60)
+    assert await world.since(hearing) is None
+    await hearing.mark()
+    assert await world.since(hearing) == world.now
+    await world.pass_time(30)
+    world.store.failure = UnavailableError("the database is locked")
+    await world.pass_time(30)
+    world.store.failure = None
+    assert await world.since(hearing) is None
+    await hearing.mark()
+    assert await world.since(hearing) == world.now
+    await world.pass_time(30)
+    world.storing = False
+    await world.pass_time(6)
+    assert await world.since(hearing) is None, "beats cannot be stored"
+    world.storing = True
+    await world.pass_time(30)
+    world.stand_still(2)
+    again = world.start()
+    await again.mark()
+    assert await world.since(again) == world.now, "a restart gives a whole grace, however short it was"
+
+
+async def test_a_new_leader_judges_at_once_from_what_all_have_heard(world: World) -> None:
+    world.start("a")
+    await world.pass_time(30)
+    leader = world.start("b")
+    assert await world.since(leader) == world.started + SECOND
+    del world.up["a"]
+    await world.pass_time(30)
+    assert await world.since(leader) == world.started + SECOND
+
+
+async def test_replicas_that_are_replaced_one_by_one_give_nobody_a_new_grace(world: World) -> None:
+    for replica in "abc":
+        world.start(replica)
+    await world.pass_time(30)
+    for replica in "abc":
+        world.stand_still(2)
+        world.start(replica)
+        await world.pass_time(3)
+    assert {await world.since(hearing) for hearing in world.up.values()} == {world.started + SECOND}
+
+
+async def test_other_replicas_hear_for_one_that_stands_still_and_all_begin_anew_after_all_stood_still(world: World) -> None:
+    standing, other = world.start("a"), world.start("b")
+    await world.pass_time(10)
+    del world.up["a"]
+    await world.pass_time(60)
+    assert await world.since(standing) == world.started + SECOND
+    await standing.mark()
+    assert await world.since(standing) == await world.since(other) == world.started + SECOND
+    world.up["a"] = standing
+    await world.pass_time(10)
+    world.stand_still(20)
+    await other.mark()
+    anew = world.now
+    await world.pass_time(3)
+    assert await world.since(standing) == await world.since(other) == anew
+
+
+async def test_replicas_that_are_gone_are_forgotten(world: World) -> None:
+    world.start("a")
+    await world.pass_time(1)
+    del world.up["a"]
+    world.stand_still(100_000)
+    await world.start("b").mark()
+    assert list(world.store.state.marks) == ["b"]
+
+
+SETTINGS = load({}, None, {})
+LEASE, MOMENT, LONG = timedelta(seconds=1), timedelta(seconds=1), timedelta(minutes=10)
+
+
+def joined(tx: Transaction, name: ClusterName) -> None:
+    spec = {"hubAcceptsClient": True, "leaseDurationSeconds": round(LEASE.total_seconds())}
+    clusters.put(tx, {"metadata": {"name": name}, "spec": spec}, None, "admin")
+    clusters.set_condition(tx, name, rules.ACCEPTED, "test")
+    heartbeats.flush(tx, [Beat(name, timedelta(), available=True)])
+
+
+def is_unknown(tx: Transaction, name: ClusterName) -> bool:
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    available = rules.availability(stored.document) if stored else None
+    return available is not None and available.status == UNKNOWN
+
+
+class Outage:
+    """A database that goes away for LONG, and is back right after one more attempt. `heard`: since when it answers."""
+
+    def __init__(self, store: InlineStore, clock: LoopClock) -> None:
+        self._store, self._right = store, store.read
+        self._clock = clock
+        self.heard = clock.now()
+        self.back = asyncio.Event()
+
+    def begin(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.heard = self._clock.now()
+        monkeypatch.setattr(self._store, "read", self._read)
+
+    async def _read(self, *args: Any, **kwargs: Any) -> Any:
+        if self.back.is_set():
+            return await self._right(*args, **kwargs)
+        if self._clock.now() - self.heard >= LONG:
+            asyncio.get_running_loop().call_later(0.01, self._end)
+        raise UnavailableError("the database does not answer")
+
+    def _end(self) -> None:
+        self.heard = self._clock.now()
+        self.back.set()
+
+
+@pytest.mark.parametrize("fleet", [1, 5])
+def test_a_silence_is_noticed_on_time_though_the_database_was_away_for_long(
+    fleet: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def late() -> timedelta:
+        clock = LoopClock(asyncio.get_running_loop())
+        store = InlineStore(clock)
+        outage = Outage(store, clock)
+        subject = Silence(store, SETTINGS, clock, lambda _tx: outage.heard, lambda _told: None)
+        names = [ClusterName(f"c{number}") for number in range(fleet)]
+        for name in names:
+            store.transact(joined, name)
+            subject.routes[0].enqueue(Key("", name))
+        running = asyncio.create_task(subject.controllers[0].run())
+        await asyncio.sleep(1)
+        outage.begin(monkeypatch)
+        await outage.back.wait()
+        while not all([await store.read(is_unknown, name) for name in names]):
+            await store.wait_for_change(store.state.revision, LONG)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+        return clock.now() - outage.heard
+
+    due = grace(LEASE) + SETTINGS.flush_window
+    assert due <= in_virtual_time(late()) <= due + MOMENT

@@ -2,14 +2,16 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from hub.__main__ import main
 from hub.domain.certificate import Lifetimes
-from hub.issuer import LocalIssuer, make_token_key
+from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
 from hub.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.ports import Transaction
 from machinery.clock import ManualClock
@@ -17,7 +19,8 @@ from machinery.directory import DataDirectory
 from machinery.errors import AlreadyExistsError, InvalidError
 from machinery.pki import TokenKeys
 from machinery.sealing import Seal
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import fresh_store
 
 LIFETIMES = Lifetimes()
 CLAIMS = {"sub": "ann"}
@@ -29,7 +32,7 @@ class World:
 
     directory: DataDirectory
     clock: ManualClock
-    store: MemoryStore
+    store: InlineStore
 
     @property
     def keys(self) -> KeyFolder:
@@ -40,7 +43,7 @@ class World:
 def world(tmp_path: Path) -> Iterator[World]:
     clock = ManualClock()
     with DataDirectory(tmp_path / "hub", "hub") as directory:
-        yield World(directory, clock, MemoryStore(clock))
+        yield World(directory, clock, fresh_store(clock))
 
 
 async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
@@ -59,17 +62,11 @@ async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path
             await keep_authority(KeyFolder(other), world.store, LIFETIMES, world.clock.now())
 
 
-async def test_a_first_start_that_was_cut_off_is_made_again_and_its_key_is_kept(tmp_path: Path) -> None:
-    clock = ManualClock()
-    with DataDirectory(tmp_path, "hub") as directory:
-        directory.write("ca.key", b"half")
-        await keep_authority(KeyFolder(directory), MemoryStore(clock), LIFETIMES, clock.now())
-        assert directory.read("ca.key.unused") == b"half"
-        assert directory.read("ca.crt")
-
-
-async def test_half_a_ca_of_a_hub_that_has_served_is_not_made_again(world: World) -> None:
+async def test_half_a_ca_is_made_again_at_the_first_start_only_and_its_key_is_kept(world: World) -> None:
+    world.directory.write("ca.key", b"half")
     await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    assert world.directory.read("ca.key.unused") == b"half"
+    assert world.directory.read("ca.crt")
     (world.directory.path / "ca.key").unlink()
     with pytest.raises(InvalidError, match="restore it from a backup"):
         await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
@@ -81,22 +78,20 @@ async def kept_seal(world: World, file: Path | None = None) -> Seal:
     return seal
 
 
-async def test_the_key_for_secrets_is_made_once_and_is_the_owners_alone(world: World) -> None:
+async def test_key_for_secrets_is_made_once_with_mode_0600_and_never_replaced(world: World) -> None:
     first = await kept_seal(world)
     assert (world.directory.path / SEAL_FILE).stat().st_mode & 0o777 == 0o600
     assert (await kept_seal(world)).header == first.header
-
-
-async def test_a_lost_key_for_secrets_is_told_and_no_other_is_made(world: World) -> None:
-    await kept_seal(world)
     (world.directory.path / SEAL_FILE).unlink()
     with pytest.raises(InvalidError, match=r"restore secrets\.key into the data directory"):
         await kept_seal(world)
     assert not (world.directory.path / SEAL_FILE).exists()
 
 
-async def test_a_key_file_is_used_in_place_of_the_data_directory(world: World, tmp_path: Path) -> None:
+async def test_key_file_is_used_in_place_of_the_data_directory(world: World, tmp_path: Path) -> None:
     file = tmp_path / "keys"
+    with pytest.raises(InvalidError, match="keys, cannot be read: No such file"):
+        find_seal(world.keys, file)
     old, new = Seal.generate(), Seal.generate()
     file.write_bytes(old.written())
     assert (await kept_seal(world, file)).header == old.header
@@ -106,11 +101,6 @@ async def test_a_key_file_is_used_in_place_of_the_data_directory(world: World, t
     file.write_bytes(old.written())
     with pytest.raises(InvalidError, match="is not here"):
         await kept_seal(world, file)
-
-
-def test_a_key_file_that_cannot_be_read_is_named(world: World, tmp_path: Path) -> None:
-    with pytest.raises(InvalidError, match="absent, cannot be read: No such file"):
-        find_seal(world.keys, tmp_path / "absent")
 
 
 async def started(keys: KeyFolder, world: World) -> TokenKeys:
@@ -139,22 +129,28 @@ async def test_replicas_that_are_given_the_same_keys_know_each_others_tokens(wor
     assert not list(world.directory.path.glob("*.key"))
 
 
-def test_keys_are_never_made_over_others_and_are_the_owners_alone(tmp_path: Path) -> None:
-    create_keys(tmp_path, LIFETIMES, ManualClock().now())
-    assert {path.stat().st_mode & 0o777 for path in tmp_path.iterdir()} == {0o600}
-    before = content(tmp_path)
+def test_command_creates_keys_once_with_mode_0600(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    made = CliRunner().invoke(main, ["keys", "create", str(folder)])
+    assert (made.exit_code, "--keys-dir" in made.output) == (0, True)
+    assert sorted(path.name.split("-")[0] for path in folder.iterdir()) == ["ca.crt", "ca.key", "secrets.key", "token"]
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    before = content(folder)
+    again = CliRunner().invoke(main, ["keys", "create", str(folder)])
+    assert (again.exit_code, "has keys already" in again.output) == (1, True)
     with pytest.raises(AlreadyExistsError, match="has keys already"):
-        create_keys(tmp_path, LIFETIMES, ManualClock().now())
-    assert content(tmp_path) == before
+        create_keys(folder, LIFETIMES, ManualClock().now())
+    assert content(folder) == before
 
 
-@pytest.mark.parametrize("missing", ["ca.crt", "ca.key", "secrets.key", "token-*.key"])
-async def test_a_replica_that_lacks_a_key_is_refused_and_told_what_to_do(world: World, tmp_path: Path, missing: str) -> None:
-    create_keys(tmp_path / "keys", LIFETIMES, world.clock.now())
-    for path in (tmp_path / "keys").glob(missing):
-        path.unlink()
-    with pytest.raises(InvalidError, match=r"hub keys create|restore it from a backup"):
-        await started(given(tmp_path / "keys", world), world)
+async def test_replica_that_lacks_a_key_is_refused_with_advice(world: World, tmp_path: Path) -> None:
+    for missing in ("ca.crt", "ca.key", "secrets.key", "token-*.key"):
+        folder = tmp_path / missing.strip("*")
+        create_keys(folder, LIFETIMES, world.clock.now())
+        for path in folder.glob(missing):
+            path.unlink()
+        with pytest.raises(InvalidError, match=r"hub keys create|restore it from a backup"):
+            await started(given(folder, world), world)
 
 
 async def test_a_replica_with_other_keys_is_refused(world: World, tmp_path: Path) -> None:
@@ -189,7 +185,7 @@ async def test_a_second_machine_without_the_first_ones_keys_is_refused_and_keeps
         await started(keys, world)
 
 
-class Overtaken(MemoryStore):
+class Overtaken(InlineStore):
     """Between a replica's look at this store and its word another replica settles its keys."""
 
     def __init__(self, clock: ManualClock, by: KeyFolder) -> None:
@@ -252,3 +248,37 @@ async def test_the_database_has_fingerprints_and_no_key(world: World) -> None:
         lines = [line for line in path.read_text().splitlines() if line and not line.startswith(("#", "-----"))]
         assert lines
         assert not any(line in known for line in lines)
+
+
+def open_token_keys(directory: DataDirectory, now: datetime) -> TokenKeys:
+    """As a hub that is alone opens them."""
+    exchange_token_keys(directory, now)
+    return TokenKeys([each.key for each in read_token_keys(directory)])
+
+
+def test_key_for_tokens_signs_for_90_days_and_verifies_until_its_last_token_has_ended(tmp_path: Path) -> None:
+    now, quarter = ManualClock().now(), timedelta(days=90)
+
+    def files() -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("token-*"))
+
+    with DataDirectory(tmp_path, "hub") as directory:
+        old = open_token_keys(directory, now).sign(CLAIMS)
+        assert files() == ["token-20260101T000000Z.key"]
+        assert (tmp_path / files()[0]).stat().st_mode & 0o777 == 0o600
+        assert open_token_keys(directory, now + quarter).verified(old) == CLAIMS
+        assert len(files()) == 1
+        exchanged = open_token_keys(directory, now + quarter + timedelta(seconds=1))
+        assert exchanged.verified(old) == CLAIMS
+        assert exchanged.sign(CLAIMS).split(".")[0] != old.split(".")[0]
+        assert open_token_keys(directory, now + quarter + timedelta(days=366)).verified(old) == CLAIMS
+        assert open_token_keys(directory, now + quarter + timedelta(days=366, seconds=1)).verified(old) is None
+        assert "token-20260101T000000Z.key" not in files()
+
+
+def test_key_for_tokens_that_cannot_be_read_stops_the_start_and_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "token-20260101T000000Z.key").write_text("canary")
+    (tmp_path / "token-other.key").write_text("not ours")
+    with DataDirectory(tmp_path, "hub") as directory, pytest.raises(InvalidError) as refused:
+        open_token_keys(directory, ManualClock().now())
+    assert "canary" not in refused.value.message

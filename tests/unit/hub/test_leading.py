@@ -1,35 +1,42 @@
-"""What a replica does while it leads: controllers for each term, an Event for each leader, and nothing when another leads.
-
-In the loop's time: on a machine that stands still for half a second a term would end by itself.
-"""
+"""The election, its Lease, and what a replica does while it leads."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Coroutine
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import timedelta
 from functools import wraps
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import pytest
+from structlog.testing import capture_logs
 
+from hub.access import Peers
 from hub.domain.change import EVENTS
 from hub.election import RowLock
+from hub.election.incluster import lease_on
+from hub.hostcluster import HostCluster
 from hub.leading import Candidacy, Leading
 from hub.metrics.leader import add_leader
 from hub.ports import Store
 from hub.roster import Controllers
-from hub.settings import SettingsError, load
+from hub.settings import load
+from machinery.clock import ManualClock
 from machinery.conditions import HUB_ACCEPTED
 from machinery.election import Candidate, Lock, Timings
-from machinery.errors import NotLeaderError
+from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, NotLeaderError, UnavailableError
+from machinery.kube.client import KubeClient
+from machinery.kube.ownership import owner_of
 from machinery.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
 from machinery.timestamps import format_time
+from machinery.tls import Serving
+from tests.checks import check_each, present
+from tests.fakes.inline_store import InlineLifeline
 from tests.fakes.memory_lock import Way
-from tests.fakes.memory_store import MemoryLifeline
-from tests.fakes.timetable import ManualTimetable
-from tests.fakes.virtual_time import LoopClock, in_virtual_time
+from tests.fakes.registration import fresh_store
+from tests.fakes.virtual_time import LoopClock, ManualTimetable, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
 
 START = Hub().clock.now()
@@ -54,7 +61,7 @@ async def running(hub: Hub, timetable: ManualTimetable, lock: Lock | None = None
 
     leading = Leading(
         hub.store,
-        lock or RowLock(MemoryLifeline(hub.store)),
+        lock or RowLock(InlineLifeline(hub.store)),
         Candidacy("hub-0", FAST),
         controllers,
         clock=LoopClock(asyncio.get_running_loop()),
@@ -122,7 +129,7 @@ async def test_a_leader_works_rests_when_another_leads_and_works_again() -> None
 @in_the_loops_time
 async def test_what_befell_the_election_is_counted() -> None:
     hub, registry = Hub(), Registry()
-    way = Way(RowLock(MemoryLifeline(hub.store)))
+    way = Way(RowLock(InlineLifeline(hub.store)))
     async with running(hub, ManualTimetable(), way) as leading:
         add_leader(registry, leading)
         assert values(registry)["muster_hub_leader"] == 0
@@ -155,7 +162,7 @@ async def test_what_befell_the_election_is_counted() -> None:
 
 
 @in_the_loops_time
-async def test_a_follower_is_ready_without_controllers() -> None:
+async def test_follower_and_a_replica_without_its_lock_are_ready_without_controllers_and_a_stop_frees_the_lock() -> None:
     hub, timetable = Hub(), ManualTimetable()
     overtake(hub)
     async with running(hub, timetable) as leading:
@@ -164,36 +171,164 @@ async def test_a_follower_is_ready_without_controllers() -> None:
         assert leading.snapshot()["leader"] == "hub-1"
         assert not timetable.jobs
         assert not leading.waiting()
-
-
-@in_the_loops_time
-async def test_a_replica_whose_lock_cannot_be_reached_serves_without_leading_and_leads_when_it_can() -> None:
     hub = Hub()
-    way = Way(RowLock(MemoryLifeline(hub.store)))
+    way = Way(RowLock(InlineLifeline(hub.store)))
     way.away = True
-    async with running(hub, ManualTimetable(), way) as leading:
+    async with running(hub, timetable, way) as leading:
         async with asyncio.timeout(5):
             await leading.begin()
         assert not leading.snapshot()["leads"]
         way.away = False
         await until(lambda: leading.leadership.term)
-
-
-@in_the_loops_time
-async def test_a_stop_leaves_the_lock_free_and_nothing_on_the_timetable() -> None:
-    hub, timetable = Hub(), ManualTimetable()
-    async with running(hub, timetable) as leading:
-        await leading.begin()
         await leading.stop()
-        record = hub.store.state.leader
-        assert record is not None
+        record = present(hub.store.state.leader)
         assert (record.holder, record.term) == ("", 1)
         assert not timetable.jobs
 
 
-def test_times_of_the_election_that_do_not_fit_are_told_before_anything_starts() -> None:
-    with pytest.raises(SettingsError, match="must be longer than the renew deadline"):
-        load({"leader_elect_lease_duration": "5s"}, None, {})
-    with pytest.raises(SettingsError, match=r"1\.2 times the retry period"):
-        load({"leader_elect_retry_period": "9s"}, None, {})
-    assert load({}, None, {"HUB_LEADER_ELECT_POLL_PERIOD": "5ms"}).election_timings.poll == timedelta(milliseconds=5)
+PODS = "/api/v1/namespaces/muster/pods"
+SETS, DEPLOYMENTS = "/apis/apps/v1/namespaces/muster/replicasets", "/apis/apps/v1/namespaces/muster/deployments"
+LEASES = "/apis/coordination.k8s.io/v1/namespaces/muster/leases"
+OWNER = {"apiVersion": "apps/v1", "kind": "Deployment", "name": "hub", "uid": "uid-hub"}
+
+
+def owned(kind: str, name: str) -> dict[str, Any]:
+    reference = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-{name}"}
+    return {"ownerReferences": [{**reference, "controller": True, "blockOwnerDeletion": True}]}
+
+
+class Documents(KubeClient):
+    """An API with these documents' metadata. `trouble`: what a path raises, as long as it does."""
+
+    def __init__(self) -> None:
+        self.documents: dict[str, Any] = {
+            f"{PODS}/hub-5d-x": owned("ReplicaSet", "hub-5d"),
+            f"{SETS}/hub-5d": owned("Deployment", "hub"),
+            f"{DEPLOYMENTS}/hub": {},
+            f"{PODS}/alone": {},
+        }
+        self.trouble: dict[str, Callable[[], MusterError | None]] = {}
+        self.made: list[dict[str, Any]] = []
+
+    async def get(self, path: str, *_: Any, **__: Any) -> dict[str, Any]:
+        if path in self.trouble and (error := self.trouble[path]()):
+            raise error
+        if path not in self.documents:
+            raise NotFoundError(path)
+        return {"metadata": self.documents[path]}
+
+    async def create(self, path: str, body: dict[str, Any], *_: Any, **__: Any) -> dict[str, Any]:
+        assert path == LEASES
+        self.made.append(body)
+        return {**body, "metadata": {**body["metadata"], "resourceVersion": "1"}}
+
+
+def made(cluster: Documents, pod: str, name: str | None = None) -> float:
+    """Has the Lease made for that pod, under the name that was given; how many seconds that took."""
+    settings = load({"leader_elect_resource_name": name} if name else {}, None, {})
+
+    async def told() -> float:
+        begun = asyncio.get_running_loop().time()
+        lease = await lease_on(cluster, settings, "muster", pod, ManualClock())
+        await lease.take(None, Candidate("one", "one-1"), timedelta(seconds=15))
+        return asyncio.get_running_loop().time() - begun
+
+    return in_virtual_time(told())
+
+
+def metadata(cluster: Documents) -> tuple[str, Any]:
+    [lease] = cluster.made
+    return lease["metadata"]["name"], lease["metadata"].get("ownerReferences")
+
+
+def times(count: int, error: MusterError) -> Callable[[], MusterError | None]:
+    """So often, and then no more."""
+    left = iter([error] * count)
+    return lambda: next(left, None)
+
+
+def test_lease_is_named_and_owned_by_the_workload_of_the_pod_and_each_link_is_waited_for() -> None:
+    cluster = Documents()
+    assert made(cluster, "hub-5d-x") == 0
+    assert metadata(cluster) == ("hub", [OWNER])
+
+    def check(path: str, error: MusterError) -> None:
+        cluster = Documents()
+        cluster.trouble[path] = times(20, error)
+        assert 15 < made(cluster, "hub-5d-x") < 30
+        assert metadata(cluster) == ("hub", [OWNER])
+        cluster.trouble[path] = times(1000, error)
+        with pytest.raises(InvalidError, match=f"was not found out in 30s .{error.message}.: name the Lease"):
+            made(cluster, "hub-5d-x")
+
+    errors = (UnavailableError("away"), ForbiddenError("not yet"), NotFoundError("not yet"))
+    links = (f"{PODS}/hub-5d-x", f"{SETS}/hub-5d", f"{DEPLOYMENTS}/hub")
+    check_each(check, [(path, error) for path in links for error in errors])
+
+
+def test_a_pod_that_belongs_to_nothing_needs_a_name() -> None:
+    cluster = Documents()
+    with pytest.raises(InvalidError, match="belongs to no Deployment or StatefulSet: name the Lease"):
+        made(cluster, "alone")
+    with capture_logs() as told:
+        made(cluster, "alone", "mine")
+    assert metadata(cluster) == ("mine", None)
+    assert "gets no owner" in told[-1]["event"]
+
+
+def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None:
+    cluster = Documents()
+    cluster.trouble[f"{SETS}/hub-5d"] = times(1, UnavailableError("away"))
+    with pytest.raises(UnavailableError):
+        made(cluster, "hub-5d-x", "mine")
+    assert cluster.made == [], "the elector tries again"
+    made(cluster, "hub-5d-x", "mine")
+    assert metadata(cluster) == ("mine", [OWNER])
+    for error in (ForbiddenError("no right"), NotFoundError("no pod")):
+        cluster = Documents()
+        cluster.trouble[f"{SETS}/hub-5d"] = times(1, error)
+        with capture_logs() as told:
+            made(cluster, "hub-5d-x", "mine")
+        assert metadata(cluster) == ("mine", None)
+        [line] = [line for line in told if line["log_level"] == "warning"]
+        assert (line["event"], line["kind"]) == ("what this pod belongs to is not known: what it makes gets no owner", "Lease")
+
+
+async def test_the_owner_is_the_last_of_the_chain() -> None:
+    assert await owner_of(Documents(), "muster", "hub-5d-x") == OWNER
+    assert await owner_of(Documents(), "muster", "alone") is None
+    with pytest.raises(NotFoundError):
+        await owner_of(Documents(), "muster", "gone")
+
+
+ON = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
+
+
+def host(**flags: object) -> HostCluster:
+    return HostCluster(load(flags, None), ManualClock(), environment={})
+
+
+def ways(cluster: HostCluster) -> int:
+    clock = ManualClock()
+    peers = Peers(fresh_store(clock), clock)
+    return len(cluster.external_authenticators(cast("Serving", None), peers.identify, peers.former))
+
+
+async def start(cluster: HostCluster) -> None:
+    async with AsyncExitStack() as stack:
+        await cluster.start(fresh_store(), lambda: True, stack, lambda _error: None)
+
+
+async def test_off_nothing_signs_nobody_comes_in_and_nothing_is_started() -> None:
+    cluster = host()
+    assert (cluster.issuers, ways(cluster), cluster.snapshot()) == ((), 0, {"on": False})
+    await start(cluster)
+    cluster.lead(fresh_store())
+
+
+async def test_on_the_issuer_of_the_ca_comes_first_groups_are_needed_and_a_namespace_for_the_agent(tmp_path: Path) -> None:
+    assert [issuer.name for issuer in host(**ON).issuers] == ["kubernetes"]
+    assert ways(host(**ON)) == 0
+    assert ways(host(**ON, kubernetes_ca_groups=("ops",))) == 1
+    with pytest.raises(InvalidError, match="kube_cert_agent_namespace, or POD_NAMESPACE"):
+        await start(host(**ON, management_cluster=str(tmp_path / "none")))

@@ -1,4 +1,4 @@
-"""What a hub's parts count, and how it becomes bounded numbers."""
+"""Metrics of the hub, and the log level that an operator orders."""
 
 from dataclasses import dataclass, field
 from datetime import timedelta
@@ -11,23 +11,26 @@ from hub.domain import cluster as rules
 from hub.domain.brake import Limits
 from hub.domain.cluster import Joining, StatusReport, joining_document
 from hub.domain.trust import AgentTrust
+from hub.domain.verbosity import LEVELS, LONGEST, Order
 from hub.heartbeat import BeatBuffer, Sink
 from hub.metrics.agents import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
 from hub.rpc.counts import CallCounts
-from hub.services import brake, clusters
+from hub.services import brake, clusters, verbosity
 from hub.store.backup import BACKUP_MADE
+from machinery import logs
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.counting import RequestCounts
 from machinery.apiserver.filters import Incoming
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
-from machinery.errors import ForbiddenError, StaleEpochError, UnavailableError
+from machinery.errors import ForbiddenError, InvalidError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.metrics import Registry
 from machinery.timestamps import format_micro_time
-from tests.fakes.memory_store import MemoryStore
+from tests.checks import check_refusals, check_results, present
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer
 
 AGENT = AgentId("xk7pq")
@@ -49,7 +52,7 @@ class Beating(Sink):
         self.refused.append(error)
 
 
-class Asked(MemoryStore):
+class Asked(InlineStore):
     """Counts how often it is read."""
 
     reads = 0
@@ -64,35 +67,25 @@ def trust(cluster: str, ends: timedelta, tx: Transaction) -> None:
     tx.trusts.put(AgentTrust(ClusterName(cluster), AGENT, None, SerialNumber(7), tx.now, end, None, tx.now))
 
 
-@pytest.mark.parametrize(
-    ("version", "told"),
-    [
+def test_versions_of_clusters_become_a_bounded_number_of_minor_versions() -> None:
+    rows = (
         ("v1.30.2+k3s1", "1.30"),
         ("1.31.0-eks-abc", "1.31"),
         ("v1.32", "1.32"),
         ("v1.3022", OTHER),
         ("latest", OTHER),
         ('1"} evil 1\n', OTHER),
-    ],
-)
-def test_a_version_that_a_cluster_tells_becomes_its_minor_version_or_other(version: str, told: str) -> None:
-    assert minor(version) == told
-
-
-def test_however_many_versions_agents_make_up_there_are_no_more_series() -> None:
-    told = bounded({f"v{number}": 1 for number in range(500)} | {"v0": 40}, most=3)
-    assert len(told) == 4
-    assert told["v0"] == 40
-    assert told[OTHER] == 497
-
-
-def test_a_value_that_says_other_is_one_with_the_rest() -> None:
+    )
+    check_results(minor, rows)
+    found = bounded({f"v{number}": 1 for number in range(500)} | {"v0": 40}, most=3)
+    assert (len(found), found["v0"], found[OTHER]) == (4, 40, 497)
     assert bounded({OTHER: 5, "a": 3, "b": 1}, most=2) == {OTHER: 6, "a": 3}
 
 
-def test_the_fleet_is_counted_by_state_and_by_how_long_certificates_last(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
+def test_fleet_is_counted_by_state_and_certificate_lifetime_and_single_clusters_on_demand(
+    newcomer: Newcomer, store: InlineStore
+) -> None:
+    newcomer.accepted()
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
     waiting = joining_document(Joining(ClusterName("waits"), "uid-2", AGENT), timedelta(seconds=60))
     store.transact(lambda tx: clusters.put(tx, waiting, None, "ann"))
@@ -104,22 +97,17 @@ def test_the_fleet_is_counted_by_state_and_by_how_long_certificates_last(newcome
     assert dict(fleet.left) == {"ended": 1, "1d": 1, "7d": 1, "30d": 1, "more": 2}
     assert fleet.earliest == fleet.at + timedelta(hours=20)
     assert (fleet.available, fleet.ends, fleet.backup) == ({}, {}, None)
-
-
-def test_single_clusters_are_told_of_only_when_that_is_asked_for(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.UNAVAILABLE,)), "agent")
     store.transact(lambda tx: trust(EDGE, timedelta(days=1), tx))
     store.transact(lambda tx: tx.facts.set(BACKUP_MADE, format_micro_time(tx.now)))
     fleet = store.transact(counted, detailed=True)
-    assert fleet.available == {EDGE: 0}
-    assert fleet.ends == {EDGE: (fleet.at + timedelta(days=1)).timestamp()}
+    assert fleet.available[EDGE] == 0
+    assert fleet.ends[EDGE] == (fleet.at + timedelta(days=1)).timestamp()
     assert fleet.backup == fleet.at
 
 
-async def test_however_often_somebody_scrapes_the_database_is_asked_once_in_a_while(clock: ManualClock) -> None:
-    store = Asked(clock)
+async def test_scrapes_ask_the_database_rarely_and_show_no_old_number_while_it_is_unavailable(clock: ManualClock) -> None:
+    store, registry = Asked(clock), Registry()
     look = FleetLook(store, clock, detailed=False)
     for _ in range(10):
         await look()
@@ -127,23 +115,19 @@ async def test_however_often_somebody_scrapes_the_database_is_asked_once_in_a_wh
     clock.advance(EVERY)
     await look()
     assert store.reads == 2
-
-
-async def test_of_a_database_that_is_away_nothing_is_told_rather_than_an_old_number(clock: ManualClock) -> None:
-    store, registry = MemoryStore(clock), Registry()
     add_fleet(registry, store, clock, reserve=5)
     assert "muster_hub_clusters{" in await registry.scrape()
     store.failure = UnavailableError("away")
     clock.advance(EVERY)
-    told = await registry.scrape()
-    assert "muster_hub_clusters" not in told
-    assert "muster_hub_database_reserve_bytes 5\n" in told
+    page = await registry.scrape()
+    assert "muster_hub_clusters" not in page
+    assert "muster_hub_database_reserve_bytes 5\n" in page
     store.failure = None
     clock.advance(EVERY)
     assert "muster_hub_clusters{" in await registry.scrape()
 
 
-async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, store: MemoryStore) -> None:
+async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, store: InlineStore) -> None:
     registry, names = Registry(), [ClusterName(f"c{number}") for number in range(12)]
     add_fleet(registry, store, clock, reserve=0)
 
@@ -164,33 +148,29 @@ async def test_a_brake_that_holds_is_told_until_it_lets_go(clock: ManualClock, s
         assert await told() == expected
 
 
-async def test_beats_are_counted_once_they_are_durable_with_the_time_that_took(clock: ManualClock, store: MemoryStore) -> None:
+async def test_beats_are_counted_once_they_are_durable_with_the_time_that_took(clock: ManualClock, store: InlineStore) -> None:
+    """Beats of an earlier epoch and those that end a silence are counted separately."""
     buffer, agent = BeatBuffer(store, clock, timedelta(seconds=1)), Beating()
     for sequence, name in ((1, "a"), (2, "a"), (3, "b")):
         buffer.hold(ClusterName(name), sequence, agent, available=True)
     store.failure = UnavailableError("away")
     await buffer.flush()
-    assert (buffer.counts.stored, buffer.counts.failures, buffer.counts.lag.count) == (0, 1, 0)
+    counts = buffer.counts
+    assert (counts.stored, counts.failures, counts.lag.count) == (0, 1, 0)
     store.failure = None
     clock.advance(timedelta(seconds=3))
     buffer.hold(ClusterName("c"), 4, agent, available=True)
     await buffer.flush()
-    counts = buffer.counts
     assert (counts.stored, counts.refused, counts.failures) == (3, 0, 1)
     assert counts.lag.total == pytest.approx(6.0)
     assert (counts.rows.count, counts.rows.total) == (1, 3)
     assert sorted(agent.acknowledged) == [2, 3, 4]
-
-
-async def test_beats_of_an_earlier_owner_and_those_that_end_a_silence_are_counted_apart(
-    clock: ManualClock, store: MemoryStore
-) -> None:
-    buffer, late = BeatBuffer(store, clock, timedelta(seconds=1)), Beating(epoch=1)
+    late = Beating(epoch=1)
     store.transact(lambda tx: tx.heartbeats.claim(ClusterName("gone"), 5))
     buffer.hold(ClusterName("gone"), 1, late, available=True)
     buffer.hold(ClusterName("back"), 1, Beating(), available=True, ends_silence=True)
     await buffer.flush()
-    assert (buffer.counts.stored, buffer.counts.revived, buffer.counts.refused) == (1, 1, 1)
+    assert (counts.stored, counts.revived, counts.refused) == (4, 1, 1)
     assert len(late.refused) == 1
 
 
@@ -238,3 +218,30 @@ async def test_requests_for_what_somebody_makes_up_make_no_series_of_their_own(c
         ("get", "managedclusters", "0"): 1,
     }
     assert set(counts.seconds) == {"list", "get", "other"}
+
+
+def standing(store: InlineStore) -> Order | None:
+    return store.transact(verbosity.standing)
+
+
+def test_order_counts_for_its_time_replaces_the_one_before_and_can_be_canceled(store: InlineStore, clock: ManualClock) -> None:
+    store.transact(verbosity.give, "debug", timedelta(minutes=10), "admin")
+    clock.advance(timedelta(seconds=599))
+    order = present(standing(store))
+    assert (order.level, order.by) == ("debug", "admin")
+    clock.advance(timedelta(seconds=1))
+    assert standing(store) is None
+    store.transact(verbosity.give, "debug", timedelta(minutes=10), "admin")
+    store.transact(verbosity.give, "error", timedelta(minutes=10), "admin")
+    order = present(standing(store))
+    assert order.level == "error"
+    store.transact(verbosity.take_back)
+    assert standing(store) is None
+
+
+def test_order_of_another_level_or_for_too_long_is_refused(store: InlineStore) -> None:
+    minute = timedelta(minutes=1)
+    rows = (("trace", minute, ""), ("", minute, ""), ("debug", timedelta(), ""), ("debug", LONGEST + timedelta(seconds=1), ""))
+    check_refusals(InvalidError, lambda level, lasts: store.transact(verbosity.give, level, lasts, "admin"), rows)
+    assert standing(store) is None
+    assert LEVELS == logs.LEVELS

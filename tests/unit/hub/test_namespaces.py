@@ -11,30 +11,30 @@ from hub.ports import Transaction
 from hub.services import clusters, namespaces, objects, termination
 from hub.services.termination import PORTION, Progress
 from machinery.errors import ForbiddenError, NotFoundError
-from tests.fakes.memory_store import MemoryStore
+from tests.checks import check_refusals, present
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer
 
 HELD = "example.com/wait"
 
 
-def make(store: MemoryStore, name: str = "east") -> None:
+def make(store: InlineStore, name: str = "east") -> None:
     store.transact(lambda tx: namespaces.put(tx, rules.namespace(name), None, "admin"))
 
 
-def found(store: MemoryStore, name: str = "east") -> StoredObject | None:
+def found(store: InlineStore, name: str = "east") -> StoredObject | None:
     return store.transact(namespaces.get, name)
 
 
-def delete(store: MemoryStore, name: str = "east") -> None:
+def delete(store: InlineStore, name: str = "east") -> None:
     def use_case(tx: Transaction) -> None:
-        stored = namespaces.get(tx, name)
-        assert stored is not None
+        stored = present(namespaces.get(tx, name))
         namespaces.remove(tx, stored, "admin")
 
     store.transact(use_case)
 
 
-def fill(store: MemoryStore, count: int, *finalizers: str) -> None:
+def fill(store: InlineStore, count: int, *finalizers: str) -> None:
     def use_case(tx: Transaction) -> None:
         for number in range(count):
             metadata: dict[str, Any] = {"name": f"c{number:04}", "namespace": "east", "finalizers": list(finalizers)}
@@ -44,20 +44,19 @@ def fill(store: MemoryStore, count: int, *finalizers: str) -> None:
 
 
 def finalized(tx: Transaction, name: str) -> None:
-    stored = namespaces.get(tx, "east")
-    assert stored is not None
+    stored = present(namespaces.get(tx, "east"))
     namespaces.put(tx, doc.with_metadata(stored.document, finalizers=[name]), stored, "admin")
 
 
-def proceed(store: MemoryStore) -> Progress:
+def proceed(store: InlineStore) -> Progress:
     return store.transact(termination.proceed, "east", "controller")
 
 
-def content(store: MemoryStore) -> tuple[StoredObject, ...]:
+def content(store: InlineStore) -> tuple[StoredObject, ...]:
     return store.transact(lambda tx: tx.objects.find(CONFIG_MAPS, Query(namespace="east"))).items
 
 
-def test_the_standing_ones_are_made_once(store: MemoryStore) -> None:
+def test_standing_namespaces_are_made_once_and_never_deleted(store: InlineStore) -> None:
     store.transact(namespaces.ensure_standing)
     revision = store.state.revision
     names = [stored.key.name for stored in store.transact(lambda tx: tx.objects.find(NAMESPACES, Query())).items]
@@ -65,45 +64,36 @@ def test_the_standing_ones_are_made_once(store: MemoryStore) -> None:
     store.transact(namespaces.ensure_standing)
     assert store.state.revision == revision
 
-
-@pytest.mark.parametrize("name", ["default", "kube-system", "kube-public"])
-def test_what_kubernetes_never_deletes_is_not_deleted(store: MemoryStore, name: str) -> None:
-    store.transact(namespaces.ensure_standing)
-    with pytest.raises(ForbiddenError, match="may not be deleted"):
-        delete(store, name)
-    document = {**rules.namespace(name), "metadata": {"name": name, "deletionTimestamp": "2026-01-01T00:00:00Z"}}
-    with pytest.raises(ForbiddenError, match="may not be deleted"):
+    def mark(name: str) -> None:
+        document = {**rules.namespace(name), "metadata": {"name": name, "deletionTimestamp": "2026-01-01T00:00:00Z"}}
         store.transact(lambda tx: namespaces.put(tx, document, namespaces.get(tx, name), "admin"))
 
+    for act in (lambda name: delete(store, name), mark):
+        check_refusals(
+            ForbiddenError, act, [(name, "may not be deleted") for name in ("default", "kube-system", "kube-public")]
+        )
 
-def test_an_accepted_cluster_has_a_namespace_with_ocms_label(newcomer: Newcomer, store: MemoryStore) -> None:
+
+def test_accepted_cluster_gets_a_namespace_that_outlives_it_unless_it_is_terminating(
+    newcomer: Newcomer, store: InlineStore
+) -> None:
     newcomer.join(newcomer.bootstrap())
     assert found(store, newcomer.cluster) is None
     newcomer.accept()
-    stored = found(store, newcomer.cluster)
-    assert stored is not None
+    stored = present(found(store, newcomer.cluster))
     assert doc.labels(stored.document)["open-cluster-management.io/cluster-name"] == newcomer.cluster
     assert stored.document["spec"] == {"finalizers": ["kubernetes"]}
-
-
-def test_a_namespace_outlives_its_cluster_and_a_denial(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
     newcomer.accept(accepted=False)
     newcomer.accept()
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, newcomer.cluster), "admin"))
     assert found(store, newcomer.cluster) is not None
-
-
-def test_a_cluster_is_not_accepted_into_a_terminating_namespace(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    make(store, newcomer.cluster)
     delete(store, newcomer.cluster)
+    newcomer.join(newcomer.bootstrap())
     with pytest.raises(ForbiddenError, match="is terminating"):
         newcomer.accept()
 
 
-def test_objects_need_a_namespace_that_is_there_and_stays(store: MemoryStore) -> None:
+def test_objects_need_a_namespace_that_is_there_and_stays(store: InlineStore) -> None:
     key = Key("east", "settings")
     with pytest.raises(NotFoundError, match='namespaces "east" not found'):
         store.transact(namespaces.check_open, "configmaps", key)
@@ -115,12 +105,12 @@ def test_objects_need_a_namespace_that_is_there_and_stays(store: MemoryStore) ->
     assert [cause.reason for cause in refused.value.causes] == ["NamespaceTerminating"]
 
 
-def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: MemoryStore) -> None:
+def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: InlineStore) -> None:
     make(store)
     fill(store, PORTION + 1)
+    assert (proceed(store), len(content(store))) == (Progress(), PORTION + 1)
     delete(store)
-    stored = found(store)
-    assert stored is not None
+    stored = present(found(store))
     assert stored.document["status"]["phase"] == "Terminating"
     assert [proceed(store).removed, proceed(store).removed] == [PORTION, 1]
     assert (content(store), found(store) is None) == ((), False)
@@ -128,38 +118,27 @@ def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: MemoryS
     assert found(store) is None
 
 
-def test_a_namespace_that_is_not_deleted_keeps_its_content(store: MemoryStore) -> None:
-    make(store)
-    fill(store, 3)
-    assert proceed(store) == Progress()
-    assert len(content(store)) == 3
-
-
-def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: MemoryStore) -> None:
+def test_finalizers_of_the_content_hold_the_namespace_and_it_says_so(store: InlineStore) -> None:
     make(store)
     fill(store, 2, HELD)
     delete(store)
     assert [proceed(store), proceed(store)] == [Progress(removed=2), Progress(held=2)]
-    stored = found(store)
-    assert stored is not None
+    stored = present(found(store))
     told = {entry["type"]: (entry["status"], entry["message"]) for entry in doc.conditions(stored.document)}
-    assert told["NamespaceContentRemaining"] == (
-        "True",
-        "Some resources are remaining: configmaps has 2 resource instances",
-    )
+    remaining = "Some resources are remaining: configmaps has 2 resource instances"
+    assert told["NamespaceContentRemaining"] == ("True", remaining)
     assert HELD in told["NamespaceFinalizersRemaining"][1]
     revision = store.state.revision
     assert proceed(store) == Progress(held=2)
     assert store.state.revision == revision, "nothing new is written twice"
 
 
-def test_a_namespaces_own_finalizer_holds_it_after_its_content_is_gone(store: MemoryStore) -> None:
+def test_a_namespaces_own_finalizer_holds_it_after_its_content_is_gone(store: InlineStore) -> None:
     make(store)
     store.transact(finalized, HELD)
     delete(store)
     assert proceed(store) == Progress()
-    stored = found(store)
-    assert stored is not None
+    stored = present(found(store))
     freed = doc.with_metadata(stored.document, finalizers=None)
     store.transact(lambda tx: namespaces.put(tx, freed, stored, "admin"))
     assert found(store) is None

@@ -1,18 +1,31 @@
-"""The write path of kinds without rules of their own."""
+"""Documents, the write path of kinds without rules of their own, and the admission of clusters."""
 
-from datetime import timedelta
+from collections.abc import Callable
+from copy import deepcopy
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
+from hub.domain import cluster as rules
 from hub.domain import document as doc
+from hub.domain.admission import admitted
 from hub.domain.change import CONFIG_MAPS, Key, StoredObject
+from hub.domain.cluster import Joining, StatusReport
+from hub.domain.parting import Departure
 from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import kinds, objects
+from hub.services import clusters, kinds, objects, owners, room
+from machinery import conditions
+from machinery.apiserver.limits import OBJECT_CEILING, OBJECT_LIMIT
 from machinery.clock import ManualClock
-from machinery.errors import AlreadyExistsError, NotFoundError
-from tests.fakes.memory_store import MemoryStore
+from machinery.conditions import Condition
+from machinery.errors import AlreadyExistsError, InvalidError, NotFoundError, TooLargeError
+from machinery.identity import HubId
+from machinery.timestamps import format_time
+from tests.checks import check_refusals, check_results, present
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import EDGE, Newcomer
 
 KEY = Key("east", "settings")
 
@@ -22,18 +35,18 @@ def config_map(**changed: Any) -> dict[str, Any]:
     return {"apiVersion": "v1", "kind": "ConfigMap", "metadata": metadata, "data": {"a": "1"}, **changed}
 
 
-def put(store: MemoryStore, new: dict[str, Any], *, generations: bool = False) -> StoredObject:
+def put(store: InlineStore, new: dict[str, Any], *, generations: bool = False) -> StoredObject:
     def use_case(tx: Transaction) -> Written:
         return objects.put(tx, CONFIG_MAPS, new, tx.objects.get(CONFIG_MAPS, KEY), "admin", generations=generations)
 
     return store.transact(use_case).stored
 
 
-def remove(store: MemoryStore) -> None:
+def remove(store: InlineStore) -> None:
     store.transact(lambda tx: objects.remove(tx, CONFIG_MAPS, objects.find(tx, CONFIG_MAPS, KEY), "admin"))
 
 
-def found(store: MemoryStore) -> StoredObject | None:
+def found(store: InlineStore) -> StoredObject | None:
     return store.transact(lambda tx: tx.objects.get(CONFIG_MAPS, KEY))
 
 
@@ -41,56 +54,284 @@ def with_finalizers(stored: StoredObject, *names: str) -> dict[str, Any]:
     return doc.with_metadata(stored.document, finalizers=list(names) or None)
 
 
-def test_a_new_object_gets_what_is_nobodys_to_choose(store: MemoryStore) -> None:
+def test_new_object_gets_its_identity_from_the_store_and_keeps_it(store: InlineStore, clock: ManualClock) -> None:
     chosen = {"name": KEY.name, "namespace": KEY.namespace, "uid": "mine", "generation": 7, "creationTimestamp": "2000-01-01"}
-    metadata = put(store, config_map(metadata=chosen)).document["metadata"]
+    first = put(store, config_map(metadata=chosen))
+    metadata = first.document["metadata"]
     assert metadata["uid"] != "mine"
-    assert metadata["creationTimestamp"].startswith("20")
-    assert metadata["creationTimestamp"] != "2000-01-01"
+    assert metadata["creationTimestamp"] == format_time(clock.now())
     assert "generation" not in metadata
-
-
-def test_an_update_keeps_who_the_object_is(store: MemoryStore, clock: ManualClock) -> None:
-    first = put(store, config_map())
     clock.advance(timedelta(minutes=5))
     second = put(store, {**first.document, "data": {"a": "2"}})
     kept = ("uid", "creationTimestamp")
-    assert [second.document["metadata"][name] for name in kept] == [first.document["metadata"][name] for name in kept]
+    assert [second.document["metadata"][name] for name in kept] == [metadata[name] for name in kept]
     assert second.revision > first.revision
+    with pytest.raises(AlreadyExistsError):
+        store.transact(lambda tx: objects.put(tx, CONFIG_MAPS, config_map(), None, "admin"))
+    path, other = kinds.WRITE_PATHS[CONFIG_MAPS], config_map(metadata={"name": "other", "namespace": "east"})
+    store.transact(lambda tx: path.put(tx, other, None, Requester("jane")))
+    assert store.state.log[-1].actor == "jane"
 
 
-def test_generations_are_counted_for_kinds_that_have_them(store: MemoryStore) -> None:
+def test_generations_are_counted_for_kinds_that_have_them(store: InlineStore) -> None:
     first = put(store, config_map(), generations=True)
     labelled = put(store, doc.with_metadata(first.document, labels={"a": "b"}), generations=True)
     changed = put(store, {**labelled.document, "data": {}}, generations=True)
     assert [each.document["metadata"]["generation"] for each in (first, labelled, changed)] == [1, 1, 2]
 
 
-def test_what_is_there_is_not_created_again(store: MemoryStore) -> None:
-    put(store, config_map())
-    with pytest.raises(AlreadyExistsError):
-        store.transact(lambda tx: objects.put(tx, CONFIG_MAPS, config_map(), None, "admin"))
-
-
-def test_a_finalizer_holds_an_object_until_it_is_taken_away(store: MemoryStore) -> None:
+def test_finalizer_holds_an_object_and_one_without_goes_at_once(store: InlineStore) -> None:
     put(store, with_finalizers(put(store, config_map()), "example.com/wait"))
     remove(store)
-    held = found(store)
-    assert held is not None
+    held = present(found(store))
     assert doc.is_deleting(held.document)
     put(store, with_finalizers(held))
     assert found(store) is None
-
-
-def test_an_object_that_nothing_holds_goes_at_once(store: MemoryStore) -> None:
     put(store, config_map())
     remove(store)
-    assert found(store) is None
     with pytest.raises(NotFoundError, match='configmaps "settings" not found'):
         store.transact(lambda tx: objects.find(tx, CONFIG_MAPS, KEY))
 
 
-def test_the_table_writes_in_the_name_of_who_asked(store: MemoryStore) -> None:
-    path = kinds.WRITE_PATHS[CONFIG_MAPS]
-    store.transact(lambda tx: path.put(tx, config_map(), None, Requester("jane")))
-    assert [change.actor for change in store.state.log] == ["jane"]
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+DOCUMENT: dict[str, Any] = {
+    "apiVersion": "v1",
+    "kind": "Thing",
+    "metadata": {"name": "a", "namespace": "n", "uid": "u", "creationTimestamp": "2026-01-01T00:00:00Z", "generation": 3},
+    "spec": {"size": 1},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}], "size": 1},
+}
+
+
+def test_parts_that_are_absent_or_of_another_type_read_as_empty() -> None:
+    odd: dict[str, Any] = {"metadata": {"labels": None, "annotations": ["x"], "finalizers": "x"}, "status": None}
+    assert (doc.labels(odd), doc.annotations(odd), doc.finalizers(odd), doc.conditions(odd)) == ({}, {}, (), [])
+    assert (doc.name({}), doc.is_deleting({})) == ("", False)
+    assert str(doc.key(DOCUMENT)) == "n/a"
+
+
+def test_copies_leave_the_original_alone() -> None:
+    original = deepcopy(DOCUMENT)
+    doc.with_spec(DOCUMENT, size=2)
+    doc.with_status(DOCUMENT, size=2)
+    doc.with_annotations(DOCUMENT, {"note": "x"})
+    doc.with_status_condition(DOCUMENT, Condition("Ready", "False", "R", "m"), NOW)
+    doc.deleting(DOCUMENT, NOW)
+    doc.stamped(DOCUMENT, None, uid="v", now=NOW, generations=True)
+    doc.typed(DOCUMENT, "v2", "Other")
+    assert original == DOCUMENT
+
+
+def stamped(new: dict[str, Any], old: dict[str, Any] | None, *, generations: bool = True) -> dict[str, Any]:
+    """The metadata that the store gives."""
+    return dict(doc.stamped(new, old, uid="fresh", now=NOW, generations=generations)["metadata"])
+
+
+def test_uid_creation_and_generation_are_the_stores_to_choose() -> None:
+    created = {"uid": "fresh", "creationTimestamp": "2026-01-02T03:04:05Z"}
+    assert stamped(DOCUMENT, None) == {"name": "a", "namespace": "n", **created, "generation": 1}
+    assert "generation" not in stamped(DOCUMENT, None, generations=False)
+    claimed = doc.with_metadata(DOCUMENT, uid="other", creationTimestamp="2020-01-01T00:00:00Z", generation=99)
+    assert stamped(claimed, DOCUMENT) == DOCUMENT["metadata"]
+    rows = (
+        (doc.with_spec(DOCUMENT, size=2), 4),
+        (doc.with_status(DOCUMENT, size=2), 3),
+        (doc.with_annotations(DOCUMENT, {"note": "x"}), 3),
+        (doc.deleting(DOCUMENT, NOW), 4),
+        (DOCUMENT, 3),
+    )
+    check_results(lambda changed: stamped(changed, DOCUMENT)["generation"], rows)
+
+
+def test_revision_alone_is_no_difference_and_type_stands_first() -> None:
+    assert not doc.differs(doc.with_metadata(DOCUMENT, resourceVersion="7"), DOCUMENT)
+    assert doc.differs(doc.with_spec(DOCUMENT, size=2), DOCUMENT)
+    typed = doc.typed({"spec": {}, "kind": "x"}, "v1", "Thing")
+    assert list(typed.items()) == [("apiVersion", "v1"), ("kind", "Thing"), ("spec", {})]
+
+
+AGENT = f"system:open-cluster-management:{EDGE}:agent"
+ME, OTHER = HubId("hub-a"), HubId("hub-b")
+WORKS = Condition("Works", conditions.TRUE, "Seen", "")
+FAILS = Condition("Works", conditions.FALSE, "NotSeen", "x" * 100)
+
+
+@pytest.fixture
+def accepted(newcomer: Newcomer, store: InlineStore) -> InlineStore:
+    newcomer.accepted()
+    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+    store.transact(clusters.set_condition, EDGE, rules.AVAILABLE, "hub")
+    return store
+
+
+@pytest.fixture(params=[room.MOST + 1, OBJECT_LIMIT + 1])
+def large(accepted: InlineStore, request: pytest.FixtureRequest) -> InlineStore:
+    fill(accepted, request.param)
+    return accepted
+
+
+def report(store: InlineStore, length: int, *, said: Condition = WORKS, actor: str = AGENT) -> None:
+    words = StatusReport(conditions=(said,), kubernetes_version="x" * length)
+    store.transact(clusters.report_status, EDGE, words, actor)
+
+
+def size(store: InlineStore) -> int:
+    return len(store.transact(clusters.find, EDGE).encoded)
+
+
+def fill(store: InlineStore, wanted: int) -> None:
+    """As an earlier release let an agent do."""
+    for _ in range(2):
+        report(store, length(store) + wanted - size(store), actor="an earlier release")
+    assert size(store) == wanted
+
+
+def length(store: InlineStore) -> int:
+    return len(doc.mapping(store.transact(clusters.find, EDGE).document, "status", "version").get("kubernetes", ""))
+
+
+def departing(use_case: Callable[..., Any]) -> Callable[[Transaction], object]:
+    departure = Departure(EDGE, OTHER, 6)
+    if use_case is owners.stand_by:
+        return lambda tx: owners.stand_by(tx, departure, "uid-1", ME, AGENT)
+    return lambda tx: owners.bid_farewell(tx, departure, 6, AGENT)
+
+
+def test_large_object_grows_by_conditions_and_a_join_and_not_by_more(large: InlineStore) -> None:
+    before = size(large)
+    report(large, length(large), said=FAILS)
+    assert size(large) > before
+    with pytest.raises(TooLargeError, match="an agent may fill"):
+        report(large, length(large) + 2 * room.FEW)
+    before = size(large)
+    annotations = {rules.AGENT_ANNOTATIONS + "node": "x" * 100}
+    large.transact(clusters.ensure, Joining(name=EDGE, cluster_uid="uid-1", annotations=annotations), AGENT)
+    assert size(large) > before
+
+
+@pytest.mark.parametrize("use_case", [owners.stand_by, owners.bid_farewell])
+def test_where_it_has_gone_is_told_however_large_it_is(accepted: InlineStore, use_case: Callable[..., Any]) -> None:
+    fill(accepted, OBJECT_CEILING)
+    accepted.transact(departing(use_case))
+    found = present(rules.availability(accepted.transact(clusters.find, EDGE).document))
+    assert (found.status, OTHER in found.message) == (conditions.UNKNOWN, True)
+
+
+def test_byte_by_byte_it_does_not_fill_what_is_left_for_operators(accepted: InlineStore) -> None:
+    assert room.MOST < OBJECT_LIMIT < room.LAST < OBJECT_CEILING
+    assert OBJECT_CEILING - room.LAST == 128 * 1024
+    fill(accepted, room.LAST)
+    report(accepted, length(accepted))
+    with pytest.raises(TooLargeError, match="an agent may fill"):
+        report(accepted, length(accepted) + 100)
+    report(accepted, length(accepted) - 1)
+
+
+STAMP, EARLIER = "2026-01-02T03:04:05Z", "2025-12-31T00:00:00Z"
+TYPE = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
+UNLIKE_ANY_RULE: dict[str, Any] = {
+    "hubAcceptsClient": True,
+    "leaseDurationSeconds": -1,
+    "managedClusterClientConfigs": [{"url": "http://b"}],
+    "taints": [{"key": "a", "effect": "NoSelect"}, {"key": "a", "effect": "NoSelect", "timeAdded": "2020-01-01T00:00:00Z"}],
+}
+
+
+def cluster(name: str = "edge", **spec: Any) -> dict[str, Any]:
+    return {"metadata": {"name": name}, "spec": spec}
+
+
+def taint(value: str = "", **more: str) -> dict[str, str]:
+    return {"key": "example.com/k", "value": value, "effect": "NoSelect", **more}
+
+
+def test_defaults_are_filled_in() -> None:
+    for name in ("edge", "3f2504e0-4f89-41d3-9a0c-0305e82c3301", "a" * 63):
+        document = admitted({"metadata": {"name": name}}, None, NOW)
+        assert document == {**TYPE, "metadata": {"name": name}, "spec": {"hubAcceptsClient": False, "leaseDurationSeconds": 60}}
+
+
+def fields(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
+    """The fields that a refusal names."""
+    with pytest.raises(InvalidError) as refused:
+        admitted(new, old, NOW)
+    assert refused.value.subject is not None
+    assert refused.value.subject.kind == "ManagedCluster"
+    return [cause.field for cause in refused.value.causes]
+
+
+def test_broken_rule_names_its_field() -> None:
+    names = ("Bad_Name!", "a.b", "a" * 64, "", "kube-system", "open-cluster-management-hub")
+    insecure = [{"url": "https://a"}, {"url": "http://b"}]
+    rows = [(cluster(name), ["metadata.name"]) for name in names]
+    rows += [(cluster(leaseDurationSeconds=each), ["spec.leaseDurationSeconds"]) for each in (-1, "60", 2**31)]
+    rows += [(cluster(managedClusterClientConfigs=insecure), ["spec.managedClusterClientConfigs[1].url"])]
+    check_results(fields, rows)
+    changes: dict[str, Any] = {"leaseDurationSeconds": -2, "managedClusterClientConfigs": [{"url": "http://c"}]}
+    for field, worse in changes.items():
+        (found,) = fields(cluster(**{**UNLIKE_ANY_RULE, field: worse}), cluster(**UNLIKE_ANY_RULE))
+        assert found.split("[")[0] == f"spec.{field}"
+
+
+def test_taint_is_stamped_when_it_is_new_or_changes_and_only_by_the_hub() -> None:
+    new = admitted(cluster(taints=[taint(), {**taint(), "key": "other", "timeAdded": EARLIER}]), None, NOW)
+    assert [entry["timeAdded"] for entry in new["spec"]["taints"]] == [STAMP, STAMP]
+    old = cluster(taints=[taint("x", timeAdded=EARLIER)])
+    rows = (
+        (taint("x", timeAdded=EARLIER), EARLIER),
+        (taint("x"), EARLIER),
+        (taint("y"), STAMP),
+        ({**taint("x"), "effect": "PreferNoSelect"}, STAMP),
+        ({**taint("x"), "key": "new"}, STAMP),
+    )
+
+    def change(new: dict[str, str]) -> dict[str, Any]:
+        return admitted(cluster(taints=[new]), old, NOW)
+
+    check_results(lambda new: change(new)["spec"]["taints"][0]["timeAdded"], rows)
+    claimed = (taint("y", timeAdded=EARLIER), taint("x", timeAdded="2020-01-01T00:00:00Z"))
+    check_refusals(InvalidError, change, [(new, "timeAdded") for new in claimed])
+    both = [taint(timeAdded=EARLIER), taint(effect="PreferNoSelect", timeAdded=STAMP)]
+    later = admitted(cluster(taints=[*both, taint(effect="NoSelectIfNew")], hubAcceptsClient=True), cluster(taints=both), NOW)
+    assert [entry["timeAdded"] for entry in later["spec"]["taints"]] == [EARLIER, STAMP, STAMP]
+    assert later["spec"]["taints"][:2] == both, "taints of one key keep the time of each effect"
+
+
+class CountedTaint(dict[str, str]):
+    """Counts how often any of them is read or compared."""
+
+    uses = 0
+
+    def items(self) -> Any:
+        CountedTaint.uses += 1
+        return super().items()
+
+    def get(self, key: str, default: Any = None) -> Any:
+        CountedTaint.uses += 1
+        return super().get(key, default)
+
+    def __eq__(self, other: object) -> bool:
+        CountedTaint.uses += 1
+        return super().__eq__(other)
+
+    __hash__ = None
+
+
+def test_work_for_taints_grows_linearly_with_their_number() -> None:
+    """Writes of the whole hub wait meanwhile, and an object may hold some twenty thousand taints."""
+    many = [CountedTaint({**taint(timeAdded=EARLIER), "key": f"k{number}"}) for number in range(1_000)]
+    CountedTaint.uses = 0
+    later = admitted(cluster(taints=[*many, taint(effect="NoSelectIfNew")]), cluster(taints=many), NOW)
+    assert len(many) <= CountedTaint.uses <= 10 * len(many)
+    assert [entry["timeAdded"] for entry in later["spec"]["taints"][-2:]] == [EARLIER, STAMP]
+
+
+def test_stored_values_that_do_not_change_are_never_refused() -> None:
+    """A rule that a later release brings must not stop reports about clusters that already break it."""
+    stored = cluster(**UNLIKE_ANY_RULE)
+    reported = {**stored, "status": {"conditions": []}}
+    assert admitted(reported, stored, NOW) == {**reported, **TYPE}
+    denied = {**UNLIKE_ANY_RULE, "hubAcceptsClient": False}
+    assert admitted(cluster(**denied), stored, NOW)["spec"] == denied
+    reserved = admitted(cluster("default", hubAcceptsClient=False), cluster("default"), NOW)
+    assert reserved["spec"]["hubAcceptsClient"] is False

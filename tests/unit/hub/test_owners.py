@@ -1,23 +1,27 @@
-"""Who owns an agent: what it says of other hubs, in the order of its epochs."""
+"""Which hub owns an agent, and orders to move to another one."""
 
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from hub.domain import cluster as rules
-from hub.domain import stale, taint
+from hub.domain import reported, stale, taint
 from hub.domain.cluster import StatusReport
 from hub.domain.heartbeat import Beat
 from hub.domain.parting import MOVED, STANDBY, Departure
+from hub.domain.reported import HubState, ReportedHub
 from hub.domain.transition import Transition
-from hub.services import clusters, heartbeats, owners
+from hub.rpc.moving import Moving
+from hub.services import clusters, heartbeats, moves, owners
 from hub.services.owners import Standing
 from machinery import conditions
 from machinery.clock import ManualClock
-from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, NotFoundError, StaleEpochError
+from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import ClusterName, HubId
-from tests.fakes.memory_store import MemoryStore
-from tests.fakes.registration import EDGE, Newcomer
+from machinery.wire.session.v1 import session_pb2 as wire
+from tests.checks import check_refusals, check_results
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import EDGE, OPERATOR, Newcomer
 
 ME, OTHER, THIRD = HubId("hub-a"), HubId("hub-b"), HubId("hub-c")
 NONE, GRACE, WINDOW = timedelta(), timedelta(seconds=300), timedelta(seconds=1)
@@ -25,15 +29,14 @@ UID = "uid-1"
 
 
 @pytest.fixture
-def accepted(newcomer: Newcomer, store: MemoryStore) -> MemoryStore:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
+def accepted(newcomer: Newcomer, store: InlineStore) -> InlineStore:
+    newcomer.accepted()
     store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
     return store
 
 
 @pytest.fixture
-def living(accepted: MemoryStore) -> MemoryStore:
+def living(accepted: InlineStore) -> InlineStore:
     """It has reported here, in epoch 5."""
     accepted.transact(owners.claim, EDGE, 5)
     accepted.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
@@ -41,93 +44,65 @@ def living(accepted: MemoryStore) -> MemoryStore:
     return accepted
 
 
-def stand_by(store: MemoryStore, owner: str, epoch: int, *, uid: str = UID, cluster: ClusterName = EDGE) -> Standing:
+def stand_by(store: InlineStore, owner: str, epoch: int, *, uid: str = UID, cluster: ClusterName = EDGE) -> Standing:
     return store.transact(owners.stand_by, Departure(cluster, HubId(owner), epoch), uid, ME, "agent")
 
 
-def available(store: MemoryStore) -> tuple[str, str, str]:
+def available(store: InlineStore) -> tuple[str, str, str]:
     condition = rules.availability(store.transact(clusters.find, EDGE).document)
     return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
 
 
-def kept(store: MemoryStore) -> tuple[int, str | None]:
+def kept(store: InlineStore) -> tuple[int, str | None]:
     last = store.state.beats[EDGE]
     return last.epoch, last.owner
 
 
-def expire(store: MemoryStore, clock: ManualClock) -> None:
+def expire(store: InlineStore, clock: ManualClock) -> None:
     since = clock.now() - timedelta(days=30)
     store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=WINDOW, since=since, actor="hub"))
 
 
-def test_a_hub_that_never_had_the_cluster_keeps_it_on_standby(accepted: MemoryStore) -> None:
+def test_hub_that_never_had_the_cluster_keeps_it_on_standby_however_long(accepted: InlineStore, clock: ManualClock) -> None:
     assert stand_by(accepted, OTHER, 7) == Standing(accepted=True, epoch=7)
-    assert available(accepted) == (
-        "Unknown",
-        "ManagedClusterStandby",
-        "The registration agent reports to the hub hub-b, and holds this one in reserve.",
-    )
-
-
-def test_the_hub_that_was_left_says_where_the_cluster_moved(living: MemoryStore) -> None:
-    stand_by(living, OTHER, 6)
-    assert available(living) == ("Unknown", "ManagedClusterMoved", "The registration agent has moved to the hub hub-b.")
-
-
-def test_an_agent_that_reports_to_no_hub_yet_has_moved_nowhere(living: MemoryStore) -> None:
-    stand_by(living, "", 6)
-    assert available(living)[1] == "ManagedClusterStandby"
-
-
-def test_the_same_word_again_is_no_news_and_another_owner_is(living: MemoryStore) -> None:
-    stand_by(living, OTHER, 6)
-    before = living.state.revision
-    stand_by(living, OTHER, 6)
-    assert living.state.revision == before
-    stand_by(living, THIRD, 7)
-    assert available(living)[2] == "The registration agent has moved to the hub hub-c."
-
-
-def test_a_lower_epoch_changes_nothing_and_is_told_the_one_that_is_known(living: MemoryStore) -> None:
-    assert stand_by(living, OTHER, 4) == Standing(accepted=True, epoch=5)
-    assert (available(living)[0], kept(living)) == ("True", (5, None))
-
-
-def test_in_one_epoch_an_open_session_is_worth_more_than_a_word_of_another_hub(living: MemoryStore) -> None:
-    living.transact(lambda tx: tx.heartbeats.set_session(EDGE, "s1"))
-    stand_by(living, OTHER, 5)
-    assert (available(living)[0], kept(living)) == ("True", (5, None))
-
-
-def test_an_agent_that_names_this_very_hub_is_not_in_reserve(living: MemoryStore) -> None:
-    assert stand_by(living, ME, 8).epoch == 8
-    assert (available(living)[0], kept(living)) == ("True", (8, None))
-
-
-def test_a_beat_here_restores_what_the_agent_says(living: MemoryStore) -> None:
-    stand_by(living, OTHER, 6)
-    living.transact(owners.claim, EDGE, 7)
-    living.transact(heartbeats.revive, Beat(EDGE, NONE, available=False, epoch=7), "hub")
-    assert (available(living)[1], kept(living)) == ("ManagedClusterKubeAPIServerUnavailable", (7, None))
-
-
-def test_a_beat_of_the_session_that_was_left_restores_nothing(living: MemoryStore) -> None:
-    stand_by(living, OTHER, 6)
-    with pytest.raises(StaleEpochError) as refused:
-        living.transact(heartbeats.revive, Beat(EDGE, NONE, available=True, epoch=5), "hub")
-    assert (refused.value.epoch, available(living)[1]) == (6, "ManagedClusterMoved")
-
-
-def test_on_standby_nobody_is_silent_however_long(accepted: MemoryStore, clock: ManualClock) -> None:
-    stand_by(accepted, OTHER, 7)
+    message = "The registration agent reports to the hub hub-b, and holds this one in reserve."
+    assert available(accepted) == ("Unknown", "ManagedClusterStandby", message)
     for _ in range(3):
         clock.advance(10 * GRACE)
         expire(accepted, clock)
         assert available(accepted)[1] == "ManagedClusterStandby"
 
 
+def test_hub_shows_where_its_cluster_moved_until_a_beat_of_a_newer_epoch(living: InlineStore) -> None:
+    stand_by(living, "", 6)
+    assert available(living)[1] == "ManagedClusterStandby", "the agent reports to no hub yet"
+    stand_by(living, OTHER, 7)
+    assert available(living) == ("Unknown", "ManagedClusterMoved", "The registration agent has moved to the hub hub-b.")
+    before = living.state.revision
+    stand_by(living, OTHER, 7)
+    assert living.state.revision == before
+    stand_by(living, THIRD, 8)
+    assert available(living)[2] == "The registration agent has moved to the hub hub-c."
+    with pytest.raises(StaleEpochError) as refused:
+        living.transact(heartbeats.revive, Beat(EDGE, NONE, available=True, epoch=5), "hub")
+    assert (refused.value.epoch, available(living)[1]) == (8, "ManagedClusterMoved")
+    living.transact(owners.claim, EDGE, 9)
+    living.transact(heartbeats.revive, Beat(EDGE, NONE, available=False, epoch=9), "hub")
+    assert (available(living)[1], kept(living)) == ("ManagedClusterKubeAPIServerUnavailable", (9, None))
+
+
+def test_lower_epoch_or_an_open_session_of_the_same_or_this_very_hub_change_nothing(living: InlineStore) -> None:
+    assert stand_by(living, OTHER, 4) == Standing(accepted=True, epoch=5)
+    assert (available(living)[0], kept(living)) == ("True", (5, None))
+    living.transact(lambda tx: tx.heartbeats.set_session(EDGE, "s1"))
+    stand_by(living, OTHER, 5)
+    assert (available(living)[0], kept(living)) == ("True", (5, None))
+    assert stand_by(living, ME, 8).epoch == 8
+    assert (available(living)[0], kept(living)) == ("True", (8, None))
+
+
 def test_who_stood_by_before_it_was_accepted_is_on_standby_at_once_when_it_is(
-    newcomer: Newcomer, store: MemoryStore, clock: ManualClock
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     newcomer.join(newcomer.bootstrap())
     assert stand_by(store, OTHER, 7) == Standing(accepted=False, epoch=7)
@@ -138,7 +113,7 @@ def test_who_stood_by_before_it_was_accepted_is_on_standby_at_once_when_it_is(
     assert available(store)[1] == "ManagedClusterStandby"
 
 
-def test_who_was_silent_before_it_told_where_it_is_has_moved(living: MemoryStore, clock: ManualClock) -> None:
+def test_who_was_silent_before_it_told_where_it_is_has_moved(living: InlineStore, clock: ManualClock) -> None:
     clock.advance(2 * GRACE)
     expire(living, clock)
     assert available(living)[1] == "ManagedClusterLeaseUpdateStopped"
@@ -151,15 +126,16 @@ def test_who_was_silent_before_it_told_where_it_is_has_moved(living: MemoryStore
     assert "taints" not in taint.tainted({**tainted, "status": document["status"]})["spec"]
 
 
-@pytest.mark.parametrize(("condition", "counts"), [(rules.SILENT, True), (MOVED, False), (STANDBY, False)])
-def test_a_move_is_no_flap(living: MemoryStore, clock: ManualClock, condition: conditions.Condition, *, counts: bool) -> None:
-    since = clock.now() - GRACE
-    fell = Transition(EDGE, "u", clock.now(), "True", condition.status, condition.reason, "hub")
-    living.transact(lambda tx: tx.transitions.add(fell))
-    assert (fell.is_fall, bool(living.transact(lambda tx: tx.transitions.falls(since)))) == (counts, counts)
+def test_move_is_no_flap(living: InlineStore, clock: ManualClock) -> None:
+    def falls(condition: conditions.Condition) -> tuple[bool, int]:
+        fell = Transition(EDGE, "u", clock.now(), "True", condition.status, condition.reason, "hub")
+        living.transact(lambda tx: tx.transitions.add(fell))
+        return fell.is_fall, len(living.transact(lambda tx: tx.transitions.falls(clock.now() - GRACE)))
+
+    check_results(falls, [(MOVED, (False, 0)), (STANDBY, (False, 0)), (rules.SILENT, (True, 1))])
 
 
-def test_a_farewell_is_the_sessions_own_and_outdates_it(living: MemoryStore) -> None:
+def test_a_farewell_is_the_sessions_own_and_outdates_it(living: InlineStore) -> None:
     with pytest.raises(StaleEpochError):
         living.transact(owners.bid_farewell, Departure(EDGE, OTHER, 9), 4, "agent")
     assert kept(living) == (5, None)
@@ -169,7 +145,7 @@ def test_a_farewell_is_the_sessions_own_and_outdates_it(living: MemoryStore) -> 
         living.transact(owners.check, EDGE, 5)
 
 
-def test_a_session_opens_in_the_highest_epoch_alone_and_none_is_never_outdated(living: MemoryStore) -> None:
+def test_a_session_opens_in_the_highest_epoch_alone_and_none_is_never_outdated(living: InlineStore) -> None:
     for epoch in (0, 5):
         assert living.transact(owners.is_claimed, EDGE, epoch)
     assert not living.transact(owners.is_claimed, EDGE, 6)
@@ -182,7 +158,9 @@ def test_a_session_opens_in_the_highest_epoch_alone_and_none_is_never_outdated(l
     assert kept(living) == (6, None)
 
 
-def test_only_its_own_accepted_cluster_stands_by(accepted: MemoryStore, newcomer: Newcomer) -> None:
+def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: InlineStore, newcomer: Newcomer) -> None:
+    words = ((OTHER, 2**63, ""), ("a b", 1, ""), ("x" * 129, 1, ""), ("<script>", 1, ""))
+    check_refusals(BadRequestError, lambda owner, epoch: stand_by(accepted, owner, epoch), words)
     with pytest.raises(AlreadyExistsError):
         stand_by(accepted, OTHER, 7, uid="another")
     with pytest.raises(NotFoundError):
@@ -192,7 +170,107 @@ def test_only_its_own_accepted_cluster_stands_by(accepted: MemoryStore, newcomer
         stand_by(accepted, OTHER, 7)
 
 
-@pytest.mark.parametrize(("owner", "epoch"), [(OTHER, 2**63), ("a b", 1), ("x" * 129, 1), ("<script>", 1)])
-def test_what_no_database_keeps_and_what_is_no_hubs_id_is_refused(accepted: MemoryStore, owner: str, epoch: int) -> None:
-    with pytest.raises(BadRequestError):
-        stand_by(accepted, owner, epoch)
+HERE = HubId("aaaa-1")
+ENDS = datetime(2026, 12, 1, tzinfo=UTC)
+LIST = (
+    ReportedHub(HERE, "eu-1", "https://eu-1:6443", HubState.READY, ENDS),
+    ReportedHub("bbbb-2", "eu-2", "https://eu-2:6443", HubState.READY, ENDS),
+    ReportedHub("bbcc-3", "eu-3", "https://eu-3:6443", HubState.NOT_ACCEPTED),
+    ReportedHub("", "us-1", "https://us-1:6443", HubState.REGISTERING),
+)
+
+
+@pytest.fixture
+def hub(newcomer: Newcomer, store: InlineStore) -> InlineStore:
+    """With one accepted cluster whose agent reports its hubs in epoch 5."""
+    newcomer.accepted()
+    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "hub")
+    store.transact(lambda tx: tx.facts.set(moves.HUB_ID, HERE))
+    store.transact(owners.claim, EDGE, 5)
+    store.transact(moves.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
+    return store
+
+
+def ordered(store: InlineStore) -> str:
+    return reported.move_to(store.transact(clusters.find, EDGE).document)
+
+
+def test_order_names_a_ready_hub_and_stays_until_it_is_canceled(hub: InlineStore) -> None:
+    rows = (
+        ("eu-3", r"no credential that is ready.*eu-2 \(Ready\), eu-3 \(NotAccepted\), us-1 \(Registering\)"),
+        ("us-1", "no credential that is ready"),
+        ("eu-9", r"reports no hub \"eu-9\".*eu-1 \(Ready\)"),
+        ("bb", "fits several"),
+        ("", "reports no hub"),
+        ("eu-1", "is this hub"),
+        (HERE, "is this hub"),
+    )
+    check_refusals(InvalidError, lambda word: hub.transact(moves.order, EDGE, word, OPERATOR), rows)
+    hub.transact(lambda tx: moves.order(tx, EDGE, "eu-2", OPERATOR, dry_run=True))
+    assert ordered(hub) == ""
+    for word in ("eu-2", "bbbb-2", "bbb", "https://eu-2:6443"):
+        assert hub.transact(moves.order, EDGE, word, OPERATOR)["id"] == "bbbb-2", word
+        before = hub.state.revision
+        hub.transact(moves.order, EDGE, word, OPERATOR)
+        assert (ordered(hub), hub.state.revision) == ("bbbb-2", before), word
+        assert hub.transact(lambda tx: moves.cancel(tx, EDGE, OPERATOR, dry_run=True)) == "bbbb-2"
+        assert ordered(hub) == "bbbb-2"
+        assert [hub.transact(moves.cancel, EDGE, OPERATOR) for _ in range(2)] == ["bbbb-2", ""]
+        assert ordered(hub) == ""
+    with pytest.raises(NotFoundError):
+        hub.transact(moves.order, ClusterName("gone"), "eu-2", OPERATOR)
+
+
+def test_an_order_ends_when_the_agent_has_gone_there_and_not_when_it_went_elsewhere(hub: InlineStore) -> None:
+    hub.transact(moves.order, EDGE, "eu-2", OPERATOR)
+    hub.transact(owners.stand_by, Departure(EDGE, HubId("bbcc-3"), 6), "uid-1", HERE, "agent")
+    assert ordered(hub) == "bbbb-2"
+    with pytest.raises(InvalidError, match=r"not with this hub.*bbcc-3"):
+        hub.transact(moves.order, EDGE, "eu-2", OPERATOR)
+    hub.transact(owners.stand_by, Departure(EDGE, HubId("bbbb-2"), 7), "uid-1", HERE, "agent")
+    assert ordered(hub) == ""
+
+
+def test_a_list_of_an_outdated_session_is_not_kept_and_the_same_one_is_no_news(hub: InlineStore) -> None:
+    before = hub.state.revision
+    hub.transact(moves.report_hubs, EDGE, 5, reported.encoded(LIST), "agent")
+    with pytest.raises(StaleEpochError):
+        hub.transact(moves.report_hubs, EDGE, 4, reported.encoded(LIST[:1]), "agent")
+    assert hub.state.revision == before
+    hub.transact(moves.report_hubs, EDGE, 5, "", "agent")
+    assert reported.hubs_of(hub.transact(clusters.find, EDGE).document) == []
+
+
+def test_what_an_agent_lists_is_bounded_and_fit_to_be_shown() -> None:
+    odd = [
+        *(ReportedHub("x" * 254), ReportedHub("id", "a\nb"), ReportedHub("id", "\x1b[31m"), ReportedHub("id", "ü")),
+        *(ReportedHub("id", "n", "u" * 1025), ReportedHub("", "")),
+    ]
+    assert reported.encoded(odd) == ""
+    kept = reported.hubs_of(reported.with_hubs({}, reported.encoded([*odd, *(ReportedHub(f"h{n}") for n in range(99))])))
+    assert [hub["id"] for hub in kept] == [f"h{n}" for n in range(reported.MAX_HUBS)]
+    spoilt = ("{", "7", '["a", 1]', '{"a": 1}')
+    assert [reported.hubs_of(reported.with_hubs({}, annotation)) for annotation in spoilt] == [[]] * 4
+
+
+def test_an_agent_is_asked_once_per_order_and_again_when_the_hub_is_ready_again() -> None:
+    sent: list[wire.HubMessage] = []
+    moving = Moving(sent.append)
+
+    def listed(state: wire.Hub.State.ValueType) -> None:
+        moving.listed(wire.Hubs(hubs=[wire.Hub(hub_id="b", state=state)]))
+
+    moving.wanted("b")
+    assert sent == []  # an agent that lists no hubs would take it for an ordinary drain
+    listed(wire.Hub.STATE_UNREACHABLE)
+    assert sent == []
+    for _ in range(2):
+        listed(wire.Hub.STATE_READY)
+        moving.wanted("b")
+    assert [message.drain.target_hub_id for message in sent] == ["b"]
+    listed(wire.Hub.STATE_UNREACHABLE)
+    listed(wire.Hub.STATE_READY)
+    assert len(sent) == 2
+    moving.wanted("")
+    moving.wanted("b")
+    assert len(sent) == 3

@@ -5,7 +5,6 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import Any
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -31,20 +30,20 @@ from machinery.managedfields.notation import minus
 from machinery.managedfields.structure import Form, Structure, keyed_lists
 from machinery.managedfields.updating import NOBODYS, Comparisons, OneVersion, updated
 from machinery.product import GROUP_SUFFIX
+from tests.checks import check_each, present
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.managedfields import STRUCTURE, V1
-from tests.fakes.memory_store import MemoryStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer
-from tests.unit.machinery.managedfields.test_ownership_properties import DOCUMENTS
+from tests.unit.machinery.managedfields.test_fieldset import DOCUMENTS
 
 NOW = datetime(2026, 11, 21, 7, tzinfo=UTC)
 _PARTS = ("lastTransitionTime", "message", "reason", "status", "type")
 CONDITION: dict[str, Any] = {".": {}, **{f"f:{name}": {} for name in _PARTS}}
 
 
-def shares(store: MemoryStore, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
+def shares(store: InlineStore, kind: Kind, name: str, namespace: str = "") -> dict[str, Any]:
     """By holder, the fields."""
-    stored = store.transact(lambda tx: tx.objects.get(kind, Key(namespace, name)))
-    assert stored is not None
+    stored = present(store.transact(lambda tx: tx.objects.get(kind, Key(namespace, name))))
     fields = stored.document["metadata"].get("managedFields", [])
     return {" ".join((entry["manager"], entry.get("subresource", ""))).strip(): entry["fieldsV1"] for entry in fields}
 
@@ -53,34 +52,28 @@ def condition(kind: str) -> str:
     return f'k:{{"type":"{kind}"}}'
 
 
-def test_a_cluster_that_joins_is_the_agents_and_its_acceptance_the_hubs(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
-
-    told = shares(store, MANAGED_CLUSTERS, EDGE)
-
-    assert told[HUB_WRITER]["f:spec"] == {"f:hubAcceptsClient": {}}
-    assert told[AGENT_WRITER]["f:spec"] == {".": {}, "f:leaseDurationSeconds": {}}
-
-
-def test_what_an_agent_reports_is_held_through_the_status(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
+def test_cluster_is_the_agents_and_its_acceptance_and_other_conditions_the_hubs(newcomer: Newcomer, store: InlineStore) -> None:
+    newcomer.accepted()
+    owned = shares(store, MANAGED_CLUSTERS, EDGE)
+    assert owned[HUB_WRITER]["f:spec"] == {"f:hubAcceptsClient": {}}
+    assert owned[AGENT_WRITER]["f:spec"] == {".": {}, "f:leaseDurationSeconds": {}}
     report = StatusReport(conditions=(AVAILABLE,), kubernetes_version="v1.31.2", node_count=3)
-
     store.transact(clusters.report_status, EDGE, report, "agent")
+    revision = store.state.revision
+    store.transact(clusters.report_status, EDGE, report, "agent")
+    written = store.transact(lambda tx: clusters.put(tx, dict(clusters.find(tx, EDGE).document), clusters.find(tx, EDGE), "x"))
+    assert isinstance(written, Unchanged)
+    assert store.state.revision == revision, "the same report again writes nothing"
     store.transact(clusters.set_condition, EDGE, Condition("Deleting", "True", "Test", ""), "hub")
-
-    told = shares(store, MANAGED_CLUSTERS, EDGE)
-    status = told[f"{AGENT_WRITER} status"]["f:status"]
+    owned = shares(store, MANAGED_CLUSTERS, EDGE)
+    status = owned[f"{AGENT_WRITER} status"]["f:status"]
     assert status["f:conditions"] == {".": {}, condition(AVAILABLE.type): CONDITION}
     assert status["f:version"] == {".": {}, "f:kubernetes": {}}
-    assert told[f"{HUB_WRITER} status"] == {"f:status": {"f:conditions": {condition("Deleting"): CONDITION}}}
+    assert owned[f"{HUB_WRITER} status"] == {"f:status": {"f:conditions": {condition("Deleting"): CONDITION}}}
 
 
-def test_an_operators_condition_that_the_agent_reports_too_changes_hands(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
+def test_an_operators_condition_that_the_agent_reports_too_changes_hands(newcomer: Newcomer, store: InlineStore) -> None:
+    newcomer.accepted()
     store.transact(clusters.set_condition, EDGE, Condition(AVAILABLE.type, "Unknown", "Test", ""), "hub")
 
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(AVAILABLE,), complete=False), "agent")
@@ -92,7 +85,7 @@ def test_an_operators_condition_that_the_agent_reports_too_changes_hands(newcome
     assert told[f"{AGENT_WRITER} status"]["f:status"]["f:conditions"][entry].keys() >= changed
 
 
-def test_add_on_conditions_are_the_agents(newcomer: Newcomer, store: MemoryStore) -> None:
+def test_add_on_conditions_are_the_agents(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.join(newcomer.bootstrap())
     document = {"metadata": {"name": "metrics", "namespace": "edge", "managedFields": []}, "spec": {}}
     store.transact(lambda tx: addons.put(tx, document, None, OPERATOR, writer="operator"))
@@ -103,7 +96,7 @@ def test_add_on_conditions_are_the_agents(newcomer: Newcomer, store: MemoryStore
     assert shares(store, ADDONS, "metrics", "edge")[f"{AGENT_WRITER} status"] == {"f:status": {".": {}, **fields}}
 
 
-def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(newcomer: Newcomer, store: MemoryStore) -> None:
+def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.join(newcomer.bootstrap())
     older = f"addon.{GROUP_SUFFIX}/v1alpha1"
     fields: dict[str, Any] = {"f:status": {"f:registrations": {}, "f:kubeClientDriver": {}}}
@@ -124,37 +117,16 @@ def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(ne
     assert told == {"old": {"f:status": {"f:registrations": {}}}, f"{HUB_WRITER} status": {"f:status": {"f:registrations": {}}}}
 
 
-def test_requests_are_the_agents_and_their_decision_and_certificate_the_hubs(newcomer: Newcomer, store: MemoryStore) -> None:
-    requester = newcomer.bootstrap()
-    newcomer.join(requester)
-    newcomer.accept()
-    name = newcomer.submit(requester)
-    newcomer.approve(name)
-    newcomer.issue(name)
-
+def test_requests_are_the_agents_and_their_decision_and_certificate_the_hubs(newcomer: Newcomer, store: InlineStore) -> None:
+    name = newcomer.issued(newcomer.accepted())
     told = shares(store, REQUESTS, name)
-
     assert sorted(told) == [AGENT_WRITER, HUB_WRITER, f"{HUB_WRITER} status"]
     assert "f:spec" not in told[AGENT_WRITER]
     assert request_rules.RECOVERY_ANNOTATION in next(iter(told[HUB_WRITER]["f:metadata"]["f:annotations"].keys() - {"."}))
     assert told[f"{HUB_WRITER} status"]["f:status"].keys() == {"f:conditions", "f:certificate"}
 
 
-def test_the_same_report_again_writes_nothing(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
-    report = StatusReport(conditions=(AVAILABLE,), kubernetes_version="v1.31.2")
-    store.transact(clusters.report_status, EDGE, report, "agent")
-    revision = store.state.revision
-
-    store.transact(clusters.report_status, EDGE, report, "agent")
-    written = store.transact(lambda tx: clusters.put(tx, dict(clusters.find(tx, EDGE).document), clusters.find(tx, EDGE), "x"))
-
-    assert isinstance(written, Unchanged)
-    assert store.state.revision == revision
-
-
-def test_what_came_without_holders_stays_without(store: MemoryStore) -> None:
+def test_what_came_without_holders_stays_without(store: InlineStore) -> None:
     entered = {"metadata": {"name": "edge"}, "spec": {"hubAcceptsClient": True}}
     store.transact(clusters.put, entered, None, OPERATOR)
 
@@ -216,15 +188,17 @@ def atomic_maps(structure: Structure, path: str = "") -> Iterator[str]:
             yield from atomic_maps(part, f"{here}.")
 
 
-@pytest.mark.parametrize("kind", sorted(kinds.WRITE_PATHS))
-def test_hub_and_door_divide_a_kind_alike(kind: Kind) -> None:
-    """The services know lists by a table, the door by its schemas: both must say the same."""
-    resource = served()[str(resource_of(kind, GROUP_SUFFIX))]
-    structure = resource.structures[resource.api_version()]
+def test_services_and_api_server_divide_every_kind_alike() -> None:
+    """The services know lists by a table, the API server by its schemas."""
+    resources = served()
 
-    declared = {path: keys for path, keys in keyed_lists(structure) if not path.startswith("metadata")}
+    def check(kind: Kind) -> None:
+        resource = resources[str(resource_of(kind, GROUP_SUFFIX))]
+        structure = resource.structures[resource.api_version()]
+        declared = {path: keys for path, keys in keyed_lists(structure) if not path.startswith("metadata")}
+        assert dict(ownership.LIST_MAPS.get(kind, {})) == declared
+        assert set(ownership.WHOLE.get(kind, ())) == set(atomic_maps(structure))
+        assert ownership.is_kubernetes_own(kind) is not resource.custom
+        assert ownership.FIXED.get(kind, ()) == resource.fixed
 
-    assert dict(ownership.LIST_MAPS.get(kind, {})) == declared
-    assert set(ownership.WHOLE.get(kind, ())) == set(atomic_maps(structure))
-    assert ownership.is_kubernetes_own(kind) is not resource.custom
-    assert ownership.FIXED.get(kind, ()) == resource.fixed
+    check_each(check, [(kind,) for kind in sorted(kinds.WRITE_PATHS)])

@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
 import pytest
 
@@ -27,8 +28,9 @@ from machinery.identity import (
     bootstrap_subject,
     recovery_subject,
 )
+from tests.checks import check_results, present
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer
-from tests.fakes.memory_store import MemoryStore
 
 NOW = datetime(2026, 11, 21, 8, tzinfo=UTC)
 BEGIN, END = NOW - timedelta(minutes=5), NOW + timedelta(days=30)
@@ -51,20 +53,15 @@ def profile_of(purpose: Purpose, subject: Subject | None = None) -> Profile:
     return Profile(purpose, subject or GOOD[purpose][0], KEY, BEGIN, END, dns_names=names)
 
 
-@pytest.mark.parametrize("purpose", GOOD)
-def test_what_the_services_decide_is_signed(purpose: Purpose) -> None:
-    assert refusals(profile_of(purpose), GOOD[purpose][1], NOW) == []
-
-
-def test_every_purpose_is_decided_here() -> None:
+def test_profile_that_the_services_decide_is_signed_and_every_purpose_has_one() -> None:
+    check_results(lambda purpose: refusals(profile_of(purpose), GOOD[purpose][1], NOW), [(purpose, []) for purpose in GOOD])
     assert {*GOOD, Purpose.SERVING} == {*Purpose}
     serving = Profile(Purpose.SERVING, Subject("muster-hub"), KEY, BEGIN, END, dns_names=("hub.example",))
-    assert refusals(serving, Holder(), NOW), "a serving certificate is recorded for nobody"
+    assert refusals(serving, Holder(), NOW), "a serving certificate is not recorded"
 
 
-@pytest.mark.parametrize(
-    ("purpose", "subject", "holder"),
-    [
+def test_subject_that_is_not_its_holders_is_refused() -> None:
+    rows = (
         (Purpose.AGENT, agent_subject(OTHER, AGENT), OF_AGENT),
         (Purpose.AGENT, agent_subject(EDGE, AgentId("agent-2")), OF_AGENT),
         (Purpose.AGENT, Subject("ann", frozenset((OPERATOR_GROUP,))), OF_AGENT),
@@ -81,35 +78,25 @@ def test_every_purpose_is_decided_here() -> None:
         (Purpose.OPERATOR, Subject("ann"), OF_AGENT),
         (Purpose.LOGIN, Subject("ann", frozenset((ALL_CLUSTERS_GROUP,))), Holder()),
         (Purpose.LOGIN, recovery_subject(EDGE, AGENT), Holder()),
-    ],
-)
-def test_a_subject_that_is_not_its_holders_is_refused(purpose: Purpose, subject: Subject, holder: Holder) -> None:
-    assert refusals(profile_of(purpose, subject), holder, NOW) == [f'its subject is none of purpose "{purpose}" for its holder']
+    )
+    expected = [(*row, [f'its subject is none of purpose "{row[0]}" for its holder']) for row in rows]
+    check_results(lambda purpose, subject, holder: refusals(profile_of(purpose, subject), holder, NOW), expected)
 
 
-@pytest.mark.parametrize("purpose", [purpose for purpose in GOOD if purpose is not Purpose.ADDON])
-@pytest.mark.parametrize("more", [{"dns_names": ("hub.example",)}, {"ip_addresses": ("127.0.0.1",)}])
-def test_names_that_a_purpose_has_not_are_refused(purpose: Purpose, more: dict[str, tuple[str, ...]]) -> None:
-    profile = replace(profile_of(purpose), **more)  # type: ignore[arg-type]
-    assert refusals(profile, GOOD[purpose][1], NOW) == ["it has alternative names that its purpose has not"]
+def test_other_names_other_beginnings_and_past_ends_are_refused() -> None:
+    def changed(purpose: Purpose, **more: Any) -> list[str]:
+        return refusals(replace(profile_of(purpose), **more), GOOD[purpose][1], NOW)
+
+    for purpose in {*GOOD} - {Purpose.ADDON}:
+        for more in ({"dns_names": ("hub.example",)}, {"ip_addresses": ("127.0.0.1",)}):
+            assert changed(purpose, **more) == ["it has alternative names that its purpose has not"], (purpose, more)
+    for begin in (NOW, NOW - timedelta(minutes=4, seconds=59), NOW + timedelta(hours=1), NOW - timedelta(days=3)):
+        assert changed(Purpose.AGENT, not_before=begin) == ["it does not begin five minutes before now"], begin
+    assert changed(Purpose.AGENT, not_after=NOW) == ["it has ended already"]
 
 
-@pytest.mark.parametrize(
-    "begin", [NOW, NOW - timedelta(minutes=4, seconds=59), NOW + timedelta(hours=1), NOW - timedelta(days=3)]
-)
-def test_every_certificate_begins_five_minutes_before_now(begin: datetime) -> None:
-    profile = replace(profile_of(Purpose.AGENT), not_before=begin)
-    assert refusals(profile, OF_AGENT, NOW) == ["it does not begin five minutes before now"]
-
-
-def test_what_has_ended_is_not_signed() -> None:
-    profile = replace(profile_of(Purpose.AGENT), not_after=NOW)
-    assert refusals(profile, OF_AGENT, NOW) == ["it has ended already"]
-
-
-@pytest.mark.parametrize(
-    ("subject", "claims"),
-    [
+def test_add_on_has_its_own_names_or_unclaimed_ones() -> None:
+    rows = (
         (addon_subject(EDGE, WORK, "work"), False),
         (Subject("ann", frozenset(("g", "system:authenticated", "system:open-cluster-management:addon:work"))), False),
         (addon_subject(OTHER, WORK, "work"), True),
@@ -120,23 +107,22 @@ def test_what_has_ended_is_not_signed() -> None:
         (recovery_subject(EDGE, AGENT), True),
         (bootstrap_subject(CREDENTIAL), True),
         (Subject("ann", frozenset((BOOTSTRAP_GROUP,))), True),
-    ],
-)
-def test_an_addon_has_its_own_names_or_nobodys(subject: Subject, claims: bool) -> None:  # noqa: FBT001 - a table's column
-    assert claims_anothers(subject, EDGE) is claims
-
-
-def test_a_defect_of_a_service_signs_and_records_nothing(clock: ManualClock) -> None:
-    store, issuer = MemoryStore(clock), WordIssuer()
-    profile = replace(
-        profile_of(Purpose.AGENT, agent_subject(OTHER, AGENT)),
-        not_before=clock.now() - timedelta(minutes=5),
-        not_after=NOW.max.replace(tzinfo=UTC),
     )
+    check_results(lambda subject: claims_anothers(subject, EDGE), rows)
+
+
+def test_defect_of_a_service_or_an_unusable_key_signs_and_records_nothing(store: InlineStore, clock: ManualClock) -> None:
+    issuer, now = WordIssuer(), clock.now()
+    subject = agent_subject(OTHER, AGENT)
+    profile = replace(profile_of(Purpose.AGENT, subject), not_before=now - timedelta(minutes=5), not_after=END)
     with pytest.raises(RuntimeError, match="its subject is none of purpose"):
         store.transact(certificates.sign, issuer, profile, OF_AGENT)
     assert issuer.issued == []
     assert store.transact(lambda tx: tx.certificates.of_cluster(EDGE)) == []
+    validity = now - timedelta(days=2), now + timedelta(days=9)
+    authority = pki.create_authority(Subject("ca"), pki.generate_key(), pki.random_serial(), *validity)
+    with pytest.raises(InvalidError, match="the public key cannot be read"):
+        store.transact(operators.admit, "ann", b"no key", LocalIssuer(authority), Lifetimes())
 
 
 class _ShortIssuer(WordIssuer):
@@ -148,18 +134,7 @@ class _ShortIssuer(WordIssuer):
         return replace(super().issue(profile, serial, now), not_after=self.end)
 
 
-def test_the_record_ends_where_the_certificate_does(clock: ManualClock) -> None:
-    store = MemoryStore(clock)
+def test_the_record_ends_where_the_certificate_does(store: InlineStore) -> None:
     issued = store.transact(operators.admit, "ann", KEY, _ShortIssuer(), Lifetimes())
-    record = store.transact(lambda tx: tx.certificates.by_serial(issued.serial))
-    assert record is not None
+    record = present(store.transact(lambda tx: tx.certificates.by_serial(issued.serial)))
     assert record.not_after == _ShortIssuer.end
-
-
-def test_a_key_that_cannot_be_used_is_told_and_not_signed(clock: ManualClock) -> None:
-    store = MemoryStore(clock)
-    authority = pki.create_authority(
-        Subject("ca"), pki.generate_key(), pki.random_serial(), clock.now() - timedelta(days=2), clock.now() + timedelta(days=9)
-    )
-    with pytest.raises(InvalidError, match="the public key cannot be read"):
-        store.transact(operators.admit, "ann", b"no key", LocalIssuer(authority), Lifetimes())

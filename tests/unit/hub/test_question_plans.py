@@ -8,12 +8,12 @@ import sqlite3
 from datetime import UTC, datetime
 from typing import Any
 
-import pytest
 from sqlalchemy import Select
 from sqlalchemy.dialects import sqlite
 
 from bench.asking_questions import QUESTIONS, Question
 from hub.store import questions
+from tests.checks import check_each
 
 NOW = datetime(2026, 11, 22, tzinfo=UTC)
 LIMIT = 100
@@ -33,28 +33,18 @@ def steps(database: sqlite3.Connection, statement: Select[Any]) -> list[str]:
     return [row[3] for row in database.execute(f"EXPLAIN QUERY PLAN {compiled}", ("",) * str(compiled).count("?"))]
 
 
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
-def test_a_question_reads_the_inventory_alone_and_only_where_it_may(database: sqlite3.Connection, question: Question) -> None:
-    if question.is_plain:
-        return
-    found = steps(database, statement_of(question))
-    whole = {step for step in found if step.startswith("SCAN") and step != "SCAN chosen"}
-    allowed = {"SCAN inventory"} if question.name in SCANS else set()
-    assert whole <= allowed, found
-
-
-@pytest.mark.parametrize("question", QUESTIONS, ids=lambda question: question.name)
-def test_documents_are_read_last_and_by_key(database: sqlite3.Connection, question: Question) -> None:
-    if question.is_plain or question.group_by:
-        return
-    statement = statement_of(question)
-    chosen = str(statement.get_final_froms()[0]).partition(" JOIN objects ")[0]
-    assert "document" not in chosen
-    found = steps(database, statement)
-    read = [step for step in found if " objects " in f"{step} "]
-    assert read == ["SEARCH objects USING INDEX sqlite_autoindex_objects_1 (kind=? AND namespace=? AND name=?)"], found
-
-
-def test_the_list_of_scans_names_questions_that_there_are() -> None:
+def test_questions_read_the_inventory_alone_where_they_may_and_documents_last_and_by_key(database: sqlite3.Connection) -> None:
     assert {question.name for question in QUESTIONS} >= SCANS
     assert len(QUESTIONS) == 10
+
+    def check(question: Question) -> None:
+        statement = statement_of(question)
+        found = steps(database, statement)
+        whole = {step for step in found if step.startswith("SCAN") and step != "SCAN chosen"}
+        assert whole <= ({"SCAN inventory"} if question.name in SCANS else set()), found
+        if not question.group_by:
+            assert "document" not in str(statement.get_final_froms()[0]).partition(" JOIN objects ")[0]
+            read = [step for step in found if " objects " in f"{step} "]
+            assert read == ["SEARCH objects USING INDEX sqlite_autoindex_objects_1 (kind=? AND namespace=? AND name=?)"], found
+
+    check_each(check, [(question,) for question in QUESTIONS if not question.is_plain])

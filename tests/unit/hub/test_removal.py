@@ -4,8 +4,6 @@ from collections.abc import Iterable
 from datetime import timedelta
 from typing import Any
 
-import pytest
-
 from hub.controllers.removal import LOOK_AGAIN, Removal
 from hub.domain import document as doc
 from hub.domain import removal as rules
@@ -16,38 +14,39 @@ from hub.services import addons, clusters, objects, removal
 from hub.services.removal import Progress
 from machinery import conditions
 from machinery.clock import ManualClock
-from machinery.identity import AddOnName, ClusterName
-from tests.fakes.memory_store import MemoryStore
+from machinery.identity import AddOnName
+from tests.checks import check_results, present
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer
 
 HOUR = timedelta(hours=1)
 HELD = "example.com/pre-delete"
 
 
-def add_addon(store: MemoryStore, name: str, priority: str | None = None, finalizers: Iterable[str] = ()) -> None:
+def add_addon(store: InlineStore, name: str, priority: str | None = None, finalizers: Iterable[str] = ()) -> None:
     notes = {} if priority is None else {rules.PRIORITY: priority}
     metadata = {"name": name, "namespace": "edge", "annotations": notes, "finalizers": list(finalizers)}
     store.transact(addons.put, {"metadata": metadata}, None, OPERATOR)
 
 
-def delete(store: MemoryStore) -> None:
+def delete(store: InlineStore) -> None:
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), OPERATOR))
 
 
-def proceed(store: MemoryStore, deadline: timedelta = HOUR) -> Progress:
+def proceed(store: InlineStore, deadline: timedelta = HOUR) -> Progress:
     return store.transact(removal.proceed, "edge", deadline, "hub")
 
 
-def cluster_of(store: MemoryStore) -> dict[str, Any] | None:
+def cluster_of(store: InlineStore) -> dict[str, Any] | None:
     stored = store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge")))
     return dict(stored.document) if stored else None
 
 
-def names(store: MemoryStore, kind: Kind) -> list[str]:
+def names(store: InlineStore, kind: Kind) -> list[str]:
     return [stored.key.name for stored in store.transact(lambda tx: tx.objects.find(kind, Query())).items]
 
 
-def let_go(store: MemoryStore, addon: str) -> None:
+def let_go(store: InlineStore, addon: str) -> None:
     def write(tx: Transaction) -> None:
         stored = addons.find(tx, EDGE, AddOnName(addon))
         addons.put(tx, doc.with_metadata(stored.document, finalizers=None), stored, OPERATOR)
@@ -55,43 +54,44 @@ def let_go(store: MemoryStore, addon: str) -> None:
     store.transact(write)
 
 
-def deleting(store: MemoryStore) -> tuple[str, str, str]:
-    document = cluster_of(store)
-    assert document is not None
+def deleting(store: InlineStore) -> tuple[str, str, str]:
+    document = present(cluster_of(store))
     condition = conditions.find(doc.conditions(document), "Deleting")
     return (condition.status, condition.reason, condition.message) if condition else ("", "", "")
 
 
-def test_a_cluster_without_content_goes_at_once(newcomer: Newcomer, store: MemoryStore) -> None:
-    """OCM 5.14: deleting, no resources."""
+def hold(store: InlineStore, *finalizers: str) -> None:
+    def write(tx: Transaction) -> None:
+        stored = clusters.find(tx, EDGE)
+        clusters.put(tx, doc.with_metadata(stored.document, finalizers=list(finalizers) or None), stored, OPERATOR)
+
+    store.transact(write)
+
+
+async def test_cluster_that_is_not_deleted_loses_nothing_and_an_empty_one_goes_at_once(
+    newcomer: Newcomer, store: InlineStore
+) -> None:
+    """OCM 5.14: not deleting; deleting, no resources. Our finalizer comes with the deletion, so no write comes before it."""
     newcomer.registered()
+    add_addon(store, "a")
+    assert proceed(store) == Progress()
+    assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None
+    assert names(store, ADDONS) == ["a"]
+    assert doc.finalizers(cluster_of(store) or {}) == ()
+    store.transact(lambda tx: addons.remove(tx, addons.find(tx, EDGE, AddOnName("a")), OPERATOR))
     delete(store)
     assert cluster_of(store) is None
 
 
-def test_a_cluster_that_is_not_deleted_loses_nothing(newcomer: Newcomer, store: MemoryStore) -> None:
-    """OCM 5.14: not deleting. Our finalizer comes with the deletion, so that no cluster is written for it before."""
-    newcomer.registered()
-    add_addon(store, "a")
-    assert proceed(store) == Progress()
-    assert names(store, ADDONS) == ["a"]
-    assert doc.finalizers(cluster_of(store) or {}) == ()
-
-
-def test_a_clusters_addons_go_before_it(newcomer: Newcomer, store: MemoryStore) -> None:
+def test_a_clusters_addons_go_before_it(newcomer: Newcomer, store: InlineStore) -> None:
     """OCM 5.14: deleting with resources; the finalizer is resource-cleanup, the condition Deleting."""
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
     delete(store)
-    document = cluster_of(store)
-    assert document is not None
-    assert list(doc.finalizers(document)) == ["cluster.open-cluster-management.io/resource-cleanup"]
+    assert list(doc.finalizers(cluster_of(store) or {})) == ["cluster.open-cluster-management.io/resource-cleanup"]
     assert proceed(store).moved == 1
-    assert deleting(store) == (
-        "False",
-        "ResourceRemaining",
-        "managedclusteraddons: 1 remaining; 1 wait for finalizers: example.com/pre-delete (1).",
-    )
+    remaining = "managedclusteraddons: 1 remaining; 1 wait for finalizers: example.com/pre-delete (1)."
+    assert deleting(store) == ("False", "ResourceRemaining", remaining)
     assert proceed(store) == Progress(held=1)
     let_go(store, "a")
     assert proceed(store).gone
@@ -99,25 +99,17 @@ def test_a_clusters_addons_go_before_it(newcomer: Newcomer, store: MemoryStore) 
     assert all(record.revoked_at for record in store.transact(lambda tx: tx.certificates.of_cluster(EDGE)))
 
 
-@pytest.mark.parametrize(
-    ("text", "priority"),
-    [(None, 0), ("", 0), ("7", 7), ("100", 100), ("101", 0), ("-1", 0), ("x", 0), ("٣", 0), ("9" * 5000, 0)],
-)
-def test_a_priority_is_a_number_from_0_to_100(text: str | None, priority: int) -> None:
-    """OCM 5.14: priorities none, invalid, valid."""
-    notes = {} if text is None else {rules.PRIORITY: text}
-    assert rules.priority({"metadata": {"annotations": notes}}) == priority
-
-
-def test_the_lowest_priority_goes_first_and_is_waited_for(newcomer: Newcomer, store: MemoryStore) -> None:
-    """OCM 5.14: several priorities."""
+def test_lowest_priority_goes_first_and_is_waited_for(newcomer: Newcomer, store: InlineStore) -> None:
+    """OCM 5.14: priorities none, invalid, valid; several priorities."""
+    read = lambda notes: rules.priority({"metadata": {"annotations": notes}})  # noqa: E731 - one line
+    texts = {"": 0, "7": 7, "100": 100, "101": 0, "-1": 0, "x": 0, "٣": 0, "9" * 5000: 0}
+    check_results(read, [({}, 0), *(({rules.PRIORITY: text}, priority) for text, priority in texts.items())])
     newcomer.registered()
     add_addon(store, "last", "100")
     add_addon(store, "second", "7")
     add_addon(store, "first", finalizers=[HELD])
     delete(store)
-    assert proceed(store).moved == 1
-    assert proceed(store).moved == 0
+    assert [proceed(store).moved, proceed(store).moved] == [1, 0]
     assert names(store, ADDONS) == ["first", "last", "second"]
     assert not doc.is_deleting(store.transact(addons.find, EDGE, AddOnName("second")).document)
     let_go(store, "first")
@@ -127,7 +119,7 @@ def test_the_lowest_priority_goes_first_and_is_waited_for(newcomer: Newcomer, st
 
 
 def test_what_was_made_for_the_cluster_goes_after_the_addons_and_what_somebody_put_there_stays(
-    newcomer: Newcomer, store: MemoryStore
+    newcomer: Newcomer, store: InlineStore
 ) -> None:
     """OCM 5.2: deleting; the namespace is kept."""
     newcomer.registered()
@@ -147,7 +139,7 @@ def test_what_was_made_for_the_cluster_goes_after_the_addons_and_what_somebody_p
 
 
 def test_after_the_deadline_all_goes_at_once_and_an_operator_is_told_what_to_do(
-    newcomer: Newcomer, store: MemoryStore, clock: ManualClock
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     newcomer.registered()
     add_addon(store, "held", finalizers=[HELD])
@@ -166,7 +158,7 @@ def test_after_the_deadline_all_goes_at_once_and_an_operator_is_told_what_to_do(
     assert "hubctl delete cluster edge --force" in message
 
 
-def force(store: MemoryStore) -> None:
+def force(store: InlineStore) -> None:
     def write(tx: Transaction) -> None:
         stored = clusters.find(tx, EDGE)
         clusters.put(tx, doc.with_annotations(stored.document, {rules.FORCED: "true"}), stored, OPERATOR)
@@ -174,16 +166,11 @@ def force(store: MemoryStore) -> None:
     store.transact(write)
 
 
-def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcomer, store: MemoryStore) -> None:
+def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
     add_addon(store, "b")
-
-    def hold(tx: Transaction) -> None:
-        stored = clusters.find(tx, ClusterName("edge"))
-        clusters.put(tx, doc.with_metadata(stored.document, finalizers=["example.com/other"]), stored, OPERATOR)
-
-    store.transact(hold)
+    hold(store, "example.com/other")
     force(store)
     assert proceed(store) == Progress()
     assert names(store, ADDONS) == ["a", "b"]
@@ -195,47 +182,28 @@ def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcom
     assert cluster_of(store) is None
 
 
-def test_a_cluster_that_only_others_hold_is_theirs_to_let_go(newcomer: Newcomer, store: MemoryStore) -> None:
+def test_objects_made_while_a_foreign_finalizer_holds_the_cluster_go_before_it_too(
+    newcomer: Newcomer, store: InlineStore
+) -> None:
+    """As a tool does that applies an add-on again and again: no later cluster of the name shall inherit it."""
     newcomer.registered()
-
-    def hold(tx: Transaction) -> None:
-        stored = clusters.find(tx, EDGE)
-        clusters.put(tx, doc.with_metadata(stored.document, finalizers=["example.com/other"]), stored, OPERATOR)
-
-    store.transact(hold)
+    hold(store, "example.com/other")
     add_addon(store, "a")
     delete(store)
     proceed(store)
-    document = cluster_of(store)
-    assert document is not None
+    document = present(cluster_of(store))
     assert list(doc.finalizers(document)) == ["example.com/other"]
     assert deleting(store)[:2] == ("True", "NoResource")
     assert not rules.needs_steps(document)
-
-
-def test_what_is_put_there_while_others_hold_the_cluster_goes_before_it_too(newcomer: Newcomer, store: MemoryStore) -> None:
-    """As a tool does that applies an add-on again and again: no later cluster of the name shall inherit it."""
-    newcomer.registered()
-
-    def hold(tx: Transaction, *finalizers: str) -> None:
-        stored = clusters.find(tx, EDGE)
-        clusters.put(tx, doc.with_metadata(stored.document, finalizers=list(finalizers) or None), stored, OPERATOR)
-
-    store.transact(hold, "example.com/other")
     add_addon(store, "a")
-    delete(store)
-    proceed(store)
-    add_addon(store, "a")
-    store.transact(hold)
-    document = cluster_of(store)
-    assert document is not None
-    assert rules.needs_steps(document)
+    hold(store)
+    assert rules.needs_steps(cluster_of(store) or {})
     proceed(store)
     assert (cluster_of(store), names(store, ADDONS)) == (None, [])
 
 
 async def test_the_controller_goes_on_until_the_cluster_is_gone_and_tells_what_it_gave_up(
-    newcomer: Newcomer, store: MemoryStore
+    newcomer: Newcomer, store: InlineStore
 ) -> None:
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
@@ -253,7 +221,7 @@ async def test_the_controller_goes_on_until_the_cluster_is_gone_and_tells_what_i
 
 
 async def test_what_nobody_lets_go_of_is_looked_at_ever_more_seldom_and_is_overdue_on_time(
-    newcomer: Newcomer, store: MemoryStore, clock: ManualClock
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     """A stale policy may delete hundreds of clusters whose agents will never answer."""
     newcomer.registered()
@@ -264,8 +232,7 @@ async def test_what_nobody_lets_go_of_is_looked_at_ever_more_seldom_and_is_overd
     began, looks = clock.now(), 0
     overdue_at: list[timedelta] = []
     while clock.now() - began < timedelta(days=1):
-        pause = await subject.reconcile("edge")
-        assert pause is not None
+        pause = present(await subject.reconcile("edge"))
         looks += 1
         if len(told) > len(overdue_at):
             overdue_at.append(clock.now() - began)
@@ -275,7 +242,7 @@ async def test_what_nobody_lets_go_of_is_looked_at_ever_more_seldom_and_is_overd
 
 
 async def test_what_goes_next_is_waited_for_from_the_moment_that_it_was_marked(
-    newcomer: Newcomer, store: MemoryStore, clock: ManualClock
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
@@ -288,8 +255,3 @@ async def test_what_goes_next_is_waited_for_from_the_moment_that_it_was_marked(
     let_go(store, "a")
     assert await subject.reconcile("edge") == timedelta()
     assert await subject.reconcile("edge") == LOOK_AGAIN
-
-
-async def test_a_cluster_that_is_not_deleted_is_not_looked_at_again(newcomer: Newcomer, store: MemoryStore) -> None:
-    newcomer.registered()
-    assert await Removal(store, HOUR, lambda _told: None).reconcile("edge") is None

@@ -1,7 +1,7 @@
-"""Replicas that come and go, and the sessions that each has."""
+"""Replicas that come, go and are drained, and the sessions that each has."""
 
 import asyncio
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -14,14 +14,19 @@ from hub.domain.cluster import DUPLICATED, Joining
 from hub.domain.heartbeat import Beat
 from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
 from hub.replica import Heard, Measures, Presence, take_place
-from hub.services import clusters, draining, heartbeats, replicas
+from hub.rpc.cordon import HINT, Cordon
+from hub.services import clusters, draining, heartbeats, namespaces, replicas
 from hub.services.replicas import Opened
 from machinery import conditions
 from machinery.clock import ManualClock
-from machinery.errors import AlreadyExistsError, UnavailableError
-from machinery.identity import AgentId, ClusterName
+from machinery.errors import AlreadyExistsError, ConflictError, MusterError, NotFoundError, UnavailableError
+from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.lifecycle.signals import LifecycleSignals
-from tests.fakes.memory_store import MemoryStore
+from machinery.pacing import LEAST_RATE
+from tests.checks import check_each, present
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import fresh_store
+from tests.fakes.virtual_time import in_virtual_time
 
 EDGE, FAR = ClusterName("edge"), ClusterName("far")
 AGENT, OTHER = AgentId("xk7pq"), AgentId("aaaaa")
@@ -40,12 +45,15 @@ def opened(on: Replica, session: str, cluster: ClusterName = EDGE, agent: AgentI
     return Opened(cluster, agent, session, "v1", on.name)
 
 
-def session_of(store: MemoryStore, cluster: ClusterName = EDGE) -> str | None:
+def session_of(store: InlineStore, cluster: ClusterName = EDGE) -> str | None:
     return store.state.beats[cluster].session
 
 
-def test_a_name_has_one_owner_at_a_time(store: MemoryStore, clock: ManualClock) -> None:
+def test_name_has_one_owner_at_a_time(store: InlineStore, clock: ManualClock) -> None:
     store.transact(replicas.begin, ONE)
+    clock.set_forward(-timedelta(hours=1))
+    assert store.transact(replicas.beat, ONE).known
+    assert store.transact(lambda tx: alive(tx.replicas.all(), tx.now)) == {"one"}, "although the database's clock was set back"
     rival = replica("one", home="another machine", instance="rival")
     with pytest.raises(AlreadyExistsError, match='another replica called "one" serves this database'):
         store.transact(replicas.begin, rival)
@@ -55,21 +63,16 @@ def test_a_name_has_one_owner_at_a_time(store: MemoryStore, clock: ManualClock) 
         store.transact(replicas.beat, ONE)
 
 
-def test_a_replica_whose_database_clock_was_set_back_was_not_taken_for_dead(store: MemoryStore, clock: ManualClock) -> None:
-    store.transact(replicas.begin, ONE)
-    clock.set_forward(-timedelta(hours=1))
-    assert store.transact(replicas.beat, ONE).known
-    assert store.transact(lambda tx: alive(tx.replicas.all(), tx.now)) == {"one"}, "it has said so by the right clock since"
-
-
-def test_who_has_the_data_directory_has_the_name_at_once(store: MemoryStore) -> None:
+def test_process_that_begins_in_the_same_data_directory_takes_the_name_without_sessions_or_drain(store: InlineStore) -> None:
     store.transact(replicas.begin, ONE)
     store.transact(replicas.open_session, opened(ONE, "s1"))
+    store.transact(draining.order, "one", "ann", force=True)
     store.transact(replicas.begin, replace(ONE, instance="second"))
-    assert session_of(store) is None, "nobody is connected to a process that just began"
+    assert session_of(store) is None
+    assert not store.state.replicas["one"].drained
 
 
-def test_a_start_ends_no_sessions_but_those_of_its_own_name(store: MemoryStore) -> None:
+def test_a_start_ends_no_sessions_but_those_of_its_own_name(store: InlineStore) -> None:
     store.transact(replicas.begin, ONE)
     store.transact(replicas.open_session, opened(ONE, "s1"))
     store.transact(replicas.open_session, opened(ONE, "s2", FAR))
@@ -80,28 +83,29 @@ def test_a_start_ends_no_sessions_but_those_of_its_own_name(store: MemoryStore) 
     assert store.transact(lambda tx: [each.name for each in tx.replicas.all()]) == ["two"]
 
 
-def test_only_the_session_that_is_recorded_ends(store: MemoryStore, clock: ManualClock) -> None:
+def test_newest_session_of_the_newest_epoch_is_recorded_and_only_its_end_counts(store: InlineStore, clock: ManualClock) -> None:
+    then = clock.now()
     store.transact(replicas.open_session, opened(ONE, "first"))
     clock.advance(TICK)
     store.transact(replicas.open_session, opened(TWO, "second"))
+    store.transact(replicas.open_session, replace(opened(ONE, "written late"), at=then))
     store.transact(replicas.close_session, EDGE, AGENT, "first")
     assert session_of(store) == "second"
+    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
+    _, found = store.transact(replicas.opened_since, EPOCH, but="one")
+    assert {each.session for each in found} == {"second", "s2"}, "agents of one cluster have sessions of their own"
+    store.transact(replicas.close_session, EDGE, OTHER, "s2")
     store.transact(replicas.close_session, EDGE, AGENT, "second")
     assert (session_of(store), store.state.beats[EDGE].agent_version) == (None, "v1")
     store.transact(replicas.close_session, ClusterName("nobody"), AGENT, "x")
+    store.transact(lambda tx: tx.heartbeats.claim(EDGE, 7))
+    store.transact(replicas.open_session, replace(opened(ONE, "old"), epoch=6))
+    assert session_of(store) is None
+    store.transact(replicas.open_session, replace(opened(ONE, "new"), epoch=7))
+    assert session_of(store) == "new"
 
 
-def test_a_session_that_is_written_down_late_does_not_take_the_place_of_a_newer_one(
-    store: MemoryStore, clock: ManualClock
-) -> None:
-    then = clock.now()
-    clock.advance(TICK)
-    store.transact(replicas.open_session, opened(TWO, "newer"))
-    store.transact(replicas.open_session, replace(opened(ONE, "older"), at=then))
-    assert session_of(store) == "newer"
-
-
-def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: MemoryStore, clock: ManualClock) -> None:
+def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: InlineStore, clock: ManualClock) -> None:
     store.transact(replicas.begin, ONE)
     store.transact(replicas.begin, TWO)
     store.transact(replicas.open_session, opened(ONE, "s1"))
@@ -123,7 +127,7 @@ def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: Memor
     assert store.transact(lambda tx: [each.name for each in tx.replicas.all()]) == ["two"]
 
 
-def test_sessions_that_an_earlier_release_recorded_end_when_nothing_is_heard(store: MemoryStore, clock: ManualClock) -> None:
+def test_sessions_that_an_earlier_release_recorded_end_when_nothing_is_heard(store: InlineStore, clock: ManualClock) -> None:
     store.transact(lambda tx: tx.heartbeats.set_session(EDGE, "old", agent_version="v0"))
     store.transact(lambda tx: tx.heartbeats.set_session(FAR, "old too", agent_version="v0"))
     clock.advance(LOST_AFTER + TICK)
@@ -132,7 +136,7 @@ def test_sessions_that_an_earlier_release_recorded_end_when_nothing_is_heard(sto
     assert (session_of(store), session_of(store, FAR)) == (None, "old too")
 
 
-def test_a_replica_that_ends_in_good_order_leaves_nothing(store: MemoryStore) -> None:
+def test_a_replica_that_ends_in_good_order_leaves_nothing(store: InlineStore) -> None:
     store.transact(replicas.begin, ONE)
     store.transact(replicas.open_session, opened(ONE, "s1"))
     store.transact(replicas.leave, replace(ONE, instance="another"))
@@ -142,9 +146,8 @@ def test_a_replica_that_ends_in_good_order_leaves_nothing(store: MemoryStore) ->
     assert store.transact(lambda tx: tx.replicas.all()) == []
 
 
-@pytest.mark.parametrize(
-    ("told", "silent", "state"),
-    [
+def test_state_of_a_replica() -> None:
+    rows: tuple[tuple[dict[str, Any], timedelta, str], ...] = (
         ({"ready": False}, timedelta(), "Starting"),
         ({}, LOST_AFTER, "Ready"),
         ({"ready": False, "draining": True}, timedelta(), "Draining"),
@@ -154,12 +157,14 @@ def test_a_replica_that_ends_in_good_order_leaves_nothing(store: MemoryStore) ->
         ({}, LOST_AFTER + TICK, "Lost"),
         ({}, -LOST_AFTER, "Ready"),
         ({}, timedelta(days=-365), "Lost"),  # it died while the database's clock was a year ahead
-    ],
-)
-def test_the_state_of_a_replica_in_a_word(told: dict[str, Any], silent: timedelta, state: str) -> None:
-    shown = replace(ONE, **{"ready": True, **told})
-    assert shown.state(EPOCH + silent) == state
-    assert shown.takes_sessions(EPOCH + silent) == (state == "Ready")
+    )
+
+    def check(changed: dict[str, Any], silent: timedelta, state: str) -> None:
+        shown = replace(ONE, **{"ready": True, **changed})
+        assert shown.state(EPOCH + silent) == state, shown
+        assert shown.takes_sessions(EPOCH + silent) == (state == "Ready")
+
+    check_each(check, rows)
 
 
 class Told:
@@ -176,7 +181,7 @@ class Told:
 
 
 async def test_a_replica_that_was_taken_for_dead_has_its_sessions_written_down_again(
-    store: MemoryStore, clock: ManualClock
+    store: InlineStore, clock: ManualClock
 ) -> None:
     told = Told()
     presence = Presence(store, ONE, LifecycleSignals(clock), Measures(clock, told.sessions), Heard(told.lost))
@@ -199,7 +204,7 @@ async def test_a_replica_that_was_taken_for_dead_has_its_sessions_written_down_a
 
 
 async def test_a_replica_hears_with_its_beat_that_it_is_drained_and_tells_what_it_measures(
-    store: MemoryStore, clock: ManualClock
+    store: InlineStore, clock: ManualClock
 ) -> None:
     heard: list[bool] = []
     ahead = ManualClock(clock.now() + timedelta(seconds=3))
@@ -221,14 +226,7 @@ async def test_a_replica_hears_with_its_beat_that_it_is_drained_and_tells_what_i
     assert heard[-1] is False
 
 
-def test_a_replica_that_starts_anew_takes_sessions(store: MemoryStore) -> None:
-    store.transact(replicas.begin, ONE)
-    store.transact(draining.order, "one", "ann", force=True)
-    store.transact(replicas.begin, replace(ONE, instance="second"))
-    assert not store.state.replicas["one"].drained
-
-
-async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: MemoryStore, clock: ManualClock) -> None:
+async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: InlineStore, clock: ManualClock) -> None:
     signals = LifecycleSignals(clock)
     presence = Presence(store, ONE, signals, Measures(clock))
     await take_place(store, ONE, alone=False)
@@ -250,7 +248,7 @@ async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: 
 
 
 async def test_a_name_whose_owner_lives_is_refused_as_soon_as_it_is_seen_to_live(
-    store: MemoryStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
+    store: InlineStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival = replica("one", home="another machine")
     store.transact(replicas.begin, ONE)
@@ -271,44 +269,162 @@ async def test_a_name_whose_owner_lives_is_refused_as_soon_as_it_is_seen_to_live
     assert store.state.replicas["one"].home == "another machine"
 
 
-def test_agents_of_one_cluster_have_sessions_of_their_own(store: MemoryStore) -> None:
-    store.transact(replicas.open_session, opened(ONE, "s1"))
-    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
-    _, found = store.transact(replicas.opened_since, EPOCH, but="one")
-    assert [each.session for each in found] == ["s2"]
-
-
-def shown(store: MemoryStore) -> str:
+def shown(store: InlineStore) -> str:
     return duplicate.reason(store.transact(clusters.find, EDGE).document)
 
 
-def test_two_agents_of_one_cluster_are_shown_while_both_have_a_session(store: MemoryStore) -> None:
+def test_two_agents_of_one_cluster_are_shown_while_both_have_a_session(store: InlineStore) -> None:
     store.transact(clusters.put, {"metadata": {"name": EDGE}}, None, "ann")
     store.transact(replicas.open_session, opened(ONE, "s1"))
     assert shown(store) == ""
     store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
-    condition = conditions.find(doc.conditions(store.transact(clusters.find, EDGE).document), DUPLICATED)
-    assert condition is not None
+    condition = present(conditions.find(doc.conditions(store.transact(clusters.find, EDGE).document), DUPLICATED))
     assert (condition.status, condition.reason) == ("True", "TwoAgents")
     assert "aaaaa, xk7pq" in condition.message
     store.transact(replicas.close_session, EDGE, AGENT, "s0")
     assert shown(store) == "TwoAgents"
     store.transact(replicas.close_session, EDGE, AGENT, "s1")
     assert shown(store) == ""
-
-
-def test_another_cluster_that_wants_the_name_stays_shown(store: MemoryStore) -> None:
-    store.transact(clusters.put, {"metadata": {"name": EDGE}}, None, "ann")
     store.transact(clusters.note_duplicate, Joining(EDGE, "uid-2"), "agent")
-    store.transact(replicas.open_session, opened(ONE, "s1"))
-    store.transact(replicas.open_session, opened(TWO, "s2", agent=OTHER))
-    store.transact(replicas.close_session, EDGE, AGENT, "s1")
+    store.transact(replicas.open_session, opened(ONE, "s3"))
+    store.transact(replicas.close_session, EDGE, AGENT, "s3")
     assert shown(store) == "AnotherClusterWithThisName"
 
 
-def test_a_session_of_an_outdated_epoch_is_not_the_agents_newest(store: MemoryStore) -> None:
-    store.transact(lambda tx: tx.heartbeats.claim(EDGE, 7))
-    store.transact(replicas.open_session, replace(opened(ONE, "old"), epoch=6))
-    assert session_of(store) is None
-    store.transact(replicas.open_session, replace(opened(ONE, "new"), epoch=7))
-    assert session_of(store) == "new"
+SERIAL = SerialNumber(10)
+
+GRACE = timedelta(minutes=5)
+
+
+@pytest.fixture
+def pair(clock: ManualClock) -> InlineStore:
+    """Two replicas that serve."""
+    pair = fresh_store(clock)
+    pair.transact(namespaces.ensure_standing)
+    for name in ("one", "two"):
+        pair.transact(replicas.begin, Replica(name, f"home of {name}", name, "1", "g", "h", EPOCH, EPOCH, ready=True))
+    return pair
+
+
+def drained(pair: InlineStore) -> list[str]:
+    return [name for name, each in pair.state.replicas.items() if each.drained]
+
+
+def test_one_of_two_is_drained_once_and_an_event_names_the_operator(pair: InlineStore) -> None:
+    with pytest.raises(NotFoundError):
+        pair.transact(draining.order, "three", "ann")
+    assert pair.transact(draining.order, "one", "ann", dry_run=True).drained
+    assert drained(pair) == []
+    assert pair.transact(draining.order, "one", "ann").drained
+    pair.transact(draining.order, "one", "bob")
+    found = [each.document for each in pair.transact(lambda tx: tx.objects.find(EVENTS, Query())).items]
+    assert [(each["reason"], each["message"]) for each in found] == [("ReplicaDrained", "ann drains the replica one")]
+    assert drained(pair) == ["one"]
+    pair.transact(draining.lift, "one", "ann")
+    assert drained(pair) == []
+
+
+def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineStore, clock: ManualClock) -> None:
+    two = pair.state.replicas["two"]
+    for other in ({"ready": False}, {"draining": True}, {"seen": EPOCH}, {"drained": True}):
+        pair.state.replicas["two"] = replace(two, **other)
+        with pytest.raises(ConflictError, match=r'no other replica than "one" takes sessions.*--force'):
+            pair.transact(draining.order, "one", "ann")
+    pair.transact(draining.order, "one", "ann", force=True)
+    assert drained(pair) == ["one", "two"]
+    clock.advance(LOST_AFTER * 2)
+    with pytest.raises(ConflictError, match="is lost"):
+        pair.transact(draining.order, "one", "ann", force=True)
+
+
+@dataclass(eq=False)
+class Open:
+    """A session that notes what it is told, and when."""
+
+    number: int
+    told: list[tuple[float, timedelta, str]] = field(default_factory=list)
+    ended: list[tuple[float, MusterError]] = field(default_factory=list)
+    id: str = "s"
+    cluster: ClusterName = EDGE
+    agent: AgentId = AGENT
+    agent_version: str = "v1"
+    serial: SerialNumber = SERIAL
+    epoch: int = 0
+
+    def drain(self, reconnect_after: timedelta, reason: str = "") -> None:
+        self.told.append((asyncio.get_running_loop().time(), reconnect_after, reason))
+
+    def end(self, error: MusterError) -> None:
+        self.ended.append((asyncio.get_running_loop().time(), error))
+
+
+def test_sessions_are_told_at_a_rate_and_those_that_stay_are_ended_after_the_grace() -> None:
+    sessions = [Open(number) for number in range(1_000)]
+
+    async def scene() -> None:
+        cordon = Cordon(GRACE, lambda: list(sessions))
+        running = asyncio.create_task(cordon.run())
+        cordon.check()
+        cordon.order(True)  # noqa: FBT003 - what is ordered
+        with pytest.raises(UnavailableError, match="drained"):
+            cordon.check()
+        with pytest.raises(RuntimeError, match="uncordon"):
+            await cordon.ready()
+        stays = sessions[0]
+        await asyncio.sleep(10)
+        del sessions[1:]
+        await asyncio.sleep(GRACE.total_seconds())
+        [(at, hint, why)] = stays.told
+        assert at == pytest.approx(0, abs=0.1)
+        assert (hint, "drained" in why) == (HINT, True)
+        [(ended, error)] = stays.ended
+        assert isinstance(error, UnavailableError)
+        assert ended - at >= GRACE.total_seconds()
+        running.cancel()
+
+    everybody = list(sessions)
+    in_virtual_time(scene())
+    assert all(len(each.told) == 1 for each in everybody), "each is told, and once"
+    assert max(each.told[0][0] for each in everybody) == pytest.approx(1_000 / LEAST_RATE, rel=0.05)
+    assert not any(each.ended for each in everybody[1:]), "who has gone is ended by nobody"
+
+
+def test_canceled_drain_ends_no_session_and_a_new_order_gives_the_whole_grace_anew() -> None:
+    session = Open(0)
+
+    async def scene() -> None:
+        cordon = Cordon(GRACE, lambda: [session])
+        running = asyncio.create_task(cordon.run())
+        for _ in range(2):
+            cordon.order(True)  # noqa: FBT003 - what is ordered
+            await asyncio.sleep(1)
+            cordon.order(False)  # noqa: FBT003 - likewise
+            cordon.check()
+            await cordon.ready()
+            await asyncio.sleep(2 * GRACE.total_seconds())
+        assert (len(session.told), session.ended) == (2, [])
+        cordon.order(True)  # noqa: FBT003 - likewise
+        await asyncio.sleep(GRACE.total_seconds() - 1)
+        cordon.order(False)  # noqa: FBT003 - likewise
+        cordon.order(True)  # noqa: FBT003 - in the same moment
+        await asyncio.sleep(GRACE.total_seconds() - 1)
+        assert (len(session.told), session.ended) == (4, [])
+        await asyncio.sleep(2)
+        assert len(session.ended) == 1
+        running.cancel()
+
+    in_virtual_time(scene())
+
+
+def test_a_fleet_that_is_told_for_longer_than_half_the_grace_is_told_faster() -> None:
+    sessions = [Open(number) for number in range(600)]
+
+    async def scene() -> None:
+        cordon = Cordon(timedelta(seconds=2), lambda: list(sessions))
+        running = asyncio.create_task(cordon.run())
+        cordon.order(True)  # noqa: FBT003 - what is ordered
+        await asyncio.sleep(1.1)
+        assert all(each.told for each in sessions)
+        running.cancel()
+
+    in_virtual_time(scene())

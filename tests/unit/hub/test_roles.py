@@ -6,40 +6,39 @@ import pytest
 
 from hub.apiserver.groups import groups_of, with_others
 from hub.domain import document as doc
-from hub.domain.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind
+from hub.domain.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query
 from hub.domain.request import Requester
 from hub.domain.roles import AUTOUPDATE, Groups, cluster_role, cluster_roles, rule, settled
 from hub.ports import Transaction
 from hub.services import kinds, objects, roles
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
 from machinery.apiserver.memory import MemoryStorage
-from machinery.clock import ManualClock
 from machinery.product import GROUP_SUFFIX
-from tests.fakes.memory_store import MemoryStore
+from tests.checks import present
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import fresh_store
 
 ADMIN = Requester("admin", ())
 EXTRA = rule(("extra.example.com",), ("things",), ("get",))
 
 
 @pytest.fixture
-def store() -> MemoryStore:
-    store = MemoryStore(ManualClock())
+def store() -> InlineStore:
+    store = fresh_store()
     store.transact(roles.reconcile, Groups())
     return store
 
 
-def found(store: MemoryStore, name: str, kind: Kind = CLUSTER_ROLES) -> Document | None:
+def found(store: InlineStore, name: str, kind: Kind = CLUSTER_ROLES) -> Document | None:
     stored = store.transact(lambda tx: tx.objects.get(kind, Key("", name)))
     return stored.document if stored is not None else None
 
 
-def role(store: MemoryStore, name: str) -> Document:
-    document = found(store, name)
-    assert document is not None
-    return document
+def role(store: InlineStore, name: str) -> Document:
+    return present(found(store, name))
 
 
-def put(store: MemoryStore, document: Document, kind: Kind = CLUSTER_ROLES) -> None:
+def put(store: InlineStore, document: Document, kind: Kind = CLUSTER_ROLES) -> None:
     def use_case(tx: Transaction) -> None:
         old = tx.objects.get(kind, Key("", doc.name(document)))
         kinds.WRITE_PATHS[kind].put(tx, dict(document), old, ADMIN)
@@ -47,87 +46,62 @@ def put(store: MemoryStore, document: Document, kind: Kind = CLUSTER_ROLES) -> N
     store.transact(use_case)
 
 
-def remove(store: MemoryStore, name: str, kind: Kind = CLUSTER_ROLES) -> None:
+def remove(store: InlineStore, name: str, kind: Kind = CLUSTER_ROLES) -> None:
     store.transact(lambda tx: kinds.WRITE_PATHS[kind].remove(tx, objects.find(tx, kind, Key("", name)), ADMIN))
 
 
-def test_every_default_is_valid_as_an_operator_would_have_to_write_it(store: MemoryStore) -> None:
+def test_defaults_are_valid_and_a_second_start_writes_nothing(store: InlineStore) -> None:
     for kind, resource in ((CLUSTER_ROLES, CLUSTER_ROLE), (CLUSTER_ROLE_BINDINGS, CLUSTER_ROLE_BINDING)):
-        stored = [each for (of, _), each in store.state.objects.items() if of == kind]
+        stored = store.transact(lambda tx, kind: tx.objects.find(kind, Query()), kind).items
         assert stored
         for each in stored:
             assert resource.validate is not None
             assert list(resource.validate(each.document, None)) == []
             assert doc.labels(each.document)["kubernetes.io/bootstrapping"] == "rbac-defaults"
-
-
-def test_a_second_start_writes_nothing(store: MemoryStore) -> None:
     before = store.state.revision
     assert store.transact(roles.reconcile, Groups()) == 0
     assert store.state.revision == before
 
 
-def test_what_an_operator_took_away_comes_back_and_what_he_added_stays(store: MemoryStore) -> None:
-    view = role(store, "system:discovery")
+def test_defaults_are_restored_except_an_operators_additions_and_marked_objects(store: InlineStore) -> None:
+    name, view = "system:discovery", role(store, "system:discovery")
     put(store, {**view, "rules": [EXTRA]})
     remove(store, "system:basic-user", CLUSTER_ROLE_BINDINGS)
-
-    assert store.transact(roles.reconcile, Groups()) == 2
-    assert list(role(store, "system:discovery")["rules"]) == [EXTRA, *view["rules"]]
-    assert found(store, "system:basic-user", CLUSTER_ROLE_BINDINGS) is not None
-
-
-def test_what_an_operator_marked_is_left_as_it_is(store: MemoryStore) -> None:
-    binding = found(store, "system:discovery", CLUSTER_ROLE_BINDINGS)
-    assert binding is not None
-    put(store, {**doc.with_annotations(binding, {AUTOUPDATE: "false"}), "subjects": []}, CLUSTER_ROLE_BINDINGS)
-
-    assert store.transact(roles.reconcile, Groups()) == 0
-    kept = found(store, "system:discovery", CLUSTER_ROLE_BINDINGS)
-    assert kept is not None
-    assert list(kept["subjects"]) == []
-
-
-def test_a_default_binding_to_another_role_is_made_anew(store: MemoryStore) -> None:
-    name = "system:discovery"
     remove(store, name, CLUSTER_ROLE_BINDINGS)
     reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
     put(store, {"metadata": {"name": name}, "roleRef": reference, "subjects": []}, CLUSTER_ROLE_BINDINGS)
+    assert store.transact(roles.reconcile, Groups()) == 3
+    assert list(role(store, name)["rules"]) == [EXTRA, *view["rules"]]
+    assert found(store, "system:basic-user", CLUSTER_ROLE_BINDINGS) is not None
+    binding = present(found(store, name, CLUSTER_ROLE_BINDINGS))
+    assert binding["roleRef"]["name"] == name, "a binding to another role is replaced"
+    put(store, {**doc.with_annotations(binding, {AUTOUPDATE: "false"}), "subjects": []}, CLUSTER_ROLE_BINDINGS)
+    assert store.transact(roles.reconcile, Groups()) == 0
+    kept = present(found(store, name, CLUSTER_ROLE_BINDINGS))
+    assert list(kept["subjects"]) == []
 
-    assert store.transact(roles.reconcile, Groups()) == 1
-    binding = found(store, name, CLUSTER_ROLE_BINDINGS)
-    assert binding is not None
-    assert binding["roleRef"]["name"] == name
 
-
-def test_admin_has_what_edit_has_and_edit_what_view_has(store: MemoryStore) -> None:
-    view, edit, admin = (list(role(store, name)["rules"]) for name in ("view", "edit", "admin"))
+def test_view_edit_and_admin_aggregate_labelled_roles_in_the_same_write(store: InlineStore) -> None:
+    names = ("view", "edit", "admin")
+    view, edit, admin = (list(role(store, name)["rules"]) for name in names)
     assert view
     assert [each for each in view if each not in edit] == []
     assert [each for each in edit if each not in admin] == []
     assert len(view) < len(edit) < len(admin)
 
+    def aggregated() -> list[bool]:
+        return [EXTRA in role(store, name)["rules"] for name in names]
 
-def test_a_role_that_is_labelled_is_aggregated_in_the_same_write(store: MemoryStore) -> None:
     label = {"rbac.authorization.k8s.io/aggregate-to-view": "true"}
     put(store, cluster_role("extra-view", (EXTRA,), **label))
-    for name in ("view", "edit", "admin"):
-        assert EXTRA in role(store, name)["rules"]
-
+    assert all(aggregated())
     put(store, cluster_role("extra-view", ()))
-    for name in ("view", "edit", "admin"):
-        assert EXTRA not in role(store, name)["rules"]
-
+    assert not any(aggregated())
     put(store, cluster_role("extra-view", (EXTRA,), **label))
     remove(store, "extra-view")
-    for name in ("view", "edit", "admin"):
-        assert EXTRA not in role(store, name)["rules"]
-
-
-def test_rules_written_into_an_aggregated_role_do_not_stay(store: MemoryStore) -> None:
-    view = role(store, "view")
-    put(store, {**view, "rules": [EXTRA]})
-    assert list(role(store, "view")["rules"]) == list(view["rules"])
+    assert not any(aggregated())
+    put(store, {**role(store, "view"), "rules": [EXTRA]})
+    assert list(role(store, "view")["rules"]) == view, "rules written into an aggregated role do not stay"
 
 
 def test_roles_that_aggregate_one_another_settle() -> None:
@@ -165,7 +139,7 @@ WITHHELD = {
 """Resources that the role `view` does not show, and why."""
 
 
-def test_view_shows_every_resource_that_is_not_withheld(store: MemoryStore) -> None:
+def test_view_shows_every_resource_that_is_not_withheld(store: InlineStore) -> None:
     memory = MemoryStorage()
     groups = with_others(groups_of(store, GROUP_SUFFIX, memory, memory, memory), *ROLES_AND_BINDINGS)
     shown = {

@@ -22,9 +22,9 @@ from machinery.conditions import AVAILABLE, HUB_ACCEPTED, TRUE, UNKNOWN
 from machinery.errors import ExpiredError, UnavailableError
 from machinery.identity import AddOnName, ClusterName
 from machinery.tasks import GuardedTasks
+from tests.checks import present
 from tests.fakes.fleetwork import find
-from tests.fakes.timetable import ManualTimetable
-from tests.fakes.virtual_time import in_virtual_time
+from tests.fakes.virtual_time import ManualTimetable, in_virtual_time
 from tests.unit.hub.controllers.conftest import Hub
 
 START = Hub().clock.now()
@@ -50,16 +50,19 @@ async def until(hub: Hub, condition: Callable[[], object], within: timedelta = t
                 return
 
 
-async def test_a_cluster_of_the_rule_goes_all_the_way_by_itself() -> None:
+async def test_cluster_of_a_rule_is_accepted_and_signed_and_its_request_removed_after_its_time() -> None:
     hub = Hub()
-    async with working(hub, "edge-*"):
+    async with working(hub, "edge-*") as timetable:
         hub.join("edge-1")
         name = hub.submit("edge-1")
         await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
         await until(hub, lambda: (found := hub.condition("edge-1", HUB_ACCEPTED)) and found.status == TRUE)
+        hub.clock.advance(timedelta(hours=1))
+        timetable.wake("request-cleanup")
+        await until(hub, lambda: hub.count() == 0)
 
 
-async def test_what_was_there_before_the_start_is_taken_up() -> None:
+async def test_decisions_from_before_the_start_are_acted_upon_and_a_silent_cluster_reads_unknown_after_its_grace() -> None:
     hub = Hub()
     hub.join("c1")
     name = hub.submit("c1")
@@ -68,6 +71,9 @@ async def test_what_was_there_before_the_start_is_taken_up() -> None:
     async with working(hub):
         await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
         await until(hub, lambda: hub.condition("c1", HUB_ACCEPTED))
+    hub.clock.advance(timedelta(seconds=301))
+    async with working(hub):
+        await until(hub, lambda: (found := hub.condition("c1", AVAILABLE)) and found.status == UNKNOWN)
 
 
 async def test_without_a_rule_a_cluster_waits_for_both_decisions() -> None:
@@ -82,28 +88,6 @@ async def test_without_a_rule_a_cluster_waits_for_both_decisions() -> None:
         assert hub.condition("c1", HUB_ACCEPTED) is None
 
 
-async def test_a_cluster_that_never_beats_reads_unknown_after_its_grace() -> None:
-    hub = Hub()
-    hub.join("c1")
-    hub.accept("c1")
-    async with working(hub):
-        await until(hub, lambda: hub.condition("c1", HUB_ACCEPTED))
-    hub.clock.advance(timedelta(seconds=301))
-    async with working(hub):
-        await until(hub, lambda: (found := hub.condition("c1", AVAILABLE)) and found.status == UNKNOWN)
-
-
-async def test_what_is_over_goes_when_its_time_comes() -> None:
-    hub = Hub()
-    async with working(hub, "*") as timetable:
-        hub.join("c1")
-        name = hub.submit("c1")
-        await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
-        hub.clock.advance(timedelta(hours=1))
-        timetable.wake("request-cleanup")
-        await until(hub, lambda: hub.count() == 0)
-
-
 @pytest.mark.parametrize("trouble", [UnavailableError("the database does not answer"), ExpiredError("compacted")])
 async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception) -> None:
     """The change log is not followed for a moment, and what is deleted in that moment is told to nobody."""
@@ -113,8 +97,7 @@ async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.
 
     def lose(tx: Transaction) -> None:
         for kind, name in keys:
-            stored = find(tx, kind, name)
-            assert stored is not None
+            stored = present(find(tx, kind, name))
             tx.objects.delete(kind, stored, "test")
 
     def is_whole() -> bool:

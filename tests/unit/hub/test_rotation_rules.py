@@ -1,15 +1,19 @@
-"""When each step of a change of CA is due."""
+"""Rules of CAs, certificates and requests: steps of a change of CA, orders to renew, ends of requests."""
 
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from hub.domain.authority import Authority, AuthorityId, Follower, Phase, Wish, admitted, bundled
 from hub.domain.certificate import Purpose
+from hub.domain.renewal import LATE as LATEST
+from hub.domain.renewal import LONGEST, RENEW, Order, checked, order_of, with_order
+from hub.domain.request_end import Ends, goes_at
 from hub.domain.rotation import Act, Member, Step, Survey, due_steps, goes_by_time
+from machinery.errors import InvalidError
 from machinery.identity import AgentId, ClusterName
+from machinery.timestamps import format_time
+from tests.checks import check_refusals, check_results
 
 NOW = datetime(2026, 1, 2, tzinfo=UTC)
 PATIENCE = timedelta(hours=24)
@@ -95,12 +99,7 @@ ROWS = (
     Row("the window is over", (replace(RETIRING, ends_at=NOW), CURRENT), Act.END, OLD, signed={OLD: {Purpose.RECOVERY: 1}}),
     Row("a compromised one is followed by another", (LEAKED,), Act.MAKE, OLD),
     Row("who is connected is told first", (LEAKED, COMING), None, members=(agent(trusted=ONLY_OLD),)),
-    Row(
-        "others are not waited for",
-        (LEAKED, COMING),
-        Act.ISSUE,
-        members=(agent(trusted=ONLY_OLD, connected=False),),
-    ),
+    Row("others are not waited for", (LEAKED, COMING), Act.ISSUE, members=(agent(trusted=ONLY_OLD, connected=False),)),
     Row("not for longer than told", (replace(LEAKED, ends_at=NOW), COMING), Act.ISSUE, members=(agent(trusted=ONLY_OLD),)),
     Row("who is connected may move", (GONE, CURRENT), None, members=(agent(),)),
     Row("not for longer than told, again", (replace(GONE, ends_at=NOW), CURRENT), Act.END, OLD, members=(agent(),)),
@@ -111,71 +110,115 @@ ROWS = (
 )
 
 
-@pytest.mark.parametrize("row", ROWS, ids=lambda row: row.about)
-def test_a_step_is_due_when_nothing_is_waited_for(row: Row) -> None:
-    assert due_steps(row.survey(), PATIENCE) == (() if row.due is None else (Step(row.due, row.of),))
-
-
-def test_steps_of_several_cas_are_due_whatever_becomes_of_one_another() -> None:
-    other = replace(LEAKED, id=NEW)
-    first = Row("the first ends while the next is given up", (RETIRING, other), None).survey()
+def test_step_is_due_when_nothing_is_waited_for() -> None:
+    wanted = {row.about: () if row.due is None else (Step(row.due, row.of),) for row in ROWS}
+    found = {row.about: due_steps(row.survey(), PATIENCE) for row in ROWS}
+    assert {about: steps for about, steps in found.items() if steps != wanted[about]} == {}
+    assert len(found) == len(ROWS)
+    first = Row("the first ends while the next is given up", (RETIRING, replace(LEAKED, id=NEW)), None).survey()
     assert due_steps(first, PATIENCE) == (Step(Act.MAKE, NEW), Step(Act.END, OLD))
     later = Row("the first ends while the next but one comes", (RETIRING, replace(COMING, wish=Wish.PROCEED)), None).survey()
     assert due_steps(later, PATIENCE) == (Step(Act.END, OLD), Step(Act.ISSUE, NEW))
 
 
-@dataclass(frozen=True)
-class Loss:
-    """A step, and whether it is by time alone that it is due."""
-
-    about: str
-    one: Authority
-    act: Act
-    by_time: bool
-    members: tuple[Member, ...] = ()
-
-
 LATE = replace(GONE, ends_at=NOW)
-LOSSES = (
-    Loss("nobody loses by another that comes", COMING, Act.ISSUE, by_time=False),
-    Loss("what an outgoing one signed has ended", OUTGOING, Act.RETIRE, by_time=True),
-    Loss("what a retiring one signed has ended", RETIRING, Act.END, by_time=True),
-    Loss("an operator wants it to go on", replace(RETIRING, wish=Wish.PROCEED), Act.END, by_time=False),
-    Loss("given up, and its agents have had their time", LATE, Act.END, by_time=True, members=(agent(),)),
-    Loss("given up, and its agents were given none", replace(GONE, ends_at=None), Act.END, by_time=False, members=(agent(),)),
-    Loss("given up, and nobody who is left is there", LATE, Act.END, by_time=False, members=(agent(connected=False),)),
-    Loss("given up, and nobody who is left can move", LATE, Act.END, by_time=False, members=(agent(trusted=None),)),
-    Loss("given up, and all have moved", LATE, Act.END, by_time=False, members=(agent(NEW),)),
-    Loss("given up when it retired", replace(LATE, phase=Phase.RETIRING), Act.END, by_time=False, members=(agent(),)),
-)
 
 
-@pytest.mark.parametrize("loss", LOSSES, ids=lambda loss: loss.about)
-def test_a_ca_that_goes_by_time_alone_is_told_from_one_that_an_operator_wants_gone(loss: Loss) -> None:
-    seen = Row("", (loss.one, CURRENT), None, members=loss.members).survey()
-    assert goes_by_time(seen, Step(loss.act, loss.one.id)) is loss.by_time
+def test_step_that_is_due_by_time_alone_is_distinguished_from_one_that_an_operator_wants() -> None:
+    unreachable, deaf = (agent(connected=False),), (agent(trusted=None),)
+    rows = (
+        ("no agent loses anything when another CA comes", COMING, Act.ISSUE, (), False),
+        ("all that an outgoing one signed has ended", OUTGOING, Act.RETIRE, (), True),
+        ("all that a retiring one signed has ended", RETIRING, Act.END, (), True),
+        ("an operator wants it to go on", replace(RETIRING, wish=Wish.PROCEED), Act.END, (), False),
+        ("given up, and its agents have had their time", LATE, Act.END, (agent(),), True),
+        ("given up, and its agents were given none", replace(GONE, ends_at=None), Act.END, (agent(),), False),
+        ("given up, and the agents left are not connected", LATE, Act.END, unreachable, False),
+        ("given up, and the agents left cannot move", LATE, Act.END, deaf, False),
+        ("given up, and all have moved", LATE, Act.END, (agent(NEW),), False),
+        ("given up when it retired", replace(LATE, phase=Phase.RETIRING), Act.END, (agent(),), False),
+    )
+
+    def by_time(_about: str, one: Authority, act: Act, members: tuple[Member, ...]) -> bool:
+        return goes_by_time(Row("", (one, CURRENT), None, members=members).survey(), Step(act, one.id))
+
+    check_results(by_time, rows)
 
 
-def test_a_replica_that_lacks_the_key_lags_only_where_the_key_is_to_sign() -> None:
+def test_lagging_replicas_and_stranded_agents() -> None:
     keyless = (Follower("one", NEW, Phase.DISTRIBUTING, has_key=False), Follower("one", OLD, Phase.OUTGOING, has_key=False))
     seen = Survey(NOW, (OUTGOING, COMING), MARKS, followers=keyless, living=frozenset({"one", "two"}))
     assert seen.lagging(COMING) == ("one", "two")
-    assert seen.lagging(OUTGOING) == ("two",)
-
-
-def test_who_is_stranded_holds_a_certificate_of_it_and_cannot_be_moved() -> None:
+    assert seen.lagging(OUTGOING) == ("two",), "its key signs nothing more"
     members = (agent(), agent(NEW, connected=False), agent(connected=False), agent(trusted=None))
     seen = Survey(NOW, (LEAKED,), MARKS, members)
-    assert seen.stranded(LEAKED) == members[2:]
+    assert seen.stranded(LEAKED) == members[2:], "they hold its certificates and cannot be moved"
 
 
-def test_the_bundle_names_the_issuing_one_first_and_a_compromised_one_until_another_issues() -> None:
+def test_bundle_and_admitted_cas_of_each_phase() -> None:
+    """The issuing one first, a compromised one until another issues; a retiring one is admitted, a retired one is not."""
     assert bundled((OUTGOING, CURRENT)) == (CURRENT, OUTGOING)
     assert bundled((LEAKED, COMING)) == (LEAKED, COMING)
     assert bundled((GONE, CURRENT)) == (CURRENT,)
     assert bundled((RETIRING, CURRENT)) == (CURRENT,)
-
-
-def test_the_doors_let_in_what_a_retiring_one_signed_and_nothing_of_a_retired_one() -> None:
     assert admitted((RETIRING, CURRENT)) == (RETIRING, CURRENT)
     assert admitted((replace(OUTGOING, phase=Phase.RETIRED), CURRENT)) == (CURRENT,)
+
+
+# Orders to renew.
+
+AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
+HOUR, MOMENT = timedelta(hours=1), timedelta(microseconds=1)
+
+
+def test_order_to_renew_is_stored_as_an_interval_of_at_most_a_week() -> None:
+    order = Order(AT, HOUR)
+    cluster = with_order({"metadata": {"name": "edge", "annotations": {"other": "stays"}}}, order)
+    assert cluster["metadata"]["annotations"] == {"other": "stays", RENEW: "2026-01-01T12:00:00.123456Z/PT3600S"}
+    assert order_of(cluster) == order
+    wrong = ("", "soon", "2026-01-01T12:00:00Z", "2026-01-01T12:00:00Z/PT", "2026-01-01T12:00:00/PT1S")
+    check_results(lambda text: order_of({"metadata": {"annotations": {RENEW: text}}}), [(text, None) for text in wrong])
+    check_refusals(InvalidError, checked, [(-MOMENT, "within"), (LONGEST + MOMENT, "within")])
+    assert checked(LONGEST) == LONGEST
+
+
+def test_order_to_renew_concerns_earlier_certificates_and_leaves_latecomers_a_moment() -> None:
+    """So that a fleet does not renew at once."""
+    assert [Order(AT, HOUR).asks(AT + each) for each in (-MOMENT, timedelta(), MOMENT)] == [True, False, False]
+    assert Order(AT, HOUR).left(AT + HOUR / 4) == HOUR * 3 / 4
+    assert Order(AT, HOUR).left(AT + 100 * HOUR) == LATEST
+    assert Order(AT, LATEST / 2).left(AT + HOUR) == LATEST / 2
+    assert Order(AT, timedelta()).left(AT) == timedelta(), "at once is at once"
+
+
+# Ends of requests.
+
+
+def test_requests_are_removed_as_kubernetes_controller_manager_does() -> None:
+    def request(certificate: str = "", **decided: int) -> dict[str, Any]:
+        """Created at AT, with conditions so many hours later."""
+        conditions = [
+            {"type": kind, "status": "True", "lastUpdateTime": format_time(AT + hours * HOUR)}
+            for kind, hours in decided.items()
+        ]
+        status = {"conditions": conditions} | ({"certificate": certificate} if certificate else {})
+        return {"metadata": {"name": "r", "creationTimestamp": format_time(AT)}, "status": status}
+
+    def hours(asked: dict[str, Any], ends: Ends | None = None, certificate_ends: timedelta | None = None) -> float:
+        at = goes_at(asked, ends or Ends(), None if certificate_ends is None else created + certificate_ends)
+        return (at - created) / HOUR
+
+    created = AT.replace(microsecond=0)
+    issued, own = request("Y2VydA==", Approved=2), Ends(finished=5 * HOUR, pending=7 * HOUR)
+    rows = (
+        (request(), 24),
+        (request(Approved=2), 26),
+        (issued, 3),
+        (request(Denied=2), 3),
+        (request(Approved=2, Failed=5), 6),
+        (issued, None, 2.5 * HOUR, 2.5),  # with its certificate at the latest
+        (issued, None, 9 * HOUR, 3),
+        (request(), own, 7),
+        (request(Denied=1), own, 6),
+    )
+    check_results(hours, rows)

@@ -1,21 +1,35 @@
-"""What the doors show: exchanged while they serve, and never for something that cannot be used."""
+"""Certificates of the doors, and how fast replicas and agents learn of another CA."""
 
+import asyncio
+from collections.abc import Callable
 from dataclasses import dataclass
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from itertools import pairwise
 from pathlib import Path
 
 import pytest
 
+from hub.access.looking import SOON
+from hub.authorities import LOOK_EVERY, AuthorityFollower
 from hub.domain.authority import Phase
 from hub.domain.certificate import Lifetimes
 from hub.issuer import ServingNames
+from hub.issuer.keyvaults import SealedKeys
+from hub.issuer.local import make_authority
+from hub.issuer.rotating import RotatingIssuer
+from hub.rpc.trusting import AGAIN, LOOK, PER_SECOND, Trustee, Trusting, fingerprints
+from hub.services import authorities
+from hub.services.authorities import Made
 from hub.serving import DoorsCertificate, Files, given_certificate, own_certificate
 from machinery import pki
-from machinery.clock import SystemClock
+from machinery.clock import ManualClock, SystemClock
 from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import Subject
-from tests.fakes.authority import OtherCA
-from tests.fakes.rotating import Generations
+from tests.fakes.authority import Generations, OtherCA
+from tests.fakes.databases import SEAL
+from tests.fakes.inline_store import Bell
+from tests.fakes.registration import fresh_store
+from tests.fakes.virtual_time import START, in_virtual_time
 
 NAMES = ServingNames(("hub.example.com", "localhost"), ("127.0.0.1",))
 DAY = timedelta(days=1)
@@ -58,9 +72,8 @@ def generations() -> Generations:
 
 
 def shown(given: Given, generations: Generations) -> DoorsCertificate:
-    return DoorsCertificate(
-        given_certificate(given.files, NAMES, generations.issuer, SystemClock()), generations.issuer, SystemClock()
-    )
+    source = given_certificate(given.files, NAMES, generations.issuer, SystemClock())
+    return DoorsCertificate(source, generations.issuer, SystemClock())
 
 
 async def test_files_are_shown_and_exchanged_and_their_ca_is_told_to_peers(given: Given, generations: Generations) -> None:
@@ -75,51 +88,40 @@ async def test_files_are_shown_and_exchanged_and_their_ca_is_told_to_peers(given
     await doors.check()
 
 
-@pytest.mark.parametrize(
-    ("spoil", "told"),
-    [
-        (lambda given: given.files.key.write_bytes(pki.generate_key()), "a pair"),
-        (lambda given: given.files.chain.write_bytes(b"junk"), "no certificate can be read"),
-        (lambda given: given.files.chain.write_bytes(given.ca.certificate), "is a CA's own certificate"),
-        (lambda given: given.files.chain.unlink(), "cannot be read: No such file"),
-        (lambda given: given.write("other.example.com"), "it is not for hub.example.com"),
-        (lambda given: given.write("hub.example.com", lifetime=-timedelta(hours=1)), "and not now"),
-        (lambda given: given.write("hub.example.com", usage=pki.Usage.CLIENT), "not for servers"),
-        (lambda given: (given.folder / "ca.crt").write_bytes(given.files.chain.read_bytes()), "that is no CA's"),
-    ],
-)
-async def test_what_cannot_be_served_leaves_the_last_good_one_and_says_so(
-    given: Given, generations: Generations, spoil: object, told: str
+async def test_certificate_that_cannot_be_served_leaves_the_last_good_one_and_fails_the_check(
+    given: Given, generations: Generations
 ) -> None:
-    first = given.write("hub.example.com")
-    doors = shown(given, generations)
-    assert callable(spoil)
-    spoil(given)
-    doors.renew()
-    assert doors.serving.material.chain == first
-    with pytest.raises(UnavailableError, match=told):
-        await doors.check()
-    mended = given.write("*.example.com")
-    doors.renew()
-    assert doors.serving.material.chain == mended
-    await doors.check()
-
-
-def test_a_hub_does_not_start_with_what_it_cannot_serve(given: Given, generations: Generations) -> None:
+    rows: tuple[tuple[Callable[[], object], str], ...] = (
+        (lambda: given.files.key.write_bytes(pki.generate_key()), "a pair"),
+        (lambda: given.files.chain.write_bytes(b"junk"), "no certificate can be read"),
+        (lambda: given.files.chain.write_bytes(given.ca.certificate), "is a CA's own certificate"),
+        (given.files.chain.unlink, "cannot be read: No such file"),
+        (lambda: given.write("other.example.com"), "it is not for hub.example.com"),
+        (lambda: given.write("hub.example.com", lifetime=-timedelta(hours=1)), "and not now"),
+        (lambda: given.write("hub.example.com", usage=pki.Usage.CLIENT), "not for servers"),
+        (lambda: (given.folder / "ca.crt").write_bytes(given.files.chain.read_bytes()), "that is no CA's"),
+    )
     given.write("other.example.com")
     with pytest.raises(InvalidError, match=r"it is not for 127\.0\.0\.1, hub\.example\.com|it is not for hub\.example\.com"):
-        shown(given, generations)
-
-
-def test_whom_the_doors_let_in_follows_the_ca_although_the_files_are_bad(given: Given, generations: Generations) -> None:
-    given.write("hub.example.com")
+        shown(given, generations)  # a hub does not start with it
+    good = given.write("hub.example.com")
     doors = shown(given, generations)
+    for spoil, message in rows:
+        spoil()
+        doors.renew()
+        assert doors.serving.material.chain == good, message
+        with pytest.raises(UnavailableError, match=message):
+            await doors.check()
+        good = given.write("*.example.com")
+        doors.renew()
+        assert doors.serving.material.chain == good, message
+        await doors.check()
     given.files.chain.write_bytes(b"junk")
     new = generations.add(Phase.DISTRIBUTING)
-    assert new.certificate in doors.serving.material.trust
+    assert new.certificate in doors.serving.material.trust, "trust follows the CA although the files are bad"
 
 
-def test_the_hubs_own_certificate_is_of_the_ca_that_issues_and_is_renewed_before_its_end(
+def test_own_certificate_is_signed_by_the_issuing_ca_and_the_end_of_a_ca_is_announced(
     tmp_path: Path, generations: Generations
 ) -> None:
     source = own_certificate(tmp_path, NAMES, generations.issuer, Lifetimes(), SystemClock())
@@ -127,6 +129,9 @@ def test_the_hubs_own_certificate_is_of_the_ca_that_issues_and_is_renewed_before
     first = doors.serving.material.chain
     doors.renew()
     assert doors.serving.material.chain == first, "nothing is due"
+    assert doors.ending() == ""
+    late = ManualClock(SystemClock().now() + timedelta(days=3400))
+    assert "begin with `hubctl ca rotate`" in DoorsCertificate(source, generations.issuer, late).ending()
     generations.turn(0, Phase.OUTGOING)
     new = generations.add(Phase.ISSUING)
     leaf, crossed = pki.split_bundle(doors.serving.material.chain)
@@ -134,14 +139,156 @@ def test_the_hubs_own_certificate_is_of_the_ca_that_issues_and_is_renewed_before
     assert crossed == new.cross_signed
 
 
-def test_a_ca_that_nears_its_end_is_told_of(tmp_path: Path, generations: Generations) -> None:
-    source = own_certificate(tmp_path, NAMES, generations.issuer, Lifetimes(), SystemClock())
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+OLD, NEW = (
+    pki.create_authority(
+        Subject(name), pki.generate_key(), pki.random_serial(), NOW - timedelta(days=1), NOW + timedelta(days=1)
+    ).certificate
+    for name in ("old", "new")
+)
 
-    class Later(SystemClock):
-        """Nine years and four months on."""
 
-        def now(self) -> datetime:
-            return super().now() + timedelta(days=3400)
+class Session(Trustee):
+    """Notes when it was sent what."""
 
-    assert DoorsCertificate(source, generations.issuer, SystemClock()).ending() == ""
-    assert "begin with `hubctl ca rotate`" in DoorsCertificate(source, generations.issuer, Later()).ending()
+    def __init__(self, trusted: frozenset[str] | None) -> None:
+        self.trusted = trusted
+        self.sent: list[tuple[float, bytes]] = []
+        self.reconsidered = 0
+
+    def reconsider(self) -> None:
+        self.reconsidered += 1
+
+    def push(self, bundle: bytes) -> None:
+        self.sent.append((asyncio.get_running_loop().time(), bundle))
+
+
+def test_ten_thousand_that_come_at_once_are_served_evenly() -> None:
+    async def work() -> list[Session]:
+        trusting = Trusting(fresh_store(), lambda: NEW)
+        sessions = [Session(fingerprints(OLD)) for _ in range(10_000)]
+        running = asyncio.create_task(trusting.run())
+        for session in sessions:
+            trusting.look(session)
+        await asyncio.sleep(10_000 / PER_SECOND + 1)
+        running.cancel()
+        return sessions
+
+    times = sorted(at for session in in_virtual_time(work()) for at, _ in session.sent)
+    assert len(times) == 10_000
+    busiest = max(
+        sum(at <= other < at + 1 for other in times[index : index + 200]) for index, at in enumerate(times[:-200:100])
+    )
+    assert busiest <= PER_SECOND + 1
+
+
+def test_a_bundle_that_changes_goes_to_all_that_lack_it_and_again_to_whom_it_changes_meanwhile() -> None:
+    async def work() -> tuple[Session, Session, Session]:
+        bundle = [OLD]
+        trusting = Trusting(fresh_store(), lambda: bundle[0])
+        running = asyncio.create_task(trusting.run())
+        taking, silent, gone = Session(fingerprints(OLD)), Session(None), Session(fingerprints(OLD))
+        for session in (taking, silent, gone):
+            trusting.look(session)
+        await asyncio.sleep(2 * LOOK.total_seconds())
+        assert not taking.sent
+        trusting.leave(gone)
+        for pem in (OLD + NEW, NEW):
+            bundle[0] = pem
+            await asyncio.sleep(2 * LOOK.total_seconds())
+            taking.trusted = fingerprints(pem)
+            trusting.look(taking)
+        await asyncio.sleep(3 * AGAIN.total_seconds())
+        running.cancel()
+        return taking, silent, gone
+
+    taking, silent, gone = in_virtual_time(work())
+    assert [pem for _, pem in taking.sent] == [OLD + NEW, NEW]
+    assert silent.sent == gone.sent == []
+
+
+def test_an_agent_that_does_not_take_it_is_sent_it_again_after_a_while_and_not_before() -> None:
+    async def work() -> Session:
+        trusting = Trusting(fresh_store(), lambda: NEW)
+        running = asyncio.create_task(trusting.run())
+        session = Session(fingerprints(OLD))
+        for _ in range(60):
+            trusting.look(session)
+            await asyncio.sleep(AGAIN.total_seconds() / 20)
+        running.cancel()
+        return session
+
+    sent = in_virtual_time(work()).sent
+    assert 3 <= len(sent) <= 4
+    assert all(later[0] - earlier[0] >= AGAIN.total_seconds() for earlier, later in pairwise(sent))
+
+
+def test_when_one_of_the_hubs_cas_is_another_every_session_looks_again_once() -> None:
+    async def work() -> list[Session]:
+        standing = [1]
+        trusting = Trusting(fresh_store(), lambda: OLD, standing=lambda: tuple(standing))
+        running = asyncio.create_task(trusting.run())
+        sessions = [Session(None) for _ in range(100)]
+        for session in sessions:
+            trusting.look(session)
+        await asyncio.sleep(10 * LOOK.total_seconds())
+        standing[0] = 2
+        await asyncio.sleep(10 * LOOK.total_seconds())
+        running.cancel()
+        return sessions
+
+    assert {session.reconsidered for session in in_virtual_time(work())} == {1}
+
+
+JITTER = 1.1
+"""Looks keep apart from those of other replicas."""
+
+
+class Following:
+    """One replica that follows; `acts` ends when it acts upon the CA that was made. Times are the loop's, in seconds."""
+
+    def __init__(self) -> None:
+        self.store, self._issuer = Bell(), RotatingIssuer()
+        self._follower = AuthorityFollower(self.store, self._issuer, SealedKeys(self.store, SEAL), "one")
+        self._made, _ = make_authority(Lifetimes(), START)
+
+    def commit(self) -> None:
+        """The CA shows in the database; nothing rings."""
+        self.store.transact(authorities.adopt, Made(self._made.certificate, None))
+
+    def acted(self, *steps: tuple[float, str]) -> float:
+        """When it acts upon the CA; until then these methods of the store, or of ours, are called at their times."""
+
+        async def told() -> float:
+            loop, acting = asyncio.get_running_loop(), asyncio.Event()
+            self._issuer.listen(acting.set)
+            following = asyncio.create_task(self._follower.run())
+            for at, name in steps:
+                await asyncio.sleep(at - loop.time())
+                getattr(self, name)()
+            async with asyncio.timeout(timedelta(minutes=1).total_seconds()):
+                await acting.wait()
+            following.cancel()
+            return loop.time()
+
+        return in_virtual_time(told())
+
+    def ring(self) -> None:
+        self.store.ring()
+
+    def lose(self) -> None:
+        self.store.failure = UnavailableError("the database is away")
+
+    def come_back(self) -> None:
+        """With the CA, which another replica has committed."""
+        self.store.failure = None
+        self.commit()
+
+
+def test_a_change_that_shows_a_moment_after_its_word_is_followed_soon() -> None:
+    assert Following().acted((7.0, "ring"), (7.2, "commit")) <= 7.0 + SOON.total_seconds() * JITTER
+
+
+def test_a_replica_that_could_not_look_looks_again_soon_though_word_comes_by_itself() -> None:
+    acting = Following().acted((7.0, "lose"), (7.1, "ring"), (8.0, "come_back"))
+    assert acting <= 8.0 + LOOK_EVERY.total_seconds() * JITTER

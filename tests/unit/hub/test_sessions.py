@@ -17,7 +17,8 @@ from hub.services.replicas import Opened
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, InvalidError, MusterError, StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import in_virtual_time
 
 EDGE, AGENT = ClusterName("edge"), AgentId("xk7pq")
@@ -49,7 +50,7 @@ class Two:
     """Two replicas on one database."""
 
     clock: ManualClock
-    store: MemoryStore
+    store: InlineStore
     one: Sessions
     two: Sessions
 
@@ -61,28 +62,29 @@ class Two:
 @pytest.fixture
 async def both() -> Two:
     clock = ManualClock()
-    store = MemoryStore(clock)
+    store = fresh_store(clock)
     two = Two(clock, store, Sessions(store, "one"), Sessions(store, "two"))
     await two.look()
     return two
 
 
-async def test_a_newer_session_on_another_replica_ends_the_one_before(both: Two) -> None:
-    older, newer = Open("b"), Open("a")
+async def test_newer_session_on_another_replica_ends_the_older_one_of_its_agent(both: Two) -> None:
+    older, newer, another = Open("b"), Open("a"), Open("c", agent=AgentId("aaaaa"))
     both.one.add(older)
     await both.one.write()
     both.clock.advance(TICK)
     both.two.add(newer)
+    both.two.add(another)
     await both.two.write()
     await both.look()
     assert [type(error) for error in older.ended] == [ConflictError]
-    assert newer.ended == []
+    assert newer.ended == another.ended == []
     both.one.remove(older)
     await both.one.write()
-    assert both.store.state.beats[EDGE].session == "a", "the end of the older one is not the newer one's"
+    assert {each.session for each in both.store.state.sessions.values()} == {"a", "c"}, "the newer ones stay recorded"
 
 
-async def test_of_two_at_one_instant_one_ends_and_it_is_the_same_for_everybody(both: Two) -> None:
+async def test_of_two_sessions_at_one_instant_the_same_one_ends_for_every_replica(both: Two) -> None:
     one, two = Open("a"), Open("b")
     both.one.add(one)
     both.two.add(two)
@@ -92,18 +94,7 @@ async def test_of_two_at_one_instant_one_ends_and_it_is_the_same_for_everybody(b
     assert (len(one.ended), len(two.ended)) == (1, 0)
 
 
-async def test_other_agents_of_the_cluster_stay(both: Two) -> None:
-    one, two = Open("a"), Open("b", agent=AgentId("aaaaa"))
-    both.one.add(one)
-    both.two.add(two)
-    await both.one.write()
-    both.clock.advance(TICK)
-    await both.two.write()
-    await both.look()
-    assert (one.ended, two.ended) == ([], [])
-
-
-async def test_a_session_that_could_not_be_written_down_yet_is_not_judged(both: Two) -> None:
+async def test_session_that_is_not_stored_yet_is_judged_once_it_is(both: Two) -> None:
     mine, other = Open("a"), Open("b")
     both.two.add(other)
     await both.two.write()
@@ -198,7 +189,7 @@ async def test_the_end_of_a_session_is_said_though_one_that_was_refused_its_plac
     assert both.store.state.beats[EDGE].session is None
 
 
-class Particular(MemoryStore):
+class Particular(InlineStore):
     """Takes no session of an agent whose version is `odd`, and none at all once it has taken `most`."""
 
     most = 9
@@ -216,7 +207,7 @@ class Particular(MemoryStore):
         return await super().run(refusing)
 
 
-def clusters_with_sessions(store: MemoryStore) -> set[str]:
+def clusters_with_sessions(store: InlineStore) -> set[str]:
     return {beat.cluster for beat in store.state.beats.values() if beat.session is not None}
 
 
@@ -250,7 +241,7 @@ async def test_what_comes_after_the_database_has_gone_is_written_down_later() ->
     assert clusters_with_sessions(store) == {"b", "c", "d"}
 
 
-class Belled(MemoryStore):
+class Belled(InlineStore):
     """A store that other replicas ring, while `hung` is true; it counts how often it is read."""
 
     def __init__(self) -> None:

@@ -1,13 +1,28 @@
-"""Settings: three places, one order, and all that is wrong at once."""
+"""Settings of the hub: their sources, refusals, addresses, database URLs, the replica's name, and the command line."""
 
+import socket
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from hub.__main__ import NO_FLAGS, main
 from hub.fields import Address
-from hub.settings import SettingsError, load
+from hub.installation import Addresses
+from hub.replica import replica_name
+from hub.settings import Settings, SettingsError, load
+from hub.store.bounds import HELD, SessionLimits
+from hub.store.engine import parse_url
+from hub.store.postgres import connection_arguments
+from machinery.directory import DataDirectory
+from machinery.errors import InvalidError
+from machinery.product import TITLE
+from tests.checks import check_each, check_refusals, check_results
+
+EVERYWHERE = "0.0.0.0"  # noqa: S104 - what the test is about
+LIMITS = SessionLimits()
 
 
 @pytest.fixture
@@ -15,39 +30,52 @@ def file(tmp_path: Path) -> Path:
     return tmp_path / "hub.yaml"
 
 
-def test_without_anything_the_defaults_stand() -> None:
-    settings = load({}, None, {})
+def with_flags(flags: dict[str, Any]) -> Settings:
+    return load(flags, None, {})
+
+
+def test_defaults() -> None:
+    settings = with_flags({})
     assert str(settings.grpc_listen) == "127.0.0.1:8443"
     assert str(settings.https_listen) == "127.0.0.1:6443"
     assert settings.default_lease_duration == timedelta(seconds=60)
     assert settings.auto_approve == ()
+    assert (settings.kube_cert_agent, settings.kubernetes_ca_groups) == (False, ())
 
 
-def test_a_flag_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
+def test_flag_that_was_given_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
     file.write_text("log_level: error\nflush_window: 2s\nbeat-interval: 3s\n")
     settings = load({"log_level": "debug"}, file, {"HUB_LOG_LEVEL": "warning", "HUB_FLUSH_WINDOW": "500ms"})
     assert settings.log_level == "debug"
     assert settings.flush_window == timedelta(milliseconds=500)
     assert settings.beat_interval == timedelta(seconds=3)
-
-
-def test_a_flag_that_was_not_given_overrides_nothing(file: Path) -> None:
     file.write_text("auto_approve: [edge-*]\nlog_level: error\n")
     settings = load({"log_level": None, "auto_approve": ()}, file, {})
     assert (settings.auto_approve, settings.log_level) == (("edge-*",), "error")
 
 
-def test_lists_are_separated_by_commas_in_the_environment() -> None:
-    assert load({}, None, {"HUB_AUTO_APPROVE": "edge-*, lab-?"}).auto_approve == ("edge-*", "lab-?")
+def test_environment_of_the_process_is_read_for_every_type(monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {
+        "HUB_GRPC_LISTEN": f"{EVERYWHERE}:18443",
+        "HUB_HTTPS_ADVERTISED": "hub.example.org",
+        "HUB_AUTO_APPROVE": "edge-*, lab-?",
+        "HUB_SERVING_NAMES": "hub.example.org,10.0.0.7",
+        "HUB_DEFAULT_LEASE_DURATION": "2s",
+        "HUB_BEAT_INTERVAL": "500ms",
+        "HUB_DATABASE_URL": "",
+        "HUB_SERVICE_PORT": "tcp://10.0.0.1:6443",  # of Kubernetes, and no setting
+    }
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    settings = load({})
+    assert str(settings.grpc_listen) == f"{EVERYWHERE}:18443"
+    assert str(settings.https_advertised) == "hub.example.org"
+    assert (settings.auto_approve, settings.serving_names) == (("edge-*", "lab-?"), ("hub.example.org", "10.0.0.7"))
+    assert settings.default_lease_duration == timedelta(seconds=2)
+    assert settings.database_url is None
 
 
-def test_the_environment_of_the_process_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HUB_SERVING_NAMES", "hub.example.org,10.0.0.7")
-    monkeypatch.setenv("HUB_SERVICE_PORT", "tcp://10.0.0.1:6443")
-    assert load({}).serving_names == ("hub.example.org", "10.0.0.7")
-
-
-def test_everything_that_is_wrong_is_told_at_once_with_its_place(file: Path) -> None:
+def test_all_problems_are_reported_at_once_with_their_sources(file: Path) -> None:
     file.write_text("grpc_listen: here\nagent_lifetime: soon\nno_such: 1\nbeat_interval: 5\nauto_approve: [A]\n")
     with pytest.raises(SettingsError) as caught:
         load({"log_level": "loud"}, file, {"HUB_HTTPS_LISTEN": "a:99999999"})
@@ -58,81 +86,187 @@ def test_everything_that_is_wrong_is_told_at_once_with_its_place(file: Path) -> 
     assert "environment: https_listen" in text
     assert "flags: log_level" in text
 
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [("[", "is not YAML"), ("- a\n- b\n", "must be a mapping"), ("1: 2\n", "must be a mapping")],
-)
-def test_a_file_that_is_no_settings_file_is_named(file: Path, content: str, said: str) -> None:
-    file.write_text(content)
-    with pytest.raises(SettingsError, match=said):
+    def read(content: str | None) -> None:
+        file.unlink() if content is None else file.write_text(content)
         load({}, file, {})
 
+    mapping = "must be a mapping"
+    rows = (("[", "is not YAML"), ("- a\n- b\n", mapping), ("1: 2\n", mapping), (None, "cannot be read: No such file"))
+    check_refusals(SettingsError, read, rows)
 
-def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
-    with pytest.raises(SettingsError, match="cannot be read: No such file"):
-        load({}, tmp_path / "absent.yaml", {})
+
+KUBE_CERT = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}
 
 
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
+def test_values_that_cannot_be_used_are_refused() -> None:
+    suffixes = ("org", "Example.org", ".example.org", "example.org.", "a b.org", "x" * 200 + ".org")
+    secrets = ("admin", "/admin", "fleet/", "Fleet/admin", "a/b/c")
+    rows = (
         ({"grpc_listen": "10.0.0.1"}, "needs a port"),
         ({"grpc_listen": "127.0.0.1:6443"}, "both doors cannot listen"),
         ({"default_lease_duration": "1500ms"}, "whole seconds"),
         ({"default_lease_duration": "0s"}, "must be longer than 0s"),
         ({"default_lease_duration": "1s", "flush_window": "2s"}, "must not be longer than default_lease_duration"),
         ({"auto_approve": ("Edge",)}, "can match no cluster name"),
-    ],
-)
-def test_values_that_contradict_are_refused(flags: dict[str, Any], said: str) -> None:
-    with pytest.raises(SettingsError, match=said):
-        load(flags, None, {})
+        ({"leader_elect_lease_duration": "5s"}, "must be longer than the renew deadline"),
+        ({"leader_elect_retry_period": "9s"}, r"1\.2 times the retry period"),
+        ({"kube_cert_agent": "true"}, "kube_cert_agent needs kube_cert_agent_image"),
+        ({"kubernetes_ca_groups": ("dev",)}, "kubernetes_ca_groups needs kube_cert_agent"),
+        ({**KUBE_CERT, "kubernetes_ca_groups": ("dev", "system:masters")}, '"system:masters" cannot count'),
+        ({**KUBE_CERT, "kube_cert_agent_labels": ("one",)}, '"one" is no label: write KEY=VALUE'),
+        ({**KUBE_CERT, "kube_cert_agent_name": "Not_A_Name"}, '"Not_A_Name" names no Deployment'),
+        *(({"api_group_suffix": suffix}, "can end no API group") for suffix in suffixes),
+        *(({"admin_kubeconfig_secret": name}, r"admin_kubeconfig_secret: .*NAMESPACE/NAME") for name in secrets),
+    )
+    check_refusals(SettingsError, with_flags, rows)
+    settings = with_flags({**KUBE_CERT, "kubernetes_ca_groups": ("dev",), "kube_cert_agent_labels": ("a/b=c",)})
+    assert (settings.kube_cert_agent, settings.kubernetes_ca_groups) == (True, ("dev",))
+    polled = load({}, None, {"HUB_LEADER_ELECT_POLL_PERIOD": "5ms"})
+    assert polled.election_timings.poll == timedelta(milliseconds=5)
 
 
-def test_a_password_in_the_database_url_is_not_shown() -> None:
-    settings = load({"database_url": "postgresql://muster:canary@db/hub"}, None, {})
+# Addresses.
+
+
+def test_address_is_parsed_and_written_alike() -> None:
+    rows = (
+        ("127.0.0.1:8443", ("127.0.0.1", 8443, "127.0.0.1:8443")),
+        ("[::1]:8443", ("::1", 8443, "[::1]:8443")),
+        ("hub.example.org", ("hub.example.org", 0, "hub.example.org")),
+        ("[2001:db8::7]", ("2001:db8::7", 0, "[2001:db8::7]")),
+    )
+    check_results(lambda text: (address := Address.parse(text)) and (address.host, address.port, str(address)), rows)
+    wrong = ("", ":8443", "a b:1", "host:port", "https://host:1", "::1:8443x", "host:70000")
+    check_refusals(ValueError, Address.parse, [(text, "is not an address") for text in wrong])
+
+
+def addresses(**flags: Any) -> Addresses:
+    return Addresses.of(with_flags(flags))
+
+
+def test_advertised_addresses_and_names_of_the_serving_certificate() -> None:
+    found = addresses()
+    assert (str(found.grpc), str(found.https)) == ("127.0.0.1:8443", "127.0.0.1:6443")
+    assert found.dns_names == ("localhost",)
+    assert found.ip_addresses == ("127.0.0.1", "::1")
+    found = addresses(
+        grpc_listen=f"{EVERYWHERE}:9443", grpc_advertised="hub.example.org", https_advertised="api.example.org:443"
+    )
+    assert (str(found.grpc), str(found.https)) == ("hub.example.org:9443", "api.example.org:443"), "with the port of the socket"
+    assert found.dns_names == ("api.example.org", "hub.example.org", "localhost")
+    found = addresses(serving_names=("hub.internal", "10.0.0.7"))
+    assert "hub.internal" in found.dns_names
+    assert "10.0.0.7" in found.ip_addresses
+    for listen, seen in ((f"{EVERYWHERE}:8443", "127.0.0.1:8443"), ("[::]:8443", "[::1]:8443")):
+        found = addresses(grpc_listen=listen)
+        assert str(found.grpc) == seen
+        assert not {EVERYWHERE, "::"} & {*found.ip_addresses}, "a wildcard is never advertised"
+
+
+# The database.
+
+
+def arguments(url: str) -> dict[str, Any]:
+    return dict(connection_arguments(parse_url(url), LIMITS))
+
+
+def test_database_url_names_one_server_or_several_as_postgresqls_own_tools_write_them() -> None:
+    def check(url: str, host: str, port: str) -> None:
+        given = arguments(url)
+        assert (given["host"], str(given.get("port", "")).strip(",")) == (host, port)
+        assert (given["user"], given["dbname"], given.get("target_session_attrs")) == ("hub", "fleet", "primary")
+
+    rows = (
+        ("postgresql://hub@one,two/fleet", "one,two", "5432,5432"),
+        ("postgresql://hub:p%40ss@one:5433,two/fleet", "one,two", "5433,5432"),
+        ("postgres://hub@one,two:5433/fleet", "one,two", "5432,5433"),
+        ("postgresql://hub@[::1]:5433,[fe80::2]/fleet", "::1,fe80::2", "5433,5432"),
+        ("postgresql://hub@/fleet?host=/run/a,/run/b", "/run/a,/run/b", ""),
+        ("postgresql://hub@one:5433/fleet", "one", "5433"),
+        ("postgres://hub@one/fleet", "one", ""),
+    )
+    check_each(check, rows)
+    given = arguments(
+        "postgresql://hub@one,two/fleet?sslmode=verify-full&target_session_attrs=read-write&connect_timeout=600&options=-c%20a=b"
+    )
+    assert (given["sslmode"], given["target_session_attrs"]) == ("verify-full", "read-write")
+    assert given["connect_timeout"] == HELD.total_seconds(), "the URL cannot exceed the limits"
+    assert given["options"].startswith("-c a=b -c idle_in_transaction_session_timeout=5000")
+
+
+def test_password_of_the_database_is_kept_and_never_shown() -> None:
+    settings = with_flags({"database_url": "postgresql://muster:canary@db/hub"})
     assert "canary" not in repr(settings)
     assert settings.database_url is not None
     assert "canary" in settings.database_url.get_secret_value()
+    assert arguments("postgresql://hub:p%40s,s@one,two/fleet")["password"] == "p@s,s"  # noqa: S105 - made up
+    for url in ("postgresql://hub@one,two:port/fleet", "postgresql://hub:secret@one:two:three/fleet"):
+        with pytest.raises(InvalidError) as refused:
+            arguments(url)
+        assert "secret" not in str(refused.value)
 
 
-@pytest.mark.parametrize(
-    ("text", "host", "port"),
-    [
-        ("127.0.0.1:8443", "127.0.0.1", 8443),
-        ("[::1]:8443", "::1", 8443),
-        ("hub.example.org", "hub.example.org", 0),
-        ("[2001:db8::7]", "2001:db8::7", 0),
-    ],
-)
-def test_an_address_is_read_and_written_alike(text: str, host: str, port: int) -> None:
-    address = Address.parse(text)
-    assert (address.host, address.port, str(address)) == (host, port, text)
+def test_statements_and_silent_connections_end_within_a_third_of_the_lease() -> None:
+    """For leases below three seconds a statement has a second; PostgreSQL and TCP count in whole seconds, two at least."""
+    for lease, milliseconds in ((0.1, 1000), (2.999, 1000), (6, 2000), (15, 5000), (137, 5000)):
+        options = SessionLimits.of_lease(timedelta(seconds=lease)).options()
+        for name in ("statement_timeout", "lock_timeout", "idle_in_transaction_session_timeout"):
+            assert f"-c {name}={milliseconds} " in f"{options} ", (lease, name)
+    for seconds in (0.3, 6, 10, 15):
+        limits = SessionLimits.of_lease(timedelta(seconds=seconds))
+        server = dict(pair.split("=") for pair in limits.options().replace("-c ", "").split())
+        client, third = limits.arguments(), max(seconds / 3, 2)
+        for timeout in (int(server["tcp_user_timeout"]), client["tcp_user_timeout"]):
+            assert 0 < timeout <= max(seconds / 3, 1) * 1000 + 1, seconds
+        for side in (client, {name.removeprefix("tcp_"): int(value) for name, value in server.items()}):
+            assert side["keepalives_idle"] + side["keepalives_interval"] * side["keepalives_count"] <= third, seconds
+        assert client["connect_timeout"] <= max(round(third), 2), seconds
+    assert SessionLimits.of_lease(timedelta(seconds=137)) == SessionLimits(), "a long lease extends no timeout"
 
 
-@pytest.mark.parametrize("text", ["", ":8443", "a b:1", "host:port", "https://host:1", "::1:8443x", "host:70000"])
-def test_what_is_no_address_is_refused(text: str) -> None:
-    with pytest.raises(ValueError, match="is not an address"):
-        Address.parse(text)
+# The name of a replica.
+
+SHARED = {"HUB_DATABASE_URL": "postgresql://db/hub"}
 
 
-def test_settings_are_read_from_the_process_own_environment_whatever_their_type(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("HUB_GRPC_LISTEN", "0.0.0.0:18443")
-    monkeypatch.setenv("HUB_HTTPS_ADVERTISED", "hub.example.org")
-    monkeypatch.setenv("HUB_AUTO_APPROVE", "edge-*,core")
-    monkeypatch.setenv("HUB_DEFAULT_LEASE_DURATION", "2s")
-    monkeypatch.setenv("HUB_BEAT_INTERVAL", "500ms")
-    monkeypatch.setenv("HUB_DATABASE_URL", "")
-    settings = load({})
-    assert str(settings.grpc_listen) == "0.0.0.0:18443"
-    assert str(settings.https_advertised) == "hub.example.org"
-    assert settings.auto_approve == ("edge-*", "core")
-    assert settings.default_lease_duration == timedelta(seconds=2)
-    assert settings.database_url is None
+def named(folder: Path, environment: dict[str, str], name: str | None = None) -> str:
+    settings = load({"replica_name": name}, None, environment)
+    with DataDirectory(folder, "hub") as directory:
+        return replica_name(settings, directory, environment)
 
 
-@pytest.mark.parametrize("suffix", ["org", "Example.org", ".example.org", "example.org.", "a b.org", "x" * 200 + ".org"])
-def test_what_can_end_no_api_group_is_refused(suffix: str) -> None:
-    with pytest.raises(SettingsError, match="can end no API group"):
-        load({"api_group_suffix": suffix}, None, {})
+def test_replica_has_the_name_of_its_setting_its_pod_its_host_or_its_data_directory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(socket, "gethostname", lambda: "Machine_7.example.com")
+    assert named(tmp_path, {**SHARED, "POD_NAME": "hub-1"}, "east") == "east"
+    assert named(tmp_path, {**SHARED, "POD_NAME": "hub-1"}) == "hub-1"
+    assert named(tmp_path, SHARED) == "machine-7.example.com"
+    first = named(tmp_path / "a", {"POD_NAME": "hub-0"})
+    assert named(tmp_path / "a", {}) == first, "on the embedded database the data directory keeps it"
+    assert named(tmp_path / "b", {}) != first
+    (tmp_path / "a" / "replica").write_text("of-an-earlier-release\n")
+    assert named(tmp_path / "a", {}) == "of-an-earlier-release"
+    wrong = ("Hub", "a b", "-a", "a" * 201, "a/b")
+    check_refusals(InvalidError, lambda name: named(tmp_path, SHARED, name), [(name, "can name no replica") for name in wrong])
+
+
+# The command line.
+
+
+def test_help_lists_every_setting_with_its_default_and_wrong_ones_have_their_own_exit_code() -> None:
+    answer = CliRunner().invoke(main, ["serve", "--help"])
+    assert answer.exit_code == 0
+    for name, field in Settings.model_fields.items():
+        assert field.description
+        assert (f"--{name.replace('_', '-')}" in answer.output) is (name not in NO_FLAGS), name
+    assert "HUB_DATABASE_URL" in answer.output
+    output = " ".join(answer.output.split())
+    assert "[default: 30d]" in output
+    assert "timedelta" not in output
+    answer = CliRunner().invoke(main, ["serve", "--flush-window", "soon"])
+    assert answer.exit_code == 2
+    assert "flags: flush_window" in answer.output
+    answer = CliRunner().invoke(main, ["version"])
+    assert answer.exit_code == 0
+    assert answer.output.startswith(TITLE)

@@ -1,16 +1,18 @@
-"""Rows of many objects, written together: each only as it was read."""
+"""Rows of many objects that are written together, and statements that the driver runs itself."""
 
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
-from sqlalchemy import Connection, select
+from sqlalchemy import Connection, bindparam, select
+from sqlalchemy.exc import DBAPIError
 
 from hub.domain.change import MANAGED_CLUSTERS, ChangeType, Key, StoredObject
 from hub.store import rows, schema
 from hub.store.engine import parse_url, writing_engine
 from hub.store.migrate import upgrade
+from hub.store.statement import Statement
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -42,7 +44,27 @@ def test_each_is_written_with_its_labels(connection: Connection) -> None:
     assert [tuple(each) for each in connection.execute(select(schema.labels))] == [("uid-a", "tier", "a")]
 
 
-@pytest.mark.parametrize("change", [ChangeType.MODIFIED, ChangeType.DELETED])
-def test_one_that_was_changed_since_it_was_read_is_a_race(connection: Connection, change: ChangeType) -> None:
-    with pytest.raises(rows.RaceError):
-        rows.store(connection, [row("a", 2, change, 1), row("b", 3, change, 7), row("c", 4, change, 1)], NOW)
+def test_row_that_changed_since_it_was_read_is_a_race(connection: Connection) -> None:
+    for change in (ChangeType.MODIFIED, ChangeType.DELETED):
+        with pytest.raises(rows.RaceError), connection.begin_nested():
+            rows.store(connection, [row("a", 2, change, 1), row("b", 3, change, 7), row("c", 4, change, 1)], NOW)
+
+
+PAGE = 4096
+FACTS = Statement(select(schema.facts.c.name, schema.facts.c.value).where(schema.facts.c.name != bindparam("but")))
+
+
+def test_a_disk_that_fails_between_two_rows_is_the_databases_error(tmp_path: Path) -> None:
+    file = tmp_path / "hub.db"
+    engine = writing_engine(parse_url(f"sqlite:///{file}"))
+    upgrade(engine)
+    with engine.begin() as connection:
+        connection.execute(schema.facts.insert(), [{"name": f"f{number:04}", "value": "x" * 900} for number in range(400)])
+    engine.dispose()
+    content = bytearray(file.read_bytes())
+    place = content.rindex(b"x" * 900) // PAGE * PAGE
+    content[place : place + PAGE] = bytes(PAGE)
+    file.write_bytes(content)
+    with engine.connect() as connection, pytest.raises(DBAPIError):
+        FACTS.rows(connection, {"but": ""})
+    engine.dispose()

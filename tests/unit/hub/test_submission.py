@@ -1,7 +1,11 @@
-"""Who may ask for which certificate."""
+"""Who may ask for which certificate, and mutated requests: `make fuzz` tries a million."""
 
 import base64
+from base64 import b64decode
+from collections.abc import Callable
+from dataclasses import replace
 from datetime import timedelta
+from random import Random
 from typing import Any
 
 import pytest
@@ -9,26 +13,27 @@ from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec, ed25519, rsa
 from cryptography.x509 import CertificateSigningRequestBuilder, DNSName, SubjectAlternativeName
 
+from bench.csrs.drafts import drafted
+from bench.csrs.mutations import MUTATIONS
+from bench.csrs.ring import fresh
+from bench.csrs.runs import ran, summed, world
+from bench.csrs.verdicts import judged
+from bench.csrs.world import Attempt, Outcome
 from hub.domain import request as rules
 from hub.domain.certificate import Purpose
 from hub.domain.change import ADDONS, MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.domain.request import AddOnRequest
 from hub.ports import Transaction
-from hub.services import addons, credentials
+from hub.services import addons
 from machinery import pki
 from machinery.clock import ManualClock
-from machinery.errors import (
-    AlreadyExistsError,
-    ForbiddenError,
-    InvalidError,
-    MusterError,
-    TooLargeError,
-    TooManyRequestsError,
-)
+from machinery.errors import AlreadyExistsError, ForbiddenError, InvalidError, TooLargeError, TooManyRequestsError
 from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject
 from machinery.pki import names
-from tests.fakes.memory_store import MemoryStore
+from tests.checks import check_each, check_refusals
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
+from tests.trials import soaked, trials
 
 ADDON = AddOnName("work")
 SIGNER = "kubernetes.io/kube-apiserver-client"
@@ -56,10 +61,13 @@ def test_request_is_stored_as_kubernetes_has_it(newcomer: Newcomer) -> None:
     }
 
 
-def test_same_requester_with_the_same_bytes_finds_the_same_request(newcomer: Newcomer) -> None:
-    requester, request = newcomer.bootstrap(), newcomer.request()
+def test_same_requester_with_the_same_bytes_finds_the_same_request(newcomer: Newcomer, store: InlineStore) -> None:
+    requester, request = newcomer.bootstrap(uses=1), newcomer.request()
     name = newcomer.submit(requester, request=request)
     assert newcomer.submit(requester, request=request) == name
+    newcomer.join(requester)
+    assert requester.credential is not None
+    assert store.state.admissions[requester.credential] == {"edge"}, "a retry spends no use"
     newcomer.approve(name)
     newcomer.issue(name)
     assert newcomer.submit(requester, request=request) == name
@@ -67,28 +75,19 @@ def test_same_requester_with_the_same_bytes_finds_the_same_request(newcomer: New
     assert newcomer.submit(newcomer.bootstrap(), request=request) != name
 
 
-def test_retry_spends_no_use_of_the_credential(newcomer: Newcomer, store: MemoryStore) -> None:
-    requester = newcomer.bootstrap(uses=1)
-    newcomer.submit(requester)
-    newcomer.submit(requester)
-    newcomer.join(requester)
-    assert requester.credential is not None
-    assert store.state.admissions[requester.credential] == {"edge"}
-
-
-@pytest.mark.parametrize("name", ["3f2504e0-4f89-41d3-9a0c-0305e82c3301", "a" * 63])
-def test_long_cluster_names_are_fine(store: MemoryStore, name: str) -> None:
-    newcomer = Newcomer(store, cluster=ClusterName(name), agent=AgentId("0f8fad5b-d9cb-469f-a165-70867728950e"))
-    assert newcomer.submit(newcomer.bootstrap()).startswith(f"{name}-")
+def test_long_cluster_names_are_accepted(store: InlineStore) -> None:
+    for name in ("3f2504e0-4f89-41d3-9a0c-0305e82c3301", "a" * 63):
+        newcomer = Newcomer(store, cluster=ClusterName(name), agent=AgentId("0f8fad5b-d9cb-469f-a165-70867728950e"))
+        assert newcomer.submit(newcomer.bootstrap()).startswith(f"{name}-")
+    assert store.transact(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query())).items == (), "the cluster need not exist"
 
 
 PREFIX = "system:open-cluster-management:"
 GROUPS = agent_subject(EDGE, AGENT).organizations
 
 
-@pytest.mark.parametrize(
-    "subject",
-    [
+def test_subject_must_be_exactly_the_agents(newcomer: Newcomer) -> None:
+    subjects = (
         Subject(f"{PREFIX}other:agent-1", GROUPS),
         Subject(f"{PREFIX}edge1:agent-1", GROUPS),
         Subject(f"{PREFIX}edge:agent-2", GROUPS),
@@ -98,11 +97,9 @@ GROUPS = agent_subject(EDGE, AGENT).organizations
         Subject(f"{PREFIX}edge:agent-1"),
         Subject(f"{PREFIX}edge:agent-1", GROUPS | {"system:masters"}),
         Subject(f"{PREFIX}edge:agent-1", GROUPS, frozenset(("unit",))),
-    ],
-)
-def test_subject_must_be_exactly_the_agents(newcomer: Newcomer, subject: Subject) -> None:
-    with pytest.raises(InvalidError, match="subject"):
-        newcomer.submit(newcomer.bootstrap(), request=newcomer.request(subject))
+    )
+    submit = lambda subject: newcomer.submit(newcomer.bootstrap(), request=newcomer.request(subject))  # noqa: E731 - one line
+    check_refusals(InvalidError, submit, [(subject, "subject") for subject in subjects])
 
 
 def _built(key: Any, *alternatives: str) -> bytes:
@@ -134,62 +131,41 @@ def _pem(der: bytes) -> bytes:
     return b"-----BEGIN CERTIFICATE REQUEST-----\n" + base64.encodebytes(der) + b"-----END CERTIFICATE REQUEST-----\n"
 
 
-@pytest.mark.parametrize(
-    ("request_bytes", "error"),
-    [
-        (b"", InvalidError),
-        (b"garbage", InvalidError),
-        (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", InvalidError),
-        (b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", InvalidError),
-        (b"A" * 100_000, TooLargeError),
-        (_built(ed25519.Ed25519PrivateKey.generate()), InvalidError),
-        (_built(ec.generate_private_key(ec.SECP521R1())), InvalidError),
-        (_built(WEAK), InvalidError),
-        (_built(ec.generate_private_key(ec.SECP256R1()), "hub.example.com"), InvalidError),
-        (_tampered(_built(ec.generate_private_key(ec.SECP256R1()))), InvalidError),
-    ],
-    ids=["empty", "garbage", "certificate", "no-der", "huge", "ed25519", "p521", "rsa1024", "dns-name", "tampered"],
-)
-def test_unusable_request_is_refused(newcomer: Newcomer, request_bytes: bytes, error: type[MusterError]) -> None:
+def test_unusable_request_is_refused(newcomer: Newcomer) -> None:
+    rows: dict[str, tuple[bytes, type[Exception]]] = {
+        "empty": (b"", InvalidError),
+        "garbage": (b"garbage", InvalidError),
+        "certificate": (b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n", InvalidError),
+        "no DER": (b"-----BEGIN CERTIFICATE REQUEST-----\nAAAA\n-----END CERTIFICATE REQUEST-----\n", InvalidError),
+        "huge": (b"A" * 100_000, TooLargeError),
+        "ed25519": (_built(ed25519.Ed25519PrivateKey.generate()), InvalidError),
+        "p521": (_built(ec.generate_private_key(ec.SECP521R1())), InvalidError),
+        "rsa1024": (_built(WEAK), InvalidError),
+        "DNS name": (_built(ec.generate_private_key(ec.SECP256R1()), "hub.example.com"), InvalidError),
+        "tampered": (_tampered(_built(ec.generate_private_key(ec.SECP256R1()))), InvalidError),
+    }
     requester = newcomer.bootstrap()
-    with pytest.raises(error):
-        newcomer.submit(requester, request=request_bytes)
+
+    def check(_name: str, request: bytes, error: type[Exception]) -> None:
+        check_refusals(error, lambda: newcomer.submit(requester, request=request), [("",)])
+
+    check_each(check, [(name, *row) for name, row in rows.items()])
     assert newcomer.store.transact(lambda tx: tx.objects.find(REQUESTS, Query())).items == ()
+    for key in (ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65537, 2048)):
+        assert newcomer.submit(newcomer.bootstrap(), request=_built(key))
 
 
-@pytest.mark.parametrize("key", [ec.generate_private_key(ec.SECP384R1()), rsa.generate_private_key(65537, 2048)])
-def test_other_keys_that_grpc_can_use_are_fine(newcomer: Newcomer, key: Any) -> None:
-    assert newcomer.submit(newcomer.bootstrap(), request=_built(key))
-
-
-@pytest.mark.parametrize(
-    ("asked", "words"),
-    [
-        ({"cluster": ClusterName("other")}, "is for cluster"),
-        ({"uses": 1, "spent": True}, "of 1, 0 spent and 1 held for others"),
-        ({"late": True}, "not valid now"),
-    ],
-)
-def test_bootstrap_credential_bounds_what_is_asked_for(
-    newcomer: Newcomer, clock: ManualClock, asked: dict[str, Any], words: str
-) -> None:
-    late, spent = asked.pop("late", False), asked.pop("spent", False)
-    requester = newcomer.bootstrap(**asked)
-    if spent:
-        other = Newcomer(newcomer.store, cluster=ClusterName("first"))
-        other.submit(requester)
-    if late:
-        clock.advance(timedelta(hours=1, seconds=1))
-    with pytest.raises(ForbiddenError, match=words):
-        newcomer.submit(requester)
-
-
-def test_revoked_credential_asks_for_nothing(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap()
-    assert requester.credential is not None
-    newcomer.store.transact(credentials.revoke, requester.credential)
-    with pytest.raises(ForbiddenError, match="revoked"):
-        newcomer.submit(requester)
+def test_bootstrap_credential_bounds_what_is_asked_for(newcomer: Newcomer, clock: ManualClock) -> None:
+    with pytest.raises(ForbiddenError, match="is for cluster"):
+        newcomer.submit(newcomer.bootstrap(cluster=ClusterName("other")))
+    single = newcomer.bootstrap(uses=1)
+    Newcomer(newcomer.store, cluster=ClusterName("first")).submit(single)
+    with pytest.raises(ForbiddenError, match="of 1, 0 spent and 1 held for others"):
+        newcomer.submit(single)
+    late = newcomer.bootstrap()
+    clock.advance(timedelta(hours=1, seconds=1))
+    with pytest.raises(ForbiddenError, match="not valid now"):
+        newcomer.submit(late)
 
 
 def test_name_of_another_cluster_is_refused(newcomer: Newcomer) -> None:
@@ -199,7 +175,7 @@ def test_name_of_another_cluster_is_refused(newcomer: Newcomer) -> None:
         impostor.submit(impostor.bootstrap())
 
 
-def test_agent_renews_only_itself(newcomer: Newcomer) -> None:
+def test_agent_renews_only_itself_and_only_while_its_certificate_is_valid(newcomer: Newcomer, clock: ManualClock) -> None:
     certificate = newcomer.registered()
     fresh = pki.generate_key()
     assert newcomer.submit(certificate, request=newcomer.request(key=fresh))
@@ -207,30 +183,18 @@ def test_agent_renews_only_itself(newcomer: Newcomer) -> None:
         other = Newcomer(newcomer.store, cluster=ClusterName(cluster), agent=AgentId(agent))
         with pytest.raises(ForbiddenError, match="comes from agent"):
             other.submit(certificate)
-
-
-def test_revoked_or_expired_agent_asks_for_nothing(newcomer: Newcomer, clock: ManualClock) -> None:
-    certificate = newcomer.registered()
+    with pytest.raises(ForbiddenError, match="purpose recovery"):
+        newcomer.submit(newcomer.certificate(Purpose.RECOVERY))
     clock.advance(timedelta(days=31))
     with pytest.raises(ForbiddenError, match="not valid now"):
         newcomer.submit(certificate)
 
 
-def test_recovery_certificate_requests_nothing(newcomer: Newcomer) -> None:
-    newcomer.registered()
-    with pytest.raises(ForbiddenError, match="purpose recovery"):
-        newcomer.submit(newcomer.certificate(Purpose.RECOVERY))
-
-
-def test_key_of_another_cluster_or_of_a_credential_is_refused(newcomer: Newcomer) -> None:
-    newcomer.registered()
+def test_key_of_another_cluster_or_of_a_revoked_certificate_is_refused(newcomer: Newcomer) -> None:
+    certificate = newcomer.registered()
     thief = Newcomer(newcomer.store, cluster=ClusterName("thief"), uid="uid-2", key=newcomer.key)
     with pytest.raises(ForbiddenError, match="already in use"):
         thief.submit(thief.bootstrap())
-
-
-def test_key_of_a_revoked_certificate_is_refused(newcomer: Newcomer) -> None:
-    certificate = newcomer.registered()
     newcomer.store.transact(lambda tx: tx.certificates.revoke([certificate.serial], tx.now, "Stolen"))
     with pytest.raises(ForbiddenError, match="revoked certificate"):
         newcomer.submit(newcomer.bootstrap())
@@ -249,10 +213,7 @@ def test_flood_of_undecided_requests_is_stopped(newcomer: Newcomer) -> None:
 
 def _register_addon(tx: Transaction, /, **subject: Any) -> None:
     registration = {"type": "kubeClient", "kubeClient": {"driver": "csr", "subject": subject}}
-    document = {
-        "metadata": {"name": "work", "namespace": "edge"},
-        "status": {"registrations": [registration]},
-    }
+    document = {"metadata": {"name": "work", "namespace": "edge"}, "status": {"registrations": [registration]}}
     addons.put(tx, document, tx.objects.get(ADDONS, Key("edge", "work")), OPERATOR)
 
 
@@ -279,6 +240,73 @@ def test_addon_certificate_needs_a_registration_with_that_subject(newcomer: Newc
     }
 
 
-def test_cluster_need_not_exist_before_its_request(newcomer: Newcomer) -> None:
-    newcomer.submit(newcomer.bootstrap())
-    assert newcomer.store.transact(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query())).items == ()
+SEED = 20_261_122
+CASES, MOST = trials(1500, 50_000), 1000
+
+
+@soaked(CASES)
+@pytest.mark.timeout(600)
+def test_no_mutated_request_crashes_hangs_or_is_signed_against_the_policy(
+    record_property: Callable[[str, object], None],
+) -> None:
+    record_property("seed", SEED)
+    total = summed([ran(SEED, block, min(MOST, CASES - block * MOST)) for block in range(-(-CASES // MOST))])
+    assert total.findings == []
+    assert total.cases == CASES
+    assert set(total.mutations) == {"none", *(mutation.__name__ for mutation in MUTATIONS)}, "each was tried"
+    for outcome in ("Issued", "InvalidError", "ForbiddenError", "Failed", "TooLargeError"):
+        assert total.outcomes[outcome] > CASES / 100, total.outcomes
+
+
+def issued() -> tuple[Attempt, Outcome]:
+    """A good request of an agent, and what came of it."""
+    for number in range(1000):
+        draft = drafted(Random(number), world())
+        if draft.asker.name == "agent" and not draft.addon:
+            attempt = replace(draft.attempt(), post=False)
+            return attempt, world().tried(attempt)
+    raise AssertionError("no agent asked")
+
+
+def _exchanged(outcome: Outcome) -> Outcome:
+    """The recovery certificate in the place of the agent's."""
+    request: Any = outcome.request
+    recovery = request["metadata"]["annotations"]["hub.open-cluster-management.io/recovery-certificate"]
+    agents = b64decode(request["status"]["certificate"]).decode()
+    return replace(
+        outcome,
+        records=tuple(
+            replace(record, purpose={Purpose.AGENT: Purpose.RECOVERY, Purpose.RECOVERY: Purpose.AGENT}[record.purpose])
+            for record in outcome.records
+        ),
+        request=request if recovery != agents else None,
+    )
+
+
+WRONG: dict[str, Callable[[Attempt, Outcome], tuple[Attempt, Outcome]]] = {
+    "signed for revoked agent": lambda a, o: (replace(a, asker=replace(a.asker, name="revoked agent", barred=True)), o),
+    "agent got one for cluster edge": lambda a, o: (replace(a, asker=replace(a.asker, clusters=frozenset(("other",)))), o),
+    "issued twice": lambda a, o: (a, replace(o, again=True)),
+    "the records are not of what was signed": lambda a, o: (a, replace(o, records=o.records[:1])),
+    "a signature without a record": lambda a, o: (a, replace(o, records=())),
+    "its subject is": lambda a, o: (a, replace(o, records=tuple(replace(r, cluster=ClusterName("new")) for r in o.records))),
+    "it lives too long": lambda a, o: (a, _exchanged(o)),
+    "it ended as ConflictError": lambda a, _: (a, Outcome("ConflictError")),
+    "a record without a certificate": lambda a, o: (a, replace(o, told="Failed")),
+}
+
+
+def test_judge_finds_every_kind_of_violation_and_cases_are_reproducible() -> None:
+    """Else the fuzzing would prove nothing."""
+    attempt, outcome = issued()
+    assert judged(attempt, outcome, world()) == []
+    found = {finding: judged(*change(attempt, outcome), world()) for finding, change in WRONG.items()}
+    assert [finding for finding, said in found.items() if not any(each.startswith(finding) for each in said)] == []
+    ring = world().ring
+    kept, ring.own = ring.own, [fresh()]
+    try:
+        assert "it is for a key that must have none" in judged(attempt, outcome, world())
+    finally:
+        ring.own = kept
+    first, second = (ran(SEED, 3, 50) for _ in range(2))
+    assert (first.mutations, first.outcomes) == (second.mutations, second.outcomes)

@@ -39,14 +39,18 @@ from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, HubId, SerialNumber
 from machinery.lifecycle.signals import LifecycleSignals
 from machinery.product import GROUP_SUFFIX
+from tests.checks import check_each
 from tests.fakes.audit_records import MemorySink, record
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import fresh_store
 from tests.fakes.virtual_time import in_virtual_time
 from tests.unit.hub.test_beat_buffer import Acks
 from tests.unit.hub.test_sessions import Open
 
 EDGE = ClusterName("edge")
 WORDS = ("full", "full", "away", "away", "", "away")
+FOLLOWERS = ("full", "away")
+"""A follower that has caught up reads no more: its store has the changes in memory."""
 LONG_ENOUGH = 12
 """Seconds; longer than any of them pauses."""
 
@@ -55,7 +59,7 @@ LONG_ENOUGH = 12
 class Ailing:
     """A store that fails with this word; "" is none."""
 
-    store: MemoryStore
+    store: InlineStore
     word: str = ""
 
     def fails(self, monkeypatch: pytest.MonkeyPatch, method: str) -> None:
@@ -80,45 +84,45 @@ class Case:
     errors: Sequence[str] = ("full", "away", "away")
 
 
-def peers(store: MemoryStore, clock: ManualClock) -> Case:
+def peers(store: InlineStore, clock: ManualClock) -> Case:
     return Case(Peers(store, clock).run(), "revocations cannot be read", "revocations are read again")
 
 
-def tokens(store: MemoryStore, _clock: ManualClock) -> Case:
+def tokens(store: InlineStore, _clock: ManualClock) -> Case:
     return Case(BootstrapTokens(store).run(), "revoked bootstrap credentials cannot be read")
 
 
-def roles(store: MemoryStore, clock: ManualClock) -> Case:
+def roles(store: InlineStore, clock: ManualClock) -> Case:
     return Case(RoleBook(store, clock).run(), "the age of the roles cannot be proven")
 
 
-def clocks(store: MemoryStore, _clock: ManualClock) -> Case:
+def clocks(store: InlineStore, _clock: ManualClock) -> Case:
     subject = Clocks(store, timedelta())
     told = "what agents' clocks say cannot be written down"
     return Case(subject.run(), told, wanted=lambda: subject.told(EDGE, timedelta()))
 
 
-def others(store: MemoryStore, _clock: ManualClock) -> Case:
+def others(store: InlineStore, _clock: ManualClock) -> Case:
     told, again = "sessions of other replicas cannot be read", "sessions of other replicas are read again"
     return Case(Sessions(store, "one").follow_others(), told, again)
 
 
-def presence(store: MemoryStore, clock: ManualClock) -> Case:
+def presence(store: InlineStore, clock: ManualClock) -> Case:
     me = Replica("one", "home", "first", "1", "grpc", "https", clock.now(), clock.now())
     return Case(Presence(store, me, LifecycleSignals(clock), Measures(clock)).run(), "this replica cannot say that it is there")
 
 
-def silences(store: MemoryStore, clock: ManualClock) -> Case:
+def silences(store: InlineStore, clock: ManualClock) -> Case:
     return Case(Hearing(store, clock, "one", lambda: True).run(), "silences are not counted: beats cannot be stored")
 
 
-def beats(store: MemoryStore, clock: ManualClock) -> Case:
+def beats(store: InlineStore, clock: ManualClock) -> Case:
     subject = BeatBuffer(store, clock, timedelta(seconds=1))
     told, again = "heartbeats cannot be stored and are not acknowledged", "heartbeats are stored again"
     return Case(subject.run(), told, again, lambda: subject.hold(EDGE, 1, Acks(), available=True))
 
 
-def records(store: MemoryStore, clock: ManualClock) -> Case:
+def records(store: InlineStore, clock: ManualClock) -> Case:
     class Sink(MemorySink):
         async def write(self, links: Sequence[Link]) -> None:
             await store.run(lambda _tx: None)
@@ -129,7 +133,7 @@ def records(store: MemoryStore, clock: ManualClock) -> Case:
     return Case(trail.run(), told, again, lambda: trail.offer(record(1)))
 
 
-def log_of_changes(store: MemoryStore, _clock: ManualClock) -> Case:
+def log_of_changes(store: InlineStore, _clock: ManualClock) -> Case:
     async def fetch(_after: int) -> tuple[Sequence[Change], int]:
         return await store.read(lambda _tx: ((), 0))
 
@@ -139,7 +143,7 @@ def log_of_changes(store: MemoryStore, _clock: ManualClock) -> Case:
     return Case(Tail(fetch, mend, 0, timedelta(seconds=1)).run(), "change log cannot be read")
 
 
-def trust(store: MemoryStore, clock: ManualClock) -> Case:
+def trust(store: InlineStore, clock: ManualClock) -> Case:
     now = clock.now()
     came = CertificateRecord(SerialNumber(1), Purpose.AGENT, "u", (), now, now, "k", now, cluster=EDGE, agent=AgentId("a"))
     subject, numbers = Trusting(store, lambda: b""), count()
@@ -147,7 +151,7 @@ def trust(store: MemoryStore, clock: ManualClock) -> Case:
     return Case(subject.run(), told, wanted=lambda: subject.note(came, frozenset({f"{next(numbers)}"})))
 
 
-def admin_file(store: MemoryStore, clock: ManualClock) -> Case:
+def admin_file(store: InlineStore, clock: ManualClock) -> Case:
     class Kept(AdminKubeconfig):
         async def keep(self) -> Path:
             return await store.read(lambda _tx: Path())
@@ -157,14 +161,14 @@ def admin_file(store: MemoryStore, clock: ManualClock) -> Case:
     return Case(subject.run(), "admin kubeconfig cannot be kept right now", wanted=subject.look)
 
 
-def accounts(store: MemoryStore, clock: ManualClock) -> Case:
+def accounts(store: InlineStore, clock: ManualClock) -> Case:
     feed, none = ChangeFeed(store), cast("Any", None)
     grounds = Grounds(store, ServiceStorage(store, feed, GROUP_SUFFIX), feed, clock)
     subject = Entrance(grounds, issuer_of(HubId("hub"), None), none, None)
-    return Case(subject.run(), "deleted ServiceAccounts cannot be seen now", errors=("full", "away"))
+    return Case(subject.run(), "deleted ServiceAccounts cannot be seen now", errors=FOLLOWERS)
 
 
-def changes_in(store: MemoryStore) -> Callable[[], None]:
+def changes_in(store: InlineStore) -> Callable[[], None]:
     """Each call changes an object, whoever is kept from the store."""
     names = (f"c{number}" for number in count())
     return lambda: store.transact(made, next(names))
@@ -174,21 +178,21 @@ def made(tx: Transaction, name: str) -> None:
     clusters.put(tx, {"metadata": {"name": name}}, None, "admin")
 
 
-def followed_roles(store: MemoryStore, clock: ManualClock) -> Case:
-    return Case(RoleBook(store, clock).run(), "roles cannot be followed now", wanted=changes_in(store))
+def followed_roles(store: InlineStore, clock: ManualClock) -> Case:
+    return Case(RoleBook(store, clock).run(), "roles cannot be followed now", wanted=changes_in(store), errors=FOLLOWERS)
 
 
-def controllers(store: MemoryStore, _clock: ManualClock) -> Case:
+def controllers(store: InlineStore, _clock: ManualClock) -> Case:
     feed = ControllersFeed(store, [Route(MANAGED_CLUSTERS, lambda _key: None)])
-    return Case(feed.run(), "controllers cannot read the store", wanted=changes_in(store))
+    return Case(feed.run(), "controllers cannot read the store", wanted=changes_in(store), errors=FOLLOWERS)
 
 
-def streams(store: MemoryStore, _clock: ManualClock) -> Case:
-    return Case(StreamFeed(store).run(), "the change log cannot be followed now", wanted=changes_in(store))
+def streams(store: InlineStore, _clock: ManualClock) -> Case:
+    return Case(StreamFeed(store).run(), "the change log cannot be followed now", wanted=changes_in(store), errors=FOLLOWERS)
 
 
-def watches(store: MemoryStore, _clock: ManualClock) -> Case:
-    return Case(ChangeFeed(store).run(), "the change log cannot be followed now", wanted=changes_in(store))
+def watches(store: InlineStore, _clock: ManualClock) -> Case:
+    return Case(ChangeFeed(store).run(), "the change log cannot be followed now", wanted=changes_in(store), errors=FOLLOWERS)
 
 
 EVERYBODY = (
@@ -197,17 +201,17 @@ EVERYBODY = (
 )
 
 
-@pytest.mark.parametrize("made", EVERYBODY)
-def test_each_trouble_is_told_once_and_another_one_as_well(
-    made: Callable[[MemoryStore, ManualClock], Case], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    lines, case = logged(made, WORDS, monkeypatch)
-    assert [line["error"] for line in lines if line["event"] == case.trouble] == list(case.errors)
-    assert [line["log_level"] for line in lines if line["event"] == case.again] == ["info"] * bool(case.again)
+def test_every_background_task_logs_each_trouble_once_and_its_end(monkeypatch: pytest.MonkeyPatch) -> None:
+    def check(made: Callable[[InlineStore, ManualClock], Case]) -> None:
+        lines, case = logged(made, WORDS, monkeypatch)
+        assert [line["error"] for line in lines if line["event"] == case.trouble] == list(case.errors), lines
+        assert [line["log_level"] for line in lines if line["event"] == case.again] == ["info"] * bool(case.again), lines
+
+    check_each(check, [(made,) for made in EVERYBODY])
 
 
 def test_it_is_told_when_open_sessions_are_written_down_again(monkeypatch: pytest.MonkeyPatch) -> None:
-    def ours(store: MemoryStore, _clock: ManualClock) -> Case:
+    def ours(store: InlineStore, _clock: ManualClock) -> Case:
         sessions = Sessions(store, "one")
         return Case(sessions.run(), "open sessions cannot be written down", wanted=lambda: sessions.add(Open("a")))
 
@@ -217,13 +221,13 @@ def test_it_is_told_when_open_sessions_are_written_down_again(monkeypatch: pytes
 
 
 def logged(
-    made: Callable[[MemoryStore, ManualClock], Case], words: Sequence[str], monkeypatch: pytest.MonkeyPatch
+    made: Callable[[InlineStore, ManualClock], Case], words: Sequence[str], monkeypatch: pytest.MonkeyPatch
 ) -> tuple[Sequence[Mapping[str, Any]], Case]:
     """What is told while the store has these words, one after the other."""
 
     async def run() -> tuple[Sequence[Mapping[str, Any]], Case]:
         clock = ManualClock()
-        ailing = Ailing(MemoryStore(clock))
+        ailing = Ailing(fresh_store(clock))
         for method in ("run", "read"):
             ailing.fails(monkeypatch, method)
         case = made(ailing.store, clock)

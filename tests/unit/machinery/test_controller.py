@@ -1,4 +1,4 @@
-"""What a controller counts of its steps."""
+"""Controllers count and log their steps, and tasks do not end unnoticed."""
 
 import asyncio
 from collections.abc import Mapping, MutableMapping, Sequence
@@ -11,6 +11,7 @@ from structlog.testing import capture_logs
 
 from machinery.controller import Controller, PartlyFailedError
 from machinery.errors import UnavailableError
+from machinery.tasks import GuardedTasks, TaskEndedError
 from tests.fakes.virtual_time import in_virtual_time
 
 
@@ -34,10 +35,9 @@ async def test_steps_are_counted_by_how_they_ended_from_nothing_on() -> None:
     for key in ("bad", "good"):
         controller.enqueue(key)
     running = asyncio.create_task(controller.run())
-    async with asyncio.timeout(5):
-        await work.done.wait()
-        while not controller.outcomes["success"]:  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0)
+    await work.done.wait()
+    while not controller.outcomes["success"]:  # noqa: ASYNC110 - it tells nobody
+        await asyncio.sleep(0)
     running.cancel()
     with suppress(asyncio.CancelledError):
         await running
@@ -159,3 +159,93 @@ def test_who_fails_as_another_has_for_long_is_told_as_well_and_nobody_twice() ->
 
 def warnings(lines: Sequence[Mapping[str, object]]) -> list[object]:
     return [line["error"] for line in lines if line["log_level"] == "warning"]
+
+
+async def forever() -> None:
+    await asyncio.Event().wait()
+
+
+async def nothing() -> None:
+    return
+
+
+async def failing() -> None:
+    raise RuntimeError("broken")
+
+
+async def test_leaving_the_block_cancels_tasks_and_keeps_its_own_error() -> None:
+    async with GuardedTasks("hub") as tasks:
+        task = tasks.start("loop", forever())
+    assert task.cancelled()
+
+    async def service() -> None:
+        async with GuardedTasks("hub") as tasks:
+            tasks.start("loop", forever())
+            await forever()
+
+    running = asyncio.create_task(service())
+    await asyncio.sleep(0)
+    running.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await running
+
+    with pytest.raises(ValueError, match="mine"):
+        async with GuardedTasks("hub") as tasks:
+            tasks.start("loop", forever())
+            raise ValueError("mine")
+
+    async def stubborn() -> None:
+        try:
+            await forever()
+        finally:
+            raise RuntimeError("broken on the way out")
+
+    async with GuardedTasks("hub") as tasks:
+        tasks.start("loop", stubborn())
+        await asyncio.sleep(0)
+    assert tasks.ended is None
+
+
+async def test_task_that_ends_by_itself_ends_the_service_with_its_name() -> None:
+    with pytest.raises(TaskEndedError, match="hub/loop") as caught:
+        async with GuardedTasks("hub") as tasks:
+            tasks.start("loop", failing())
+            await forever()
+    assert isinstance(caught.value.__cause__, RuntimeError)
+
+    with pytest.raises(TaskEndedError, match='"hub/loop" ended unexpectedly'):
+        async with GuardedTasks("hub") as tasks:
+            tasks.start("loop", nothing())
+            await forever()
+
+    cleaned = []
+
+    async def other() -> None:
+        try:
+            await forever()
+        finally:
+            cleaned.append("other")
+
+    with pytest.raises(TaskEndedError):
+        async with GuardedTasks("hub") as tasks:
+            tasks.start("other", other())
+            tasks.start("loop", failing())
+            await forever()
+    assert cleaned == ["other"]
+
+
+async def test_a_service_that_stops_in_its_own_order_is_told_and_not_cancelled() -> None:
+    told: list[TaskEndedError] = []
+    ended = asyncio.Event()
+
+    def on_end(error: TaskEndedError) -> None:
+        told.append(error)
+        ended.set()
+
+    async with GuardedTasks("hub", on_end=on_end) as tasks:
+        tasks.start("loop", failing())
+        other = tasks.start("other", forever())
+        await ended.wait()
+        assert not other.done()
+    assert [error.task for error in told] == ["hub/loop"]
+    assert other.cancelled()

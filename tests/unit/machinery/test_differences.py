@@ -1,8 +1,6 @@
-"""What differs between two states of an object: paths that people read, entries known by their names."""
+"""Differences between two states of an object: readable paths, list entries known by their names."""
 
 from typing import Any
-
-import pytest
 
 from machinery.differences import differences, readable
 
@@ -11,9 +9,8 @@ def found(before: Any, after: Any) -> list[tuple[str, Any, Any]]:
     return [(each.path, each.before, each.after) for each in differences(before, after)]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "expected"),
-    [
+def test_differences_are_named_by_their_fields() -> None:
+    rows: list[tuple[Any, Any, Any]] = [
         ({"a": {"b": 1}}, {"a": {"b": 2}}, [("a.b", 1, 2)]),
         ({"a": {"b": 1}}, {"a": {"b": 1}}, []),
         ({}, {"a": {"b": 1}}, [("a", None, {"b": 1})]),
@@ -37,19 +34,13 @@ def found(before: Any, after: Any) -> list[tuple[str, Any, Any]]:
         ),
         ({"l": [{"name": "a"}, {"name": "a"}]}, {"l": []}, [("l", [{"name": "a"}, {"name": "a"}], [])]),
         ({"l": [{"name": "a"}, 5]}, {"l": [5]}, [("l", [{"name": "a"}, 5], [5])]),
-    ],
-)
-def test_differences_are_named_by_their_fields(before: Any, after: Any, expected: Any) -> None:
-    assert found(before, after) == expected
+    ]
+    assert [(before, after, expected) for before, after, expected in rows if found(before, after) != expected] == []
 
-
-def test_the_servers_bookkeeping_is_no_difference() -> None:
     before = {"metadata": {"name": "a", "resourceVersion": "1", "generation": 1, "managedFields": [1]}}
     after = {"metadata": {"name": "a", "resourceVersion": "2", "generation": 2, "managedFields": [2], "labels": {"a": "b"}}}
     assert found(before, after) == [("metadata.labels", None, {"a": "b"})]
     assert readable(before) == {"metadata": {"name": "a"}}
 
-
-def test_an_object_that_was_not_there_differs_in_every_part() -> None:
     assert found(None, {"kind": "K", "spec": {"a": 1}}) == [("kind", None, "K"), ("spec", None, {"a": 1})]
     assert list(differences(None, None)) == []

@@ -1,4 +1,4 @@
-"""A data directory: private, owned by one, written whole."""
+"""A data directory, and documents sealed in it."""
 
 import stat
 from pathlib import Path
@@ -6,20 +6,18 @@ from pathlib import Path
 import pytest
 
 from machinery.directory import DataDirectory
-from machinery.errors import UnavailableError
+from machinery.errors import InvalidError, UnavailableError
+from machinery.sealing import HEADER, Seal, header_of
 
 
 def mode(path: Path) -> int:
     return stat.S_IMODE(path.stat().st_mode)
 
 
-def test_the_first_start_makes_it_private(tmp_path: Path) -> None:
+def test_directory_is_private_owned_by_one_program_and_named_when_unusable(tmp_path: Path) -> None:
     with DataDirectory(tmp_path / "a" / "muster", "hub") as directory:
         assert mode(directory.path) == 0o700
         assert mode(directory.path / "hub.lock") == 0o600
-
-
-def test_a_second_program_is_refused_and_told_who_has_it(tmp_path: Path) -> None:
     with (
         DataDirectory(tmp_path, "hub"),
         pytest.raises(UnavailableError, match=r"in use by another hub \(process \d+\)"),
@@ -29,15 +27,11 @@ def test_a_second_program_is_refused_and_told_who_has_it(tmp_path: Path) -> None
     with DataDirectory(tmp_path, "hub"):
         pass
 
-
-def test_a_file_in_its_place_is_named(tmp_path: Path) -> None:
     path = tmp_path / "muster"
     path.write_text("")
     with pytest.raises(UnavailableError, match="is a file"), DataDirectory(path, "hub"):
         pass
 
-
-def test_a_place_where_nothing_can_be_made_is_named(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with (
         pytest.raises(UnavailableError, match="cannot be made: Not a directory"),
@@ -45,23 +39,53 @@ def test_a_place_where_nothing_can_be_made_is_named(tmp_path: Path) -> None:
     ):
         pass
 
+    (tmp_path / "taken").mkdir()
+    with DataDirectory(tmp_path, "hub") as directory, pytest.raises(UnavailableError, match="taken cannot be written"):
+        directory.write("taken", b"")
 
-def test_a_directory_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "hub.lock").mkdir()
-    with pytest.raises(UnavailableError, match="cannot be written"), DataDirectory(tmp_path, "hub"):
+    (tmp_path / "locked" / "hub.lock").mkdir(parents=True)
+    with pytest.raises(UnavailableError, match="cannot be written"), DataDirectory(tmp_path / "locked", "hub"):
         pass
 
-
-def test_a_file_is_private_replaced_whole_and_read_back(tmp_path: Path) -> None:
-    with DataDirectory(tmp_path, "hub") as directory:
+    with DataDirectory(tmp_path / "new", "hub") as directory:
         assert directory.read("admin.kubeconfig") is None
         directory.write("admin.kubeconfig", b"one")
         path = directory.write("admin.kubeconfig", b"two")
         assert (directory.read("admin.kubeconfig"), mode(path)) == (b"two", 0o600)
-        assert sorted(entry.name for entry in tmp_path.iterdir()) == ["admin.kubeconfig", "hub.lock"]
+        assert sorted(entry.name for entry in directory.path.iterdir()) == ["admin.kubeconfig", "hub.lock"]
 
 
-def test_a_file_that_cannot_be_written_is_named(tmp_path: Path) -> None:
-    (tmp_path / "taken").mkdir()
-    with DataDirectory(tmp_path, "hub") as directory, pytest.raises(UnavailableError, match="taken cannot be written"):
-        directory.write("taken", b"")
+OLD, NEW = b"o" * 32, b"n" * 32
+PLAIN = b'{"data":{"password":"c3dvcmRmaXNo"}}'
+PLACE = "secrets east/login"
+
+
+def test_sealed_document_opens_only_with_its_key_at_its_place(subtests: pytest.Subtests) -> None:
+    seal = Seal([NEW])
+    sealed = seal.closed(PLAIN, PLACE)
+    assert b"password" not in sealed
+    assert seal.opened(sealed, PLACE) == PLAIN
+    assert seal.closed(PLAIN, PLACE) != seal.closed(PLAIN, PLACE)
+    rotated = Seal([NEW, OLD])
+    assert rotated.opened(Seal([OLD]).closed(PLAIN, PLACE), PLACE) == PLAIN
+    assert rotated.closed(PLAIN, PLACE)[:HEADER] == header_of(NEW) == rotated.header
+
+    sealed = Seal([OLD]).closed(PLAIN, PLACE)
+    with pytest.raises(UnavailableError, match=f"{PLACE} is sealed with the key {header_of(OLD)[1:].hex()}, which"):
+        Seal([NEW]).opened(sealed, PLACE)
+    seal = Seal([NEW])
+    with pytest.raises(UnavailableError, match="moved there"):
+        seal.opened(seal.closed(PLAIN, PLACE), "secrets west/login")
+    for position in (HEADER, HEADER + 12, -1):
+        with subtests.test(position=position):
+            changed = bytearray(seal.closed(PLAIN, PLACE))
+            changed[position] ^= 1
+            with pytest.raises(UnavailableError, match="changed in the database"):
+                seal.opened(bytes(changed), PLACE)
+
+    seal = Seal([NEW, OLD])
+    again = Seal.parse(seal.written())
+    assert (again.header, again.knows(header_of(OLD))) == (header_of(NEW), True)
+    for text in (b"", b"# none\n", b"bm90IGxvbmcgZW5vdWdo\n", b"no base64!\n"):
+        with subtests.test(text=text), pytest.raises(InvalidError, match="for Secrets"):
+            Seal.parse(text)

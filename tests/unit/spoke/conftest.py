@@ -1,5 +1,7 @@
 """What every test of the agent starts from."""
 
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 
 import pytest
@@ -10,13 +12,33 @@ from tests.fakes.stage import Stage
 
 
 @pytest.fixture
-def clock() -> ManualClock:
-    return ManualClock()
+def new_stage(tmp_path: Path) -> Callable[[], Stage]:
+    """Makes a stage with a hub, a clock and a folder of its own."""
+    numbers = count()
+
+    def made() -> Stage:
+        clock = ManualClock()
+        hub = MemoryHub(clock)
+        file = tmp_path / f"stage-{next(numbers)}" / "bootstrap.kubeconfig"
+        file.parent.mkdir()
+        file.write_bytes(hub.bootstrap_kubeconfig())
+        return Stage(hub, clock, file)
+
+    return made
 
 
 @pytest.fixture
-def stage(clock: ManualClock, tmp_path: Path) -> Stage:
-    hub = MemoryHub(clock)
-    file = tmp_path / "bootstrap.kubeconfig"
-    file.write_bytes(hub.bootstrap_kubeconfig())
-    return Stage(hub, clock, file)
+def stage(new_stage: Callable[[], Stage]) -> Stage:
+    return new_stage()
+
+
+@pytest.fixture
+def clock(stage: Stage) -> ManualClock:
+    return stage.clock
+
+
+@pytest.fixture
+async def joined(stage: Stage) -> Stage:
+    """The agent has registered, and does not run any more."""
+    await stage.joins()
+    return stage

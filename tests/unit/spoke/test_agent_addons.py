@@ -1,23 +1,32 @@
-"""Add-ons over the session: what their leases tell, and the certificates that they are given."""
+"""Add-ons over the session: what their leases report, and the certificates and tokens that they are given."""
 
-import asyncio
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+import yaml
 
 from machinery.conditions import ADDON_AVAILABLE, CERTIFICATE_ROTATED, FALSE, TRUE, UNKNOWN
 from machinery.errors import UnavailableError
 from machinery.identity import AddOnName
 from machinery.kubeconfig import parse_kubeconfig
-from machinery.pki import key_matches, parse_certificate
-from spoke.domain.addon import GRACE, KUBE_SIGNER, AddOn, AddOnRegistration
+from machinery.pki import CertificateFacts, key_matches, parse_certificate, unverified_claims
+from spoke.addoncredentials import AddOnCare
+from spoke.domain.addon import CSR, GRACE, KUBE_SIGNER, TOKEN, AddOn, AddOnRegistration, uid_in
+from spoke.domain.addontoken import REFRESHED, due, due_of, flaw
 from spoke.domain.rotation import rotate_at
 from spoke.ports import HubLostError
-from tests.fakes.stage import Stage, until
+from tests.fakes.hub import service_account_token
+from tests.fakes.stage import Stage, is_available, until
 
 LOGS = AddOnName("logs")
 HUB_ACCESS = AddOnRegistration(KUBE_SIGNER, "system:logs", ("logs",))
 CUSTOM = AddOnRegistration("example.com/signer", "user", (), ("unit",))
-SECRET = "logs-hub-kubeconfig"  # noqa: S105 - the name of a secret
+SECRET, OTHER = "logs-hub-kubeconfig", "logs-example.com-signer-client-cert"
+NOW = datetime(2026, 11, 22, 12, 0, tzinfo=UTC)
+HOUR = timedelta(hours=1)
+BY_TOKEN = AddOnRegistration(KUBE_SIGNER, "system:logs", ("logs",), driver=TOKEN)
+NOBODY: dict[str, Any] = {"kubernetes.io": None}
 
 
 def told(stage: Stage, kind: str) -> list[str]:
@@ -53,95 +62,179 @@ async def test_an_addon_with_a_check_of_its_own_is_left_alone(stage: Stage) -> N
     assert told(stage, ADDON_AVAILABLE) == []
 
 
-async def test_an_addon_gets_a_kubeconfig_with_a_certificate_of_its_subject(stage: Stage) -> None:
+async def test_addon_gets_one_certificate_per_registration_once_its_namespace_exists(stage: Stage) -> None:
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS, CUSTOM)),)
+    stage.addon_secrets.refuse_writes = UnavailableError('namespace "logging" not found')
     async with stage.running():
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
+        await until(lambda: told(stage, CERTIFICATE_ROTATED)[:1] == [FALSE])
+        stage.addon_secrets.refuse_writes = None
+        await until(lambda: told(stage, CERTIFICATE_ROTATED)[-1:] == [TRUE])
+        await until(lambda: stage.addon_secrets.names == {SECRET, OTHER})
+    async with stage.running():
+        await until(lambda: len(stage.hub.sessions) == 2 and len(stage.hub.session.beats) > 3)
+    assert len(stage.hub.issued) == 3, "neither the delay nor a restart costs another certificate"
     contents = (await stage.addon_secrets.read(SECRET)).contents
     leaf = parse_certificate(contents["tls.crt"])
     assert leaf.subject == HUB_ACCESS.subject
     assert key_matches(contents["tls.crt"], contents["tls.key"])
     assert parse_kubeconfig(contents["kubeconfig"], source="secret", folder=contents).cluster.server
     assert "agent-name" not in contents
-    custom = (await stage.addon_secrets.read("logs-example.com-signer-client-cert")).contents
+    custom = (await stage.addon_secrets.read(OTHER)).contents
     assert parse_certificate(custom["tls.crt"]).subject == CUSTOM.subject
     assert "kubeconfig" not in custom
-    assert [request.addon for request in stage.hub.requests.values() if request.addon] == [
-        (LOGS, KUBE_SIGNER),
-        (LOGS, CUSTOM.signer_name),
-    ]
+    requested = {request.addon for request in stage.hub.requests.values() if request.addon}
+    assert requested == {(LOGS, KUBE_SIGNER), (LOGS, CUSTOM.signer_name)}
 
 
-async def test_a_restart_asks_for_no_second_certificate(stage: Stage) -> None:
-    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
-    async with stage.running():
-        await until(lambda: told(stage, CERTIFICATE_ROTATED))
-    async with stage.running():
-        await until(lambda: len(stage.hub.sessions) == 2 and len(stage.hub.session.beats) > 3)
-    assert len(stage.hub.issued) == 2
-
-
-async def test_an_install_namespace_that_appears_later_costs_no_second_certificate(stage: Stage) -> None:
-    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
-    stage.addon_secrets.refuse_writes = UnavailableError('namespace "logging" not found')
-    async with stage.running():
-        await until(lambda: told(stage, CERTIFICATE_ROTATED)[:1] == [FALSE])
-        stage.addon_secrets.refuse_writes = None
-        await until(lambda: told(stage, CERTIFICATE_ROTATED)[-1:] == [TRUE])
-    assert len(stage.hub.issued) == 2
-
-
-async def test_a_changed_registration_gets_a_new_certificate(stage: Stage) -> None:
+async def test_addons_certificate_is_renewed_changed_and_deleted_with_its_registration(stage: Stage) -> None:
     addon = AddOn(LOGS, "logging", registrations=(HUB_ACCESS,))
     stage.hub.addons = (addon,)
+
+    def present() -> CertificateFacts:
+        return parse_certificate(stage.addon_secrets.contents(SECRET)["tls.crt"])
+
+    async def beat() -> None:
+        beats = len(stage.hub.session.beats)
+        await until(lambda: len(stage.hub.session.beats) > beats + 2)
+
     async with stage.running():
         await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
+        first = present()
+        stage.clock.advance(rotate_at(first.serial, first.not_before, first.not_after) - stage.clock.now() + timedelta(1))
+        stage.timetable.wake("addon-registration")
+        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
+        assert present().serial != first.serial
+        assert present().subject == first.subject
         changed = replace(HUB_ACCESS, user="system:other")
         stage.hub.set_addons([replace(addon, registrations=(changed,))])
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
-    contents = (await stage.addon_secrets.read(SECRET)).contents
-    assert parse_certificate(contents["tls.crt"]).subject == changed.subject
+        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE, TRUE])
+        assert present().subject == changed.subject
 
-
-async def test_an_addon_that_is_gone_loses_its_secret_and_one_that_is_being_deleted_keeps_it(stage: Stage) -> None:
-    addon = AddOn(LOGS, "logging", registrations=(HUB_ACCESS,))
-    stage.hub.addons = (addon,)
-    async with stage.running():
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
         stage.hub.set_addons([replace(addon, deleting=True, registrations=())])
-        beats = len(stage.hub.session.beats)
-        await until(lambda: len(stage.hub.session.beats) > beats + 2)
-        assert (await stage.addon_secrets.read(SECRET)).version is not None
-        stage.hub.set_addons([])
-        async with asyncio.timeout(5):
-            async for snapshot in stage.addon_secrets.changes(SECRET):
-                if snapshot.version is None:
-                    break
-
-
-async def test_addons_that_cannot_be_seen_are_not_taken_for_gone(stage: Stage) -> None:
-    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
-    async with stage.running():
-        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
+        await beat()
+        assert SECRET in stage.addon_secrets.names, "one that is being deleted keeps it"
         stage.hub.addons = None
         stage.hub.session.end(HubLostError("that was it"))
-        await until(lambda: len(stage.hub.sessions) == 2 and stage.hub.session.beats)
+        await until(lambda: is_available(stage))
         stage.timetable.wake("addon-registration")
-        beats = len(stage.hub.session.beats)
-        await until(lambda: len(stage.hub.session.beats) > beats + 2)
-        assert (await stage.addon_secrets.read(SECRET)).version is not None
+        await beat()
+        assert SECRET in stage.addon_secrets.names, "add-ons that cannot be seen are not gone"
         stage.hub.set_addons(())
         await until(lambda: SECRET not in stage.addon_secrets.names)
 
 
-async def test_an_addons_certificate_is_renewed_like_the_agents_own(stage: Stage) -> None:
-    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
+def token(begin: datetime = NOW, end: datetime = NOW + HOUR, uid: str = "u", **claims: Any) -> str:
+    return service_account_token(uid, begin, end, **claims)
+
+
+def test_token_is_replaced_when_it_is_not_good_or_nearly_over() -> None:
+    rows = [
+        (token(), ""),
+        (token(end=NOW + timedelta(minutes=12), begin=NOW - timedelta(minutes=48)), "nearly over"),
+        (token(end=NOW + timedelta(minutes=13), begin=NOW - timedelta(minutes=47)), ""),
+        ("", "no readable token"),
+        ("one.two", "no readable token"),
+        ("a.b.c.d", "no readable token"),
+        ("a.***.c", "no readable token"),
+        (token(exp=None), "from when to when"),
+        (token(iat=None), "from when to when"),
+        (token(exp="soon"), "from when to when"),
+        (token(exp=10**30), "from when to when"),
+        (token(uid="another"), "another ServiceAccount"),
+        (service_account_token("u", NOW, NOW + HOUR, **NOBODY), "another ServiceAccount"),
+        (token(begin=NOW, end=NOW), "never good"),
+        (token(begin=NOW, end=NOW - HOUR), "never good"),
+        (token(begin=NOW - 2 * HOUR, end=NOW - HOUR), "expired"),
+    ]
+    found = [(text, said, flaw(unverified_claims(text), "u", NOW)) for text, said in rows]
+    assert [row for row in found if row[1] not in row[2] or bool(row[1]) is not bool(row[2])] == []
+    assert due(NOW, NOW + HOUR) == NOW + timedelta(minutes=48) == due_of(unverified_claims(token())), "a fifth is left"
+    assert due_of(None) is None
+
+
+def test_uid_of_the_account_is_read_from_the_hubs_message() -> None:
+    assert uid_in("ServiceAccount c1/logs-agent (UID: 1234) is ready") == "1234"
+    others = ("", "is ready", "ServiceAccount c1/logs-agent (UID: 1234", "ServiceAccount c1/logs-agent (UID: ) is ready")
+    assert [uid_in(message) for message in others] == [""] * 4
+
+
+def by(stage: Stage, driver: str) -> None:
+    stage.options = replace(stage.options, addons=AddOnCare(driver=driver, token_lifetime=HOUR))
+
+
+async def contents(stage: Stage) -> dict[str, bytes]:
+    return dict((await stage.addon_secrets.read(SECRET)).contents)
+
+
+async def test_an_add_on_gets_a_kubeconfig_with_a_token_and_nothing_of_a_certificate(stage: Stage) -> None:
+    by(stage, TOKEN)
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(BY_TOKEN, CUSTOM)),)
+    stage.hub.note_driver(LOGS, TOKEN)
+    async with stage.running():
+        await until(lambda: told(stage, REFRESHED) == [TRUE] and told(stage, CERTIFICATE_ROTATED) == [TRUE])
+    stored = await contents(stage)
+    assert stored["token"].decode() == stage.hub.tokens[0]
+    assert yaml.safe_load(stored["kubeconfig"])["users"][0]["user"] == {"tokenFile": "token"}
+    assert not {"tls.crt", "tls.key"} & stored.keys()
+
+
+async def test_the_driver_is_noted_on_the_hub_before_anything_is_asked_for(stage: Stage) -> None:
+    by(stage, TOKEN)
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR),)),)
+    async with stage.running():
+        await until(lambda: told(stage, REFRESHED) == [TRUE])
+    assert [entry.driver for addon in stage.hub.addons for entry in addon.registrations] == [TOKEN]
+    assert not [request for request in stage.hub.requests.values() if request.addon]
+
+
+async def test_token_waits_for_its_account_and_is_refreshed_in_time_or_with_the_account(stage: Stage) -> None:
+    by(stage, TOKEN)
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(BY_TOKEN,)),)
+    async with stage.running():
+        await until(lambda: stage.hub.sessions and stage.hub.session.reports)
+        assert stage.hub.tokens == []
+        stage.hub.note_driver(LOGS, TOKEN)
+        await until(lambda: told(stage, REFRESHED) == [TRUE])
+        stage.timetable.wake("addon-registration")
+        beats = len(stage.hub.session.beats)
+        await until(lambda: len(stage.hub.session.beats) > beats + 2)
+        assert len(stage.hub.tokens) == 1
+        stage.clock.advance(timedelta(minutes=49))
+        stage.timetable.wake("addon-registration")
+        await until(lambda: told(stage, REFRESHED) == [TRUE, TRUE])
+        assert (await contents(stage))["token"].decode() == stage.hub.tokens[1]
+        stage.hub.set_addons([AddOn(LOGS, "logging", registrations=(BY_TOKEN,), account_uid="second")])
+        await until(lambda: len(stage.hub.tokens) == 3)
+
+
+async def test_token_is_stored_as_soon_as_it_can_be_and_a_changed_kubeconfig_reaches_it_at_once(stage: Stage) -> None:
+    """OCM waits with the kubeconfig until the token is refreshed."""
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(BY_TOKEN,), account_uid="u"),)
+    stage.addon_secrets.refuse_writes = UnavailableError('namespace "logging" not found')
+    async with stage.running():
+        await until(lambda: told(stage, REFRESHED)[:1] == [FALSE])
+        stage.addon_secrets.refuse_writes = None
+        await until(lambda: told(stage, REFRESHED)[-1:] == [TRUE])
+        secret = await stage.addon_secrets.read(SECRET)
+        await stage.addon_secrets.write(SECRET, {**secret.contents, "kubeconfig": b"of another hub"}, secret.version)
+        stage.timetable.wake("addon-registration")
+        await until(lambda: stage.addon_secrets.contents(SECRET)["kubeconfig"] == secret.contents["kubeconfig"])
+        beats = len(stage.hub.session.beats)
+        await until(lambda: len(stage.hub.session.beats) > beats + 5)
+    assert len(stage.hub.tokens) == 1, "no other token is asked for"
+
+
+async def test_from_certificate_to_token_and_back_there_is_always_a_credential(stage: Stage) -> None:
+    by_certificate = AddOn(LOGS, "logging", registrations=(replace(BY_TOKEN, driver=CSR),))
+    stage.hub.addons = (by_certificate,)
     async with stage.running():
         await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE])
-        first = parse_certificate((await stage.addon_secrets.read(SECRET)).contents["tls.crt"])
-        stage.clock.advance(rotate_at(first.serial, first.not_before, first.not_after) - stage.clock.now() + timedelta(1))
-        stage.timetable.wake("addon-registration")
-        await until(lambda: len(told(stage, CERTIFICATE_ROTATED)) > 1)
-    second = parse_certificate((await stage.addon_secrets.read(SECRET)).contents["tls.crt"])
-    assert second.serial != first.serial
-    assert second.subject == first.subject
+        stage.hub.note_driver(LOGS, TOKEN)
+        await until(lambda: told(stage, REFRESHED) == [TRUE])
+        assert "tls.crt" not in await contents(stage)
+        stage.hub.note_driver(LOGS, CSR)
+        await until(lambda: told(stage, CERTIFICATE_ROTATED) == [TRUE, TRUE])
+    stored = await contents(stage)
+    assert "token" not in stored
+    assert b"tls.crt" in stored["kubeconfig"]
+    assert stage.addon_secrets.deleted == []

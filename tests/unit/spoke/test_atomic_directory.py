@@ -1,3 +1,5 @@
+"""The credential as files: replaced as one set, for their owner only."""
+
 import os
 import resource
 import stat
@@ -20,35 +22,31 @@ def names(folder: Path) -> set[str]:
 
 
 def test_files_are_for_their_owner_only_even_under_a_lax_umask(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
     before = os.umask(0)
     try:
-        AtomicDirectory(tmp_path / "d").replace({"tls.key": b"k"})
+        for folder in (tmp_path / "new", tmp_path / "open"):
+            AtomicDirectory(folder).replace({"tls.key": b"k"})
+            assert mode(folder) == 0o700
+            assert mode((folder / DATA).resolve()) == 0o700
+            assert mode(folder / "tls.key") == 0o600
     finally:
         os.umask(before)
-    assert mode(tmp_path / "d") == 0o700
-    assert mode((tmp_path / "d" / DATA).resolve()) == 0o700
-    assert mode(tmp_path / "d" / "tls.key") == 0o600
 
 
-def test_a_directory_that_was_open_to_others_is_closed(tmp_path: Path) -> None:
-    (tmp_path / "d").mkdir(mode=0o755)
-    AtomicDirectory(tmp_path / "d").replace({"a": b"1"})
-    assert mode(tmp_path / "d") == 0o700
-
-
-def test_programs_find_each_key_as_a_file(tmp_path: Path) -> None:
+def test_programs_find_each_key_as_a_file_and_nothing_of_earlier_sets_or_killed_writers(tmp_path: Path) -> None:
     directory = AtomicDirectory(tmp_path)
     directory.replace({"a": b"1", "b": b"1"})
-    directory.replace({"a": b"2", "c": b"2"})
-    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {"a": b"2", "c": b"2"}
-
-
-def test_nothing_of_earlier_sets_is_left(tmp_path: Path) -> None:
-    directory = AtomicDirectory(tmp_path)
+    (tmp_path / "..torn").mkdir()
+    (tmp_path / "..torn" / "a").write_bytes(b"half")
+    (tmp_path / "..staged").symlink_to("..data/gone")
     for number in range(5):
-        directory.replace({"key": b"%d" % number})
-    current = (tmp_path / DATA).readlink().name
-    assert names(tmp_path) == {"key", DATA, current}
+        directory.replace({"a": b"%d" % number, "c": b"2"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {"a": b"4", "c": b"2"}
+    assert names(tmp_path) == {"a", "c", DATA, (tmp_path / DATA).readlink().name}
+    (tmp_path / "a").unlink()
+    directory.replace({"a": b"4", "c": b"2"})
+    assert (tmp_path / "a").read_bytes() == b"4", "a missing link of a torn write is made again"
 
 
 def test_a_reader_of_the_whole_set_never_sees_a_mix(tmp_path: Path) -> None:
@@ -87,46 +85,22 @@ def test_a_write_that_fails_leaves_the_old_set_and_no_rubbish(tmp_path: Path) ->
     assert directory.read() == {"a": b"1"}
 
 
-@pytest.mark.parametrize("crumb", ["..torn", "..staged"])
-def test_what_a_killed_writer_left_is_swept_away(tmp_path: Path, crumb: str) -> None:
-    directory = AtomicDirectory(tmp_path)
+def test_files_of_others_are_left_alone_and_a_folder_that_is_theirs_is_refused(tmp_path: Path) -> None:
+    directory = AtomicDirectory(tmp_path / "ours")
     directory.replace({"a": b"1"})
-    if crumb == "..staged":
-        (tmp_path / crumb).symlink_to("..data/gone")
-    else:
-        (tmp_path / crumb).mkdir()
-        (tmp_path / crumb / "a").write_bytes(b"half")
+    (tmp_path / "ours" / "note").write_text("mine")
     directory.replace({"a": b"2"})
-    assert crumb not in names(tmp_path)
+    assert (tmp_path / "ours" / "note").read_text() == "mine"
     assert directory.read() == {"a": b"2"}
-
-
-def test_a_missing_link_of_a_torn_write_is_made_again(tmp_path: Path) -> None:
-    directory = AtomicDirectory(tmp_path)
-    directory.replace({"a": b"1"})
-    (tmp_path / "a").unlink()
-    directory.replace({"a": b"1"})
-    assert (tmp_path / "a").read_bytes() == b"1"
-
-
-def test_a_directory_in_use_for_something_else_is_refused_untouched(tmp_path: Path) -> None:
-    (tmp_path / "thesis.txt").write_text("years of work")
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.txt").write_text("years of work")
     with pytest.raises(InvalidError, match="holds other files"):
-        AtomicDirectory(tmp_path).replace({"a": b"1"})
-    assert names(tmp_path) == {"thesis.txt"}
+        AtomicDirectory(tmp_path / "theirs").replace({"a": b"1"})
+    assert names(tmp_path / "theirs") == {"thesis.txt"}
 
 
-def test_a_file_that_others_added_later_is_left_alone(tmp_path: Path) -> None:
-    directory = AtomicDirectory(tmp_path)
-    directory.replace({"a": b"1"})
-    (tmp_path / "note").write_text("mine")
-    directory.replace({"a": b"2"})
-    assert (tmp_path / "note").read_text() == "mine"
-    assert directory.read() == {"a": b"2"}
-
-
-@pytest.mark.parametrize("key", ["", "..", "..data", ".", "a/b", "../evil", "a\n", "k" * 254, "é"])
-def test_a_key_that_no_secret_can_have_is_refused(tmp_path: Path, key: str) -> None:
-    with pytest.raises(InvalidError, match="cannot be a file"):
-        AtomicDirectory(tmp_path / "d").replace({key: b"1"})
-    assert not (tmp_path / "d").exists()
+def test_key_that_no_secret_can_have_is_refused(tmp_path: Path) -> None:
+    for key in ("", "..", "..data", ".", "a/b", "../evil", "a\n", "k" * 254, "é"):
+        with pytest.raises(InvalidError, match="cannot be a file"):
+            AtomicDirectory(tmp_path / "d").replace({key: b"1"})
+        assert not (tmp_path / "d").exists()

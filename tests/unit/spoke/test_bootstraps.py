@@ -39,6 +39,17 @@ def listed(bootstraps: Bootstraps) -> list[HubId]:
     return [hub.hub_id for hub in bootstraps.look().hubs]
 
 
+@pytest.fixture
+def secrets() -> MemorySecrets:
+    return MemorySecrets()
+
+
+async def loaded(secrets: MemorySecrets) -> BootstrapSecret:
+    source = BootstrapSecret(secrets, "s")
+    await source.load()
+    return source
+
+
 async def put(secrets: MemorySecrets, name: str, **contents: bytes) -> None:
     present = await secrets.read(name)
     await secrets.write(name, {key.replace("_", "."): value for key, value in contents.items()}, present.version)
@@ -80,7 +91,7 @@ def test_a_garbled_source_is_named_and_the_others_go_on(tmp_path: Path) -> None:
     assert not listing.whole, "what the first one names is not known: nobody is off the list for certain"
 
 
-def test_a_file_that_is_looked_at_while_it_is_written_keeps_its_hub_on_the_list(tmp_path: Path) -> None:
+def test_file_keeps_its_hub_on_the_list_while_it_is_written_and_takes_it_off_when_it_is_gone(tmp_path: Path) -> None:
     first, second = files(tmp_path, A, B)
     bootstraps = Bootstraps([BootstrapFile(first), BootstrapFile(second)])
     assert listed(bootstraps) == [A, B]
@@ -89,16 +100,9 @@ def test_a_file_that_is_looked_at_while_it_is_written_keeps_its_hub_on_the_list(
     assert bootstraps.look().whole
     first.write_bytes(kubeconfig(C))
     assert listed(bootstraps) == [C, B]
-
-
-def test_a_file_that_is_gone_takes_its_hub_off_the_list(tmp_path: Path) -> None:
-    first, second = files(tmp_path, A, B)
-    bootstraps = Bootstraps([BootstrapFile(first), BootstrapFile(second)])
-    assert listed(bootstraps) == [A, B]
     first.unlink()
-    listing = bootstraps.look()
-    assert [hub.hub_id for hub in listing.hubs] == [B]
-    assert listing.whole
+    assert listed(bootstraps) == [B]
+    assert bootstraps.look().whole
 
 
 def test_with_no_hub_at_all_every_source_is_named(tmp_path: Path) -> None:
@@ -109,27 +113,17 @@ def test_with_no_hub_at_all_every_source_is_named(tmp_path: Path) -> None:
         Bootstraps([BootstrapFile(first), BootstrapFile(second)]).first()
 
 
-async def test_a_secret_may_name_further_keys_as_files() -> None:
+async def test_secret_may_name_further_keys_as_files(secrets: MemorySecrets) -> None:
     """The shape of Open Cluster Management's bootstrap secret."""
     document = yaml.safe_load(kubeconfig(A))
     inline = MemoryHub(ManualClock(), hub_id=A).credential()
     document["users"][0]["user"] = {"client-certificate": "tls.crt", "client-key": "tls.key"}
-    secrets = MemorySecrets()
     await put(secrets, "s", kubeconfig=yaml.safe_dump(document).encode(), tls_crt=inline.chain, tls_key=inline.key)
-    source = BootstrapSecret(secrets, "s")
-    await source.load()
-    assert source.read().identity.key == inline.key
-
-
-async def test_a_token_in_a_further_key_is_read_from_there() -> None:
-    document = yaml.safe_load(kubeconfig(A))
+    assert (await loaded(secrets)).read().identity.key == inline.key
     document["clusters"][0]["cluster"].pop("extensions")
     document["users"][0]["user"] = {"tokenFile": "token"}
-    secrets = MemorySecrets()
     await put(secrets, "s", kubeconfig=yaml.safe_dump(document).encode(), token=b"opaque\n")
-    source = BootstrapSecret(secrets, "s")
-    await source.load()
-    token = source.read().identity.token
+    token = (await loaded(secrets)).read().identity.token
     assert token is not None
     assert token.text == "opaque"
 
@@ -169,29 +163,19 @@ async def test_an_agent_runs_no_command_of_a_bootstrap_kubeconfig(
     assert not ran.exists()
 
 
-@pytest.mark.parametrize(
-    ("contents", "error", "said"),
-    [
-        ({}, MissingBootstrapError, "there is no secret"),
-        ({"other": b"x"}, InvalidError, "has no key kubeconfig"),
-        ({"kubeconfig": b"nonsense: ["}, InvalidError, "in secret s is not YAML"),
-    ],
-)
-async def test_what_is_wrong_with_a_secret_is_said(contents: dict[str, bytes], error: type[Exception], said: str) -> None:
-    secrets = MemorySecrets()
-    if contents:
-        await put(secrets, "s", **contents)
-    source = BootstrapSecret(secrets, "s")
-    await source.load()
-    with pytest.raises(error, match=said):
-        source.read()
-
-
-async def test_a_secret_that_cannot_be_asked_for_is_no_word_that_it_is_gone() -> None:
+async def test_unusable_secret_is_reported_and_one_that_cannot_be_read_is_not_gone(secrets: MemorySecrets) -> None:
     class Away(MemorySecrets):
         async def read(self, name: str) -> SecretSnapshot:
             raise UnavailableError(f"no answer about {name}")
 
+    with pytest.raises(MissingBootstrapError, match="there is no secret"):
+        (await loaded(secrets)).read()
+    await put(secrets, "s", other=b"x")
+    with pytest.raises(InvalidError, match="has no key kubeconfig"):
+        (await loaded(secrets)).read()
+    await put(secrets, "s", kubeconfig=b"nonsense: [")
+    with pytest.raises(InvalidError, match="in secret s is not YAML"):
+        (await loaded(secrets)).read()
     bootstraps = Bootstraps([BootstrapSecret(Away(), "s")])
     await bootstraps.load()
     listing = bootstraps.look()
@@ -199,8 +183,7 @@ async def test_a_secret_that_cannot_be_asked_for_is_no_word_that_it_is_gone() ->
     assert "no answer" in str(listing.trouble)
 
 
-async def test_a_secret_is_followed_while_it_is_added_replaced_and_removed() -> None:
-    secrets = MemorySecrets()
+async def test_a_secret_is_followed_while_it_is_added_replaced_and_removed(secrets: MemorySecrets) -> None:
     await put(secrets, "one", kubeconfig=kubeconfig(A))
     watch = BootstrapWatch(Bootstraps([BootstrapSecret(secrets, "one"), BootstrapSecret(secrets, "two")]))
 

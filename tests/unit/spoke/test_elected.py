@@ -1,11 +1,14 @@
 """Several processes of one agent: one works, the others stand by; in the loop's time, on one lock and one set of secrets."""
 
 import asyncio
+import os
+import signal
+import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial
+from functools import partial, wraps
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -13,9 +16,10 @@ from typing import Any
 import pytest
 
 from machinery.clock import ManualClock
-from machinery.election import Candidate, Timings
-from machinery.errors import InvalidError, NotLeaderError
+from machinery.election import Candidate, Record, Timings
+from machinery.errors import ForbiddenError, InvalidError, NotLeaderError
 from spoke.agent import SpokeAgent
+from spoke.candidacy import OwnLock, candidate_of, is_gone
 from spoke.elected import ElectedAgent, Tenure
 from spoke.options import Options, World
 from spoke.ports import HubLostError, Loss
@@ -23,7 +27,7 @@ from spoke.progress import Progress
 from tests.fakes.hub import MemoryHub
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.stage import Stage, until
-from tests.fakes.virtual_time import LoopClock, VirtualLoop, in_virtual_time
+from tests.fakes.virtual_time import LoopClock, VirtualLoop, virtually
 from tests.trials import soaked, trials
 
 TIMINGS = Timings(poll=timedelta(seconds=2))
@@ -121,206 +125,251 @@ def is_ready(process: Process) -> bool:
     return process.agent.progress.ready().ok
 
 
-def played(tmp_path: Path, play: Callable[[Cast], Coroutine[Any, Any, None]]) -> None:
-    async def run() -> None:
-        clock = ManualClock()
-        hub = MemoryHub(clock)
-        hub.beat_interval = timedelta(seconds=5)
-        file = tmp_path / "bootstrap.kubeconfig"
-        file.write_bytes(hub.bootstrap_kubeconfig())
-        cast = Cast(Stage(hub, clock, file, options=Options()))
+def _cast(tmp_path: Path) -> "Cast":
+    clock = ManualClock()
+    hub = MemoryHub(clock)
+    hub.beat_interval = timedelta(seconds=5)
+    file = tmp_path / "bootstrap.kubeconfig"
+    file.write_bytes(hub.bootstrap_kubeconfig())
+    return Cast(Stage(hub, clock, file, options=Options()))
+
+
+def with_processes(play: Callable[[Cast], Coroutine[Any, Any, None]]) -> Callable[..., None]:
+    """Runs a test in virtual time, and stops its processes."""
+
+    @virtually(_cast)
+    @wraps(play)
+    async def test(cast: Cast) -> None:
         try:
             await play(cast)
         finally:
             for process in cast.processes:
                 await process.stop()
 
-    in_virtual_time(run())
+    return test
 
 
-def test_of_two_processes_one_works_and_the_other_is_ready_to(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        one = cast.process("one")
-        await cast.works(one)
-        two = cast.process("two")
-        await asyncio.sleep(3600)
-        assert len(cast.hub.sessions) == 1
-        assert len(cast.hub.issued) == 1
-        ready = two.agent.progress.ready()
-        assert ready.ok, "a rolling update waits for this"
-        assert "one holds the agent's Lease" in ready.text
+@with_processes
+async def test_of_two_processes_one_works_and_a_hub_that_is_away_for_an_hour_restarts_neither(cast: Cast) -> None:
+    one = cast.process("one")
+    await cast.works(one)
+    two = cast.process("two")
+    await asyncio.sleep(3600)
+    assert len(cast.hub.sessions) == 1
+    assert len(cast.hub.issued) == 1
+    ready = two.agent.progress.ready()
+    assert ready.ok, "a rolling update waits for this"
+    assert "one holds the agent's Lease" in ready.text
+    cast.hub.away = True
+    cast.hub.session.end(HubLostError("the hub is gone"))
+    since = cast.loop.time()
+    while cast.loop.time() < since + 3600:
+        await asyncio.sleep(10)  # as the chart's liveness probe
+        assert one.agent.progress.live().ok
         assert two.agent.progress.live().ok
+    assert not one.agent.progress.ready().ok
+    assert len(one.tenures) == 1, "its Lease is no business of the hub's"
+    cast.hub.away = False
+    assert await cast.works(one, within=60) > since + 3600
 
-    played(tmp_path, play)
 
+@with_processes
+async def test_released_lease_is_taken_over_within_half_a_second_and_a_killed_processs_after_its_duration(cast: Cast) -> None:
+    one = cast.process("one")
+    await cast.works(one)
+    two = cast.process("two")
+    await asyncio.sleep(7)
+    before = cast.loop.time()
+    stopping = asyncio.create_task(one.stop())
+    while cast.lock.record is None or cast.lock.record.holder:
+        assert cast.hub.open_sessions or two.agent.leadership.term is None, "the session ends before the lock is let go of"
+        await asyncio.sleep(0.001)
+    assert not cast.hub.open_sessions
+    cast.ring()
+    assert await cast.works(two) - before < 0.5
+    await stopping
+    assert await cast.superseded() == 0
 
-def test_a_released_lease_is_taken_over_within_half_a_second_and_never_twice_at_once(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        one = cast.process("one")
-        await cast.works(one)
-        two = cast.process("two")
-        await asyncio.sleep(7)
-        before = cast.loop.time()
-        stopping = asyncio.create_task(one.stop())
-        while cast.lock.record is None or cast.lock.record.holder:
-            assert cast.hub.open_sessions or two.agent.leadership.term is None, "the session ends before the lock is let go of"
-            await asyncio.sleep(0.001)
-        assert not cast.hub.open_sessions
-        cast.ring()
-        assert await cast.works(two) - before < 0.5
-        await stopping
-        assert await cast.superseded() == 0
-
-    played(tmp_path, play)
+    three = cast.process("three")
+    await asyncio.sleep(5)
+    await two.kill()
+    before = cast.loop.time()
+    assert 10 < await cast.works(three) - before < 15 + 2 * 2 + 0.5, "a killed process is followed after its Lease"
 
 
 @soaked(ROLLS)
-def test_rolling_updates_never_open_two_sessions_nor_leave_a_gap(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        present = cast.process("pod-0")
-        await cast.works(present)
-        for number in range(1, ROLLS + 1):
-            following = cast.process(f"pod-{number}")
-            await until(partial(is_ready, following), 5)
-            await asyncio.sleep(Random(number).uniform(0, 10))
-            stopping = asyncio.create_task(present.stop())
-            await until(lambda: not cast.hub.open_sessions)
-            since = cast.loop.time()
-            await stopping
-            cast.ring()
-            assert await cast.works(following) - since < 0.5
-            present = following
-        assert await cast.superseded() == 0
-        assert len(cast.hub.sessions) == ROLLS + 1
-        assert len(cast.hub.issued) == 1, "nobody registered anew"
-
-    played(tmp_path, play)
-
-
-def test_a_hub_that_is_away_for_an_hour_has_no_prober_restart_an_agent(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        one = cast.process("one")
-        await cast.works(one)
-        two = cast.process("two")
-        cast.hub.away = True
-        cast.hub.session.end(HubLostError("the hub is gone"))
+@with_processes
+async def test_rolling_updates_never_open_two_sessions_nor_leave_a_gap(cast: Cast) -> None:
+    present = cast.process("pod-0")
+    await cast.works(present)
+    for number in range(1, ROLLS + 1):
+        following = cast.process(f"pod-{number}")
+        await until(partial(is_ready, following), 5)
+        await asyncio.sleep(Random(number).uniform(0, 10))
+        stopping = asyncio.create_task(present.stop())
+        await until(lambda: not cast.hub.open_sessions)
         since = cast.loop.time()
-        while cast.loop.time() < since + 3600:
-            await asyncio.sleep(10)  # as the chart's liveness probe
-            assert one.agent.progress.live().ok
-            assert two.agent.progress.live().ok
-        assert not one.agent.progress.ready().ok
-        assert len(one.tenures) == 1, "its Lease is no business of the hub's"
-        cast.hub.away = False
-        assert await cast.works(one, within=60) > since + 3600
-
-    played(tmp_path, play)
-
-
-def test_a_killed_process_is_followed_after_its_lease(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        one = cast.process("one")
-        await cast.works(one)
-        two = cast.process("two")
-        await asyncio.sleep(5)
-        await one.kill()
-        before = cast.loop.time()
-        assert 10 < await cast.works(two) - before < 15 + 2 * 2 + 0.5
-
-    played(tmp_path, play)
-
-
-def test_its_own_api_server_being_away_does_not_cost_the_session_but_every_write(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        one = cast.process("one")
-        await cast.works(one)
-        one.way.away = True
-        await asyncio.sleep(9)
-        one.tenures[-1].require_writing()
-        await asyncio.sleep(3600)
-        assert len(cast.hub.open_sessions) == 1
-        mine = held(cast.stage.world(), one.tenures[-1])
-        for write in (mine.secrets.write("any", {}, None), mine.secrets.delete("any")):
-            with pytest.raises(NotLeaderError):
-                await write
-        one.tenures[-1].require_dialling()  # a hub that drains is left for its next replica
-        one.way.away = False
-        await asyncio.sleep(3)
-        one.tenures[-1].require_writing()
-        assert len(cast.hub.sessions) == 1, "nobody noticed"
-
-    played(tmp_path, play)
-
-
-def test_a_session_that_is_lost_while_the_api_server_is_away_is_not_opened_anew_before_the_lease_is_held(
-    tmp_path: Path,
-) -> None:
-    async def play(cast: Cast) -> None:
-        one = cast.process("one")
-        await cast.works(one)
-        one.way.away = True
-        await asyncio.sleep(30)
-        cast.hub.session.end(HubLostError("the hub is gone"))
-        await asyncio.sleep(600)
-        assert len(cast.hub.sessions) == 1
-        ready = one.agent.progress.ready()
-        assert not ready.ok
-        assert "the database does not answer" in ready.text, "what is wrong with the lock is told"
-        one.way.away = False
-        await cast.works(one)
-        assert len(cast.hub.sessions) == 2
-
-    played(tmp_path, play)
-
-
-def test_who_was_cut_off_gives_way_to_the_process_that_took_over(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        one = cast.process("one")
-        await cast.works(one)
-        two = cast.process("two")
-        await asyncio.sleep(1)
-        one.way.away = True
-        await until(lambda: len(cast.hub.sessions) == 2, 30)
-        await cast.works(two)
-        await asyncio.sleep(600)
-        assert len(cast.hub.sessions) == 2, "the one that was ended did not come back for the place"
-        assert len(cast.hub.open_sessions) == 1
-        one.way.away = False
-        await asyncio.sleep(60)
-        assert one.agent.progress.ready().ok
-        assert len(cast.hub.sessions) == 2
-
-    played(tmp_path, play)
-
-
-def test_a_bootstrap_kubeconfig_that_cannot_be_used_ends_the_first_start_and_no_later_term(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        good = cast.stage.file.read_bytes()
-        cast.stage.file.write_bytes(b"not a kubeconfig")
-        first = cast.process("one")
-        with pytest.raises(InvalidError):
-            await asyncio.wait_for(first.task, 60)
-        assert cast.lock.record is not None
-        assert not cast.lock.record.holder, "the lock is free for the next"
-        cast.stage.file.write_bytes(good)
-        again = cast.process("one")
-        await cast.works(again)
-
-    played(tmp_path, play)
-
-
-def test_a_lease_that_another_took_ends_the_work_and_the_process_runs_for_it_again(tmp_path: Path) -> None:
-    async def play(cast: Cast) -> None:
-        one = cast.process("one")
-        await cast.works(one)
-        other = cast.lock.way()
-        taken = await other.take(cast.lock.record, Candidate("other", "other-1"), timedelta(seconds=15))
-        await asyncio.sleep(3)
-        assert not cast.hub.open_sessions
-        assert not one.task.done()
-        assert one.agent.progress.standing.owner is None, "what it knew is the past's"
-        await other.release(taken)
+        await stopping
         cast.ring()
-        await cast.works(one)
+        assert await cast.works(following) - since < 0.5
+        present = following
+    assert await cast.superseded() == 0
+    assert len(cast.hub.sessions) == ROLLS + 1
+    assert len(cast.hub.issued) == 1, "nobody registered anew"
 
-    played(tmp_path, play)
+
+@with_processes
+async def test_api_server_that_is_away_costs_every_write_and_new_sessions_but_not_the_open_one(cast: Cast) -> None:
+    one = cast.process("one")
+    await cast.works(one)
+    one.way.away = True
+    await asyncio.sleep(9)
+    one.tenures[-1].require_writing()
+    await asyncio.sleep(3600)
+    assert len(cast.hub.open_sessions) == 1
+    mine = held(cast.stage.world(), one.tenures[-1])
+    for write in (mine.secrets.write("any", {}, None), mine.secrets.delete("any")):
+        with pytest.raises(NotLeaderError):
+            await write
+    one.tenures[-1].require_dialling()  # a hub that drains is left for its next replica
+    one.way.away = False
+    await asyncio.sleep(3)
+    one.tenures[-1].require_writing()
+    assert len(cast.hub.sessions) == 1, "nobody noticed"
+
+    one.way.away = True
+    await asyncio.sleep(30)
+    cast.hub.session.end(HubLostError("the hub is gone"))
+    await asyncio.sleep(600)
+    assert len(cast.hub.sessions) == 1, "no new session before the Lease is held"
+    ready = one.agent.progress.ready()
+    assert not ready.ok
+    assert "the database does not answer" in ready.text, "what is wrong with the lock is told"
+    one.way.away = False
+    await cast.works(one)
+    assert len(cast.hub.sessions) == 2
+
+
+@with_processes
+async def test_who_was_cut_off_gives_way_to_the_process_that_took_over(cast: Cast) -> None:
+    one = cast.process("one")
+    await cast.works(one)
+    two = cast.process("two")
+    await asyncio.sleep(1)
+    one.way.away = True
+    await until(lambda: len(cast.hub.sessions) == 2, 30)
+    await cast.works(two)
+    await asyncio.sleep(600)
+    assert len(cast.hub.sessions) == 2, "the one that was ended did not come back for the place"
+    assert len(cast.hub.open_sessions) == 1
+    one.way.away = False
+    await asyncio.sleep(60)
+    assert one.agent.progress.ready().ok
+    assert len(cast.hub.sessions) == 2
+
+
+@with_processes
+async def test_a_bootstrap_kubeconfig_that_cannot_be_used_ends_the_first_start_and_no_later_term(cast: Cast) -> None:
+    good = cast.stage.file.read_bytes()
+    cast.stage.file.write_bytes(b"not a kubeconfig")
+    first = cast.process("one")
+    with pytest.raises(InvalidError):
+        await asyncio.wait_for(first.task, 60)
+    assert cast.lock.record is not None
+    assert not cast.lock.record.holder, "the lock is free for the next"
+    cast.stage.file.write_bytes(good)
+    again = cast.process("one")
+    await cast.works(again)
+
+
+@with_processes
+async def test_a_lease_that_another_took_ends_the_work_and_the_process_runs_for_it_again(cast: Cast) -> None:
+    one = cast.process("one")
+    await cast.works(one)
+    other = cast.lock.way()
+    taken = await other.take(cast.lock.record, Candidate("other", "other-1"), timedelta(seconds=15))
+    await asyncio.sleep(3)
+    assert not cast.hub.open_sessions
+    assert not one.task.done()
+    assert one.agent.progress.standing.owner is None, "what it knew is the past's"
+    await other.release(taken)
+    cast.ring()
+    await cast.works(one)
+
+
+SECONDS = timedelta(seconds=15)
+
+
+def test_each_process_has_an_incarnation_of_its_own_under_its_pods_name() -> None:
+    one, two = (candidate_of({"POD_NAME": "spoke-7d9f-x2x4k"}) for _ in range(2))
+    assert one.identity == two.identity == "spoke-7d9f-x2x4k"
+    assert one.incarnation != two.incarnation
+    one, two = (candidate_of({}) for _ in range(2))
+    assert one.identity != two.identity, "two processes of one machine"
+
+
+async def process() -> asyncio.subprocess.Process:
+    told = "print(candidate_of({}).incarnation, flush=True)"
+    program = f"import sys; from spoke.candidacy import candidate_of; {told}; sys.stdin.read()"
+    pipe = asyncio.subprocess.PIPE
+    return await asyncio.create_subprocess_exec(sys.executable, "-c", program, stdin=pipe, stdout=pipe)
+
+
+async def test_what_a_killed_process_of_this_machine_held_is_free_at_once() -> None:
+    lock = MemoryLock(ManualClock())
+    running = await process()
+    assert running.stdout is not None
+    incarnation = (await running.stdout.readline()).decode().strip()
+    held = await lock.take(None, Candidate("it", incarnation), SECONDS)
+    assert await OwnLock(lock).read() == held, "it lives"
+    running.send_signal(signal.SIGKILL)
+    await running.wait()
+    free = await OwnLock(lock).read()
+    assert free is not None
+    assert free.holder == ""
+    assert (await OwnLock(lock).take(free, candidate_of({}), SECONDS)).term == 2
+
+
+def proc_of(folder: Path, *, boot: str = "boot-1", space: str = "pid:[1]", stat: str | None = "7 (spoke (x)) S") -> Path:
+    """A /proc with this process in it, and with process 7 as `stat` has it; None: there is none."""
+    (folder / "sys/kernel/random").mkdir(parents=True)
+    (folder / "sys/kernel/random/boot_id").write_text(f"{boot}\n")
+    (folder / "self/ns").mkdir(parents=True)
+    (folder / "self/ns/pid").symlink_to(space)
+    rest = " ".join("0" * 18)
+    for number, said in ((os.getpid(), f"{os.getpid()} (python) R"), (7, stat)):
+        if said is not None:
+            (folder / str(number)).mkdir()
+            (folder / str(number) / "stat").write_text(f"{said} {rest} 500 0")
+    return folder
+
+
+def test_process_is_gone_only_where_that_can_be_known(tmp_path: Path) -> None:
+    lives = "7 (spoke (x)) S"
+    rows = [
+        ("lives", "process boot-1/pid:[1] 7 500 x", lives, False),
+        ("number used again", "process boot-1/pid:[1] 7 499 x", lives, True),
+        ("gone", "process boot-1/pid:[1] 7 500 x", None, True),
+        ("zombie", "process boot-1/pid:[1] 7 500 x", "7 (spoke) Z", True),
+        ("other start", "process boot-0/pid:[1] 7 500 x", None, False),
+        ("other container", "process boot-1/pid:[2] 7 500 x", None, False),
+        ("pod", "a uuid", None, False),
+        ("none", "", None, False),
+        ("nonsense", "process boot-1/pid:[1] seven 500 x", None, False),
+    ]
+    wrong = [row for row in rows if is_gone(row[1], proc_of(tmp_path / row[0], stat=row[2])) is not row[3]]
+    assert wrong == []
+    assert not is_gone(candidate_of({}).incarnation, tmp_path), "without /proc nobody is known to be gone"
+    assert not is_gone(candidate_of({}, tmp_path).incarnation)
+
+
+class Refused(Way):
+    """A lock for which the rights are missing."""
+
+    async def read(self) -> Record | None:
+        raise ForbiddenError('leases.coordination.k8s.io "spoke-agent" is forbidden')
+
+
+async def test_missing_rights_are_told_with_what_to_do() -> None:
+    with pytest.raises(ForbiddenError, match=r"is forbidden; .*upgrade the chart.*--leader-elect=false"):
+        await OwnLock(Refused(MemoryLock(ManualClock()))).read()

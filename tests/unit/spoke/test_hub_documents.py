@@ -4,8 +4,6 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-import pytest
-
 from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from machinery.identity import AddOnName, ClusterName
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
@@ -55,11 +53,7 @@ def test_a_report_keeps_the_conditions_of_others_and_is_guarded_by_what_was_read
     assert patch["status"]["conditions"][0] == ACCEPTED
     assert patch["status"]["capacity"] == {"cpu": "4", "nodes": "2"}
     assert patch["status"]["version"] == {"kubernetes": "v1.34.2"}
-
-
-def test_what_is_there_already_is_not_written_again() -> None:
-    patch = status_patch(cluster({"conditions": [ACCEPTED]}), REPORT, NOW)
-    assert status_patch(cluster(patch["status"]), REPORT, NOW + timedelta(hours=1)) == {}
+    assert status_patch(cluster(patch["status"]), REPORT, NOW + timedelta(hours=1)) == {}, "nothing is written again"
 
 
 def test_a_resource_that_vanished_leaves_the_capacity_and_what_others_added_stays() -> None:
@@ -67,9 +61,6 @@ def test_a_resource_that_vanished_leaves_the_capacity_and_what_others_added_stay
     changes = status_patch(cluster(status), REPORT, NOW)["status"]
     assert changes["capacity"] == {"nodes": "2", "gpu": None}
     assert changes["allocatable"] == {"gpu": None}
-
-
-def test_a_report_without_the_api_server_leaves_resources_alone() -> None:
     told = ClusterReport(conditions=(Condition(AVAILABLE, FALSE, "r", "m"),), complete=False)
     assert set(status_patch(cluster({"capacity": {"cpu": "4"}}), told, NOW)["status"]) == {"conditions"}
 
@@ -117,12 +108,9 @@ def test_a_cluster_is_accepted_by_its_spec_unless_the_hub_says_that_it_failed() 
     assert not desired_of(cluster(), None).addons_known
 
 
-@pytest.mark.parametrize(("seconds", "expected"), [(None, 60), (0, 60), (7, 7)])
-def test_the_lease_lasts_as_long_as_the_hub_says(seconds: int | None, expected: int) -> None:
-    assert desired_of(cluster(leaseDurationSeconds=seconds), ()).lease_duration == timedelta(seconds=expected)
-
-
-def test_a_beat_changes_the_time_alone() -> None:
+def test_lease_lasts_as_long_as_the_hub_says_and_a_beat_changes_its_time_alone() -> None:
+    for seconds, expected in ((None, 60), (0, 60), (7, 7)):
+        assert desired_of(cluster(leaseDurationSeconds=seconds), ()).lease_duration == timedelta(seconds=expected)
     lease = {"metadata": {"resourceVersion": "3"}, "spec": {"holderIdentity": "h", "renewTime": "old"}}
     assert renewed(lease, NOW) == {
         "metadata": {"resourceVersion": "3"},
@@ -130,22 +118,19 @@ def test_a_beat_changes_the_time_alone() -> None:
     }
 
 
-@pytest.mark.parametrize(
-    ("kinds", "certificate", "state"),
-    [
+def test_request_is_issued_when_it_is_approved_and_has_a_certificate() -> None:
+    rows: list[tuple[list[str], bytes, str]] = [
         ([], b"", "pending"),
         ([], b"C", "pending"),
         (["Approved"], b"", "approved"),
         (["Approved"], b"C", "issued"),
         (["Approved", "Failed"], b"", "failed"),
         (["Denied"], b"", "denied"),
-    ],
-)
-def test_a_request_is_issued_when_it_is_approved_and_has_a_certificate(
-    kinds: list[str], certificate: bytes, state: str
-) -> None:
-    conditions = [{"type": kind, "status": TRUE, "reason": "r", "message": "m"} for kind in kinds]
-    assert request_state({"status": {"conditions": conditions}}, certificate, b"", NOW).state == state
+    ]
+    for kinds, certificate, state in rows:
+        conditions = [{"type": kind, "status": TRUE, "reason": "r", "message": "m"} for kind in kinds]
+        found = request_state({"status": {"conditions": conditions}}, certificate, b"", NOW)
+        assert found.state == state, (kinds, certificate)
 
 
 def add_on(*registrations: dict[str, Any], **status: Any) -> dict[str, Any]:
@@ -160,9 +145,8 @@ DEFAULT = AddOnRegistration(
 )
 
 
-@pytest.mark.parametrize(
-    ("entry", "expected"),
-    [
+def test_registrations_are_read_in_both_versions_with_ocms_defaults() -> None:
+    rows: list[tuple[dict[str, Any], AddOnRegistration | None]] = [
         ({"type": "kubeClient", "kubeClient": {}}, DEFAULT),
         ({"type": "kubeClient", "kubeClient": {"driver": "csr"}}, replace(DEFAULT, driver="csr")),
         ({"type": "kubeClient", "kubeClient": {"driver": "token"}}, replace(DEFAULT, driver="token")),
@@ -180,12 +164,9 @@ DEFAULT = AddOnRegistration(
             {"signerName": KUBE_SIGNER, "subject": {"user": "u", "groups": ["g"]}},
             AddOnRegistration(KUBE_SIGNER, "u", ("g",), driver="csr"),
         ),
-    ],
-)
-def test_registrations_are_read_in_both_versions_with_ocms_defaults(
-    entry: dict[str, Any], expected: AddOnRegistration | None
-) -> None:
-    assert add_on_of(add_on(entry)).registrations == ((expected,) if expected else ())
+    ]
+    read = [(entry, add_on_of(add_on(entry)).registrations) for entry, _ in rows]
+    assert read == [(entry, (expected,) if expected else ()) for entry, expected in rows]
 
 
 def test_an_add_on_says_where_it_lives() -> None:

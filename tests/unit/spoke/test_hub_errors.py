@@ -1,12 +1,14 @@
-"""From a gRPC status back to what the hub meant."""
+"""From a gRPC status back to what the hub meant, and a session whose stream ends at an awkward moment."""
 
-from dataclasses import dataclass
+import asyncio
+import gc
 from datetime import timedelta
+from typing import Any, cast
 
 import grpc
-import pytest
 from grpc import aio
 
+from machinery.clock import ManualClock
 from machinery.errors import (
     BY_REASON,
     ConflictError,
@@ -20,8 +22,11 @@ from machinery.errors import (
     UnavailableError,
     Verdict,
 )
+from machinery.wire.session.v1 import session_pb2 as wire
 from spoke.hubclient.errors import to_error, to_loss
-from spoke.ports import Loss, StaleEpochError
+from spoke.hubclient.session import GrpcSession
+from spoke.ports import Greeting, HubLostError, Loss, StaleEpochError
+from tests.fakes.virtual_time import in_virtual_time
 
 Code = grpc.StatusCode
 
@@ -30,41 +35,31 @@ def status(code: grpc.StatusCode, **trailing: str) -> aio.AioRpcError:
     return aio.AioRpcError(code, aio.Metadata(), aio.Metadata(*trailing.items()), details="said")
 
 
-@pytest.mark.parametrize("reason", sorted(BY_REASON))
-def test_the_reason_decides_whatever_the_code_is(reason: str) -> None:
-    error = to_error(status(Code.UNKNOWN, reason=reason))
-    assert type(error) is BY_REASON[reason]
-    assert error.message == "said"
+def test_reason_decides_whatever_the_code_is() -> None:
+    errors = {reason: to_error(status(Code.UNKNOWN, reason=reason)) for reason in BY_REASON}
+    assert {reason: type(error) for reason, error in errors.items()} == dict(BY_REASON)
+    assert {error.message for error in errors.values()} == {"said"}
 
 
-@dataclass(frozen=True, slots=True)
-class Row:
-    code: grpc.StatusCode
-    error: type[MusterError]
-    loss: Loss
+CODES: list[tuple[grpc.StatusCode, type[MusterError], Loss]] = [
+    (Code.UNAUTHENTICATED, UnauthorizedError, Loss.UNAUTHENTICATED),
+    (Code.PERMISSION_DENIED, ForbiddenError, Loss.REFUSED),
+    (Code.NOT_FOUND, NotFoundError, Loss.FORGOTTEN),
+    (Code.ABORTED, ConflictError, Loss.SUPERSEDED),
+    (Code.INVALID_ARGUMENT, InvalidError, Loss.REFUSED),
+    (Code.RESOURCE_EXHAUSTED, TooManyRequestsError, Loss.REFUSED),
+    (Code.DEADLINE_EXCEEDED, DeadlineError, Loss.UNREACHABLE),
+    (Code.UNAVAILABLE, UnavailableError, Loss.UNREACHABLE),
+    (Code.CANCELLED, UnavailableError, Loss.UNREACHABLE),
+    (Code.INTERNAL, UnavailableError, Loss.UNREACHABLE),
+    (Code.UNKNOWN, UnavailableError, Loss.UNREACHABLE),
+    (Code.UNIMPLEMENTED, UnavailableError, Loss.UNREACHABLE),
+]
 
 
-@pytest.mark.parametrize(
-    "row",
-    [
-        Row(Code.UNAUTHENTICATED, UnauthorizedError, Loss.UNAUTHENTICATED),
-        Row(Code.PERMISSION_DENIED, ForbiddenError, Loss.REFUSED),
-        Row(Code.NOT_FOUND, NotFoundError, Loss.FORGOTTEN),
-        Row(Code.ABORTED, ConflictError, Loss.SUPERSEDED),
-        Row(Code.INVALID_ARGUMENT, InvalidError, Loss.REFUSED),
-        Row(Code.RESOURCE_EXHAUSTED, TooManyRequestsError, Loss.REFUSED),
-        Row(Code.DEADLINE_EXCEEDED, DeadlineError, Loss.UNREACHABLE),
-        Row(Code.UNAVAILABLE, UnavailableError, Loss.UNREACHABLE),
-        Row(Code.CANCELLED, UnavailableError, Loss.UNREACHABLE),
-        Row(Code.INTERNAL, UnavailableError, Loss.UNREACHABLE),
-        Row(Code.UNKNOWN, UnavailableError, Loss.UNREACHABLE),
-        Row(Code.UNIMPLEMENTED, UnavailableError, Loss.UNREACHABLE),
-    ],
-    ids=lambda row: row.code.name,
-)
-def test_without_a_reason_the_code_decides_and_what_is_unclear_is_tried_again(row: Row) -> None:
-    assert type(to_error(status(row.code, reason="NoSuchReason"))) is row.error
-    assert to_loss(status(row.code)).loss is row.loss
+def test_without_a_reason_the_code_decides_and_an_unclear_one_is_tried_again() -> None:
+    found = [(code, type(to_error(status(code, reason="NoSuchReason"))), to_loss(status(code)).loss) for code, _, _ in CODES]
+    assert found == CODES
 
 
 def test_a_credential_whose_ca_goes_is_told_apart_from_one_that_is_refused() -> None:
@@ -75,9 +70,8 @@ def test_a_credential_whose_ca_goes_is_told_apart_from_one_that_is_refused() -> 
         assert to_loss(status(Code.UNAUTHENTICATED, **other)).loss is Loss.UNAUTHENTICATED
 
 
-@pytest.mark.parametrize(
-    ("code", "cause", "loss"),
-    [
+def test_cause_tells_losses_apart_and_one_of_a_later_release_is_ignored() -> None:
+    rows = [
         (Code.PERMISSION_DENIED, "ClusterDenied", Loss.REFUSED),
         (Code.UNAUTHENTICATED, "CertificateRevoked", Loss.REVOKED),
         (Code.PERMISSION_DENIED, "ClusterRevoked", Loss.REVOKED),
@@ -87,23 +81,19 @@ def test_a_credential_whose_ca_goes_is_told_apart_from_one_that_is_refused() -> 
         (Code.UNAUTHENTICATED, "CertificateExpired", Loss.UNAUTHENTICATED),
         (Code.UNAUTHENTICATED, "SomethingNew", Loss.UNAUTHENTICATED),
         (Code.UNAVAILABLE, "", Loss.UNREACHABLE),
-    ],
-)
-def test_what_the_hub_says_of_us_is_told_apart(code: Code, cause: str, loss: Loss) -> None:
-    """The words of a hub of a later release are as good as none."""
-    assert to_loss(status(code, cause=cause)).loss is loss
-    told = to_error(status(code, cause=cause)).verdict
-    assert told is (Verdict(cause) if cause in set(Verdict) else None)
+    ]
+    assert [(code, cause, to_loss(status(code, cause=cause)).loss) for code, cause, _ in rows] == rows
+    for code, cause, _ in rows:
+        told = to_error(status(code, cause=cause)).verdict
+        assert told is (Verdict(cause) if cause in set(Verdict) else None)
 
 
-def test_a_pause_that_the_hub_asks_for_is_kept() -> None:
+def test_pause_that_the_hub_asks_for_is_kept_also_when_it_is_busy() -> None:
     trailing = {"grpc-retry-pushback-ms": "1500"}
     assert to_error(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
     assert to_loss(status(Code.UNAVAILABLE, **trailing)).retry_after == timedelta(seconds=1.5)
     assert to_loss(status(Code.UNAVAILABLE, **{"grpc-retry-pushback-ms": "soon"})).retry_after is None
 
-
-def test_a_hub_that_is_busy_and_says_until_when_is_asked_again_then() -> None:
     lost = to_loss(status(Code.RESOURCE_EXHAUSTED, **{"grpc-retry-pushback-ms": "2500"}))
     assert (lost.loss, lost.retry_after) == (Loss.UNREACHABLE, timedelta(seconds=2.5))
 
@@ -113,8 +103,63 @@ def test_a_stale_epoch_is_told_with_the_one_that_the_hub_knows() -> None:
     assert isinstance(lost, StaleEpochError)
     assert (lost.loss, lost.epoch, lost.message) == (Loss.STALE, 12, "said")
     assert isinstance(lost.afresh(), StaleEpochError)
+    others: list[dict[str, str]] = [{"reason": "StaleEpoch"}, {"reason": "StaleEpoch", "epoch": "-1"}, {"epoch": "12"}]
+    assert {to_loss(status(Code.FAILED_PRECONDITION, **trailing)).loss for trailing in others} == {Loss.REFUSED}
 
 
-@pytest.mark.parametrize("trailing", [{"reason": "StaleEpoch"}, {"reason": "StaleEpoch", "epoch": "-1"}, {"epoch": "12"}])
-def test_without_reason_or_epoch_it_is_a_refusal_like_any_other(trailing: dict[str, str]) -> None:
-    assert to_loss(status(Code.FAILED_PRECONDITION, **trailing)).loss is Loss.REFUSED
+class EndedWhileWriting:
+    """Welcomes; then the hub ends the stream, which the writer is the first to notice."""
+
+    def __init__(self) -> None:
+        self._welcomed = False
+        self.written = 0
+
+    async def read(self) -> wire.HubMessage:
+        if self._welcomed:
+            await asyncio.Event().wait()
+        self._welcomed = True
+        return wire.HubMessage(welcome=wire.Welcome(hub_id="hub"))
+
+    async def write(self, _message: wire.AgentMessage) -> None:
+        self.written += 1
+        if self.written > 1:
+            raise asyncio.InvalidStateError
+
+    async def code(self) -> grpc.StatusCode:
+        return grpc.StatusCode.ABORTED
+
+    async def details(self) -> str:
+        return "superseded"
+
+    async def trailing_metadata(self) -> aio.Metadata:
+        return aio.Metadata(("reason", "Conflict"))
+
+    def cancel(self) -> None:
+        pass
+
+
+async def beat_once() -> HubLostError:
+    """How the first beat fails; nothing of the session stays."""
+    session = GrpcSession(cast("Any", EndedWhileWriting()), ManualClock())
+    await session.start(Greeting("uid"))
+    try:
+        await session.beat(available=True)
+    except HubLostError as error:
+        return HubLostError(error.message, error.loss)
+    finally:
+        await session.stop()
+    raise AssertionError
+
+
+def test_a_beat_that_the_end_overtakes_says_why_and_leaves_no_stray_error() -> None:
+    stray: list[dict[str, Any]] = []
+
+    async def play() -> HubLostError:
+        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: stray.append(context))
+        lost = await asyncio.create_task(beat_once())
+        gc.collect()
+        return lost
+
+    lost = in_virtual_time(play())  # a loop of its own: what other tests left behind is told to theirs
+    assert (lost.loss, lost.message) == (Loss.SUPERSEDED, "superseded")
+    assert stray == []

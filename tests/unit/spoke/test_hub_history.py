@@ -3,16 +3,17 @@
 import asyncio
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from datetime import timedelta
 from pathlib import Path
 from random import Random
 
 import pytest
 
 from machinery.identity import HubId
+from spoke.options import Options
 from tests.fakes.hub import MemoryHub
-from tests.fakes.lagging import Gate
-from tests.fakes.several_hubs import SeveralHubs
-from tests.fakes.virtual_time import LoopClock, in_virtual_time
+from tests.fakes.several import CLUSTER, Gate, Several
+from tests.fakes.virtual_time import in_virtual_time
 from tests.trials import soaked, trials
 
 FAILOVERS = trials(test=10, soak=300)
@@ -24,7 +25,7 @@ PATIENCE = 3600.0
 class Copy:
     """One copy of the agent: it may stand still, die, and be started again."""
 
-    world: SeveralHubs
+    world: Several
     random: Random
     gate: Gate = field(init=False)
     life: "asyncio.Task[None] | None" = None
@@ -46,7 +47,7 @@ class Copy:
 class History:
     """What happens to hubs and copies, drawn from one seed."""
 
-    world: SeveralHubs
+    world: Several
     random: Random
     copies: list[Copy] = field(default_factory=list)
     owners: list[HubId] = field(default_factory=list)
@@ -63,16 +64,15 @@ class History:
             await copy.die()
 
     async def _fail(self) -> None:
-        hub = self.world.owner
-        assert hub is not None
+        hub = next(name for name, each in self.world.hubs.items() if any(session.beats for session in each.open_sessions))
         self._disturb()
-        lose = self.random.choice([self._go, self._fall_silent, self._drain])
-        self.told.append(f"{lose.__name__} {hub.hub_id[:1]}")
+        lose = self.random.choice([self.world.kill, self._fall_silent, self._drain])
+        self.told.append(f"{lose.__name__} {hub}")
         lose(hub)
         await asyncio.sleep(self.random.uniform(0, 20))
         self._disturb()
         await asyncio.sleep(self.random.uniform(0, 20))
-        self.world.come(hub)
+        self.world.revive(hub)
         for copy in self.copies:
             copy.gate.open()
         await self._beats()
@@ -83,43 +83,41 @@ class History:
         for copy in self.copies:
             (copy.gate.shut if copy is chosen else copy.gate.open)()
 
-    def _go(self, hub: MemoryHub) -> None:
-        self.world.go(hub)
+    def _fall_silent(self, hub: str) -> None:
+        self.world[hub].silent = True
 
-    def _fall_silent(self, hub: MemoryHub) -> None:
-        hub.silent = True
-
-    def _drain(self, hub: MemoryHub) -> None:
-        others = [other.hub_id for other in self.world.hubs if other is not hub]
-        for session in hub.open_sessions:
+    def _drain(self, hub: str) -> None:
+        others = [other.hub_id for name, other in self.world.hubs.items() if name != hub]
+        for session in self.world[hub].open_sessions:
             session.drain(self.random.choice(others))
 
     async def _beats(self) -> None:
         """Returns when a session beats."""
-        marks = {hub.hub_id: len(hub.accepted_writes) for hub in self.world.hubs}
+        marks = {hub.hub_id: len(hub.accepted_writes) for hub in self.world.hubs.values()}
         async with asyncio.timeout(PATIENCE):
             while not (at := self._beating(marks)):  # noqa: ASYNC110 - told by nobody
                 await asyncio.sleep(0.1)
         self.owners.append(at[0].hub_id)
 
     def _beating(self, marks: Mapping[HubId, int]) -> list[MemoryHub]:
-        return [hub for hub in self.world.hubs if len(hub.accepted_writes) > marks[hub.hub_id] + 1]
+        return [hub for hub in self.world.hubs.values() if len(hub.accepted_writes) > marks[hub.hub_id] + 1]
 
 
 @soaked(FAILOVERS)
 @pytest.mark.timeout(trials(test=60, soak=1800))
 def test_no_two_hubs_take_a_write_in_the_same_epoch_however_they_and_the_copies_fail(tmp_path: Path) -> None:
     async def told() -> History:
-        clock = LoopClock(asyncio.get_running_loop())
-        history = History(SeveralHubs(clock, tmp_path, count=3), Random(FAILOVERS))
+        world = Several(tmp_path, 3, Options(cluster_name=CLUSTER), beat_interval=timedelta(seconds=1))
+        history = History(world, Random(FAILOVERS))
         await history.live(FAILOVERS)
         return history
 
     history = in_virtual_time(told())
-    epochs = [set(taken) for taken in history.world.accepted().values()]
+    orders = [[epoch for _, epoch in hub.accepted_writes] for hub in history.world.hubs.values()]
+    epochs = [set(taken) for taken in orders]
     for number, taken in enumerate(epochs):
         for other in epochs[number + 1 :]:
             assert not taken & other, history.told
     assert sum(before != after for before, after in zip(history.owners, history.owners[1:], strict=False)) > FAILOVERS / 3
-    for order in history.world.accepted().values():
-        assert list(order) == sorted(order), "a hub took a write of a lower epoch than before"
+    for order in orders:
+        assert order == sorted(order), "a hub took a write of a lower epoch than before"

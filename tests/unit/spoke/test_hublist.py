@@ -12,8 +12,9 @@ from spoke.options import Hubs, Pause
 from spoke.ownership import Owner
 from spoke.progress import Progress
 from spoke.reserve import NoReserve
+from spoke.trial import Trial
 from tests.fakes.reserve import A, B, C, ReserveStage
-from tests.fakes.timetable import ManualTimetable
+from tests.fakes.virtual_time import ManualTimetable
 
 DAY = timedelta(days=1)
 BACK_AFTER = timedelta(minutes=10)
@@ -67,3 +68,50 @@ async def test_whoever_goes_back_is_woken_for_it_though_the_machine_slept_or_ano
         timetable.instants.clear()
         clock.advance(max(woken - clock.now(), timedelta(0)))
     assert clock.monotonic() < (BACK_AFTER + timedelta(seconds=61)).total_seconds()
+
+
+OPTIONS = Hubs()
+WHOLE = OPTIONS.patience.total_seconds()
+
+
+def trial(clock: ManualClock, *, seed: int = 1, spent: bool = False) -> Trial:
+    return Trial(OPTIONS, lambda: spent, clock, Random(seed))
+
+
+def test_between_a_third_of_the_patience_and_the_whole_is_waited() -> None:
+    for seed in range(20):
+        patience = trial(ManualClock(), seed=seed)
+        assert patience.left is None
+        assert not patience.is_over
+        patience.opened()
+        patience.lost()
+        assert WHOLE / 3 <= (patience.left or 0) <= WHOLE
+
+
+def test_it_is_not_drawn_anew_while_the_hub_stays_lost() -> None:
+    clock = ManualClock()
+    patience = trial(clock)
+    patience.opened()
+    patience.lost()
+    for _ in range(3):
+        clock.advance(OPTIONS.patience / 2)
+        assert not patience.lost()
+    assert patience.is_over
+
+
+def test_of_several_dead_hubs_only_the_first_is_waited_for() -> None:
+    patience = trial(ManualClock(), spent=True)
+    patience.lost()
+    assert patience.is_over
+
+
+def test_a_session_that_did_its_work_makes_good_what_failed_before() -> None:
+    clock = ManualClock()
+    patience = trial(clock)
+    patience.opened()
+    patience.lost()
+    clock.advance(timedelta(minutes=1))
+    patience.opened()
+    clock.advance(OPTIONS.steady)
+    assert patience.lost()
+    assert not patience.is_over

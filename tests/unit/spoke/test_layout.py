@@ -4,26 +4,21 @@ from datetime import timedelta
 
 import pytest
 
+from machinery.clock import ManualClock
 from machinery.errors import ConflictError
 from machinery.identity import HubId
 from machinery.pki import parse_certificate
 from spoke.domain.credential import EPOCH, HUB_ID
 from spoke.layout import owner_of
-from spoke.ownership import Ownership
-from spoke.slot import OwnedSlot, Slot
+from spoke.ownership import OvertakenError, Ownership
+from spoke.ports import SecretSnapshot
+from spoke.slot import ATTEMPTS, Contents, OwnedSlot, Slot
+from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import HUB_ID as HUB
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import OWNER, SLOT, Stage, nothing_pends, until
-from tests.unit.spoke.test_agent import is_available
 
 OTHER = HubId("aaaaaaaa-0000-4000-8000-000000000002")
-
-
-@pytest.fixture
-async def joined(stage: Stage) -> Stage:
-    async with stage.running():
-        await until(lambda: is_available(stage))
-    return stage
 
 
 async def edit(stage: Stage, name: str, **contents: bytes | None) -> None:
@@ -38,8 +33,7 @@ async def test_the_secret_of_the_release_before_is_taken_over_without_a_new_regi
     await edit(joined, OWNER, hub_id=None, epoch=None)
     await joined.secrets.delete(SLOT)
     before = (await joined.secrets.read(OWNER)).contents["tls.crt"]
-    async with joined.running():
-        await until(lambda: is_available(joined) and not joined.hub.session.over)
+    await joined.joins()
     contents = (await joined.secrets.read(OWNER)).contents
     assert (contents["tls.crt"], contents[HUB_ID]) == (before, HUB.encode())
     assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == before
@@ -62,8 +56,7 @@ async def test_a_request_of_the_release_before_is_gone_on_with(stage: Stage) -> 
     async with stage.running():
         await until(lambda: stage.hub.requests)
     stage.hub.approve_request(next(iter(stage.hub.requests)))
-    async with stage.running():
-        await until(lambda: is_available(stage))
+    await stage.joins()
     assert len(stage.hub.requests) == 1
     assert await nothing_pends(stage.secrets)
 
@@ -111,3 +104,107 @@ def test_the_owner_is_whom_the_secret_names_else_whose_kubeconfig_it_holds(stage
     assert owner_of({"tls.crt": b"x", "kubeconfig": b"nonsense: ["}) is None
     assert owner_of({"tls.crt": b"x", "kubeconfig": kubeconfig}) == OTHER
     assert owner_of({"tls.crt": b"x", "kubeconfig": kubeconfig, HUB_ID: HUB.encode()}) == HUB
+
+
+A, B = HubId("aaaaaaaa-0000"), HubId("bbbbbbbb-0000")
+FIRST, SECOND = {"tls.crt": b"first"}, {"tls.crt": b"second"}
+
+
+@pytest.fixture
+def secrets() -> MemorySecrets:
+    return MemorySecrets()
+
+
+@pytest.fixture
+def ownership(secrets: MemorySecrets) -> Ownership:
+    return Ownership(secrets, ManualClock())
+
+
+async def test_a_change_of_owner_names_the_hub_with_its_credential_and_a_higher_epoch(ownership: Ownership) -> None:
+    first = await ownership.give(await ownership.read(), A, FIRST)
+    second = await ownership.give(first, B, SECOND, told=first.epoch + 100)
+    assert (second.hub_id, second.contents["tls.crt"]) == (B, b"second")
+    assert second.epoch == first.epoch + 101
+    assert (await ownership.read()).same_order(second)
+    assert (await ownership.give(second, B, FIRST)).epoch == second.epoch, "the same owner keeps its epoch"
+
+
+async def test_of_two_copies_that_change_the_owner_one_sees_that_it_was_overtaken(ownership: Ownership) -> None:
+    known = await ownership.give(await ownership.read(), A, FIRST)
+    won = await ownership.give(known, B, SECOND)
+    with pytest.raises(OvertakenError, match="another copy"):
+        await ownership.give(known, A, FIRST)
+    with pytest.raises(OvertakenError):
+        await ownership.raise_epoch(known)
+    with pytest.raises(OvertakenError):
+        await ownership.confirm(known)
+    await ownership.confirm(won)
+
+
+async def test_raised_epoch_keeps_a_renewed_credential_and_writes_over_a_secret_that_was_put_back(
+    ownership: Ownership, secrets: MemorySecrets
+) -> None:
+    known = await ownership.give(await ownership.read(), A, FIRST)
+    present = await secrets.read(OWNER)
+    await secrets.write(OWNER, {**present.contents, "tls.crt": b"renewed", "note": b"theirs"}, present.version)
+    known = await ownership.raise_epoch(known, told=known.epoch + 5)
+    assert (known.contents["tls.crt"], known.contents["note"]) == (b"renewed", b"theirs")
+    for left in (None, {"tls.crt": b"last week", "hub-id": B.encode(), "epoch": b"1"}):
+        before = known
+        await secrets.delete(OWNER)
+        if left is not None:
+            await secrets.write(OWNER, left, None)
+        known = await ownership.raise_epoch(before)
+        assert (known.hub_id, known.contents["tls.crt"], known.epoch) == (A, b"renewed", before.epoch + 1)
+
+
+async def test_change_of_owner_keeps_what_others_put_into_the_secret(ownership: Ownership, secrets: MemorySecrets) -> None:
+    known = await ownership.give(await ownership.read(), A, FIRST)
+    present = await secrets.read(OWNER)
+    await secrets.write(OWNER, {**present.contents, "note": b"theirs"}, present.version)
+    assert (await ownership.give(known, B, SECOND)).contents["note"] == b"theirs"
+
+
+async def test_secret_that_others_create_change_or_delete_between_read_and_write_is_written_all_the_same(
+    secrets: MemorySecrets,
+) -> None:
+    slot = Slot(secrets, "s")
+    assert await slot.read() == {}
+    await secrets.write("s", {"theirs": b"1"}, None)
+    assert await slot.change(lambda before: {**before, "ours": b"2"}) == {"theirs": b"1", "ours": b"2"}
+    present = await secrets.read("s")
+    await secrets.write("s", {**present.contents, "more": b"3"}, present.version)
+    assert await slot.change(lambda before: {**before, "ours": b"4"}) == {"theirs": b"1", "more": b"3", "ours": b"4"}
+    await secrets.delete("s")
+    assert await slot.change(lambda before: {**before, "ours": b"3"}) == {"ours": b"3"}
+
+
+async def test_the_first_write_after_a_read_costs_no_second_read() -> None:
+    class Counting(MemorySecrets):
+        reads = 0
+
+        async def read(self, name: str) -> SecretSnapshot:
+            self.reads += 1
+            return await super().read(name)
+
+    secrets = Counting()
+    slot = Slot(secrets, "s")
+    await slot.read()
+    await slot.change(lambda _: {"a": b"1"})
+    await slot.change(lambda _: {"a": b"2"})
+    assert secrets.reads == 1
+
+
+async def test_a_secret_that_changes_all_the_time_is_given_up_with_the_conflict() -> None:
+    tried = 0
+
+    class Disturbed(MemorySecrets):
+        async def write(self, name: str, contents: Contents, version: str | None) -> SecretSnapshot:
+            del contents, version
+            nonlocal tried
+            tried += 1
+            raise ConflictError(f'secret "{name}" changed since it was read')
+
+    with pytest.raises(ConflictError):
+        await Slot(Disturbed(), "s").change(lambda before: before)
+    assert tried == ATTEMPTS

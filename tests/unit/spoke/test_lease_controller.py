@@ -1,19 +1,24 @@
-"""Beats: when, with which verdict, and what their silence means."""
+"""Beats: when, in step by the hub's clock, with which verdict, and what their silence means."""
 
 import asyncio
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import pairwise
+from pathlib import Path
 from random import Random
 
 import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
 
-from machinery.clock import SystemClock
+from machinery.clock import OffsetClock, SystemClock
 from machinery.identity import AgentId, ClusterName, agent_subject
 from spoke.controllers.lease import LeaseController
-from spoke.ports import ClientIdentity, HubLostError, Loss
-from tests.fakes.hub import KnownCluster, MemoryHub, MemorySession
+from spoke.domain.step import SHORTEST, SPREAD, STEP, pause
+from spoke.ports import Capability, ClientIdentity, HubLostError, Loss
+from tests.fakes.hub import KnownCluster, MemoryHub, MemoryHubClient, MemorySession
+from tests.fakes.several import Several, played
 from tests.fakes.stage import until
 from tests.fakes.virtual_time import in_virtual_time
 
@@ -53,22 +58,14 @@ async def running(lease: LeaseController) -> AsyncIterator["asyncio.Task[None]"]
     await asyncio.wait([task])
 
 
-async def test_a_cluster_that_is_not_accepted_does_not_beat() -> None:
-    on = session()
-    lease = controller(on)
+async def test_first_beat_is_sent_at_once_when_the_cluster_is_accepted_and_every_beat_asks_for_the_verdict() -> None:
+    on, verdicts = session(), iter((None, True, False))
+    lease = controller(on, verdict=lambda: next(verdicts, False))
     async with running(lease):
         for _ in range(20):
             await asyncio.sleep(0)
         assert on.beats == []
         lease.accept(accepted=True)
-        await until(lambda: on.beats)
-
-
-async def test_the_first_beat_is_sent_at_once_and_every_beat_asks_for_the_verdict() -> None:
-    on, verdicts = session(), iter((None, True, False))
-    lease = controller(on, verdict=lambda: next(verdicts, False))
-    lease.accept(accepted=True)
-    async with running(lease):
         await until(lambda: len(on.beats) >= 3)
     assert on.beats[:3] == [None, True, False]
 
@@ -154,18 +151,16 @@ def test_the_oldest_beat_that_waits_is_the_one_that_tells_of_silence() -> None:
     assert beats > 8
 
 
-async def test_a_hub_that_does_not_acknowledge_is_lost_as_silent() -> None:
-    on = session()
-    on.hub.silent = True
-    lease = controller(on)
-    lease.accept(accepted=True)
-    with pytest.raises(HubLostError) as lost:
-        await lease.run()
-    assert lost.value.loss is Loss.SILENT
-
-
-def test_silence_about_a_cluster_that_is_accepted_no_longer_is_no_loss() -> None:
+def test_hub_that_does_not_acknowledge_is_lost_as_silent_only_while_the_cluster_is_accepted() -> None:
     async def play() -> None:
+        on = session()
+        on.hub.silent = True
+        lease = controller(on)
+        lease.accept(accepted=True)
+        with pytest.raises(HubLostError) as lost:
+            await lease.run()
+        assert lost.value.loss is Loss.SILENT
+
         on = session()
         on.hub.silent = True
         lease = controller(on)
@@ -177,3 +172,90 @@ def test_silence_about_a_cluster_that_is_accepted_no_longer_is_no_loss() -> None
             assert not done
 
     in_virtual_time(play())
+
+
+EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
+AHEAD = timedelta(seconds=0.7)
+LATE = timedelta(milliseconds=15)
+"""What a loop of tests takes from one look to the next, at most."""
+
+moments = st.datetimes(datetime(2020, 1, 1), datetime(2100, 1, 1), timezones=st.just(UTC))  # noqa: DTZ001 - the zone is beside it
+intervals = st.timedeltas(timedelta(seconds=10), timedelta(minutes=30))
+draws = st.floats(0, 1, exclude_max=True)
+
+
+def past_step(moment: datetime) -> timedelta:
+    return (moment - EPOCH) % STEP
+
+
+@given(intervals, draws, moments)
+def test_a_beat_comes_at_a_step_within_its_range(interval: timedelta, drawn: float, now: datetime) -> None:
+    assume(interval // STEP - interval * SHORTEST // STEP > 1)
+    chosen = pause(interval, drawn, now)
+    assert past_step(now + chosen) <= SPREAD
+    assert interval * SHORTEST <= chosen <= interval + SPREAD
+
+
+@given(st.timedeltas(timedelta(), timedelta(seconds=9.9)) | st.just(timedelta(seconds=11)), draws, moments)
+def test_a_range_without_a_choice_of_steps_is_drawn_from_evenly(interval: timedelta, drawn: float, now: datetime) -> None:
+    assert pause(interval, drawn, now) == pause(interval, drawn) == interval - (interval - interval * SHORTEST) * drawn
+
+
+@pytest.mark.parametrize(("interval", "steps"), [(10, (8, 10)), (15, (12, 14)), (30, (24, 26, 28, 30))])
+@pytest.mark.parametrize("late", [timedelta(milliseconds=1), SPREAD])
+def test_who_came_back_together_has_a_choice_of_steps_wherever_it_stands_behind_one(
+    interval: float, steps: tuple[int, ...], late: timedelta
+) -> None:
+    now = EPOCH + timedelta(days=20_000) + late
+    taken = [(pause(timedelta(seconds=interval), number / 1_000, now) + late) // STEP * STEP for number in range(1_000)]
+    assert {step: taken.count(step) for step in sorted(set(taken))} == {
+        timedelta(seconds=at): 1_000 // len(steps) for at in steps
+    }
+
+
+def test_the_spread_is_used_whole() -> None:
+    now, ten = EPOCH + timedelta(days=20_000), timedelta(seconds=10)
+    late = [past_step(now + pause(ten, number / 1_000, now)) for number in range(1_000)]
+    assert min(late) < SPREAD / 10
+    assert max(late) > SPREAD * 0.9
+
+
+def beats_of_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[datetime]]:
+    """When three agents beat, by the clock of their hub, which is ahead of theirs."""
+    moments: list[datetime] = []
+    beat = MemorySession.beat
+
+    async def noted(self: MemorySession, *, available: bool | None) -> None:
+        moments.append(self.hub.clock.now())
+        await beat(self, available=available)
+
+    async def play(world: Several) -> None:
+        ahead = OffsetClock(world.clock)
+        ahead.learn(world.clock.now() + AHEAD)
+        world["a"].clock, world["a"].agent_clock = ahead, world.clock
+        async with world.running():
+            await world.until(lambda: len(moments) == 12)
+
+    monkeypatch.setattr(MemorySession, "beat", noted)
+    agents = []
+    for number in range(3):
+        (folder / str(number)).mkdir()
+        played(folder / str(number), play, count=1)
+        agents.append(moments[1:])  # the first one is sent at once
+        moments.clear()
+    return agents
+
+
+def test_agents_beat_in_step_by_the_clock_of_their_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for moments in beats_of_agents(tmp_path, monkeypatch):
+        assert [moment for moment in moments if past_step(moment) > SPREAD + LATE] == []
+        between = [after - before for before, after in pairwise(moments)]
+        assert timedelta(seconds=7.4) < min(between)
+        assert max(between) < timedelta(seconds=10.1)
+
+
+def test_where_every_beat_is_a_request_of_its_own_nobody_is_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    others = frozenset(Capability) - {Capability.ACKNOWLEDGED_BEATS}
+    monkeypatch.setattr(MemoryHubClient, "capabilities", property(lambda _: others))
+    found = [moment for moments in beats_of_agents(tmp_path, monkeypatch) for moment in moments]
+    assert len([moment for moment in found if past_step(moment) > SPREAD + LATE]) > len(found) / 2

@@ -15,13 +15,9 @@ from spoke.departure import LEFT, Mark, ResidentAgent, mark_in
 from spoke.doctor import Step
 from spoke.leave import Ground, Leave
 from spoke.progress import Progress
-from tests.fakes.credentials import MemorySecrets
+from tests.fakes.credentials import MemoryRemains, MemorySecrets
 from tests.fakes.memory_lock import MemoryLock
-from tests.fakes.remains import MemoryRemains
-from tests.fakes.stage import Stage, until
-from tests.unit.spoke.test_agent import is_available
-
-OWNER = "hub-kubeconfig-secret"
+from tests.fakes.stage import OWNER, Stage, is_available, until
 
 
 class Scene:
@@ -82,19 +78,40 @@ async def joined(scene: Scene) -> None:
     await scene.stage.addon_secrets.write("work-hub-kubeconfig", {"tls.key": b"a key"}, None)
 
 
-async def test_the_hub_lets_go_of_the_cluster_and_nothing_but_the_mark_stays(scene: Scene) -> None:
-    await joined(scene)
+async def test_leaving_deletes_everything_but_the_mark_here_and_the_cluster_at_the_hub(scene: Scene) -> None:
     steps = await scene.leave()
-    assert all(step.ok for step in steps.values()), steps
-    assert not scene.stage.hub.clusters
+    assert all(step.ok for step in steps.values()), "an agent that never joined can leave"
     assert scene.secrets.names == {OWNER}
+    await scene.secrets.delete(OWNER)
+
+    await joined(scene)
+    held = await scene.lock.take(scene.lock.record, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
+    steps = await scene.leave()
+    assert list(steps) == ["agent", "session"]
+    assert not steps["session"].ok
+    assert "pod-1 still holds" in steps["session"].said
+    assert scene.stage.hub.clusters, "nothing is said to the hub while a process still works"
+    await scene.lock.release(held)
+
+    scene.stage.hub.away = True
+    steps = await scene.leave()
+    (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
+    assert not told.ok
+    assert "hubctl delete cluster" in told.advice
+    assert scene.secrets.names == {OWNER, f"{OWNER}-0f1e2d3c"}, "the slot stays until the hub was told"
     assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
-    assert not scene.stage.addon_secrets.names
     assert "work-hub-kubeconfig" in steps["add-ons"].said
+    assert not scene.stage.addon_secrets.names
     assert not scene.stage.directory.contents
     assert scene.remains.lease_forgotten
-    again = await scene.leave()
-    assert all(step.ok for step in again.values()), "it can be called again"
+
+    scene.stage.hub.away = False
+    for _ in range(2):  # it can be called again
+        steps = await scene.leave()
+        assert all(step.ok for step in steps.values()), steps
+        assert not scene.stage.hub.clusters
+        assert scene.secrets.names == {OWNER}
+        assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
 
 
 async def test_a_running_agent_ends_its_session_first_and_does_not_register_anew(scene: Scene) -> None:
@@ -112,11 +129,6 @@ async def test_a_running_agent_ends_its_session_first_and_does_not_register_anew
     async with scene.resident() as agent:
         await until(lambda: "has left its hubs" in agent.progress.ready().text)
         assert len(scene.stage.hub.calls) == calls, "nor after a restart"
-
-
-async def test_an_agent_that_is_ended_leaves_nothing_behind_that_waits(scene: Scene) -> None:
-    async with scene.resident():
-        await until(lambda: is_available(scene.stage))
     await asyncio.sleep(0)
     assert not [task for task in asyncio.all_tasks() if task.get_name() == "departure/news"]
 
@@ -139,56 +151,21 @@ async def test_a_new_bootstrap_kubeconfig_brings_it_back_and_so_does_an_explicit
         await until(lambda: scene.stage.hub.open_sessions)
 
 
-async def test_a_hub_that_is_away_keeps_its_slot_until_it_was_told(scene: Scene) -> None:
-    await joined(scene)
-    scene.stage.hub.away = True
-    steps = await scene.leave()
-    (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
-    assert not told.ok
-    assert "hubctl delete cluster" in told.advice
-    assert scene.secrets.names == {OWNER, f"{OWNER}-0f1e2d3c"}
-    assert set((await scene.secrets.read(OWNER)).contents) == {LEFT}
-    scene.stage.hub.away = False
-    steps = await scene.leave()
-    assert all(step.ok for step in steps.values())
-    assert not scene.stage.hub.clusters
-    assert scene.secrets.names == {OWNER}
-
-
-async def test_by_force_everything_here_is_deleted_and_what_is_left_to_do_is_told(scene: Scene) -> None:
+async def test_hub_is_not_waited_for_by_force_or_where_it_does_not_know_the_call(scene: Scene) -> None:
     await joined(scene)
     scene.stage.hub.away = True
     steps = await scene.leave(force=True)
     assert any("hubctl delete cluster" in step.advice for step in steps.values())
     assert scene.secrets.names == {OWNER}
-
-
-async def test_a_hub_that_cannot_be_told_is_named_and_not_waited_for(scene: Scene) -> None:
-    await joined(scene)
-    scene.stage.hub.plain = True
+    await scene.secrets.delete(OWNER)
+    scene.stage.hub.away, scene.stage.hub.plain = False, True
+    scene.stage.file.write_bytes(scene.stage.hub.bootstrap_kubeconfig())
+    await scene.stage.joins()
     steps = await scene.leave()
     (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
     assert not told.ok
     assert "it cannot be told" in told.said
     assert scene.secrets.names == {OWNER}, "another call would not do better"
-
-
-async def test_nothing_is_told_while_a_process_of_the_agent_still_works(scene: Scene) -> None:
-    await joined(scene)
-    held = await scene.lock.take(None, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
-    steps = await scene.leave()
-    assert list(steps) == ["agent", "session"]
-    assert not steps["session"].ok
-    assert "pod-1 still holds" in steps["session"].said
-    assert scene.stage.hub.clusters
-    await scene.lock.release(held)
-    assert all(step.ok for step in (await scene.leave()).values())
-
-
-async def test_an_agent_that_never_joined_can_leave(scene: Scene) -> None:
-    steps = await scene.leave()
-    assert all(step.ok for step in steps.values())
-    assert scene.secrets.names == {OWNER}
 
 
 def test_a_mark_tells_new_bootstrap_credentials_from_known_ones() -> None:

@@ -38,79 +38,56 @@ class Kept:
         return {name: labels[LABEL] for name, labels in self.cluster.namespaces.items() if LABEL in labels}
 
 
-def test_the_label_is_cut_to_what_a_label_may_have() -> None:
-    """64 digits of a hash are one too many."""
+def test_label_is_one_per_hub_and_cut_to_what_a_label_may_have() -> None:
+    """OCM knows a hub by its URL alone, and 64 digits of a hash are one too many."""
     key, _, name = hub_label(HubId(""), "https://hub.example.com:6443").partition("/")
     assert (key, name) == ("clusterset.open-cluster-management.io", sha256(b"https://hub.example.com:6443").hexdigest()[:63])
-
-
-def test_two_urls_of_one_hub_are_one_hub() -> None:
-    """OCM knows a hub by its URL alone."""
     assert hub_label(HUB_ID, "https://a") == hub_label(HUB_ID, "https://b") != hub_label(HubId(""), "https://a")
 
 
-def test_what_is_wanted_no_longer_is_superfluous_and_everything_is_when_the_cluster_goes() -> None:
+def test_namespace_is_superfluous_when_it_is_no_longer_wanted_or_the_cluster_goes() -> None:
     assert superfluous({"a", "c", "b"}, [A], deleting=False) == ("b", "c")
     assert superfluous({"a"}, [A], deleting=True) == ("a",)
     assert superfluous((), [A], deleting=False) == ()
 
 
-async def test_namespaces_are_made_and_those_that_are_there_get_the_label() -> None:
-    kept = Kept()
-    kept.cluster.namespaces["b"] = {"team": "x"}
-    assert await kept.want(A, B) == [("a", "NamespaceApplied"), ("b", "NamespaceApplied")]
-    assert kept.cluster.namespaces == {"a": {LABEL: "true"}, "b": {"team": "x", LABEL: "true"}}
-    assert kept.news == 1
-    await kept.want(A, B)
-    assert kept.news == 1
-
-
-@pytest.mark.parametrize("deleting", [False, True])
-async def test_an_empty_list_or_a_cluster_that_is_deleted_releases_all_and_deletes_none(*, deleting: bool) -> None:
-    kept = Kept()
-    await kept.want(A, B)
-    await kept.want(*((A, B) if deleting else ()), deleting=deleting)
-    assert kept.labels() == {"a": "false", "b": "false"}
-
-
-async def test_one_that_is_wanted_no_longer_is_released_and_wanted_again_is_taken_back() -> None:
-    kept = Kept()
-    await kept.want(A, B)
-    assert await kept.want(B) == [("b", "NamespaceApplied")]
-    assert kept.labels() == {"a": "false", "b": "true"}
-    await kept.want(A, B)
-    assert kept.labels() == {"a": "true", "b": "true"}
-
-
-async def test_one_that_cannot_be_made_is_told_and_the_others_are_made() -> None:
-    kept = Kept()
-    kept.cluster.refused_namespaces.add("a")
-    assert await kept.want(A, B) == [("a", "NamespaceApplyFailed"), ("b", "NamespaceApplied")]
-    kept.cluster.refused_namespaces.clear()
-    assert await kept.want(A, B) == [("a", "NamespaceApplied"), ("b", "NamespaceApplied")]
-
-
-async def test_namespaces_of_other_hubs_are_none_of_ours() -> None:
+async def test_wanted_namespaces_are_made_or_labelled_and_released_without_being_deleted() -> None:
     kept = Kept()
     other = hub_label(HubId("other"), "https://other")
-    kept.cluster.namespaces["theirs"] = {other: "true"}
-    await kept.want(A)
-    assert kept.cluster.namespaces["theirs"] == {other: "true"}
+    kept.cluster.namespaces |= {"b": {"team": "x"}, "theirs": {other: "true"}}
+    assert await kept.want(A, B) == [("a", "NamespaceApplied"), ("b", "NamespaceApplied")]
+    assert kept.cluster.namespaces == {
+        "a": {LABEL: "true"},
+        "b": {"team": "x", LABEL: "true"},
+        "theirs": {other: "true"},  # of another hub
+    }
+    assert kept.news == 1
+    await kept.want(A, B)
+    assert kept.news == 1
+    assert await kept.want(B) == [("b", "NamespaceApplied")]
+    assert kept.labels() == {"a": "false", "b": "true"}
+    for wanted, deleting in (((), False), ((A, B), True)):
+        await kept.want(A, B)
+        assert kept.labels() == {"a": "true", "b": "true"}
+        await kept.want(*wanted, deleting=deleting)
+        assert kept.labels() == {"a": "false", "b": "false"}
 
 
-async def test_nothing_is_done_before_the_hub_has_said_what_it_wants() -> None:
+async def test_nothing_is_done_before_the_hub_has_said_what_it_wants_and_failures_are_reported() -> None:
     kept = Kept()
     kept.cluster.namespaces["a"] = {LABEL: "true"}
     await kept.controller.reconcile(KEY)
     assert kept.labels() == {"a": "true"}
-
-
-async def test_a_cluster_that_cannot_be_read_is_asked_again() -> None:
-    kept = Kept()
     kept.cluster.fail = UnavailableError("away")
     with pytest.raises(UnavailableError):
         await kept.want(A)
     assert kept.controller.reports == ()
+    kept.cluster.fail = None
+    del kept.cluster.namespaces["a"]
+    kept.cluster.refused_namespaces.add("a")
+    assert await kept.want(A, B) == [("a", "NamespaceApplyFailed"), ("b", "NamespaceApplied")]
+    kept.cluster.refused_namespaces.clear()
+    assert await kept.want(A, B) == [("a", "NamespaceApplied"), ("b", "NamespaceApplied")]
 
 
 async def test_the_agent_reports_namespaces_with_its_status_and_makes_a_lost_one_again(stage: Stage) -> None:

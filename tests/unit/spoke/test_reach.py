@@ -10,6 +10,7 @@ from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, HubEndpoint, Kubeconfig
 from spoke.domain.reach import Driver, Reach, over_grpc, shown_proxy
 from spoke.kubeconfigs import connection_of
+from tests.checks import refusal_text
 from tests.fakes.hub import MemoryHub
 
 SERVER = "https://hub.example.org:6443"
@@ -19,33 +20,26 @@ BOTH = {"endpoint": True, "certificate": True}
 NEITHER = {"endpoint": False, "certificate": False}
 
 
-@pytest.mark.parametrize(
-    ("asked", "has", "driver"),
-    [
+def test_extension_chooses_the_driver_and_the_option_overrides_it() -> None:
+    drivers: list[tuple[str, dict[str, bool], Driver]] = [
         ("auto", BOTH, Driver.GRPC),
         ("auto", {**BOTH, "endpoint": False}, Driver.CSR),
         ("auto", NEITHER, Driver.CSR),
         ("csr", BOTH, Driver.CSR),
         ("csr", {**BOTH, "certificate": False}, Driver.CSR),
         ("grpc", BOTH, Driver.GRPC),
-    ],
-)
-def test_the_extension_chooses_the_driver_and_the_option_overrides_it(asked: str, has: dict[str, bool], driver: Driver) -> None:
-    assert Reach(asked).driver_for(source="FILE", **has) is driver
-
-
-@pytest.mark.parametrize(
-    ("asked", "has", "told"),
-    [
+    ]
+    assert [row for row in drivers if Reach(row[0]).driver_for(source="FILE", **row[1]) is not row[2]] == []
+    refused: list[tuple[str, dict[str, bool], str]] = [
         ("grpc", {**BOTH, "endpoint": False}, "leave the driver on auto"),
         ("grpc", {**BOTH, "certificate": False}, "client-certificate-data"),
         ("auto", {**BOTH, "certificate": False}, "--registration-driver=csr"),
-    ],
-)
-def test_what_does_not_go_together_is_named_with_what_to_do(asked: str, has: dict[str, bool], told: str) -> None:
-    with pytest.raises(InvalidError, match=told) as refused:
-        Reach(asked).driver_for(source="FILE", **has)
-    assert "kubeconfig FILE" in refused.value.message
+    ]
+    for asked, has, told in refused:
+        said = refusal_text(Reach(asked).driver_for, source="FILE", **has)
+        assert said.startswith("InvalidError")
+        assert told in said
+        assert "kubeconfig FILE" in said
 
 
 @dataclass(frozen=True)
@@ -79,19 +73,17 @@ WAYS = [
 ]
 
 
-@pytest.mark.parametrize("way", WAYS, ids=str)
-def test_the_proxy_is_the_option_the_kubeconfigs_or_the_environments(way: Way) -> None:
-    assert Reach(proxy_url=way.option, environment=way.environment).proxy_for(way.server, named=way.named) == way.expected
+def test_proxy_is_the_options_the_kubeconfigs_or_the_environments() -> None:
+    found = [(way, Reach(proxy_url=way.option, environment=way.environment)) for way in WAYS]
+    assert [way for way, reach in found if reach.proxy_for(way.server, named=way.named) != way.expected] == []
 
 
-@pytest.mark.parametrize("url", ["socks5://user:hush@host:1", "http://", "nonsense-hush", "http://host:hush", "http://host:0"])
-def test_what_is_no_proxy_is_refused_without_being_repeated(url: str) -> None:
-    with pytest.raises(InvalidError, match="the proxy's URL") as refused:
-        Reach(proxy_url=url).proxy_for(SERVER, named="")
-    assert "hush" not in refused.value.message
-
-
-def test_a_proxy_over_tls_is_refused_for_grpc_and_its_password_is_never_shown() -> None:
+def test_unusable_proxy_is_refused_and_its_password_is_never_shown() -> None:
+    for url in ("socks5://user:hush@host:1", "http://", "nonsense-hush", "http://host:hush", "http://host:0"):
+        said = refusal_text(Reach(proxy_url=url).proxy_for, SERVER, named="")
+        assert said.startswith("InvalidError"), url
+        assert "the proxy's URL" in said, url
+        assert "hush" not in said
     with pytest.raises(InvalidError, match=r"https://proxy:3129.*registration-driver=csr") as refused:
         over_grpc("https://user:hush@proxy:3129")
     assert "hush" not in refused.value.message

@@ -1,49 +1,39 @@
-"""Names, the way to a certificate, rotation instants, add-on leases."""
+"""Names, the way to a certificate, renewal instants, stored credentials, add-on leases, and what the agent reports."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 
 import pytest
 
 from machinery.conditions import FALSE, TRUE, UNKNOWN
-from machinery.errors import InvalidError
-from machinery.identity import AGENT_ID_ALPHABET, AddOnName, AgentId, ClusterName, SerialNumber
+from machinery.identity import AGENT_ID_ALPHABET, AddOnName, AgentId, ClusterName, HubId, SerialNumber, Subject
 from spoke.domain.addon import GRACE, AddOn, AddOnRegistration, lease_condition, secret_name
 from spoke.domain.bootstrap import TRANSITIONS, Event, Pending, State, TransitionError, after, resume
+from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
 from spoke.domain.names import Names, choose_names, fresh_agent_id
+from spoke.domain.quantity import add
+from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.domain.rotation import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
+from spoke.domain.status import Availability, ClaimRules, allocatable_of, capacity_of, exposed_claims, truncated_claims
+from tests.checks import refusal_text
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NAMES = Names(ClusterName("berlin"), AgentId("abcde"))
 FRESH = ("fresh", "fffff")
 
 
-@dataclass(frozen=True, slots=True)
-class Source:
-    options: tuple[str, str]
-    stored: tuple[str, str]
-    chosen: tuple[str, str]
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        Source(("opt", "ooooo"), ("old", "ddddd"), ("opt", "ooooo")),
-        Source(("", ""), ("old", "ddddd"), ("old", "ddddd")),
-        Source(("opt", ""), ("old", "ddddd"), ("opt", "ddddd")),
-        Source(("", ""), ("", ""), FRESH),
-        Source(("", "ooooo"), ("", ""), ("fresh", "ooooo")),
-    ],
-)
-def test_a_name_comes_from_the_first_source_that_has_one(row: Source) -> None:
-    names = choose_names(options=row.options, stored=row.stored, fresh=FRESH)
-    assert (names.cluster, names.agent) == row.chosen
-
-
-@pytest.mark.parametrize("name", ["test-cluster-!@#", "-a", "a-", "A", "a" * 64])
-def test_a_cluster_name_that_names_no_namespace_is_refused_with_the_rule(name: str) -> None:
-    with pytest.raises(InvalidError, match="lower-case"):
-        choose_names(options=(name, ""), stored=("", ""), fresh=FRESH)
+def test_name_comes_from_the_first_source_that_has_one() -> None:
+    rows = [
+        (("opt", "ooooo"), ("old", "ddddd"), ("opt", "ooooo")),
+        (("", ""), ("old", "ddddd"), ("old", "ddddd")),
+        (("opt", ""), ("old", "ddddd"), ("opt", "ddddd")),
+        (("", ""), ("", ""), FRESH),
+        (("", "ooooo"), ("", ""), ("fresh", "ooooo")),
+    ]
+    chosen = [(row, choose_names(options=row[0], stored=row[1], fresh=FRESH)) for row in rows]
+    assert [each for each in chosen if (each[1].cluster, each[1].agent) != each[0][2]] == []
+    for name in ("test-cluster-!@#", "-a", "a-", "A", "a" * 64):
+        assert "lower-case" in refusal_text(choose_names, options=(name, ""), stored=("", ""), fresh=FRESH), name
 
 
 def test_fresh_agent_ids_are_five_letters_of_the_alphabet_and_differ() -> None:
@@ -64,53 +54,30 @@ PATH = [
 ]
 
 
-def test_the_events_of_an_undisturbed_registration_lead_to_done() -> None:
-    state = State.UNPREPARED
-    passed = [state]
+def test_registration_follows_its_table_of_transitions() -> None:
+    passed = [State.UNPREPARED]
     for event in PATH:
-        state = after(state, event)
-        passed.append(state)
+        passed.append(after(passed[-1], event))
     assert passed == list(State)
-
-
-@pytest.mark.parametrize("event", [Event.DENIED, Event.USELESS])
-def test_a_request_without_a_future_is_followed_by_a_new_key(event: Event) -> None:
-    assert after(State.REQUESTED, event) is State.UNPREPARED
-
-
-def test_a_forgotten_request_keeps_its_key() -> None:
-    assert after(State.REQUESTED, Event.UNKNOWN) is State.PREPARED
-
-
-def test_a_stored_certificate_is_never_followed_by_another_request() -> None:
+    for event in (Event.DENIED, Event.USELESS):
+        assert after(State.REQUESTED, event) is State.UNPREPARED, "a new key"
+    assert after(State.REQUESTED, Event.UNKNOWN) is State.PREPARED, "a forgotten request keeps its key"
     late = {State.ISSUED, State.STORED, State.MIRRORED, State.DONE}
     back = {event for (state, event), then in TRANSITIONS.items() if state in late and then not in late}
-    assert back == {Event.HUB_CHANGED}
-
-
-def test_what_is_not_in_the_table_is_a_mistake() -> None:
+    assert back == {Event.HUB_CHANGED}, "a stored certificate is never followed by another request"
     with pytest.raises(TransitionError, match="STORED cannot happen while PREPARED"):
         after(State.PREPARED, Event.STORED)
 
 
-@pytest.mark.parametrize(
-    ("pending", "state"),
-    [
-        (None, State.UNPREPARED),
-        (Pending(NAMES, b"k", b"r"), State.PREPARED),
-        (Pending(NAMES, b"k", b"r", "berlin-x"), State.REQUESTED),
-        (Pending(Names(ClusterName("paris"), NAMES.agent), b"k", b"r", "paris-x"), State.UNPREPARED),
-    ],
-)
-def test_a_restart_goes_on_where_the_stored_request_is(pending: Pending | None, state: State) -> None:
-    assert resume(pending, NAMES) is state
-
-
-def test_a_pending_key_is_not_shown() -> None:
+def test_restart_resumes_at_the_stored_request() -> None:
+    paris = Names(ClusterName("paris"), NAMES.agent)
+    pending = [None, Pending(NAMES, b"k", b"r"), Pending(NAMES, b"k", b"r", "berlin-x"), Pending(paris, b"k", b"r", "paris-x")]
+    states = [State.UNPREPARED, State.PREPARED, State.REQUESTED, State.UNPREPARED]
+    assert [resume(each, NAMES) for each in pending] == states
     assert "secret" not in repr(Pending(NAMES, b"secret", b"r"))
 
 
-def test_thresholds_are_drawn_once_per_serial_and_spread_over_the_window() -> None:
+def test_renewal_threshold_is_drawn_once_per_serial_and_spread_over_the_window() -> None:
     drawn = [threshold(SerialNumber(number)) for number in range(1000)]
     assert all(LATEST < value <= EARLIEST for value in drawn)
     assert drawn == [threshold(SerialNumber(number)) for number in range(1000)]
@@ -118,39 +85,24 @@ def test_thresholds_are_drawn_once_per_serial_and_spread_over_the_window() -> No
     assert abs(sum(drawn) / 1000 - 0.225) < 0.002
 
 
-@pytest.mark.parametrize("life", [timedelta(days=30), timedelta(hours=1), timedelta(seconds=20)])
-def test_a_certificate_is_due_in_the_last_quarter_of_its_life_however_short(life: timedelta) -> None:
-    due = rotate_at(SerialNumber(5), NOW - BACKDATE, NOW + life)
-    assert NOW + life * 0.75 <= due <= NOW + life * 0.80
-
-
-def test_a_certificate_that_began_just_now_is_due_before_its_end() -> None:
+def test_certificate_is_due_in_the_last_quarter_of_its_life_however_short() -> None:
+    for life in (timedelta(days=30), timedelta(hours=1), timedelta(seconds=20)):
+        due = rotate_at(SerialNumber(5), NOW - BACKDATE, NOW + life)
+        assert NOW + life * 0.75 <= due <= NOW + life * 0.80, life
     assert NOW < rotate_at(SerialNumber(5), NOW, NOW + timedelta(minutes=2)) < NOW + timedelta(minutes=2)
 
 
-@dataclass(frozen=True, slots=True)
-class Lease:
-    age: timedelta | None
-    status: str
-    reason: str
-
-
-@pytest.mark.parametrize(
-    "row",
-    [
-        Lease(None, UNKNOWN, "ManagedClusterAddOnLeaseNotFound"),
-        Lease(timedelta(), TRUE, "ManagedClusterAddOnLeaseUpdated"),
-        Lease(GRACE - timedelta(microseconds=1), TRUE, "ManagedClusterAddOnLeaseUpdated"),
-        Lease(GRACE, FALSE, "ManagedClusterAddOnLeaseUpdateStopped"),
-    ],
-)
-def test_an_addon_is_available_for_five_minutes_after_a_renewal(row: Lease) -> None:
-    condition = lease_condition(AddOn(AddOnName("logs"), ""), NOW - row.age if row.age is not None else None, NOW)
-    assert (condition.status, condition.reason) == (row.status, row.reason)
-    assert "logs" in condition.message
-
-
-def test_a_missing_lease_of_a_hosted_addon_names_the_cluster() -> None:
+def test_addon_is_available_for_five_minutes_after_a_renewal() -> None:
+    rows = [
+        (None, UNKNOWN, "ManagedClusterAddOnLeaseNotFound"),
+        (timedelta(), TRUE, "ManagedClusterAddOnLeaseUpdated"),
+        (GRACE - timedelta(microseconds=1), TRUE, "ManagedClusterAddOnLeaseUpdated"),
+        (GRACE, FALSE, "ManagedClusterAddOnLeaseUpdateStopped"),
+    ]
+    for age, status, reason in rows:
+        condition = lease_condition(AddOn(AddOnName("logs"), ""), NOW - age if age is not None else None, NOW)
+        assert (condition.status, condition.reason) == (status, reason)
+        assert "logs" in condition.message
     assert "paris" in lease_condition(AddOn(AddOnName("logs"), "", "paris"), None, NOW).message
 
 
@@ -158,3 +110,139 @@ def test_secrets_of_addons_have_ocms_names() -> None:
     hub = AddOnRegistration("kubernetes.io/kube-apiserver-client", "u")
     assert secret_name(AddOnName("logs"), hub) == "logs-hub-kubeconfig"
     assert secret_name(AddOnName("logs"), AddOnRegistration("a.io/b/c", "u")) == "logs-a.io-b-c-client-cert"
+
+
+SERIAL = SerialNumber(1)
+HUB = HubEntry("hub", "https://hub:6443", b"ca", "hub:8443", HubId("id"))
+
+
+@dataclass(frozen=True, slots=True)
+class View(CertificateView):
+    serial: SerialNumber = SERIAL
+    subject: Subject = NAMES.subject
+    public_key: bytes = b"key"
+    not_before: datetime = NOW - timedelta(days=1)
+    not_after: datetime = NOW + timedelta(days=1)
+
+
+GOOD = StoredCredential(frozenset((KUBECONFIG, CERTIFICATE, KEY)), HUB, (View(),), b"key")
+OTHER_AGENT = Names(NAMES.cluster, AgentId("zzzzz")).subject
+OTHER_CLUSTER = Names(ClusterName("paris"), NAMES.agent).subject
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    name: str
+    stored: StoredCredential
+    flaw: Flaw | None
+    says: str = ""
+
+
+ROWS = [
+    Row("good", GOOD, None),
+    Row("nothing", StoredCredential(frozenset()), Flaw.ABSENT),
+    Row("names alone", StoredCredential(frozenset(("cluster-name",))), Flaw.ABSENT),
+    Row("no kubeconfig", replace(GOOD, present=frozenset((CERTIFICATE, KEY))), Flaw.INCOMPLETE, "kubeconfig missing"),
+    Row("no key", replace(GOOD, present=frozenset((CERTIFICATE, KUBECONFIG))), Flaw.INCOMPLETE, "tls.key missing"),
+    Row("no certificate", replace(GOOD, present=frozenset((KEY, KUBECONFIG))), Flaw.INCOMPLETE, "tls.crt missing"),
+    Row("garbled kubeconfig", replace(GOOD, hub=None), Flaw.GARBLED, "kubeconfig"),
+    Row("garbled key", replace(GOOD, public_key=None), Flaw.GARBLED, "tls.key"),
+    Row("garbled certificate", replace(GOOD, chain=None), Flaw.GARBLED, "tls.crt"),
+    Row("empty chain", replace(GOOD, chain=()), Flaw.GARBLED, "tls.crt"),
+    Row("cluster entry", replace(GOOD, hub=replace(HUB, cluster="x")), Flaw.OTHER_HUB, "cluster entry's name"),
+    Row("server", replace(GOOD, hub=replace(HUB, server="https://x")), Flaw.OTHER_HUB, "server"),
+    Row("grpc server", replace(GOOD, hub=replace(HUB, grpc_server="x:1")), Flaw.OTHER_HUB, "gRPC server"),
+    Row("hub id", replace(GOOD, hub=replace(HUB, hub_id=HubId("x"))), Flaw.OTHER_HUB, "hub id"),
+    Row("proxy", replace(GOOD, hub=replace(HUB, proxy_url="http://p")), Flaw.OTHER_HUB, "proxy"),
+    Row("ca", replace(GOOD, hub=replace(HUB, ca=b"x")), Flaw.OTHER_HUB, "certificate authority"),
+    Row("grpc ca", replace(GOOD, hub=replace(HUB, grpc_ca=b"x")), Flaw.OTHER_HUB, "certificate authority"),
+    Row("other agent", replace(GOOD, chain=(View(subject=OTHER_AGENT),)), Flaw.OTHER_SUBJECT, "zzzzz"),
+    Row("other cluster", replace(GOOD, chain=(View(subject=OTHER_CLUSTER),)), Flaw.OTHER_SUBJECT, "paris"),
+    Row("other key", replace(GOOD, public_key=b"x"), Flaw.WRONG_KEY),
+    Row("expired", replace(GOOD, chain=(View(not_after=NOW - timedelta(seconds=1)),)), Flaw.EXPIRED, "2026-11-20T23:59:59Z"),
+    Row("last instant", replace(GOOD, chain=(View(not_after=NOW),)), None),
+    Row("first instant", replace(GOOD, chain=(View(not_before=NOW),)), None),
+    Row("not begun", replace(GOOD, chain=(View(not_before=NOW + timedelta(seconds=1)),)), Flaw.NOT_YET_VALID),
+    Row("expired issuer", replace(GOOD, chain=(View(), View(not_after=NOW - timedelta(days=1)))), Flaw.EXPIRED),
+]
+
+
+def test_each_flaw_of_a_stored_credential_is_found_and_named() -> None:
+    findings = [(row, judge(row.stored, HUB, NAMES, NOW)) for row in ROWS]
+    wrong = [
+        (row.name, found)
+        for row, found in findings
+        if (found.flaw if found else None) is not row.flaw or row.says not in (found.message if found else "")
+    ]
+    assert wrong == []
+    assert {row.flaw for row, found in findings if found and found.about_time} == {Flaw.EXPIRED, Flaw.NOT_YET_VALID}
+    other = replace(GOOD, hub=replace(HUB, server="https://x"))
+    assert judge(other, None, NAMES, NOW) is None, "without a bootstrap kubeconfig the stored hub is taken as it is"
+
+
+def test_quantities_add_up_exactly() -> None:
+    rows = [
+        ("4", "4", "8"),
+        ("500m", "500m", "1"),
+        ("1", "250m", "1250m"),
+        ("8Gi", "8Gi", "16Gi"),
+        ("16384Mi", "1Ki", "16777217Ki"),
+        ("1Ki", "1", "1025"),
+        ("2k", "1", "2001"),
+        ("0", "8Gi", "8Gi"),
+        ("1e3", "1", "1001"),
+        ("1.5Gi", "512Mi", "2Gi"),
+        ("100n", "1", "1000000100n"),
+        ("1023Ei", "1", "1179438699212804456449"),
+    ]
+    assert [(row, add(*row[:2])) for row in rows if add(*row[:2]) != row[2]] == []
+    for text in ("", "x", "1Gb", "1 Gi", "--1", "1e9999", "Ki"):
+        with pytest.raises(ValueError, match="not a Kubernetes quantity"):
+            add(text, "1")
+
+
+def test_capacity_counts_all_nodes_and_allocatable_only_schedulable_ones() -> None:
+    nodes = [
+        NodeResources("a", {"cpu": "4", "memory": "8Gi"}, {"cpu": "4"}, schedulable=True),
+        NodeResources("b", {"cpu": "3500m", "memory": "8Gi"}, {"cpu": "3500m"}, schedulable=False),
+    ]
+    assert capacity_of(nodes) == {"cpu": "7500m", "memory": "16Gi"}
+    assert allocatable_of(nodes) == {"cpu": "4"}
+
+
+def failed(state: Availability, at: float) -> Availability:
+    return state.observed(ok=False, status_code=500, detail="boom", at=at)
+
+
+def well(state: Availability, at: float) -> Availability:
+    return state.observed(ok=True, status_code=200, detail="ok", at=at)
+
+
+def test_cluster_is_unavailable_after_twenty_seconds_of_failure_and_not_before() -> None:
+    state = well(Availability(), 0)
+    for tenth in range(199):
+        state = failed(state, 100 + tenth / 10)
+    assert state.verdict is True, "however often a short failure is seen"
+    assert not state.settled
+    assert state.condition is not None
+    assert state.condition.status == TRUE
+    state = failed(failed(well(Availability(), 0), 100), 120)
+    assert state.verdict is False
+    assert state.settled
+    assert state.condition is not None
+    assert (state.condition.status, state.condition.message) == (
+        FALSE,
+        "The kube-apiserver is not ok, status code: 500, boom",
+    )
+    state = failed(well(failed(well(Availability(), 0), 100), 110), 125)
+    assert [state.verdict, failed(state, 144).verdict, failed(state, 145).verdict] == [True, True, False], "a success resets it"
+    assert failed(failed(Availability(), 0), 19.9).verdict is None, "it never answered"
+
+
+def test_claims_are_reserved_first_sorted_and_custom_ones_are_cut() -> None:
+    names = ["z", "b", "a", "product.open-cluster-management.io", "id.k8s.io", "id-test.k8s.io", "x.mine.io"]
+    rules = ClaimRules(max_custom=2, reserved_suffixes=("mine.io",))
+    claims = [ClusterClaim(name, name) for name in names]
+    exposed = [claim.name for claim in exposed_claims(claims, rules)]
+    assert exposed == ["id.k8s.io", "product.open-cluster-management.io", "x.mine.io", "a", "b"]
+    assert truncated_claims(claims, rules) == 2

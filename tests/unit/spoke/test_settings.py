@@ -1,5 +1,7 @@
 """Flags over environment over file; everything that is wrong at once."""
 
+import argparse
+from collections.abc import Iterator
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,8 +13,10 @@ from spoke.app import options_of
 from spoke.domain.hubs import Policy, Unaccepted
 from spoke.domain.patience import Detection
 from spoke.flags import parser
+from spoke.gates import KNOWN, FeatureGates, gates_of
 from spoke.options import Hubs
 from spoke.settings import Settings, load, own_namespace
+from tests.checks import refusal_text
 
 NEEDED = {"bootstrap_kubeconfig": "b"}
 
@@ -27,6 +31,9 @@ def test_defaults_are_ocms() -> None:
     assert settings.max_custom_cluster_claims == 20
     assert settings.component_namespace == "open-cluster-management-agent"
     assert settings.health_listen.startswith("127.0.0.1:")
+    assert settings.addon_kubeclient_registration_auth == "csr"
+    assert settings.addon_token_expiration_seconds == 31_536_000
+    assert (settings.addon_lease_check_period, settings.addon_lease_grace) == (timedelta(seconds=30), timedelta(minutes=5))
 
 
 def test_flags_win_over_the_environment_and_that_over_the_file(tmp_path: Path) -> None:
@@ -53,47 +60,60 @@ def test_everything_that_is_wrong_is_told_at_once(tmp_path: Path) -> None:
         assert said in refused.value.message
 
 
-@pytest.mark.parametrize("address", ["", "host", "127.0.0.1:", "127.0.0.1:70000"])
-def test_an_address_for_probes_that_is_none_is_told(address: str) -> None:
-    with pytest.raises(InvalidError, match="is not an address such as"):
-        read(health_listen=address)
-
-
-@pytest.mark.parametrize(("seconds", "fine"), [(0, True), (3600, True), (3599, False)])
-def test_a_certificate_lives_an_hour_at_least(seconds: int, *, fine: bool) -> None:
-    if fine:
-        assert read(client_cert_expiration_seconds=seconds).client_cert_expiration_seconds == seconds
-    else:
-        with pytest.raises(InvalidError, match="at least 3600"):
-            read(client_cert_expiration_seconds=seconds)
-
-
-@pytest.mark.parametrize("url", ["http://a", "a", "ftp://b"])
-def test_external_urls_are_https(url: str) -> None:
-    with pytest.raises(InvalidError, match=f'"{url}" is invalid'):
-        read(spoke_external_server_urls=f"https://ok,{url}")
-
-
-@pytest.mark.parametrize(
-    ("text", "duration"),
-    [("90s", 90), ("1m", 60), ("500ms", 0.5), ("2h", 7200), ("15", 15), (30, 30)],
-)
-def test_durations_are_written_as_people_write_them(text: Any, duration: float) -> None:
-    assert read(cluster_healthcheck_period=text).cluster_healthcheck_period == timedelta(seconds=duration)
-
-
-def test_lists_are_written_with_commas() -> None:
-    settings = read(reserved_cluster_claim_suffixes="a.io, b.io", cluster_annotations="k=v,l=w=x")
-    assert settings.reserved_cluster_claim_suffixes == ("a.io", "b.io")
-    assert settings.cluster_annotations == {"k": "v", "l": "w=x"}
-
-
-@pytest.mark.parametrize("text", ["[", "- a", "3"])
-def test_a_file_that_is_no_mapping_is_refused_by_name(tmp_path: Path, text: str) -> None:
+def test_invalid_settings_are_refused_by_name(tmp_path: Path) -> None:
+    """OCM looks at none of the agent id, the life of a token, or an unknown driver."""
+    rows: list[tuple[dict[str, Any], str]] = [
+        *(({"health_listen": each}, "is not an address such as") for each in ("", "host", "127.0.0.1:", "127.0.0.1:70000")),
+        ({"client_cert_expiration_seconds": 3599}, "at least 3600"),
+        *(({"addon_token_expiration_seconds": each}, "addon-token-expiration-seconds") for each in ("599", "0")),
+        *(({"spoke_external_server_urls": f"https://ok,{url}"}, f'"{url}" is invalid') for url in ("http://a", "a", "ftp://b")),
+        ({"registration_driver": "awsirsa"}, "AWS IRSA is not served"),
+        ({"registration_driver": "gprc"}, "registration-driver"),
+        *(({"cluster_name": name}, "cluster-name") for name in ("Bad", "a_b", "a" * 64, "-a", "test-cluster-!@#")),
+        *(({"agent_id": name}, "agent-id") for name in ("Bad", "a_b", "a" * 64, "-a", "test-cluster-!@#")),
+        ({"feature_gates": "NoSuch=true"}, 'no feature gate "NoSuch"'),
+        ({"feature_gates": "MultipleHubs=true"}, "expect at least 2 bootstrap kubeconfigs"),
+        ({"cluster_labels": "a b=c"}, "not labels"),
+        ({"addon_kubeclient_registration_auth": "x"}, "addon-kubeclient-registration-auth"),
+        ({"addon_lease_check_period": "0s"}, "addon-lease-check-period"),
+        ({"hub_keepalive": "4s"}, ""),
+        ({"hub_silence": "0s"}, ""),
+        ({"unaccepted_hub": "never"}, ""),
+        ({"fail_back_after": "-1"}, ""),
+    ]
+    wrong = [
+        (flags, found)
+        for flags, said in rows
+        if not (found := refusal_text(read, **flags)).startswith("Inv") or said not in found
+    ]
+    assert wrong == []
     file = tmp_path / "spoke.yaml"
-    file.write_text(text)
-    with pytest.raises(InvalidError, match=r"spoke\.yaml"):
-        load({}, {}, file)
+    for text in ("[", "- a", "3"):
+        file.write_text(text)
+        with pytest.raises(InvalidError, match=r"spoke\.yaml"):
+            load({}, {}, file)
+
+
+def test_values_are_read_as_people_write_them() -> None:
+    rows: list[tuple[str, Any, Any]] = [
+        ("client_cert_expiration_seconds", 0, 0),
+        ("client_cert_expiration_seconds", 3600, 3600),
+        ("addon_token_expiration_seconds", "600", 600),
+        ("cluster_healthcheck_period", "90s", timedelta(seconds=90)),
+        ("cluster_healthcheck_period", "1m", timedelta(minutes=1)),
+        ("cluster_healthcheck_period", "500ms", timedelta(milliseconds=500)),
+        ("cluster_healthcheck_period", "2h", timedelta(hours=2)),
+        ("cluster_healthcheck_period", "15", timedelta(seconds=15)),
+        ("cluster_healthcheck_period", 30, timedelta(seconds=30)),
+        ("reserved_cluster_claim_suffixes", "a.io, b.io", ("a.io", "b.io")),
+        ("cluster_annotations", "k=v,l=w=x", {"k": "v", "l": "w=x"}),
+        ("registration_driver", "", "auto"),
+        ("registration_driver", "auto", "auto"),
+        ("registration_driver", "csr", "csr"),
+        ("registration_driver", "grpc", "grpc"),
+    ]
+    wrong = [(row, found) for row in rows if (found := getattr(read(**{row[0]: row[1]}), row[0])) != row[2]]
+    assert wrong == []
 
 
 def test_the_secrets_are_in_the_pods_own_namespace(tmp_path: Path) -> None:
@@ -117,6 +137,8 @@ def test_hubs_are_listed_by_repeating_or_with_commas_in_their_order(tmp_path: Pa
 
 def test_a_secret_is_as_good_as_a_file_and_nothing_is_too_little() -> None:
     assert load({"bootstrap_kubeconfig_secret": ["hub-a,hub-b"]}, {}, None).bootstrap_kubeconfig == ()
+    gates = read(feature_gates="MultipleHubs=true", bootstrap_kubeconfig="a,b").feature_gates
+    assert gates == {"MultipleHubs": "true"}, "several hubs satisfy the gate of that name"
     with pytest.raises(InvalidError, match="bootstrap-kubeconfig: is required"):
         load({}, {"SPOKE_BOOTSTRAP_KUBECONFIG_SECRET": " "}, None)
 
@@ -129,63 +151,7 @@ def test_the_names_of_open_cluster_management_are_taken_too() -> None:
     assert (settings.cluster_name, settings.registration_driver, len(settings.bootstrap_kubeconfig)) == ("a", "grpc", 2)
 
 
-@pytest.mark.parametrize(("name", "driver"), [("", "auto"), ("auto", "auto"), ("csr", "csr"), ("grpc", "grpc")])
-def test_a_driver_has_one_of_the_names_there_are(name: str, driver: str) -> None:
-    assert read(registration_driver=name).registration_driver == driver
-
-
-@pytest.mark.parametrize(("name", "said"), [("awsirsa", "AWS IRSA is not served"), ("gprc", "registration-driver")])
-def test_an_unknown_driver_is_refused(name: str, said: str) -> None:
-    """OCM takes it for csr."""
-    with pytest.raises(InvalidError, match=said):
-        read(registration_driver=name)
-
-
-@pytest.mark.parametrize("name", ["Bad", "a_b", "a" * 64, "-a", "test-cluster-!@#"])
-def test_a_bad_agent_id_or_cluster_name_is_refused_before_anything_is_sent(name: str) -> None:
-    """OCM looks at the cluster name alone."""
-    for setting in ("cluster_name", "agent_id"):
-        with pytest.raises(InvalidError, match=setting.replace("_", "-")):
-            read(**{setting: name})
-
-
-@pytest.mark.parametrize(("seconds", "fine"), [("600", True), ("599", False), ("0", False)])
-def test_a_token_of_an_add_on_lives_ten_minutes_at_least(seconds: str, *, fine: bool) -> None:
-    """OCM means it and checks nothing."""
-    if fine:
-        assert read(addon_token_expiration_seconds=seconds).addon_token_expiration_seconds == 600
-    else:
-        with pytest.raises(InvalidError, match="addon-token-expiration-seconds"):
-            read(addon_token_expiration_seconds=seconds)
-
-
-@pytest.mark.parametrize(
-    ("flags", "said"),
-    [
-        ({"feature_gates": "NoSuch=true"}, 'no feature gate "NoSuch"'),
-        ({"feature_gates": "MultipleHubs=true"}, "expect at least 2 bootstrap kubeconfigs"),
-        ({"cluster_labels": "a b=c"}, "not labels"),
-        ({"addon_kubeclient_registration_auth": "x"}, "addon-kubeclient-registration-auth"),
-        ({"addon_lease_check_period": "0s"}, "addon-lease-check-period"),
-    ],
-)
-def test_what_cannot_be_set_is_refused_by_name(flags: dict[str, str], said: str) -> None:
-    with pytest.raises(InvalidError, match=said):
-        read(**flags)
-
-
-def test_several_hubs_satisfy_the_gate_of_that_name() -> None:
-    assert read(feature_gates="MultipleHubs=true", bootstrap_kubeconfig="a,b").feature_gates == {"MultipleHubs": "true"}
-
-
-def test_settings_of_add_ons_have_ocms_defaults() -> None:
-    settings = read()
-    assert settings.addon_kubeclient_registration_auth == "csr"
-    assert settings.addon_token_expiration_seconds == 31_536_000
-    assert (settings.addon_lease_check_period, settings.addon_lease_grace) == (timedelta(seconds=30), timedelta(minutes=5))
-
-
-def test_the_choice_between_hubs_is_set_in_times_people_write() -> None:
+def test_choice_between_hubs_is_set_in_times_people_write_also_by_ocms_name() -> None:
     settings = read(fail_back_after="30m", hub_timeout="600", unaccepted_hub="wait", hub_keepalive="20s", hub_silence="8s")
     options = options_of(settings)
     assert options.hubs.policy == Policy(Unaccepted.WAIT, timedelta(minutes=30))
@@ -194,15 +160,66 @@ def test_the_choice_between_hubs_is_set_in_times_people_write() -> None:
     assert options_of(read()).hubs == Hubs()
     assert options_of(read()).detection == Detection()
 
-
-@pytest.mark.parametrize(
-    "wrong", [{"hub_keepalive": "4s"}, {"hub_silence": "0s"}, {"unaccepted_hub": "never"}, {"fail_back_after": "-1"}]
-)
-def test_what_no_hub_would_bear_is_refused(wrong: dict[str, str]) -> None:
-    with pytest.raises(InvalidError):
-        read(**wrong)
-
-
-def test_open_cluster_managements_time_out_is_taken_by_its_name() -> None:
     assert load(NEEDED, {"SPOKE_HUB_CONNECTION_TIMEOUT_SECONDS": "600"}, None).hub_timeout == timedelta(minutes=10)
     assert parser().parse_args(["run", "--hub-connection-timeout-seconds=600"]).hub_timeout == "600"
+
+
+def test_feature_gates_have_ocms_defaults_and_are_switched_by_name() -> None:
+    assert gates_of({}) == FeatureGates(cluster_claim=True, cluster_property=False, addon_management=True)
+    told = {"ClusterClaim": "false", "ClusterProperty": "TRUE", "AddonManagement": "0", "MultipleHubs": "true"}
+    assert gates_of(told) == FeatureGates(cluster_claim=False, cluster_property=True, addon_management=False)
+    assert gates_of({"V1beta1CSRAPICompatibility": "false"}) == FeatureGates(), "a gate that is gone may stay off"
+    with pytest.raises(InvalidError) as refused:
+        gates_of({"ClusterImporter": "true"})
+    assert all(name in refused.value.message for name in KNOWN)
+    for name, text in (("ClusterClaim", "maybe"), ("V1beta1CSRAPICompatibility", "true")):
+        with pytest.raises(InvalidError, match=name):
+            gates_of({name: text})
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "reference" / "agent-options.md"
+OCMS = (
+    *("spoke-kubeconfig", "spoke-cluster-name", "cluster-name", "hub-kubeconfig-dir", "hub-kubeconfig", "agent-id"),
+    *("hub-kube-api-qps", "hub-kube-api-burst", "kube-api-qps", "kube-api-burst", "tls-min-version", "tls-cipher-suites"),
+    *("disable-leader-election", "leader-election-lease-duration", "leader-election-renew-deadline"),
+    *("leader-election-retry-period", "bootstrap-kubeconfig", "bootstrap-kubeconfig-secret", "bootstrap-kubeconfigs"),
+    *("hub-kubeconfig-secret", "spoke-external-server-urls", "cluster-healthcheck-period", "max-custom-cluster-claims"),
+    *("reserved-cluster-claim-suffixes", "cluster-annotations", "registration-auth", "addon-kubeclient-registration-auth"),
+    *("client-cert-expiration-seconds", "addon-token-expiration-seconds", "hub-cluster-arn", "managed-cluster-arn"),
+    *("managed-cluster-role-suffix", "grpc-bootstrap-config", "grpc-config", "feature-gates", "terminate-on-files"),
+    "hub-connection-timeout-seconds",
+)
+"""All options of OCM's registration agent."""
+NOT_TAKEN = "\N{EN DASH}"
+
+
+def rows(heading: str) -> Iterator[list[str]]:
+    """The cells of the table below a heading."""
+    below = PAGE.read_text("utf-8").split(f"## {heading}\n", 1)[1].split("\n## ", 1)[0]
+    lines = [line for line in below.splitlines() if line.startswith("| ")]
+    return ([cell.strip() for cell in line.strip().removeprefix("|").removesuffix("|").split("|")] for line in lines[1:])
+
+
+def run_options() -> set[str]:
+    (commands,) = (action for action in parser()._actions if isinstance(action, argparse._SubParsersAction))
+    return {name for action in commands.choices["run"]._actions for name in action.option_strings}
+
+
+def test_page_of_options_names_every_option_of_ocms_agent_and_the_programs_defaults() -> None:
+    table = list(rows("Options"))
+    named = {row[0].strip("`").removeprefix("--") for row in table}
+    assert [name for name in OCMS if name not in named] == []
+    assert {row[1].strip("`") for row in table} - {NOT_TAKEN} - run_options() == set(), "no option of ours"
+    assert [row[0] for row in table if row[1] == NOT_TAKEN and not row[3]] == [], "without a reason"
+    told = {row[1].strip("`"): row[2] for row in table}
+    for option in (
+        "max-custom-cluster-claims",
+        "addon-token-expiration-seconds",
+        "client-cert-expiration-seconds",
+        "addon-kubeclient-registration-auth",
+    ):
+        assert told[f"--{option}"] == str(Settings.model_fields[option.replace("-", "_")].default)
+    gates = {row[0].strip("`"): row[1] for row in rows("Feature gates")}
+    assert set(gates) == set(KNOWN)
+    defaults = {name: default for name, default in gates.items() if name != "V1beta1CSRAPICompatibility"}
+    assert gates_of(defaults) == FeatureGates()

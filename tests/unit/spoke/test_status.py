@@ -1,4 +1,4 @@
-"""What `spoke status` shows: of an agent that runs, of one that stands by, and of one that does not run."""
+"""What `spoke status`, probes and metrics show: of an agent that runs, of one that stands by, and of one that does not run."""
 
 import json
 from dataclasses import dataclass, replace
@@ -7,20 +7,21 @@ from datetime import timedelta
 import pytest
 
 from machinery.clock import ManualClock
+from machinery.errors import ForbiddenError
 from machinery.identity import HubId
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.domain.hubs import Candidate, Decision, HubState, ListedHub, Standing, Why
+from spoke.metrics import registry_of
 from spoke.network import SystemNetwork
 from spoke.overview import overview
+from spoke.ports import HubLostError, Loss
 from spoke.probes import is_near
-from spoke.progress import DECISIONS, Progress, Role
+from spoke.progress import DECISIONS, STUCK, Progress, Role
 from spoke.status import Outcome, Source, render, status
-from tests.fakes.credentials import MemorySecrets
-from tests.fakes.remains import MemoryRemains
-from tests.fakes.stage import Stage, until
-from tests.unit.spoke.test_agent import is_available
+from tests.fakes.credentials import MemoryRemains, MemorySecrets
+from tests.fakes.stage import Stage, is_available, until
 
-ONE, TWO = HubId("11111111-0000-4000-8000-000000000001"), HubId("22222222-0000-4000-8000-000000000002")
+ONE, TWO, THREE = (HubId(f"{number * 8}-0000-4000-8000-000000000001") for number in "123")
 
 
 @dataclass
@@ -48,7 +49,7 @@ def source(stage: Stage, progress: Progress | None) -> Source:
     )
 
 
-async def test_a_running_agent_tells_its_hub_and_its_last_beat(stage: Stage) -> None:
+async def test_running_agent_reports_its_hub_and_its_last_beat_and_nothing_secret(stage: Stage) -> None:
     async with stage.running() as agent:
         await until(lambda: is_available(stage) and agent.progress.last_beat)
         document, outcome = await status(source(stage, agent.progress))
@@ -63,11 +64,18 @@ async def test_a_running_agent_tells_its_hub_and_its_last_beat(stage: Stage) -> 
     said = render(document, stage.clock.now())
     assert document["cluster"] in said
     assert "0 s ago" in said
+    told = json.dumps(document)
+    for contents in [(await stage.secrets.read(name)).contents for name in stage.secrets.names]:  # type: ignore[attr-defined]
+        for key in ("tls.key", "tls.crt", "kubeconfig"):
+            assert contents[key].decode()[30:80].strip() not in told
+    assert "BEGIN" not in told
 
 
 async def test_without_an_agent_the_secrets_are_read_and_that_is_said(stage: Stage) -> None:
-    async with stage.running():
-        await until(lambda: is_available(stage))
+    document, _ = await status(source(stage, None))
+    assert [hub["state"] for hub in document["hubs"]] == ["no credential yet"]
+    assert "none yet" in render(document, stage.clock.now())
+    await stage.joins()
     document, outcome = await status(source(stage, None))
     assert outcome is Outcome.NO_ANSWER
     assert "nobody answers at 127.0.0.1:8000: Connection refused" in document["process"]["state"]
@@ -76,23 +84,6 @@ async def test_without_an_agent_the_secrets_are_read_and_that_is_said(stage: Sta
     no_port, outcome = await status(replace(source(stage, None), probes="127.0.0.1:0"))
     assert outcome is Outcome.NO_ANSWER
     assert "--health-listen" in no_port["process"]["state"]
-
-
-async def test_before_anything_is_stored_the_list_is_told(stage: Stage) -> None:
-    document, _ = await status(source(stage, None))
-    assert [hub["state"] for hub in document["hubs"]] == ["no credential yet"]
-    assert "none yet" in render(document, stage.clock.now())
-
-
-async def test_nothing_secret_is_told(stage: Stage) -> None:
-    async with stage.running() as agent:
-        await until(lambda: is_available(stage))
-        document, _ = await status(source(stage, agent.progress))
-    told = json.dumps(document)
-    for contents in [(await stage.secrets.read(name)).contents for name in stage.secrets.names]:  # type: ignore[attr-defined]
-        for key in ("tls.key", "tls.crt", "kubeconfig"):
-            assert contents[key].decode()[30:80].strip() not in told
-    assert "BEGIN" not in told
 
 
 def full(clock: ManualClock) -> Progress:
@@ -149,9 +140,99 @@ def test_the_last_decisions_are_kept_and_no_more() -> None:
     assert [each.message for each in progress.decisions] == [f"decision {number}" for number in range(5, DECISIONS + 5)]
 
 
-@pytest.mark.parametrize(
-    ("peer", "near"),
-    [("127.0.0.1", True), ("127.1.2.3", True), ("::1", True), ("::ffff:127.0.0.1", True), ("10.0.0.7", False), ("", False)],
-)
-def test_only_this_machine_is_told(peer: str, *, near: bool) -> None:
-    assert is_near(peer) is near
+def test_status_is_served_to_this_machine_only() -> None:
+    near = {peer for peer in ("127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1", "10.0.0.7", "") if is_near(peer)}
+    assert near == {"127.0.0.1", "127.1.2.3", "::1", "::ffff:127.0.0.1"}
+
+
+@pytest.fixture
+def progress(clock: ManualClock) -> Progress:
+    return Progress(clock)
+
+
+def test_ready_for_as_long_as_the_lease_lasts_after_an_acknowledged_beat(progress: Progress, clock: ManualClock) -> None:
+    progress.lease(timedelta(seconds=2))
+    assert not progress.ready().ok
+    progress.beat()
+    clock.advance(timedelta(seconds=2))
+    assert progress.ready().ok
+    clock.advance(timedelta(milliseconds=1))
+    assert not progress.ready().ok
+    assert "2 s ago" in progress.ready().text
+
+
+def test_not_ready_names_the_step_and_its_trouble(progress: Progress) -> None:
+    progress.enter("opening a session with the hub")
+    progress.fail("connection refused")
+    assert "opening a session with the hub: connection refused" in progress.ready().text
+    progress.enter("reading the stored credential")
+    assert "connection refused" not in progress.ready().text
+    for step in ("reading", "dialling"):
+        progress.enter(step)
+    progress.fail("connection refused")
+    for step in ("reading", "dialling"):
+        progress.enter(step)
+        assert f"{step}: connection refused" in progress.ready().text
+    progress.enter("waiting")
+    assert "connection refused" not in progress.ready().text
+
+
+def test_alive_unless_a_piece_of_work_never_ends(progress: Progress, clock: ManualClock) -> None:
+    with progress.working("status"):
+        clock.advance(STUCK)
+        assert progress.live().ok
+        clock.advance(timedelta(seconds=1))
+        assert not progress.live().ok
+        assert "status" in progress.live().text
+    assert progress.live().ok
+    clock.advance(timedelta(days=1))
+    assert progress.live().ok
+
+
+def lines(progress: Progress) -> set[str]:
+    return {line for line in registry_of(progress).text().splitlines() if line.startswith("muster_")}
+
+
+def test_metrics_count_beats_and_give_the_instant_of_the_last(progress: Progress, clock: ManualClock) -> None:
+    told = lines(progress)
+    assert {"muster_spoke_ready 0", "muster_spoke_live 1", "muster_spoke_works 1"} <= told
+    assert not [line for line in told if "last_acknowledged" in line or "cluster_available" in line]
+
+    at = clock.now().timestamp()
+    progress.beat()
+    clock.advance(timedelta(seconds=20))
+    told = lines(progress)
+    assert f"muster_spoke_last_acknowledged_heartbeat_timestamp_seconds {at!r}" in told
+    assert {"muster_spoke_ready 1", "muster_spoke_heartbeats_acknowledged_total 1"} <= told
+
+
+def test_metrics_count_hubs_by_state_troubles_by_cause_and_name_no_hub(progress: Progress, clock: ManualClock) -> None:
+    now = clock.now()
+    hubs = (
+        ListedHub(ONE, "hub-a", "https://a", HubState.READY, now + timedelta(days=9)),
+        ListedHub(TWO, "hub-b", "https://b", HubState.READY, now + timedelta(days=3)),
+        ListedHub(THREE, "hub-c", "https://c", HubState.LOST, now + timedelta(days=5)),
+    )
+    made = Decision(ONE, Why.FAILED_OVER, "the hub hub-b is lost")
+    progress.standing = Standing(ONE, 1, hubs, made, now)
+    progress.standing = Standing(ONE, 2, hubs, made, now)
+    told = lines(progress)
+    assert {'muster_spoke_hubs{state="ready"} 2', 'muster_spoke_hubs{state="lost"} 1'} <= told
+    assert 'muster_spoke_hubs{state="denied"} 0' in told
+    ends = {side: (now + timedelta(days=days)).timestamp() for side, days in (("owner", 9), ("reserve", 3))}
+    assert {f'muster_spoke_certificate_expiry_timestamp_seconds{{hub="{side}"}} {end!r}' for side, end in ends.items()} <= told
+    assert 'muster_spoke_failover_total{reason="HubFailedOver"} 1' in told, "one decision is counted once"
+    assert not [line for line in told if "hub-a" in line or ONE in line]
+
+    for error in (HubLostError("silent", Loss.SILENT), HubLostError("silent", Loss.SILENT), ForbiddenError("no")):
+        progress.troubled(error, timedelta(), "trying again")
+    told = lines(progress)
+    assert {'muster_spoke_troubles_total{cause="silent"} 2', 'muster_spoke_troubles_total{cause="Forbidden"} 1'} <= told
+
+    progress.role = lambda: Role("stands by", "other")
+    assert "muster_spoke_works 0" in lines(progress)
+    progress.role = lambda: Role("works without its Lease, and writes nothing")
+    assert "muster_spoke_works 1" in lines(progress)
+    for verdict in (True, False):
+        progress.verdict = lambda verdict=verdict: verdict  # type: ignore[misc]
+        assert f"muster_spoke_cluster_available {int(verdict)}" in lines(progress)

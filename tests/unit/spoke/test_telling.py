@@ -37,8 +37,6 @@ def test_a_condition_that_is_not_true_is_a_warning() -> None:
     assert news_of(Condition("X", FALSE, "Failed", "why")) == News("Failed", "why", WARNING)
     assert news_of(Condition("X", TRUE, "Done", ""), "logs") == News("Done", "", NORMAL, "logs")
 
-
-def test_claims_that_are_left_out_are_told_with_the_setting() -> None:
     assert "--max-custom-cluster-claims" in left_out(3, 20).message
 
 
@@ -86,35 +84,22 @@ async def test_news_that_the_hub_refuses_are_lost_and_a_lost_session_ends_the_te
         await running
 
 
-async def test_claims_that_are_left_out_are_an_event_at_the_hub(stage: Stage) -> None:
-    stage.cluster.set_claims([ClusterClaim(name, "x") for name in "abc"])
-    stage.options = replace(stage.options, claims=ClaimRules(max_custom=2))
-    async with stage.running():
-        await until(lambda: stage.hub.sessions and stage.hub.session.news)
-    assert stage.hub.session.news == [left_out(1, 2)]
-
-
 NOTES = {"agent.open-cluster-management.io/site": "b"}
 
 
-async def test_a_new_annotation_reaches_a_cluster_that_has_joined_long_ago(stage: Stage) -> None:
-    """OCM's agent tells it at the first join alone."""
-    async with stage.running():
-        await until(lambda: stage.hub.sessions and stage.hub.session.reports)
-    stage.options = replace(stage.options, annotations=NOTES)
-    async with stage.running():
-        await until(lambda: next(iter(stage.hub.clusters.values())).annotations == NOTES)
+async def test_left_out_claims_are_an_event_and_new_annotations_but_no_labels_reach_a_joined_cluster(stage: Stage) -> None:
+    """OCM's agent tells annotations at the first join alone."""
+    stage.cluster.set_claims([ClusterClaim(name, "x") for name in "abc"])
+    stage.options = replace(stage.options, labels={"site": "b"}, claims=ClaimRules(max_custom=2))
+    async with stage.at_work():
+        await until(lambda: stage.hub.session.news)
+    assert stage.hub.session.news == [left_out(1, 2)], "claims that are left out are an event at the hub"
+    stage.options = replace(stage.options, annotations=NOTES, labels={"site": "c"})
+    async with stage.at_work():
+        (known,) = stage.hub.clusters.values()
+        await until(lambda: known.annotations == NOTES)
         assert stage.hub.calls.count("ensure_cluster") == 2
-
-
-async def test_labels_are_for_a_cluster_that_joins(stage: Stage) -> None:
-    stage.options = replace(stage.options, labels={"site": "b"})
-    async with stage.running():
-        await until(lambda: stage.hub.sessions)
-    stage.options = replace(stage.options, labels={"site": "c"})
-    async with stage.running():
-        await until(lambda: len(stage.hub.sessions) > 1)
-    assert next(iter(stage.hub.clusters.values())).labels == {"site": "b"}
+    assert known.labels == {"site": "b"}
 
 
 class Refusing:

@@ -1,28 +1,32 @@
 """What a hub says of its CAs: checked, tried, kept in every place before it is answered, whatever dies in between."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from functools import partial
+from itertools import product
 
 import pytest
 
 from machinery.errors import InvalidError, UnavailableError
-from machinery.identity import Subject
+from machinery.identity import AddOnName, Subject
 from machinery.kubeconfig import ClusterEntry, HubEndpoint, parse_kubeconfig, with_authority, write_hub_kubeconfig
 from machinery.pki import Authority, Plan, create_authority, generate_key, public_key_of, random_serial
-from spoke.domain.addon import AddOn
+from spoke.domain.addon import KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.credential import KUBECONFIG, ORIGIN, TRUST
-from spoke.kubeconfigs import stored_connection, view_stored
-from spoke.ports import HubLostError
-from spoke.trust import MOST, checked, fingerprints, retrusted
-from tests.fakes.credentials import MemoryDirectory
-from tests.fakes.mortal import DyingSecrets, KilledError
+from spoke.kubeconfigs import connection_of, stored_connection, view_stored
+from spoke.ports import ClientIdentity, HubAddress, HubInfo, HubLostError
+from spoke.trust import MOST, TRIALS, checked, fingerprints, retrusted, tried
+from tests.fakes.credentials import DyingSecrets, KilledError, MemoryDirectory
+from tests.fakes.hub import MemoryHubClient
 from tests.fakes.stage import OWNER, SLOT, Stage, until
-from tests.unit.spoke.test_agent_addons import HUB_ACCESS, LOGS, SECRET
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
+LOGS = AddOnName("logs")
+HUB_ACCESS = AddOnRegistration(KUBE_SIGNER, "system:logs", ("logs",))
+SECRET = "logs-hub-kubeconfig"  # noqa: S105 - the name of a secret
 DAY = timedelta(days=1)
 
 
@@ -38,20 +42,44 @@ def leaf() -> bytes:
     return authority("any").sign(Plan(Subject("leaf"), key, random_serial(), NOW - DAY, NOW + DAY))
 
 
-@pytest.mark.parametrize(
-    ("bundle", "says"),
-    [
+def test_invalid_bundle_of_authorities_is_refused() -> None:
+    rows = [
         (b"", "no certificate that can be read"),
         (b"what is this?", "no certificate that can be read"),
         (leaf(), '"leaf", which is no certificate authority'),
         (NEW + leaf(), '"leaf", which is no certificate authority'),
         (authority("old", NOW - 2 * DAY, NOW - DAY).certificate, "has ended, or has not begun"),
         (NEW * (MOST + 1), f"at most {MOST}"),
-    ],
+    ]
+    for bundle, says in rows:
+        with pytest.raises(InvalidError, match=says):
+            checked(bundle, NOW)
+
+
+@pytest.mark.parametrize(
+    ("answers", "error"),
+    [([True], None), ([False, True, True], None), ([False, False], UnavailableError), ([False, True] * TRIALS, InvalidError)],
 )
-def test_what_is_no_bundle_of_authorities_is_refused(bundle: bytes, says: str) -> None:
-    with pytest.raises(InvalidError, match=says):
-        checked(bundle, NOW)
+async def test_bundle_is_refused_only_when_the_hub_answers_by_the_trusted_authorities_and_never_by_it(
+    stage: Stage, answers: list[bool], error: type[Exception] | None
+) -> None:
+    """A replica that dies between two connections says nothing of a bundle. `answers`: whether each connection succeeds."""
+    connection = connection_of(parse_kubeconfig(stage.file.read_bytes(), source="file", folder={}))
+    left = iter(answers)
+
+    class Client(MemoryHubClient):
+        async def info(self) -> HubInfo:
+            if not next(left):
+                raise UnavailableError("away")
+            return await super().info()
+
+    def dial(address: HubAddress, identity: ClientIdentity) -> MemoryHubClient:
+        del address
+        return Client(stage.hub, identity)
+
+    with pytest.raises(error) if error else nullcontext():
+        await tried(connection, NEW, dial)
+    assert next(left, None) is None, "every connection was made"
 
 
 def entry(*, both: bool) -> ClusterEntry:
@@ -60,16 +88,14 @@ def entry(*, both: bool) -> ClusterEntry:
     return ClusterEntry("hub", "https://127.0.0.1:6443", b"https ca", endpoint, "http://proxy", "name")
 
 
-@pytest.mark.parametrize("both", [True, False])
-def test_a_kubeconfig_is_the_same_but_for_what_vouches_for_the_grpc_door(*, both: bool) -> None:
+def test_only_the_authority_of_the_grpc_door_changes_in_a_kubeconfig() -> None:
     """Where the HTTPS door has a CA of its own, by a certificate from elsewhere, that one stays."""
-    made = with_authority(write_hub_kubeconfig(entry(both=both)), b"new ca")
-    wanted = entry(both=both)
-    assert wanted.endpoint is not None
-    endpoint = wanted.endpoint if both else replace(wanted.endpoint, certificate_authority=b"new ca")
-    assert made == write_hub_kubeconfig(
-        replace(wanted, certificate_authority=b"new ca" if both else b"https ca", endpoint=endpoint)
-    )
+    for both in (True, False):
+        wanted = entry(both=both)
+        assert wanted.endpoint is not None
+        endpoint = wanted.endpoint if both else replace(wanted.endpoint, certificate_authority=b"new ca")
+        changed = replace(wanted, certificate_authority=b"new ca" if both else b"https ca", endpoint=endpoint)
+        assert with_authority(write_hub_kubeconfig(wanted), b"new ca") == write_hub_kubeconfig(changed)
 
 
 def test_what_the_bootstrap_kubeconfig_named_is_remembered_and_an_unchanged_one_is_no_other_hub() -> None:
@@ -157,8 +183,7 @@ async def test_a_bundle_is_kept_in_every_place_before_it_is_answered_and_no_cert
 
 async def test_a_bundle_by_which_the_hub_cannot_be_reached_is_refused_told_and_changes_nothing(stage: Stage) -> None:
     own = stage.hub.authority.certificate
-    async with stage.running():
-        await until(lambda: stage.hub.sessions and stage.hub.session.beats)
+    async with stage.at_work():
         before = (await stage.secrets.read(OWNER)).contents
         for bundle, says in ((NEW, "could not be reached"), (leaf(), "no certificate authority"), (b"", "no certificate")):
             stage.hub.push_trust(bundle)
@@ -170,40 +195,26 @@ async def test_a_bundle_by_which_the_hub_cannot_be_reached_is_refused_told_and_c
         await until_installed(stage, own + NEW)
 
 
-async def test_a_hub_that_cannot_be_reached_at_that_moment_is_no_reason_to_refuse(stage: Stage) -> None:
-    async with stage.running():
-        await until(lambda: stage.hub.sessions and stage.hub.session.beats)
-        bundle = stage.hub.authority.certificate + NEW
+async def test_bundle_waits_for_a_reachable_hub_and_a_stored_copy_and_survives_a_renewal(stage: Stage) -> None:
+    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
+    bundle = stage.hub.authority.certificate + NEW
+    async with stage.at_work():
+        await until(lambda: stage.addon_secrets.contents(SECRET))
         stage.hub.vouchers = ()
         stage.hub.push_trust(bundle)
         await until(lambda: stage.hub.calls.count("info") > 3)
-        stage.hub.vouchers = (NEW,)
-        await until_installed(stage, bundle)
-        assert not [news for news in stage.hub.session.news if news.reason == "TrustBundleRefused"]
-
-
-async def test_what_cannot_be_written_is_not_answered_until_it_is(stage: Stage) -> None:
-    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
-    bundle = stage.hub.authority.certificate + NEW
-    async with stage.running():
-        await until(lambda: stage.addon_secrets.contents(SECRET) and stage.hub.session.beats)
         stage.addon_secrets.refuse_writes = UnavailableError("the cluster is away")
-        stage.hub.push_trust(bundle)
-        await until(lambda: stage.hub.calls.count("info") > 2)
+        stage.hub.vouchers = (NEW,)
+        tried = stage.hub.calls.count("info")
+        await until(lambda: stage.hub.calls.count("info") > tried + 2)
         assert fingerprints(bundle) not in stage.hub.trusted.values()
         stage.addon_secrets.refuse_writes = None
         await until_installed(stage, bundle)
         await all_say(stage, bundle)
-
-
-async def test_a_renewal_after_a_push_keeps_what_was_pushed(stage: Stage) -> None:
-    bundle = stage.hub.authority.certificate + NEW
-    async with stage.running():
-        await until(lambda: stage.hub.sessions and stage.hub.session.beats)
-        stage.hub.push_trust(bundle)
-        await until_installed(stage, bundle)
+        assert not [news for news in stage.hub.session.news if news.reason == "TrustBundleRefused"]
+        issued, stage.hub.vouchers = len(stage.hub.issued), (stage.hub.authority.certificate, NEW)
         stage.hub.ask_to_renew(timedelta())
-        await until(lambda: len(stage.hub.issued) == 2)
+        await until(lambda: len(stage.hub.issued) > issued)
         await until(lambda: len(stage.hub.sessions) == 2 and stage.hub.session.beats)
         assert stage.hub.greeted[-1] == fingerprints(bundle), "nothing had to be pushed again"
         await all_say(stage, bundle)
@@ -211,8 +222,7 @@ async def test_a_renewal_after_a_push_keeps_what_was_pushed(stage: Stage) -> Non
 
 async def test_another_bootstrap_kubeconfig_ends_what_was_known_of_the_hub(stage: Stage) -> None:
     """After a compromise: neither what was pushed nor the CA of before is trusted any more."""
-    async with stage.running():
-        await until(lambda: stage.hub.sessions and stage.hub.session.beats)
+    async with stage.at_work():
         bundle = stage.hub.authority.certificate + NEW
         stage.hub.push_trust(bundle)
         await until_installed(stage, bundle)
@@ -229,19 +239,21 @@ PLACES = 2
 """The hub's slot and the owner's secret."""
 
 
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("fatal", range(1, PLACES + 1))
-@pytest.mark.parametrize("retiring", [False, True])
-async def test_an_agent_that_dies_around_any_write_of_a_bundle_works_and_ends_with_all_of_it(
-    stage: Stage, fatal: int, *, before: bool, retiring: bool
-) -> None:
+async def test_agent_that_dies_around_any_write_of_a_bundle_ends_with_all_of_it(new_stage: Callable[[], Stage]) -> None:
+    for fatal, before, retiring in product(range(1, PLACES + 1), (True, False), (False, True)):
+        await die_around_a_write(new_stage(), fatal, before=before, retiring=retiring)
+    for place, before in product(("add-on", "directory"), (True, False)):
+        await die_around_another_place(new_stage(), place, before=before)
+
+
+async def die_around_a_write(stage: Stage, fatal: int, *, before: bool, retiring: bool) -> None:
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
     dying = DyingSecrets()
     stage.secrets, own = dying, stage.hub.authority.certificate
     stage.hub.vouchers = (own, NEW)
     bundles = [own + NEW, NEW] if retiring else [own + NEW]
-    async with stage.running():
-        await until(lambda: stage.addon_secrets.contents(SECRET) and stage.hub.session.beats)
+    async with stage.at_work():
+        await until(lambda: stage.addon_secrets.contents(SECRET))
         for bundle in bundles[:-1]:
             stage.hub.push_trust(bundle)
             await until_installed(stage, bundle)
@@ -276,17 +288,15 @@ class DyingDirectory(MemoryDirectory):
             raise KilledError
 
 
-@pytest.mark.parametrize("before", [True, False])
-@pytest.mark.parametrize("place", ["add-on", "directory"])
-async def test_so_does_one_that_dies_around_the_other_places(stage: Stage, place: str, *, before: bool) -> None:
+async def die_around_another_place(stage: Stage, place: str, *, before: bool) -> None:
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
     stage.directory = directory = DyingDirectory(before=before)
     dying = DyingSecrets(inner=stage.addon_secrets)
     bundle = stage.hub.authority.certificate + NEW
     world = stage.world
     stage.world = lambda: replace(world(), addon_secrets=lambda _: dying)  # type: ignore[method-assign]
-    async with stage.running():
-        await until(lambda: stage.addon_secrets.contents(SECRET) and stage.hub.session.beats)
+    async with stage.at_work():
+        await until(lambda: stage.addon_secrets.contents(SECRET))
     issued, sessions = list(stage.hub.issued), len(stage.hub.sessions)
     task = asyncio.create_task(stage.agent().run())
     await until(lambda: len(stage.hub.sessions) > sessions and stage.hub.session.beats)
@@ -307,8 +317,8 @@ async def test_so_does_one_that_dies_around_the_other_places(stage: Stage, place
 
 async def test_a_renewal_that_is_asked_for_replaces_the_certificates_of_agent_and_add_ons_once(stage: Stage) -> None:
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
-    async with stage.running():
-        await until(lambda: stage.addon_secrets.contents(SECRET) and stage.hub.session.beats)
+    async with stage.at_work():
+        await until(lambda: stage.addon_secrets.contents(SECRET))
         old, old_addon = (await stage.secrets.read(OWNER)).contents, stage.addon_secrets.contents(SECRET)
         stage.clock.advance(timedelta(seconds=2))
         stage.hub.ask_to_renew(timedelta())

@@ -1,94 +1,92 @@
-"""Who a certificate is: by its record, re-checked each time, and no longer once it is revoked."""
+"""Holders of certificates and bootstrap tokens: identified by their records on each request, refused once revoked."""
 
 import asyncio
 from collections.abc import Callable
-from dataclasses import dataclass, replace
-from datetime import timedelta
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
 
-from hub.access import Peers
+from hub.access import BootstrapTokens, Peers
+from hub.access.looking import AFRESH, POLL, RARELY, SOON, Looking
 from hub.access.peers import BLIND, KEPT_FOR, TIDY
 from hub.apiserver.authentication import end_with_revocations
 from hub.domain.authority import Authority, AuthorityId, Phase
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.services import certificates
+from hub.domain.credential import CredentialRecord, token_hash, token_id, token_of
+from hub.services import certificates, credentials
+from hub.services.credentials import Terms
 from machinery import pki
 from machinery.apiserver.authentication import Presence
 from machinery.clock import ManualClock
-from machinery.errors import UnauthorizedError, UnavailableError, Verdict
-from machinery.identity import SerialNumber, Subject
-from tests.fakes.memory_store import MemoryStore
+from machinery.errors import InvalidError, UnauthorizedError, UnavailableError, Verdict
+from machinery.identity import ClusterName, CredentialId, SerialNumber, Subject
+from tests.checks import refusal_of
+from tests.fakes.inline_store import Bell, InlineStore
+from tests.fakes.virtual_time import in_virtual_time
 
 
 @dataclass
 class Stage:
     clock: ManualClock
-    store: MemoryStore
+    store: InlineStore
     peers: Peers
     certificate: bytes
     serial: SerialNumber
+    ends: datetime
+    told: list[SerialNumber | None] = field(default_factory=list)
+    """The revocations that were reported."""
+
+    def __post_init__(self) -> None:
+        self.peers.listen(self.told.append)
 
     async def revoke(self) -> None:
         await self.store.run(lambda tx: tx.certificates.revoke([self.serial], tx.now, "test"))
 
 
+def authority(now: datetime) -> pki.Authority:
+    validity = now - timedelta(days=1), now + timedelta(days=9)
+    return pki.create_authority(Subject("ca"), pki.generate_key(), pki.random_serial(), *validity)
+
+
 @pytest.fixture
 async def stage() -> Stage:
     clock = ManualClock()
-    store, now, key = MemoryStore(clock), clock.now(), pki.generate_key()
-    authority = pki.create_authority(
-        Subject("ca"), pki.generate_key(), pki.random_serial(), now - timedelta(days=1), now + timedelta(days=9)
-    )
+    store, now, key = InlineStore(clock), clock.now(), pki.generate_key()
     plan = pki.Plan(Subject("cn"), pki.public_key_of(key), pki.random_serial(), now, now + timedelta(hours=1))
-    record = CertificateRecord(
-        serial=plan.serial,
-        purpose=Purpose.AGENT,
-        user="cn",
-        groups=(),
-        not_before=plan.not_before,
-        not_after=plan.not_after,
-        key_hash=certificates.key_hash(plan.public_key),
-        issued_at=now,
-    )
+    key_hash = certificates.key_hash(plan.public_key)
+    record = CertificateRecord(plan.serial, Purpose.AGENT, "cn", (), plan.not_before, plan.not_after, key_hash, now)
     await store.run(lambda tx: tx.certificates.add(record))
-    return Stage(clock, store, Peers(store, clock), authority.sign(plan), plan.serial)
+    return Stage(clock, store, Peers(store, clock), authority(now).sign(plan), plan.serial, plan.not_after)
 
 
 AUTHORITY = Authority(AuthorityId("a" * 16), b"", Phase.ISSUING, ManualClock().now(), ManualClock().now())
 
 
-@pytest.mark.parametrize(
-    ("phase", "purpose", "opens"),
-    [
+async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage) -> None:
+    state = stage.store.state
+    others = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at - timedelta(days=1))
+    for phase, purpose, accepted in (
         (Phase.ISSUING, Purpose.AGENT, True),
         (Phase.OUTGOING, Purpose.AGENT, True),
         (Phase.RETIRING, Purpose.AGENT, False),
         (Phase.RETIRING, Purpose.OPERATOR, False),
         (Phase.RETIRING, Purpose.RECOVERY, True),
         (Phase.RETIRED, Purpose.RECOVERY, False),
-    ],
-)
-async def test_what_a_ca_signed_counts_for_less_from_phase_to_phase(
-    stage: Stage, phase: Phase, purpose: Purpose, *, opens: bool
-) -> None:
-    state = stage.store.state
-    state.certificates[stage.serial] = replace(state.certificates[stage.serial], purpose=purpose, signed_by=AUTHORITY.signer)
-    others = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at - timedelta(days=1))
-    peers = Peers(stage.store, stage.clock, signers=lambda: (others, replace(AUTHORITY, phase=phase)))
-    if opens:
-        assert (await peers.identify(stage.certificate)).serial == stage.serial
-        return
-    with pytest.raises(UnauthorizedError, match=phase.value) as refused:
-        await peers.identify(stage.certificate)
-    assert refused.value.verdict is Verdict.AUTHORITY_RETIRED
-
-
-async def test_a_record_without_a_signer_is_the_first_cas(stage: Stage) -> None:
+    ):
+        recorded = replace(state.certificates[stage.serial], purpose=purpose, signed_by=AUTHORITY.signer)
+        state.certificates[stage.serial] = recorded
+        peers = Peers(stage.store, stage.clock, signers=partial(tuple, (others, replace(AUTHORITY, phase=phase))))
+        refused = await refusal_of(UnauthorizedError, peers.identify(stage.certificate))
+        assert (refused is None) == accepted, (phase, purpose)
+        assert refused is None or (phase.value in str(refused) and refused.verdict is Verdict.AUTHORITY_RETIRED)
+    recorded = replace(state.certificates[stage.serial], purpose=Purpose.AGENT, signed_by=None)
+    state.certificates[stage.serial] = recorded
     later = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at + timedelta(days=1))
     peers = Peers(stage.store, stage.clock, signers=lambda: (later, replace(AUTHORITY, phase=Phase.RETIRED)))
-    with pytest.raises(UnauthorizedError, match=AUTHORITY.id):
+    with pytest.raises(UnauthorizedError, match=AUTHORITY.id):  # a record without a signer is the first CA's
         await peers.identify(stage.certificate)
 
 
@@ -98,20 +96,7 @@ async def turns() -> None:
         await asyncio.sleep(0)
 
 
-async def test_a_recorded_certificate_is_its_record(stage: Stage) -> None:
-    assert (await stage.peers.identify(stage.certificate)).user == "cn"
-
-
-async def test_validity_is_checked_on_every_question(stage: Stage) -> None:
-    await stage.peers.identify(stage.certificate)
-    stage.clock.advance(timedelta(hours=1, seconds=1))
-    with pytest.raises(UnauthorizedError, match="valid from"):
-        await stage.peers.identify(stage.certificate)
-
-
-async def test_a_revocation_is_seen_after_one_poll_and_told(stage: Stage) -> None:
-    told: list[SerialNumber | None] = []
-    stage.peers.listen(told.append)
+async def test_a_revocation_is_seen_after_one_poll_and_reported_once(stage: Stage) -> None:
     await stage.peers.poll()
     await stage.peers.identify(stage.certificate)
     await stage.revoke()
@@ -120,7 +105,7 @@ async def test_a_revocation_is_seen_after_one_poll_and_told(stage: Stage) -> Non
     with pytest.raises(UnauthorizedError, match="revoked"):
         await stage.peers.identify(stage.certificate)
     await stage.peers.poll()
-    assert told == [stage.serial]
+    assert stage.told == [stage.serial]
 
 
 async def test_a_read_that_began_before_a_revocation_and_ends_after_the_look_that_saw_it_lets_nobody_in(
@@ -148,29 +133,24 @@ async def test_a_read_that_began_before_a_revocation_and_ends_after_the_look_tha
         await stage.peers.identify(stage.certificate)
 
 
-async def test_a_revocation_is_told_before_the_next_look_is_due(stage: Stage) -> None:
-    told: list[SerialNumber | None] = []
-    stage.peers.listen(told.append)
+async def test_a_revocation_is_reported_before_the_next_poll_is_due(stage: Stage) -> None:
     looking = asyncio.create_task(stage.peers.run())
     await turns()
     await stage.revoke()
     await turns()
     looking.cancel()
-    assert told == [stage.serial]
+    assert stage.told == [stage.serial]
 
 
-@pytest.mark.parametrize("far", [False, True])
-async def test_a_revocation_whose_commit_waited_for_hours_is_found_by_a_look_far_back(stage: Stage, *, far: bool) -> None:
+async def test_a_revocation_whose_commit_waited_for_hours_is_found_by_a_look_far_back_alone(stage: Stage) -> None:
     """It became visible only now: the commit waited for the standby."""
-    told: list[SerialNumber | None] = []
-    stage.peers.listen(told.append)
     await stage.peers.poll()
     stage.clock.advance(timedelta(days=1) - timedelta(minutes=1))
     await stage.peers.poll()
     await stage.store.run(lambda tx: tx.certificates.revoke([stage.serial], tx.now - timedelta(hours=20), "test"))
-    await stage.peers.poll(far=far)
-    await stage.peers.poll(far=far)
-    assert told == [stage.serial] * far
+    for far, told in ((False, []), (False, []), (True, [stage.serial]), (True, [stage.serial])):
+        await stage.peers.poll(far=far)
+        assert stage.told == told
 
 
 async def test_without_polls_nothing_old_is_believed(stage: Stage) -> None:
@@ -181,23 +161,14 @@ async def test_without_polls_nothing_old_is_believed(stage: Stage) -> None:
         await stage.peers.identify(stage.certificate)
 
 
-async def test_a_certificate_without_a_record_is_nobody(stage: Stage) -> None:
-    now = stage.clock.now()
-    other = pki.create_authority(
-        Subject("ca"), pki.generate_key(), pki.random_serial(), now - timedelta(days=1), now + timedelta(days=9)
-    )
-    for serial in (pki.random_serial(), stage.serial):
-        plan = pki.Plan(Subject("cn"), pki.public_key_of(pki.generate_key()), serial, now, now + timedelta(days=1))
-        with pytest.raises(UnauthorizedError, match="not known"):
-            await stage.peers.identify(other.sign(plan))
-
-
-async def test_what_is_no_certificate_is_nobody(stage: Stage) -> None:
+async def test_a_certificate_is_its_record_within_its_validity_and_is_forgotten_when_unused(stage: Stage) -> None:
     with pytest.raises(UnauthorizedError):
         await stage.peers.identify(b"junk")
-
-
-async def test_a_certificate_that_nobody_comes_with_any_more_is_forgotten(stage: Stage) -> None:
+    for serial in (pki.random_serial(), stage.serial):
+        now = stage.clock.now()
+        plan = pki.Plan(Subject("cn"), pki.public_key_of(pki.generate_key()), serial, now, now + timedelta(days=1))
+        with pytest.raises(UnauthorizedError, match="not known"):
+            await stage.peers.identify(authority(now).sign(plan))
     for _ in range(3):
         await stage.peers.identify(stage.certificate)
         stage.clock.advance(KEPT_FOR - timedelta(seconds=1))
@@ -207,32 +178,27 @@ async def test_a_certificate_that_nobody_comes_with_any_more_is_forgotten(stage:
     await stage.peers.poll()
     assert len(stage.peers) == 0
     assert (await stage.peers.identify(stage.certificate)).user == "cn"
+    stage.clock.advance(stage.ends - stage.clock.now() + timedelta(seconds=1))
+    with pytest.raises(UnauthorizedError, match="valid from"):
+        await stage.peers.identify(stage.certificate)
 
 
 async def test_a_replica_that_cannot_read_revocations_for_a_minute_says_that_nobody_is_known(stage: Stage) -> None:
-    told: list[SerialNumber | None] = []
-    stage.peers.listen(told.append)
     await stage.peers.identify(stage.certificate)
     await stage.peers._look()
     stage.store.failure = UnavailableError("the database is away")
     stage.clock.advance(BLIND)
     await stage.peers._look()
-    assert told == []
+    assert stage.told == []
     stage.clock.advance(timedelta(seconds=1))
     await stage.peers._look()
-    assert told == [None]
+    assert stage.told == [None]
     with pytest.raises(UnavailableError):
         await stage.peers.identify(stage.certificate)
     stage.store.failure = None
     await stage.peers._look()
     assert (await stage.peers.identify(stage.certificate)).serial == stage.serial
-    assert told == [None]
-
-
-async def test_what_was_revoked_while_nobody_could_look_is_told_at_the_first_look_after(stage: Stage) -> None:
-    told: list[SerialNumber | None] = []
-    stage.peers.listen(told.append)
-    await stage.peers._look()
+    assert stage.told == [None]
     stage.store.failure = UnavailableError("the database is away from here")
     stage.clock.advance(BLIND / 2)
     await stage.peers._look()
@@ -240,7 +206,7 @@ async def test_what_was_revoked_while_nobody_could_look_is_told_at_the_first_loo
     await stage.revoke()
     stage.clock.advance(BLIND / 4)
     await stage.peers._look()
-    assert told == [stage.serial]
+    assert stage.told == [None, stage.serial], "what was revoked meanwhile is reported at the first look after"
     assert stage.peers.refusal(stage.serial).verdict is Verdict.CERTIFICATE_REVOKED
 
 
@@ -259,3 +225,121 @@ def test_whatever_is_open_at_the_https_door_ends_when_nobody_is_known() -> None:
     for serial in (SerialNumber(5), None):
         listeners[0](serial)
     assert ended == ["certificate/5", "all"]
+
+
+Made = tuple[CredentialRecord, str]
+TERMS = Terms(ClusterName("edge1"), 1, timedelta(hours=1))
+
+
+@pytest.fixture
+def tokens(store: InlineStore) -> BootstrapTokens:
+    return BootstrapTokens(store)
+
+
+@pytest.fixture
+async def made(store: InlineStore) -> Made:
+    return await store.run(credentials.create_token, TERMS, "ann")
+
+
+async def test_a_token_is_found_by_its_secret_and_the_record_holds_a_hash_only(
+    tokens: BootstrapTokens, made: Made, store: InlineStore
+) -> None:
+    record, token = made
+    assert await tokens.identify(token) == record
+    assert (record.cluster, record.uses, record.token_hash) == ("edge1", 1, token_hash(token))
+    secret = token.partition(".")[2]
+    assert secret not in repr(record)
+    other = await store.run(credentials.create_token, TERMS, "ann")
+    assert (other[0].id == record.id, other[1].partition(".")[2] == secret) == (False, False)
+    for wrong in (token[:-1] + ("a" if token[-1] != "a" else "b"), token_of(CredentialId("0" * 16), secret)):
+        with pytest.raises(UnauthorizedError, match=r"^invalid bearer token$"):
+            await tokens.identify(wrong)
+    assert await tokens.identify(token) == record
+
+
+OTHER_TOKENS = ("", "guess", "a.b", "eyJhbGciOiJFUzI1NiJ9.e30.c2ln", "0123456789abcdef.SHORT", f"0123456789abcdeX.{'a' * 32}")
+
+
+async def test_tokens_of_other_kinds_and_of_ended_credentials_are_not_accepted(
+    tokens: BootstrapTokens, made: Made, store: InlineStore, clock: ManualClock
+) -> None:
+    found = {token: (await tokens.identify(token), token_id(token)) for token in OTHER_TOKENS}
+    assert found == dict.fromkeys(OTHER_TOKENS, (None, None)), "they are left to others"
+    record = CredentialRecord(CredentialId("0123456789abcdef"), None, None, clock.now(), clock.now(), "ann")
+    await store.run(lambda tx: tx.credentials.add(record))
+    with pytest.raises(UnauthorizedError, match=r"^invalid bearer token$"):
+        await tokens.identify(token_of(record.id, "a" * 32))
+    clock.advance(TERMS.lifetime - timedelta(microseconds=1))
+    assert await tokens.identify(made[1]) == made[0]
+    clock.advance(timedelta(microseconds=1))
+    with pytest.raises(UnauthorizedError, match="expired at 2026-01-01T01:00:00Z"):
+        await tokens.identify(made[1])
+    for terms in (Terms(None, 0, timedelta(hours=1)), Terms(None, 1, timedelta())):
+        with pytest.raises(InvalidError):
+            await store.run(credentials.create_token, terms, "ann")
+
+
+async def test_a_revoked_credential_is_refused_at_once_and_reported_once(
+    tokens: BootstrapTokens, made: Made, store: InlineStore, clock: ManualClock
+) -> None:
+    told: list[CredentialId] = []
+    tokens.listen(told.append)
+    await tokens.poll()
+    await store.run(credentials.revoke, made[0].id)
+    with pytest.raises(UnauthorizedError, match="is revoked"):
+        await tokens.identify(made[1])
+    for _ in range(3):
+        clock.advance(timedelta(milliseconds=500))
+        await tokens.poll()
+    assert told == [made[0].id]
+
+
+@dataclass
+class Looks:
+    """When somebody looked, and how far."""
+
+    failing: bool = False
+    at: list[tuple[float, bool]] = field(default_factory=list)
+
+    async def look(self, *, far: bool) -> bool:
+        self.at.append((asyncio.get_running_loop().time(), far))
+        return not self.failing
+
+    @property
+    def far(self) -> list[float]:
+        return [at for at, far in self.at if far]
+
+
+def looks_of(bell: Bell, looks: Looks, *, rings: tuple[float, ...] = (), until: float) -> Looks:
+    async def looked() -> None:
+        looking = asyncio.create_task(Looking(bell).run(looks.look))
+        for at in rings:
+            await asyncio.sleep(at - asyncio.get_running_loop().time())
+            bell.ring()
+        await asyncio.sleep(until - asyncio.get_running_loop().time())
+        looking.cancel()
+
+    in_virtual_time(looked())
+    return looks
+
+
+def test_polls_are_rare_where_revocations_are_announced() -> None:
+    for told, period in ((True, RARELY), (False, POLL)):
+        looks = looks_of(Bell(told=told), Looks(), until=20)
+        assert abs(len(looks.at) - 20 / period.total_seconds()) <= 2, told
+        assert looks.far == [0.0], "the first look is one far back, the others are not"
+
+
+def test_an_announcement_has_a_look_at_once_and_one_far_back_soon_after() -> None:
+    looks = looks_of(Bell(), Looks(), rings=(7.0,), until=9)
+    assert next((at, far) for at, far in looks.at if at >= 7.0) == (7.0, False)
+    assert 7.0 < looks.far[1] <= 7.0 + SOON.total_seconds()
+    many = looks_of(Bell(), Looks(), rings=tuple(6 + number / 100 for number in range(300)), until=10)
+    assert 5 <= len([at for at in many.far if at >= 6]) <= 8, "many have one look far back each half second"
+
+
+def test_without_announcements_one_look_a_minute_is_far_back_and_after_a_failure_every_one() -> None:
+    looks = looks_of(Bell(told=False), Looks(), until=5 * AFRESH.total_seconds() + 1)
+    assert len(looks.far) == 6
+    failing = looks_of(Bell(), Looks(failing=True), until=5)
+    assert len(failing.far) == len(failing.at) >= 5 / POLL.total_seconds()

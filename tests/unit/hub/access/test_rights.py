@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from hub.access import check_operator, check_registration, check_request_view, session_holder
 from hub.access.rights import ClusterView, Rights, Standing, named_standing, rights_of, selected_cluster, standing_of
 from hub.access.rules import counted_names
 from hub.domain.certificate import CertificateRecord, Purpose, own_agent
@@ -13,8 +14,9 @@ from hub.domain.credential import CredentialRecord
 from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import Groups
 from machinery.apiserver.access import Attributes
-from machinery.errors import UnauthorizedError
+from machinery.errors import ForbiddenError, UnauthorizedError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
+from tests.checks import refusal
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 GROUPS = Groups()
@@ -56,77 +58,47 @@ NEVER = (
     *("get mcl edge2", "get mcl edge11", "list mcl", "watch mcl", "patch mcl edge1", "delete mcl edge1", "create mcl"),
     *("update mcl/status edge2", "update register/accept edge1", "get lease edge2/x", "list lease", "create lease edge1/"),
     *("delete lease edge1/x", "update mca edge1/x", "list mca", "patch mca/status edge2/x", "create event edge2/"),
-    *(
-        "get secret edge1/x",
-        "list secret edge1/",
-        "get ns edge1",
-        "update csr/approval x",
-        "update csr/status x",
-        "delete csr x",
-    ),
-    *("list csr", "watch csr", "get csr x", "get csr/status x"),
+    *("get secret edge1/x", "list secret edge1/", "get ns edge1", "update csr/approval x", "update csr/status x"),
+    *("delete csr x", "list csr", "watch csr", "get csr x", "get csr/status x"),
 )
 
 
-@pytest.mark.parametrize("question", OWN_CLUSTER)
-def test_an_agent_sees_its_own_cluster_accepted_or_not(question: str) -> None:
-    assert agent().allow(asked(question))
-    assert agent(accepted=False).allow(asked(question))
-
-
-@pytest.mark.parametrize("question", ACCEPTED)
-def test_acceptance_grants_and_denial_withdraws(question: str) -> None:
-    assert agent().allow(asked(question))
-    assert not agent(accepted=False).allow(asked(question))
-
-
-@pytest.mark.parametrize("question", NEVER)
-def test_an_agent_never_may(question: str) -> None:
-    assert not agent().allow(asked(question))
-    assert not agent(accepted=False).allow(asked(question))
-
-
-@pytest.mark.parametrize("question", [*OWN_CLUSTER, *ACCEPTED, *NEVER])
-def test_another_agent_of_the_cluster_may_nothing(question: str) -> None:
+def test_an_agent_sees_its_own_cluster_and_acceptance_grants_the_rest() -> None:
+    every = (*OWN_CLUSTER, *ACCEPTED, *NEVER)
+    assert [question for question in every if agent().allow(asked(question))] == [*OWN_CLUSTER, *ACCEPTED]
+    assert [question for question in every if agent(accepted=False).allow(asked(question))] == [*OWN_CLUSTER]
     other = agent(own="b")
-    assert not other.allow(asked(question, label_selector=OWN))
+    assert [question for question in every if other.allow(asked(question, label_selector=OWN))] == []
     assert not other.asks_for_request(asked("get csr x"))
 
 
-@pytest.mark.parametrize("verb", ["list", "watch"])
-def test_an_agent_selects_its_own_cluster_and_requests(verb: str) -> None:
-    assert agent().allow(asked(f"{verb} mcl", selected_name="edge1"))
-    assert not agent().allow(asked(f"{verb} mcl", selected_name="edge2"))
-    assert agent().allow(asked(f"{verb} csr", label_selector=OWN))
-    assert not agent(accepted=False).allow(asked(f"{verb} csr", label_selector=OWN))
-    for selector in (
-        f"{CLUSTER_LABEL}=edge2",
-        f"{CLUSTER_LABEL} in (edge1,edge2)",
-        f"{CLUSTER_LABEL}!=edge2",
-        CLUSTER_LABEL,
-        "a=b",
-    ):
-        assert not agent().allow(asked(f"{verb} csr", label_selector=selector)), selector
-
-
-def test_deleting_requests_by_label_is_no_way_of_seeing_them() -> None:
-    assert not agent().allow(asked("deletecollection csr", label_selector=OWN))
-
-
-@pytest.mark.parametrize(
-    ("selector", "cluster"),
-    [
-        (OWN, "edge1"),
-        (f"{CLUSTER_LABEL} in (edge1),x", "edge1"),
-        (f"{CLUSTER_LABEL}=edge1,{CLUSTER_LABEL}=edge2", "edge1"),  # selects nothing
-        (f"{CLUSTER_LABEL}=", None),
-        (f"!{CLUSTER_LABEL}", None),
-        ("", None),
-        ("((", None),
-    ],
+OTHER_REQUESTS = (
+    f"{CLUSTER_LABEL}=edge2",
+    f"{CLUSTER_LABEL} in (edge1,edge2)",
+    f"{CLUSTER_LABEL}!=edge2",
+    CLUSTER_LABEL,
+    "a=b",
 )
-def test_a_selector_leaves_one_cluster_or_none(selector: str, cluster: str | None) -> None:
-    assert selected_cluster(selector) == cluster
+
+
+def test_an_agent_selects_its_own_cluster_and_requests() -> None:
+    for verb in ("list", "watch"):
+        assert agent().allow(asked(f"{verb} mcl", selected_name="edge1"))
+        assert not agent().allow(asked(f"{verb} mcl", selected_name="edge2"))
+        assert agent().allow(asked(f"{verb} csr", label_selector=OWN))
+        assert not agent(accepted=False).allow(asked(f"{verb} csr", label_selector=OWN))
+        assert [each for each in OTHER_REQUESTS if agent().allow(asked(f"{verb} csr", label_selector=each))] == []
+    assert not agent().allow(asked("deletecollection csr", label_selector=OWN)), "is no way of seeing them"
+    clusters = {
+        OWN: "edge1",
+        f"{CLUSTER_LABEL} in (edge1),x": "edge1",
+        f"{CLUSTER_LABEL}=edge1,{CLUSTER_LABEL}=edge2": "edge1",  # selects nothing
+        f"{CLUSTER_LABEL}=": None,
+        f"!{CLUSTER_LABEL}": None,
+        "": None,
+        "((": None,
+    }
+    assert {selector: selected_cluster(selector) for selector in clusters} == clusters
 
 
 def test_one_request_is_seen_by_its_requester_and_its_cluster() -> None:
@@ -169,12 +141,12 @@ def test_one_that_is_bound_to_no_name_looks_at_one_name_at_a_time() -> None:
     assert not rights.own_request(requester="system:bootstrap:c2", cluster="edge7")
 
 
-@pytest.mark.parametrize("question", ["get mcl", "get csr", "list csr", "watch csr"])
-def test_a_review_that_names_nothing_tells_a_bootstrap_credential_what_it_may_do_with_its_own(question: str) -> None:
-    reviewed = replace(asked(question), path="")
-    assert bootstrap("edge1").allow(reviewed)
-    assert not bootstrap("edge1").allow(replace(reviewed, name="edge2", verb="delete"))
-    assert not bootstrap("edge1").allow(asked(question))
+def test_a_review_without_a_name_answers_for_the_own_cluster_of_a_bootstrap_credential() -> None:
+    for question in ("get mcl", "get csr", "list csr", "watch csr"):
+        reviewed = replace(asked(question), path="")
+        assert bootstrap("edge1").allow(reviewed), question
+        assert not bootstrap("edge1").allow(replace(reviewed, name="edge2", verb="delete")), question
+        assert not bootstrap("edge1").allow(asked(question)), question
 
 
 def record(purpose: Purpose, user: str = "u", groups: tuple[str, ...] = (), **more: Any) -> CertificateRecord:
@@ -202,13 +174,11 @@ def test_the_own_agent_is_the_one_that_came_last_and_stands() -> None:
     assert own_agent([second, first, revoked, addon]) == "b"
     assert own_agent([revoked, addon]) is None
 
-
-def test_an_agent_that_was_superseded_does_not_come_back_by_renewing() -> None:
     first, second, renewed = (
         record(Purpose.AGENT, agent=AgentId(agent), issued_at=NOW.replace(day=day), serial=SerialNumber(day))
         for agent, day in (("a", 1), ("b", 2), ("a", 3))
     )
-    assert own_agent([first, second, renewed]) == "b"
+    assert own_agent([first, second, renewed]) == "b", "a superseded agent does not come back by renewing"
     assert own_agent([first, replace(second, revoked_at=NOW), renewed]) == "a"
 
 
@@ -222,26 +192,51 @@ def test_the_names_of_an_agent_stand_for_it_in_a_review() -> None:
 OWN_GROUP = "system:open-cluster-management:cluster:edge1:addon:metrics"
 
 
-@pytest.mark.parametrize(
-    ("user", "groups", "counted"),
-    [
-        (f"{OWN_GROUP}:agent:x", (OWN_GROUP,), (f"{OWN_GROUP}:agent:x", (OWN_GROUP,))),
-        ("bob", ("platform", "system:masters"), (f"{OWN_GROUP}:agent:metrics", ())),
-        (f"{OWN_GROUP}s:agent:x", (f"{OWN_GROUP}s",), (f"{OWN_GROUP}:agent:metrics", ())),
-        (
-            "system:open-cluster-management:edge2:a",
-            ("system:open-cluster-management:edge2",),
-            (f"{OWN_GROUP}:agent:metrics", ()),
-        ),
-    ],
-)
-def test_an_add_on_is_never_taken_for_another(user: str, groups: tuple[str, ...], counted: tuple[str, tuple[str, ...]]) -> None:
-    assert counted_names(record(Purpose.ADDON, user, groups, addon=AddOnName("metrics"))) == counted
-
-
-def test_names_count_by_purpose() -> None:
+def test_names_count_by_purpose_and_an_add_on_never_passes_for_another() -> None:
+    own, generated = (f"{OWN_GROUP}:agent:x", (OWN_GROUP,)), (f"{OWN_GROUP}:agent:metrics", ())
+    for user, groups, counted in (
+        (*own, own),
+        ("bob", ("platform", "system:masters"), generated),
+        (f"{OWN_GROUP}s:agent:x", (f"{OWN_GROUP}s",), generated),
+        ("system:open-cluster-management:edge2:a", ("system:open-cluster-management:edge2",), generated),
+    ):
+        assert counted_names(record(Purpose.ADDON, user, groups, addon=AddOnName("metrics"))) == counted, user
     assert counted_names(record(Purpose.OPERATOR, "admin", ("system:masters",))) == ("admin", ("system:masters",))
     assert counted_names(record(Purpose.AGENT, AGENT_USER, ("g", "system:masters"))) == (AGENT_USER, ("g",))
     for purpose in (Purpose.RECOVERY, Purpose.SERVING):
         with pytest.raises(UnauthorizedError):
             counted_names(record(purpose))
+
+
+def holder(purpose: Purpose, cluster: str | None = "edge1") -> CertificateRecord:
+    return record(purpose, cluster=None if cluster is None else ClusterName(cluster), agent=AgentId("a"))
+
+
+def test_certificates_open_the_doors_of_their_purpose() -> None:
+    operating = [purpose for purpose in Purpose if refusal(ForbiddenError, check_operator, holder(purpose)) is None]
+    assert operating == [Purpose.OPERATOR]
+    assert session_holder(holder(Purpose.AGENT)) == ("edge1", "a")
+    for purpose in set(Purpose) - {Purpose.AGENT}:
+        with pytest.raises(ForbiddenError, match=purpose):
+            session_holder(holder(purpose))
+
+
+def test_a_certificate_registers_exactly_its_own_cluster() -> None:
+    pairs = [(bound, ClusterName(name)) for bound in ("edge1", "edge11", None) for name in ("edge1", "edge2", "edge11")]
+    registered = {
+        purpose: [pair for pair in pairs if not refusal(ForbiddenError, check_registration, holder(purpose, pair[0]), pair[1])]
+        for purpose in Purpose
+    }
+    own = [("edge1", "edge1"), ("edge11", "edge11")]
+    unbound = [(None, "edge1"), (None, "edge2"), (None, "edge11")]
+    assert registered == {**{each: [] for each in Purpose}, Purpose.AGENT: own, Purpose.BOOTSTRAP: [*own, *unbound]}
+
+
+def test_a_request_is_seen_by_its_requester_or_its_cluster() -> None:
+    check_request_view(holder(Purpose.BOOTSTRAP, None), requester="u", cluster="edge9")
+    check_request_view(holder(Purpose.AGENT, "edge1"), requester="another", cluster="edge1")
+    for stranger in (holder(Purpose.AGENT, "edge2"), holder(Purpose.OPERATOR, "edge1"), holder(Purpose.BOOTSTRAP, None)):
+        with pytest.raises(ForbiddenError):
+            check_request_view(stranger, requester="another", cluster="edge1")
+    with pytest.raises(ForbiddenError):
+        check_request_view(holder(Purpose.AGENT, ""), requester="another", cluster="")

@@ -12,12 +12,12 @@ from hub.ports import Transaction
 from hub.services import clusters
 from machinery.clock import ManualClock
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
 
 EDGE1 = ClusterName("edge1")
 
 
-def put(store: MemoryStore, **spec: Any) -> None:
+def put(store: InlineStore, **spec: Any) -> None:
     def use_case(tx: Transaction) -> None:
         old = tx.objects.get(MANAGED_CLUSTERS, Key("", EDGE1))
         clusters.put(tx, {"metadata": {"name": EDGE1}, "spec": spec}, old, "admin")
@@ -25,45 +25,42 @@ def put(store: MemoryStore, **spec: Any) -> None:
     store.transact(use_case)
 
 
-def certify(store: MemoryStore, agent: str, serial: int, clock: ManualClock) -> None:
-    record = CertificateRecord(
-        serial=SerialNumber(serial),
-        purpose=Purpose.AGENT,
-        user=f"system:open-cluster-management:{EDGE1}:{agent}",
-        groups=(),
-        not_before=clock.now(),
-        not_after=clock.now() + timedelta(days=1),
-        key_hash=str(serial),
-        issued_at=clock.now(),
-        cluster=EDGE1,
-        agent=AgentId(agent),
-    )
+def certify(store: InlineStore, agent: str, serial: int, clock: ManualClock) -> None:
+    now, user = clock.now(), f"system:open-cluster-management:{EDGE1}:{agent}"
+    ends, names = now + timedelta(days=1), (EDGE1, AgentId(agent))
+    record = CertificateRecord(SerialNumber(serial), Purpose.AGENT, user, (), now, ends, str(serial), now, *names)
     store.transact(lambda tx: tx.certificates.add(record))
 
 
-def tell(store: MemoryStore, standings: Standings, after: int) -> None:
+def tell(store: InlineStore, standings: Standings, after: int) -> None:
     for change in store.state.log:
         if change.revision > after:
             standings.heard(change)
 
 
-async def test_an_unknown_cluster_is_nobodys(store: MemoryStore, clock: ManualClock) -> None:
-    assert await Standings(store, clock).of(EDGE1) == ClusterView(accepted=False, agent=None)
+def deny(store: InlineStore) -> None:
+    put(store, hubAcceptsClient=False)
 
 
-async def test_a_change_of_the_cluster_counts_when_it_is_heard(store: MemoryStore, clock: ManualClock) -> None:
+def remove(store: InlineStore) -> None:
+    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE1), "admin"))
+
+
+async def test_a_denial_counts_when_it_is_read_from_the_log(store: InlineStore, clock: ManualClock) -> None:
+    standings = Standings(store, clock)
+    assert await standings.of(EDGE1) == ClusterView(accepted=False, agent=None), "an unknown cluster"
     standings = Standings(store, clock)
     certify(store, "a", 1, clock)
     put(store, hubAcceptsClient=True)
     assert await standings.of(EDGE1) == ClusterView(accepted=True, agent=AgentId("a"))
 
     seen = store.state.revision
-    put(store, hubAcceptsClient=False)
+    deny(store)
     tell(store, standings, seen)
     assert not (await standings.of(EDGE1)).accepted
 
 
-async def test_what_nobody_tells_counts_after_the_bound(store: MemoryStore, clock: ManualClock) -> None:
+async def test_what_nobody_tells_counts_after_the_bound(store: InlineStore, clock: ManualClock) -> None:
     standings = Standings(store, clock)
     certify(store, "a", 1, clock)
     put(store, hubAcceptsClient=True)
@@ -79,7 +76,7 @@ async def test_what_nobody_tells_counts_after_the_bound(store: MemoryStore, cloc
 
 
 async def test_what_changes_while_it_is_read_is_not_kept(clock: ManualClock) -> None:
-    class Changing(MemoryStore):
+    class Changing(InlineStore):
         """Commits something between a read and its answer."""
 
         late: Callable[[], None] | None = None
@@ -102,7 +99,7 @@ async def test_what_changes_while_it_is_read_is_not_kept(clock: ManualClock) -> 
     assert not (await standings.of(EDGE1)).accepted
 
 
-async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: MemoryStore, clock: ManualClock) -> None:
+async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: InlineStore, clock: ManualClock) -> None:
     def use_case(tx: Transaction) -> None:
         document = {"metadata": {"name": EDGE1, "finalizers": ["a/b"]}, "spec": {"hubAcceptsClient": True}}
         clusters.put(tx, document, None, "admin")
@@ -111,37 +108,29 @@ async def test_a_cluster_that_is_being_deleted_is_not_accepted_any_more(store: M
     standings = Standings(store, clock)
     assert (await standings.of(EDGE1)).accepted
     seen = store.state.revision
-    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE1), "admin"))
+    remove(store)
     tell(store, standings, seen)
     assert not (await standings.of(EDGE1)).accepted
 
 
-async def test_what_was_granted_ends_once_when_the_cluster_is_denied(store: MemoryStore, clock: ManualClock) -> None:
-    standings = Standings(store, clock)
-    ended: list[str] = []
-    standings.end_with(ended.append)
-    put(store, hubAcceptsClient=True)
-    standings.granted(EDGE1, "certificate/7")
+async def test_what_was_granted_ends_once_when_the_cluster_is_denied_or_deleted(clock: ManualClock) -> None:
+    for withdraw in (deny, remove):
+        store = InlineStore(clock)
+        standings = Standings(store, clock)
+        ended: list[str] = []
+        standings.end_with(ended.append)
+        put(store, hubAcceptsClient=True)
+        standings.granted(EDGE1, "certificate/7")
 
-    seen = store.state.revision
-    put(store, hubAcceptsClient=True, leaseDurationSeconds=5)
-    tell(store, standings, seen)
-    assert ended == []
-    for seconds in (6, 7):
         seen = store.state.revision
-        put(store, hubAcceptsClient=False, leaseDurationSeconds=seconds)
+        put(store, hubAcceptsClient=True, leaseDurationSeconds=5)
         tell(store, standings, seen)
-    assert ended == ["certificate/7"]
-
-
-async def test_what_was_granted_ends_when_the_cluster_is_deleted(store: MemoryStore, clock: ManualClock) -> None:
-    standings = Standings(store, clock)
-    ended: list[str] = []
-    standings.end_with(ended.append)
-    put(store, hubAcceptsClient=True)
-    standings.granted(EDGE1, "certificate/7")
-
-    seen = store.state.revision
-    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE1), "admin"))
-    tell(store, standings, seen)
-    assert ended == ["certificate/7"]
+        assert ended == []
+        seen = store.state.revision
+        withdraw(store)
+        tell(store, standings, seen)
+        assert ended == ["certificate/7"], withdraw
+        seen = store.state.revision
+        put(store, hubAcceptsClient=False, leaseDurationSeconds=7)
+        tell(store, standings, seen)
+        assert ended == ["certificate/7"], withdraw

@@ -26,13 +26,15 @@ from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import SerialNumber, Subject
+from tests.checks import refusal_of
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer
-from tests.fakes.memory_store import MemoryStore
 
 GROUP = "login.open-cluster-management.io"
 TOKEN = "a-token-of-bob"  # noqa: S105 - of nobody
 FAILED = {"message": "authentication failed"}
 START = datetime(2026, 1, 1, tzinfo=UTC)
+HOOK = {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"}
 USER: dict[str, Any] = {"username": "bob", "groups": ["ops"]}
 ACCOUNT = Actor("system:serviceaccount:a:b", ("system:serviceaccounts",), "uid-1")
 
@@ -84,7 +86,7 @@ class Stage:
     issuer: Issuer | None = None
 
     def __post_init__(self) -> None:
-        self.store = MemoryStore(self.clock)
+        self.store = InlineStore(self.clock)
         self.webhook = Webhook(self.clock)
         key = pki.generate_key()
         day = timedelta(days=1)
@@ -110,21 +112,26 @@ class Stage:
     async def _sleep(self, seconds: float) -> None:
         self.slept.append(seconds)
 
+    def exchange(self) -> Exchange:
+        issuer, rates = self.issuer or self.own, Rates(self.rate, 1, self.clock)
+        terms = Terms(issuer, self.own, Lifetimes(), rates, names_people=self.names_people, sleep=self._sleep)
+        suffix = GROUP.removeprefix("login.")
+        return Exchange(self.store, self.authenticators, self._admit, terms, clock=self.clock, group_suffix=suffix)
+
     async def ask(self, token: str = TOKEN, *, dry_run: bool = False, **spec: Any) -> dict[str, Any]:
         """The status of the answer."""
-        reference = {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"}
-        document = {"metadata": {}, "spec": {"token": token, "authenticator": reference, **spec}}
-        rates = Rates(self.rate, 1, self.clock)
-        terms = Terms(self.issuer or self.own, self.own, Lifetimes(), rates, names_people=self.names_people, sleep=self._sleep)
-        exchange = Exchange(
-            self.store, self.authenticators, self._admit, terms, clock=self.clock, group_suffix="open-cluster-management.io"
-        )
-        self.notes = {}
+        document = {"metadata": {}, "spec": {"token": token, "authenticator": HOOK, **spec}}
+        exchange, self.notes = self.exchange(), {}
         question = Question(document, Actor("x"), self.clock.now(), dry_run=dry_run, peer="10.0.0.1", annotations=self.notes)
         answer = await exchange.answers(question)
         assert token not in json.dumps(answer)
         assert answer["spec"] == {"authenticator": {}}
         return dict(answer["status"])
+
+    async def certificate(self, token: str = TOKEN, **spec: Any) -> pki.CertificateFacts:
+        """What the certificate of the answer says."""
+        credential = (await self.ask(token, **spec))["credential"]
+        return pki.parse_certificate(credential["clientCertificateData"].encode())
 
 
 @pytest.fixture
@@ -154,96 +161,91 @@ async def test_an_issuer_that_fails_is_the_one_failure_and_leaves_no_record(stag
     stage.issuer = broken
     assert await stage.ask() == FAILED
     assert stage.notes["login.muster/failure"] == "hub: no key"
-
-
-@pytest.mark.parametrize(
-    ("user", "why"),
-    [
-        (None, "invalid bearer token"),
-        ({}, "invalid bearer token"),
-        ({"username": ""}, "invalid bearer token"),
-        ({**USER, "uid": "1"}, "UID"),
-        ({**USER, "extra": {"scopes": ["all"]}}, "extra"),
-        ({**USER, "extra": {"authentication.kubernetes.io/credential-id": ["1"], "more": ["x"]}}, "extra"),
-        ({"username": "system:admin"}, "given by the hub"),
-        ({"username": "system:open-cluster-management:edge1:abcde"}, "own records"),
-        ({**USER, "groups": ["system:open-cluster-management:managed-clusters"]}, "own records"),
-    ],
-    ids=["nil user", "empty user", "empty name", "uid", "extra", "too many extras", "reserved", "agent", "agents' group"],
-)
-async def test_whom_an_authenticator_cannot_name_is_the_one_failure(stage: Stage, user: Any, why: str) -> None:
-    stage.webhook.status = {"authenticated": True, "user": user}
-    assert await stage.ask() == FAILED
-    assert why in stage.notes["login.muster/failure"]
-
-
-async def test_the_one_extra_that_says_nothing_of_the_user_is_no_failure(stage: Stage) -> None:
-    extra = {"authentication.kubernetes.io/credential-id": ["JTI=1"]}
-    stage.webhook.status["user"] = {**USER, "extra": extra}
+    stage.issuer = chain = IssuerChain(stage.own)
     assert "credential" in await stage.ask()
+    assert chain.signed == {(Purpose.LOGIN, "hub"): 1}
 
 
-@pytest.mark.parametrize(
-    "answer",
-    [
-        {"kind": "Status"},
-        {"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview", "status": {"authenticated": True, "user": USER}},
-        {"status": {"authenticated": "yes", "user": USER}},
-        {"status": {"authenticated": True, "user": {**USER, "groups": "system:masters"}}},
-        {"status": {"authenticated": True, "user": {**USER, "username": 5}}},
-        {"status": {"authenticated": True, "user": {**USER, "extra": {"a": "b"}}}},
-        {"status": {"authenticated": True, "user": "bob"}},
-        {"status": None},
-    ],
-    ids=str,
+CREDENTIAL_ID = "authentication.kubernetes.io/credential-id"
+UNUSABLE: tuple[tuple[Any, str], ...] = (
+    (None, "invalid bearer token"),
+    ({}, "invalid bearer token"),
+    ({"username": ""}, "invalid bearer token"),
+    ({**USER, "uid": "1"}, "UID"),
+    ({**USER, "extra": {"scopes": ["all"]}}, "extra"),
+    ({**USER, "extra": {CREDENTIAL_ID: ["1"], "more": ["x"]}}, "extra"),
+    ({"username": "system:admin"}, "given by the hub"),
+    ({"username": "system:open-cluster-management:edge1:abcde"}, "own records"),
+    ({**USER, "groups": ["system:open-cluster-management:managed-clusters"]}, "own records"),
 )
-async def test_a_webhook_that_answers_something_else_lets_nobody_in(stage: Stage, answer: Any) -> None:
-    stage.webhook.answer = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", **answer}
-    assert await stage.ask() == FAILED
 
 
-async def test_a_webhook_that_fails_is_the_one_failure_and_is_asked_again(stage: Stage) -> None:
+async def test_a_user_that_the_hub_cannot_accept_is_the_one_failure() -> None:
+    for user, why in UNUSABLE:
+        stage = Stage()
+        stage.webhook.status = {"authenticated": True, "user": user}
+        assert await stage.ask() == FAILED, user
+        assert why in stage.notes["login.muster/failure"], user
+    stage = Stage()
+    stage.webhook.status["user"] = {**USER, "extra": {CREDENTIAL_ID: ["JTI=1"]}}
+    assert "credential" in await stage.ask(), "the one extra that says nothing of the user is no failure"
+
+
+MALFORMED: tuple[dict[str, Any], ...] = (
+    {"kind": "Status"},
+    {"apiVersion": "authentication.k8s.io/v1beta1", "kind": "TokenReview", "status": {"authenticated": True, "user": USER}},
+    {"status": {"authenticated": "yes", "user": USER}},
+    {"status": {"authenticated": True, "user": {**USER, "groups": "system:masters"}}},
+    {"status": {"authenticated": True, "user": {**USER, "username": 5}}},
+    {"status": {"authenticated": True, "user": {**USER, "extra": {"a": "b"}}}},
+    {"status": {"authenticated": True, "user": "bob"}},
+    {"status": None},
+)
+
+
+async def test_a_malformed_answer_of_a_webhook_lets_nobody_in() -> None:
+    for answer in MALFORMED:
+        stage = Stage()
+        stage.webhook.answer = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", **answer}
+        assert await stage.ask() == FAILED, answer
+
+
+async def test_answers_of_a_webhook_are_kept_for_a_moment_and_failures_are_not(stage: Stage) -> None:
     stage.webhook.failure = UnavailableError("hook answers with HTTP status 500")
     assert await stage.ask() == FAILED
     assert stage.notes["login.muster/failure"] == "hook answers with HTTP status 500"
     stage.webhook.failure = None
     assert "credential" in await stage.ask()
     await stage.ask()
-    assert len(stage.webhook.asked) == 2, "what it said is kept for a moment, what it did not say is not"
+    assert len(stage.webhook.asked) == 2
+    stage.make(operatorGroups=["others"])
+    await stage.ask()
+    assert len(stage.webhook.asked) == 3, "a changed authenticator forgets what was kept for it"
 
 
-async def test_an_empty_token_is_told_and_audited_as_none(stage: Stage) -> None:
-    with pytest.raises(InvalidError) as refused:
-        await stage.ask("")
-    assert [cause.field for cause in refused.value.causes] == ["spec.token"]
+async def test_an_empty_token_and_a_dry_run_are_refused_before_anything_else(stage: Stage) -> None:
+    empty = await refusal_of(InvalidError, stage.ask(""))
+    assert empty is not None
+    assert [cause.field for cause in empty.causes] == ["spec.token"]
     assert stage.notes == {}
-
-
-async def test_a_dry_run_is_refused(stage: Stage) -> None:
-    with pytest.raises(InvalidError) as refused:
-        await stage.ask(dry_run=True)
-    assert [cause.field for cause in refused.value.causes] == ["dryRun"]
+    dry_run = await refusal_of(InvalidError, stage.ask(dry_run=True))
+    assert dry_run is not None
+    assert [cause.field for cause in dry_run.causes] == ["dryRun"]
     assert stage.webhook.asked == []
 
 
-async def test_admission_that_refuses_is_told_before_the_token_is_shown_to_anybody(stage: Stage) -> None:
+async def test_admission_comes_first_sees_no_token_and_changes_nothing(stage: Stage) -> None:
     stage.refusal = ForbiddenError("not today")
     with pytest.raises(ForbiddenError, match="not today"):
         await stage.ask()
     assert stage.webhook.asked == []
-
-
-async def test_admission_cannot_see_the_token(stage: Stage) -> None:
-    await stage.ask()
-    (seen,) = stage.admissions
-    assert TOKEN not in seen
-    assert "Actor(user='x'" in seen
-    assert "'name': 'hook'" in seen
-
-
-async def test_admission_cannot_change_what_is_done(stage: Stage) -> None:
+    stage.refusal = None
     assert "credential" in await stage.ask()
     assert stage.webhook.asked[0]["spec"] == {"token": TOKEN}
+    assert TOKEN not in repr(stage.admissions)
+    for seen in stage.admissions:
+        assert "Actor(user='x'" in seen
+        assert "'name': 'hook'" in seen
 
 
 async def test_failures_are_answered_at_the_end_of_the_span_in_which_they_are_known(stage: Stage) -> None:
@@ -268,84 +270,50 @@ async def test_the_hash_is_noted_and_people_are_named_where_that_was_chosen(stag
     assert TOKEN not in json.dumps(stage.notes)
 
 
-async def test_a_service_account_of_this_hub_is_named_by_its_token(stage: Stage) -> None:
-    credential = (await stage.ask("account", authenticator={"kind": "ServiceAccount"}))["credential"]
-    facts = pki.parse_certificate(credential["clientCertificateData"].encode())
+async def test_names_that_the_hub_gives_are_signed_by_its_own_ca_alone(stage: Stage) -> None:
+    """Another CA's API server would take them for somebody of its own."""
+    stage.issuer = WordIssuer()
+    account = {"kind": "ServiceAccount"}
+    facts = await stage.certificate("account", authenticator=account)
     assert facts.subject == Subject(ACCOUNT.user, frozenset(ACCOUNT.groups))
     record = stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial)))
     assert record is not None
     assert record.credential == "uid-1"
     for token in ("bad", "other"):
-        assert await stage.ask(token, authenticator={"kind": "ServiceAccount"}) == FAILED
-
-
-async def test_names_that_the_hub_gives_are_signed_by_its_own_ca_alone(stage: Stage) -> None:
-    """Another CA's API server would take them for somebody of its own."""
-    stage.issuer = WordIssuer()
-    await stage.ask("account", authenticator={"kind": "ServiceAccount"})
+        assert await stage.ask(token, authenticator=account) == FAILED
     stage.make(operatorGroups=["ops"])
-    credential = (await stage.ask())["credential"]
-    facts = pki.parse_certificate(credential["clientCertificateData"].encode())
-    assert facts.subject.organizations == {"ops", "system:masters"}
+    assert (await stage.certificate()).subject.organizations == {"ops", "system:masters"}
     assert stage.issuer.issued == []
 
 
-async def test_a_changed_authenticator_forgets_what_was_kept_for_it(stage: Stage) -> None:
-    await stage.ask()
-    await stage.ask()
-    assert len(stage.webhook.asked) == 1
-    stage.make(operatorGroups=["others"])
-    await stage.ask()
-    assert len(stage.webhook.asked) == 2
-
-
-@pytest.mark.parametrize(
-    "reference",
-    [
+async def test_an_authenticator_that_is_not_there_is_the_one_failure(stage: Stage) -> None:
+    for reference in (
         {},
         {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "none"},
         {"apiGroup": GROUP, "kind": "JWTAuthenticator", "name": "hook"},
         {"apiGroup": GROUP, "kind": "ServiceAccount"},
         {"apiGroup": "other", "kind": "WebhookAuthenticator", "name": "hook"},
         {"kind": "WebhookAuthenticator", "name": "hook"},
-    ],
-    ids=str,
-)
-async def test_an_authenticator_that_is_not_there_is_the_one_failure(stage: Stage, reference: Any) -> None:
-    assert await stage.ask("account", authenticator=reference) == FAILED
+    ):
+        assert await stage.ask("account", authenticator=reference) == FAILED, reference
     assert stage.webhook.asked == []
 
 
 async def test_one_address_asks_only_so_fast(stage: Stage) -> None:
-    clock = stage.clock
-    terms = Terms(stage.own, stage.own, Lifetimes(), Rates(1, 2, clock))
-    exchange = Exchange(stage.store, stage.authenticators, lambda _write: None, terms, clock=clock, group_suffix="x")
-    question = Question({"metadata": {}, "spec": {}}, Actor("x"), clock.now(), peer="10.0.0.1")
-    for _ in range(2):
-        with pytest.raises(InvalidError):
-            await exchange.answers(question)
-    with pytest.raises(TooManyRequestsError):
-        await exchange.answers(question)
-    with pytest.raises(InvalidError):
-        await exchange.answers(Question({"metadata": {}, "spec": {}}, Actor("x"), clock.now(), peer="10.0.0.2"))
+    stage.rate = 1
+    exchange = stage.exchange()
+
+    def question(peer: str) -> Question:
+        return Question({"metadata": {}, "spec": {}}, Actor("x"), stage.clock.now(), peer=peer)
+
+    for peer, error in (("10.0.0.1", InvalidError), ("10.0.0.1", TooManyRequestsError), ("10.0.0.2", InvalidError)):
+        with pytest.raises(error):
+            await exchange.answers(question(peer))
 
 
-async def test_a_chain_signs_logins_of_others(stage: Stage) -> None:
-    chain = IssuerChain(stage.own)
-    stage.issuer = chain
-    assert "credential" in await stage.ask()
-    assert chain.signed == {(Purpose.LOGIN, "hub"): 1}
-
-
-async def test_what_becomes_of_tokens_is_counted_by_kind_and_never_by_what_a_stranger_writes(stage: Stage) -> None:
-    terms = Terms(stage.own, stage.own, Lifetimes(), Rates(0, 1, stage.clock), sleep=stage._sleep)
-    suffix = GROUP.removeprefix("login.")
-    exchange = Exchange(stage.store, stage.authenticators, lambda _write: None, terms, clock=stage.clock, group_suffix=suffix)
-    for reference in (
-        {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "hook"},
-        {"kind": "made-up"},
-        {"kind": "more"},
-    ):
+async def test_tokens_are_counted_by_outcome_and_kind_and_never_by_what_a_stranger_writes(stage: Stage) -> None:
+    exchange = stage.exchange()
+    for reference in (HOOK, {"kind": "made-up"}, {"kind": "more"}):
         document = {"metadata": {}, "spec": {"token": TOKEN, "authenticator": reference}}
         await exchange.answers(Question(document, Actor("x"), stage.clock.now()))
     assert exchange.outcomes == {"WebhookAuthenticator given": 1, "unknown failed": 2}

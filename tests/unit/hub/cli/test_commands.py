@@ -10,27 +10,29 @@ from hub.cli.__main__ import COMMANDS, ELSEWHERE, hubctl
 from hub.cli.plugin import offered
 from hub.cli.reference import CODES, drift, pages, write
 from tests.fakes import hubctl as here
-from tests.fakes.examples import ALL, LEAVES, typed
+from tests.fakes.hubctl import ALL, LEAVES, typed
 
 
-@pytest.mark.parametrize(("words", "command"), LEAVES, ids=[words for words, _ in LEAVES])
-def test_a_command_says_what_it_does_and_how_it_is_typed(words: str, command: click.Command) -> None:
-    help_text = command.help or ""
-    assert re.match(r"[A-Z].*\.", help_text), help_text
-    assert "\b\nExamples:\n" in help_text.replace("\b\n    ", "\b\n"), f"hubctl {words} has no examples"
-    begins = words.removesuffix(" anything").split()
-    assert any(line[: len(begins)] == begins for line in typed(command)), f"no example shows hubctl {words}"
+def test_a_command_describes_itself_and_how_it_is_typed() -> None:
+    wrong = []
+    for words, command in LEAVES:
+        help_text = command.help or ""
+        begins = words.removesuffix(" anything").split()
+        described = re.match(r"[A-Z].*\.", help_text) and "\b\nExamples:\n" in help_text.replace("\b\n    ", "\b\n")
+        if not described or not any(line[: len(begins)] == begins for line in typed(command)):
+            wrong.append(words)
+    assert wrong == []
 
 
-@pytest.mark.parametrize("command", [command for _, command in ALL], ids=[words for words, _ in ALL])
-def test_examples_can_be_typed(command: click.Command) -> None:
-    for line in typed(command):
-        found: click.Command = hubctl
-        context = hubctl.make_context("hubctl", list(line))
-        while isinstance(found, click.Group):
-            _, below, arguments = found.resolve_command(context, [*context._protected_args, *context.args])
-            assert below is not None
-            found, context = below, below.make_context(below.name, list(arguments), parent=context)
+def test_examples_can_be_typed() -> None:
+    for _, command in ALL:
+        for line in typed(command):
+            found: click.Command = hubctl
+            context = hubctl.make_context("hubctl", list(line))
+            while isinstance(found, click.Group):
+                _, below, arguments = found.resolve_command(context, [*context._protected_args, *context.args])
+                assert below is not None, line
+                found, context = below, below.make_context(below.name, list(arguments), parent=context)
 
 
 def test_a_wrong_command_is_told_what_was_meant() -> None:
@@ -54,31 +56,18 @@ def test_pages_say_what_help_says_and_drift_is_seen(tmp_path: Path) -> None:
     assert all(f"| {code} | " in (tmp_path / "README.md").read_text() for code, _ in CODES)
 
 
-@pytest.fixture
-def nowhere(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    """There is no kubeconfig."""
-    monkeypatch.setenv("HUBCTL_KUBECONFIG", str(tmp_path / "absent"))
-
-
-@pytest.mark.usefixtures("nowhere")
-def test_kinds_options_and_forms_are_offered() -> None:
+def test_completion_offers_kinds_options_and_forms_and_is_silent_where_nothing_can_be_offered(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUBCTL_KUBECONFIG", "/nowhere")
     assert offered(["get", "bootstrap"]) == ["bootstrap-credentials", ":4"]
     assert offered(["get", "clusters", ""]) == [":4"]
     assert offered(["get", "clusters", "-o", "js"]) == ["json", "jsonpath=", "jsonpath-as-json=", "jsonpath-file=", ":4"]
     assert "--field-selector\tFields, as in 'status.available!=True'." in offered(["get", "--fie"])
     assert [line.partition("\t")[0] for line in offered(["certificate", ""])] == ["approve", "deny", ":4"]
-
-
-def test_what_cannot_be_asked_offers_nothing_and_says_nothing(
-    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("HUBCTL_KUBECONFIG", "/nowhere")
     for words in (["accept", ""], ["get", "cluster/"], ["wait", "clusters", ""], ["--context", ""], ["get", "nothing", ""]):
         assert offered(words) == [":4"], words
     assert capfd.readouterr() == ("", "")
-
-
-@pytest.mark.parametrize("shell", ["bash", "zsh", "fish", "powershell"])
-def test_every_shell_has_its_code(shell: str) -> None:
-    said = here.hubctl("completion", shell)
-    assert (said.code, "_HUBCTL_COMPLETE" in said.out) == (0, True)
+    for shell in ("bash", "zsh", "fish", "powershell"):
+        said = here.hubctl("completion", shell)
+        assert (said.code, "_HUBCTL_COMPLETE" in said.out) == (0, True), shell

@@ -1,4 +1,4 @@
-"""As whom hubctl goes, by what a kubeconfig says of its user: what comes first, when it is told anew, and what cannot be."""
+"""The identity of hubctl, from its kubeconfig or from a login that it keeps: precedence, renewal, privacy and refusals."""
 
 import json
 import os
@@ -6,6 +6,8 @@ import pty
 import stat
 import sys
 from base64 import b64encode
+from datetime import UTC, datetime, timedelta
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -13,14 +15,20 @@ import pytest
 import yaml
 
 from hub.cli.client import HubClient
+from hub.cli.exchanging import BEFORE_END, Authenticator, Login, kept
 from hub.cli.failures import FAILED, MISUSED, CommandError, ConnectionLostError
 from hub.cli.identities import Identity, Shown, identity_of
 from hub.cli.kubeconfigs import KubeconfigFiles
 from hub.cli.plugin import offered
+from hub.cli.tokens import Source, current_token, ends_at, keep
+from hub.cli.wallet import CERTIFICATE, TOKENS, Wallet, forget_all
+from machinery.execcredential import AskedCluster
 from machinery.kubeconfig import Credential, read_kubeconfig
+from machinery.timestamps import format_time
+from tests.fakes.identity import SigningKey
 
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
-CERTIFICATE = {name: b64encode(name.encode()).decode() for name in ("client-certificate-data", "client-key-data")}
+OWN_CERTIFICATE = {name: b64encode(name.encode()).decode() for name in ("client-certificate-data", "client-key-data")}
 SHOWN_CERTIFICATE = Credential(b"client-certificate-data", b"client-key-data")
 LONG_AGO, FAR = "2020-01-01T00:00:00Z", "2999-01-01T00:00:00+01:00"
 
@@ -73,14 +81,16 @@ def asked(folder: Path) -> list[Any]:
 def test_certificate_and_token_are_shown_together_and_a_plug_in_is_not_asked(folder: Path) -> None:
     token = identity(folder, {"token": "one", "exec": plugin()})
     assert token.shown() == Shown(None, "one")
-    certificate = identity(folder, {"exec": plugin(), **CERTIFICATE})
+    certificate = identity(folder, {"exec": plugin(), **OWN_CERTIFICATE})
     assert certificate.shown() == Shown(SHOWN_CERTIFICATE)
-    assert identity(folder, {"token": "one", **CERTIFICATE}).shown() == Shown(SHOWN_CERTIFICATE, "one")
+    assert identity(folder, {"token": "one", **OWN_CERTIFICATE}).shown() == Shown(SHOWN_CERTIFICATE, "one")
     assert asked(folder) == []
     assert not token.renewed(token.shown())
 
 
-def test_a_tokens_file_counts_before_the_token_and_the_last_that_could_be_read_stays(folder: Path) -> None:
+def test_a_token_file_counts_before_the_token_and_its_last_readable_content_stays(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     file = folder / "token"
     user = identity(folder, {"token": "inline", "tokenFile": "token"})
     assert token_of(user) == "inline"
@@ -94,44 +104,34 @@ def test_a_tokens_file_counts_before_the_token_and_the_last_that_could_be_read_s
         assert token_of(user) == "two"
     file.unlink()
     assert token_of(user) == "two"
-
-
-def test_a_tokens_file_is_found_from_the_folder_of_its_kubeconfig_in_a_list_too(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    (folder / "token").write_text("one")
+    file.write_text("three")
     path, other = kubeconfig(folder, {"tokenFile": "token"}), folder / "sub" / "other"
     other.parent.mkdir()
     other.write_text("{}")
     monkeypatch.setenv("HUBCTL_KUBECONFIG", f"{other}:{path}")
-    assert token_of(identity_of(KubeconfigFiles.chosen(None).read())) == "one"
+    assert token_of(identity_of(KubeconfigFiles.chosen(None).read())) == "three", "found from its own kubeconfig's folder"
 
 
-@pytest.mark.parametrize("version", [V1, V1BETA1])
-def test_a_plug_in_is_asked_when_it_is_needed_and_again_when_it_is_over_or_refused(folder: Path, version: str) -> None:
-    user = identity(folder, {"exec": plugin(apiVersion=version)})
-    assert asked(folder) == []
-    answer(folder, {"token": "one", "expirationTimestamp": FAR}, version)
-    first = user.shown()
-    assert (first, user.shown(), len(asked(folder))) == (Shown(None, "one"), first, 1)
-    answer(folder, {"token": "two", "expirationTimestamp": LONG_AGO}, version)
-    assert user.renewed(first)
-    assert (token_of(user), len(asked(folder))) == ("two", 2)
-    answer(folder, {"token": "three"}, version)
-    assert (token_of(user), token_of(user), len(asked(folder))) == ("three", "three", 3)
+def test_a_plug_in_is_called_when_needed_and_again_when_its_answer_expires_or_is_refused(folder: Path) -> None:
+    for number, version in enumerate((V1, V1BETA1)):
+        user = identity(folder, {"exec": plugin(apiVersion=version)})
+        assert len(asked(folder)) == 3 * number
+        answer(folder, {"token": "one", "expirationTimestamp": FAR}, version)
+        first = user.shown()
+        assert (first, user.shown(), len(asked(folder))) == (Shown(None, "one"), first, 3 * number + 1)
+        answer(folder, {"token": "two", "expirationTimestamp": LONG_AGO}, version)
+        assert user.renewed(first)
+        assert (token_of(user), len(asked(folder))) == ("two", 3 * number + 2)
+        answer(folder, {"token": "three"}, version)
+        assert (token_of(user), token_of(user), len(asked(folder))) == ("three", "three", 3 * number + 3)
 
 
-def test_a_plug_in_tells_a_certificate_a_token_or_both(folder: Path) -> None:
-    answer(folder, {"clientCertificateData": "chain", "clientKeyData": "key", "token": "one"})
-    assert identity(folder, {"exec": plugin()}).shown() == Shown(Credential(b"chain", b"key"), "one")
-
-
-def test_a_plug_in_is_told_of_its_cluster_as_kubectl_tells_it(folder: Path) -> None:
-    answer(folder, {"token": "one"}, V1BETA1)
+def test_a_plug_in_returns_certificate_and_token_and_gets_its_cluster_as_from_kubectl(folder: Path) -> None:
+    answer(folder, {"clientCertificateData": "chain", "clientKeyData": "key", "token": "one"}, V1BETA1)
     extensions = [{"name": "client.authentication.k8s.io/exec", "extension": {"audience": "hub"}}]
     told = plugin(apiVersion=V1BETA1, provideClusterInfo=True)
     path = kubeconfig(folder, {"exec": told}, extensions=extensions, **{"tls-server-name": "inner"})
-    identity_of(read_kubeconfig(path)).shown()
+    assert identity_of(read_kubeconfig(path)).shown() == Shown(Credential(b"chain", b"key"), "one")
     identity(folder, {"exec": plugin(apiVersion=V1BETA1)}).shown()
     cluster = {
         "server": "https://hub:6443",
@@ -143,16 +143,14 @@ def test_a_plug_in_is_told_of_its_cluster_as_kubectl_tells_it(folder: Path) -> N
     assert {each["apiVersion"] for each in asked(folder)} == {V1BETA1}
 
 
-@pytest.mark.parametrize(("mode", "asks"), [("Never", False), ("IfAvailable", True), ("Always", True)])
-def test_a_plug_in_has_the_terminal_where_there_is_one_and_it_wants_it(
-    folder: Path, monkeypatch: pytest.MonkeyPatch, mode: str, *, asks: bool
-) -> None:
+def test_a_plug_in_gets_the_terminal_where_there_is_one_and_it_wants_it(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     answer(folder, {"token": "one"})
     ours, theirs = pty.openpty()
     with os.fdopen(ours, "rb"), os.fdopen(theirs) as terminal:
         monkeypatch.setattr(sys, "stdin", terminal)
-        identity(folder, {"exec": plugin(interactiveMode=mode)}).shown()
-    assert [each["spec"]["interactive"] for each in asked(folder)] == [asks]
+        for mode in ("Never", "IfAvailable", "Always"):
+            identity(folder, {"exec": plugin(interactiveMode=mode)}).shown()
+    assert [each["spec"]["interactive"] for each in asked(folder)] == [False, True, True]
 
 
 def test_a_plug_in_that_nobody_waits_for_asks_nobody_and_says_nothing(
@@ -201,7 +199,7 @@ def said(path: Path) -> CommandError:
     return refused.value
 
 
-UNUSABLE = [
+UNUSABLE: list[tuple[dict[str, Any], str]] = [
     ({"username": "ann", "password": "hush"}, "use a token, an exec plug-in or `hubctl login`"),
     ({"username": "ann", "token": "hush"}, "has a username or a password"),
     ({"auth-provider": {"name": "gcp", "config": {"access-token": "hush"}}}, "has an auth-provider"),
@@ -223,48 +221,165 @@ UNUSABLE = [
 ]
 
 
-@pytest.mark.parametrize(("user", "words"), UNUSABLE)
-def test_a_user_that_hubctl_cannot_be_is_told_why_in_one_sentence(folder: Path, user: Any, words: str) -> None:
-    path = kubeconfig(folder, user)
-    error = said(path)
-    assert words in error.sentence
-    assert f"kubeconfig {path}" in error.sentence
-    assert error.code in (FAILED, MISUSED)
-    assert "hush" not in error.sentence
-    assert error.sentence.isprintable()
+def test_an_unusable_user_is_refused_in_one_sentence_without_secrets(folder: Path) -> None:
+    for user, words in UNUSABLE:
+        path = kubeconfig(folder, user)
+        error = said(path)
+        assert words in error.sentence, user
+        assert f"kubeconfig {path}" in error.sentence, user
+        assert error.code in (FAILED, MISUSED), user
+        assert "hush" not in error.sentence, user
+        assert error.sentence.isprintable(), user
 
 
-@pytest.mark.parametrize(
-    "told",
-    [
-        "hush",
-        {"apiVersion": V1BETA1, "kind": "ExecCredential", "status": {"token": "hush"}},
-        {"apiVersion": V1, "kind": "Hush", "status": {"token": "hush"}},
-        {"apiVersion": V1, "kind": "ExecCredential", "status": "hush"},
-        {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": ["hush"]}},
-        {"apiVersion": V1, "kind": "ExecCredential", "status": {"clientKeyData": "hush"}},
-        {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "hush\nhush"}},
-        {"apiVersion": V1, "kind": "ExecCredential", "status": {"token": "hush", "expirationTimestamp": "hush"}},
-        {"apiVersion": V1, "kind": "ExecCredential", "status": {"clientCertificateData": "hush", "clientKeyData": "hush"}},
-    ],
-)
-def test_nothing_of_an_answer_that_cannot_be_used_is_told(folder: Path, told: Any) -> None:
-    (folder / "answer").write_text(json.dumps(told))
+def credential(status: Any, **changed: str) -> dict[str, Any]:
+    return {"apiVersion": V1, "kind": "ExecCredential", "status": status, **changed}
+
+
+def test_nothing_of_an_unusable_answer_of_a_plug_in_is_printed(folder: Path) -> None:
     path = kubeconfig(folder, {"exec": plugin()}, **{"certificate-authority-data": None, "certificate-authority": "ca"})
     (folder / "ca").write_text("")
-    error = said(path)
-    assert f"kubeconfig {path}" in error.sentence
-    assert "hush" not in error.sentence
+    for told in (
+        "hush",
+        credential({"token": "hush"}, apiVersion=V1BETA1),
+        credential({"token": "hush"}, kind="Hush"),
+        credential("hush"),
+        credential({"token": ["hush"]}),
+        credential({"clientKeyData": "hush"}),
+        credential({"token": "hush\nhush"}),
+        credential({"token": "hush", "expirationTimestamp": "hush"}),
+        credential({"clientCertificateData": "hush", "clientKeyData": "hush"}),
+    ):
+        (folder / "answer").write_text(json.dumps(told))
+        error = said(path)
+        assert f"kubeconfig {path}" in error.sentence, told
+        assert "hush" not in error.sentence, told
 
 
-def test_a_cluster_that_is_not_to_be_verified_is_refused_plainly(folder: Path) -> None:
+def test_an_unverified_cluster_and_an_unusable_proxy_are_refused_without_the_proxys_password(folder: Path) -> None:
     path = kubeconfig(folder, {"token": "one"}, **{"certificate-authority-data": None, "insecure-skip-tls-verify": True})
     with pytest.raises(CommandError, match="a hub is always verified: put its CA into certificate-authority-data"):
         KubeconfigFiles.chosen(str(path)).read()
+    for proxy in ("https://ann:hush@proxy", "socks5://ann:hush@proxy", "http://ann:hush@proxy:port", "proxy"):
+        error = said(kubeconfig(folder, {"token": "one"}, **{"proxy-url": proxy}))
+        assert (error.code, "is none that hubctl goes through" in error.sentence) == (MISUSED, True), proxy
+        assert "hush" not in error.sentence, proxy
 
 
-@pytest.mark.parametrize("proxy", ["https://ann:hush@proxy", "socks5://ann:hush@proxy", "http://ann:hush@proxy:port", "proxy"])
-def test_a_proxy_that_hubctl_cannot_go_through_is_told_without_its_password(folder: Path, proxy: str) -> None:
-    error = said(kubeconfig(folder, {"token": "one"}, **{"proxy-url": proxy}))
-    assert (error.code, "is none that hubctl goes through" in error.sentence) == (MISUSED, True)
-    assert "hush" not in error.sentence
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+@pytest.fixture(autouse=True)
+def _home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def wallet() -> Wallet:
+    return Wallet.of("a", "b")
+
+
+def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: Wallet, tmp_path: Path) -> None:
+    path = wallet.write(CERTIFICATE, {"a": 1})
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    assert stat.S_IMODE(path.parent.stat().st_mode) == 0o700
+    assert wallet.read(CERTIFICATE) == {"a": 1}
+    assert list(path.parent.iterdir()) == [path]
+    assert Wallet.of("a", "c").read(CERTIFICATE) == {}
+    wallet.write(TOKENS, {})
+    assert (wallet.forget(), wallet.forget()) == (True, False)
+    Wallet.of("x").write(TOKENS, {})
+    assert forget_all() == 1
+    (tmp_path / "file").write_text("")
+    with pytest.raises(CommandError, match="cannot be written"):
+        Wallet(tmp_path / "file" / "x", "key").write(TOKENS, {})
+
+
+def test_files_open_to_others_links_and_broken_documents_are_ignored(wallet: Wallet, tmp_path: Path) -> None:
+    path = wallet.write(CERTIFICATE, {"a": 1})
+    for mode in (0o640, 0o604, 0o666):
+        path.chmod(mode)
+        assert wallet.read(CERTIFICATE) == {}, oct(mode)
+    path.chmod(0o600)
+    assert wallet.read(CERTIFICATE) == {"a": 1}
+    path.rename(tmp_path / "elsewhere")
+    path.symlink_to(tmp_path / "elsewhere")
+    assert wallet.read(CERTIFICATE) == {}
+    path.unlink()
+    for content in ("", "{", "[]"):
+        path.write_text(content)
+        path.chmod(0o600)
+        assert wallet.read(CERTIFICATE) == {}
+
+
+def certificate(wallet: Wallet, left: timedelta, token_hash: str = "") -> None:
+    wallet.write(CERTIFICATE, {"chain": "c", "key": "k", "expires": format_time(NOW + left), "token_hash": token_hash})
+
+
+def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own_token_alone(wallet: Wallet) -> None:
+    certificate(wallet, BEFORE_END + timedelta(seconds=1))
+    found = kept(wallet, NOW, None)
+    assert found is not None
+    assert (found.chain, found.key) == ("c", "k")
+    certificate(wallet, BEFORE_END)
+    assert kept(wallet, NOW, None) is None
+    certificate(wallet, timedelta(minutes=5), sha256(b"one").hexdigest())
+    assert kept(wallet, NOW, "one") is not None
+    assert kept(wallet, NOW, "two") is None
+    good = {"chain": "c", "key": "k", "expires": format_time(NOW + timedelta(minutes=5))}
+    changes: tuple[dict[str, object], ...] = ({"expires": "soon"}, {"key": None}, {"chain": 5})
+    for changed in changes:
+        wallet.write(CERTIFICATE, {**good, **changed})
+        assert kept(wallet, NOW, None) is None, changed
+
+
+def test_a_login_is_kept_by_all_that_it_depends_on() -> None:
+    cluster = AskedCluster("https://a", b"ca")
+    logins = [
+        Login(cluster, Authenticator("jwt", "a")),
+        Login(cluster, Authenticator("jwt", "b")),
+        Login(AskedCluster("https://b", b"ca"), Authenticator("jwt", "a")),
+        Login(AskedCluster("https://a", b"cb"), Authenticator("jwt", "a")),
+        Login(cluster, Authenticator("jwt", "a"), "example.org"),
+    ]
+    assert len({login.wallet("--token-file", "/x").key for login in logins} | {logins[0].wallet("--token-file", "/y").key}) == 6
+
+
+def test_authenticators_without_a_known_kind_and_name_are_refused_with_the_forms_there_are() -> None:
+    for text in ("jwt", "jwt/", "serviceaccount/x", "other/x", "", "/x"):
+        with pytest.raises(CommandError, match="jwt/NAME"):
+            Authenticator.parse(text)
+
+
+def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: Wallet) -> None:
+    ends = NOW.timestamp() + 3600
+    token = SigningKey().sign({"exp": int(ends)})
+    assert keep({"id_token": token, "access_token": "other"}, wallet) == token
+    source = Source(issuer="https://i", client_id="me")
+    assert current_token(source, wallet, ends - 31) == token
+    with pytest.raises(CommandError, match="hubctl login"):
+        current_token(source, wallet, ends - 30)
+    wallet.write(TOKENS, {"token": "given"})
+    assert current_token(Source(kept=True), wallet, 0) == "given"
+    wallet.forget()
+    with pytest.raises(CommandError, match="hubctl login"):
+        current_token(Source(kept=True), wallet, 0)
+    without_end = ("", "a", "a.b", "a.e30.c", "a.!.c", "a.W10.c", "a.bnVsbA.c")
+    assert [ends_at(text) for text in without_end] == [0] * len(without_end)
+
+
+def test_no_token_stands_in_what_a_kubeconfig_says(tmp_path: Path) -> None:
+    source = Source(issuer="https://i", client_id="me", secret_file="/s", flow="client-credentials", scopes=("a", "b"))  # noqa: S106 - a path
+    assert source.flags() == (
+        *("--oidc-issuer", "https://i", "--oidc-client-id", "me", "--oidc-client-secret-file", "/s"),
+        *("--oidc-flow", "client-credentials", "--oidc-scope", "a", "--oidc-scope", "b"),
+    )
+    assert Source(kept=True).flags() == ("--token-kept",)
+    path = tmp_path / "token"
+    path.write_text("secret\n")
+    source = Source(file=str(path))
+    assert "secret" not in repr(source.flags())
+    assert current_token(source, Wallet.of("x"), 0) == "secret"
+    path.write_text("two words")
+    with pytest.raises(CommandError, match="no token"):
+        current_token(source, Wallet.of("x"), 0)

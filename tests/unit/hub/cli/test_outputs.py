@@ -1,9 +1,11 @@
-"""Forms of output: which there are, and how each prints objects."""
+"""Forms of output, and how each prints objects, tables, descriptions, events and changes."""
 
 import csv
 import io
 import json
+import sys
 from collections.abc import Iterator
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +13,19 @@ import click
 import pytest
 import yaml
 
+from hub.cli import history
 from hub.cli.customcolumns import columns_in, columns_of
+from hub.cli.describing import lines
+from hub.cli.events import Documents, Lines
 from hub.cli.failures import CommandError
+from hub.cli.moments import moment
 from hub.cli.outputs import Form, FormType, argument_of
 from hub.cli.printers import InPages, Look, printer_of
+from hub.cli.refusals import document_of
 from hub.cli.resources import ADDONS, CLUSTERS, Resource
 from hub.cli.sheets import sheet
+from hub.cli.tables import Layout, printable, shown, table, wants_color
+from tests.checks import refusal
 
 EDGE: dict[str, Any] = {
     "apiVersion": "cluster.open-cluster-management.io/v1",
@@ -30,45 +39,39 @@ TABLE: dict[str, Any] = {
     "columnDefinitions": COLUMNS,
     "rows": [{"cells": ["edge1", "True", 3], "object": {"metadata": {"namespace": "ns", "labels": {"b/c": "2", "a": "1"}}}}],
 }
+FORMS = (
+    ("name", LIST, "managedcluster.cluster.open-cluster-management.io/edge1\n"),
+    ("jsonpath={.metadata.name}", EDGE, "edge1"),
+    ("jsonpath={.items[*].metadata.name}", LIST, "edge1 edge2"),
+    ("jsonpath-as-json={.metadata.name}", EDGE, '[\n    "edge1"\n]\n'),
+    ("custom-columns=Name:.metadata.name,No:.x", EDGE, "Name    No\nedge1   <none>\n"),
+    ("custom-columns=N:.metadata.name,V:status.version.kubernetes", LIST, "N       V\nedge1   v1.31\nedge2   v1.31\n"),
+    ("csv=N:.metadata.name,V:.status.version", EDGE, 'N,V\r\nedge1,"{""kubernetes"":""v1.31""}"\r\n'),
+    ("csv", TABLE, "Name,Available,Nodes\r\nedge1,True,3\r\n"),
+    ("table", TABLE, "NAME    AVAILABLE\nedge1   True\n"),
+    ("wide", TABLE, "NAME    AVAILABLE   NODES\nedge1   True        3\n"),
+)
 
 
-def shown(capsys: pytest.CaptureFixture[str], form: str, answer: dict[str, Any], kind: Resource = CLUSTERS, **more: Any) -> str:
+def output(
+    capsys: pytest.CaptureFixture[str], form: str, answer: dict[str, Any], kind: Resource = CLUSTERS, **more: Any
+) -> str:
     printer_of(Look(kind, FormType().convert(form, None, None), **more)).first(answer)
     return capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("form", "answer", "text"),
-    [
-        ("name", LIST, "managedcluster.cluster.open-cluster-management.io/edge1\n"),
-        ("jsonpath={.metadata.name}", EDGE, "edge1"),
-        ("jsonpath={.items[*].metadata.name}", LIST, "edge1 edge2"),
-        ("jsonpath-as-json={.metadata.name}", EDGE, '[\n    "edge1"\n]\n'),
-        ("custom-columns=Name:.metadata.name,No:.x", EDGE, "Name    No\nedge1   <none>\n"),
-        ("custom-columns=N:.metadata.name,V:status.version.kubernetes", LIST, "N       V\nedge1   v1.31\nedge2   v1.31\n"),
-        ("csv=N:.metadata.name,V:.status.version", EDGE, 'N,V\r\nedge1,"{""kubernetes"":""v1.31""}"\r\n'),
-        ("csv", TABLE, "Name,Available,Nodes\r\nedge1,True,3\r\n"),
-        ("table", TABLE, "NAME    AVAILABLE\nedge1   True\n"),
-        ("wide", TABLE, "NAME    AVAILABLE   NODES\nedge1   True        3\n"),
-    ],
-)
-def test_a_form_prints(capsys: pytest.CaptureFixture[str], form: str, answer: dict[str, Any], text: str) -> None:
-    assert shown(capsys, form, answer).startswith(text)
+def test_each_form_prints_objects_and_tables(capsys: pytest.CaptureFixture[str]) -> None:
+    printed = [(form, answer, output(capsys, form, answer)[: len(text)]) for form, answer, text in FORMS]
+    assert printed == list(FORMS)
+    assert yaml.safe_load(output(capsys, "yaml", EDGE)) == EDGE
+    assert output(capsys, "table", TABLE, headers=False) == "edge1   True\n"
+    assert output(capsys, "table", TABLE, labels=("b/c", "none")).splitlines()[0].split() == ["NAME", "AVAILABLE", "C", "NONE"]
+    assert output(capsys, "table", TABLE, all_labels=True).splitlines()[1].split() == ["edge1", "True", "a=1,b/c=2"]
+    assert output(capsys, "table", TABLE, kinds=True).splitlines()[1].startswith(f"{CLUSTERS.singular}/edge1 ")
+    assert output(capsys, "table", TABLE, ADDONS).splitlines()[1].split() == ["ns", "edge1", "True"]
 
 
-def test_yaml_is_what_it_says(capsys: pytest.CaptureFixture[str]) -> None:
-    assert yaml.safe_load(shown(capsys, "yaml", EDGE)) == EDGE
-
-
-def test_tables_take_headers_labels_kinds_and_namespaces(capsys: pytest.CaptureFixture[str]) -> None:
-    assert shown(capsys, "table", TABLE, headers=False) == "edge1   True\n"
-    assert shown(capsys, "table", TABLE, labels=("b/c", "none")).splitlines()[0].split() == ["NAME", "AVAILABLE", "C", "NONE"]
-    assert shown(capsys, "table", TABLE, all_labels=True).splitlines()[1].split() == ["edge1", "True", "a=1,b/c=2"]
-    assert shown(capsys, "table", TABLE, kinds=True).splitlines()[1].startswith(f"{CLUSTERS.singular}/edge1 ")
-    assert shown(capsys, "table", TABLE, ADDONS).splitlines()[1].split() == ["ns", "edge1", "True"]
-
-
-def test_changes_are_told_with_what_they_were(capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_watch_prints_the_type_of_each_event(capsys: pytest.CaptureFixture[str]) -> None:
     printer = printer_of(Look(CLUSTERS, Form(given=True), watch=True, events=True))
     printer.first(TABLE)
     printer.event("DELETED", {"rows": TABLE["rows"]})
@@ -78,83 +81,184 @@ def test_changes_are_told_with_what_they_were(capsys: pytest.CaptureFixture[str]
     assert '"type": "DELETED"' in capsys.readouterr().out
 
 
-@pytest.mark.parametrize(
-    ("form", "words"),
-    [
-        ("jsn", 'did you mean "json"?'),
-        ("xml-is-better", "use one of table"),
-        ("jsonpath", "needs what to show"),
-        ("custom-columns=", "needs what to show"),
-        ("yaml=x", "takes nothing after"),
-    ],
-)
-def test_what_is_no_form_is_told_with_what_is(form: str, words: str) -> None:
-    with pytest.raises(click.BadParameter, match=words.replace("?", r"\?")):
-        FormType().convert(form, None, None)
+def test_wrong_forms_columns_and_answers_are_refused_with_the_reason() -> None:
+    forms = {
+        "jsn": 'did you mean "json"?',
+        "xml-is-better": "use one of table",
+        "jsonpath": "needs what to show",
+        "custom-columns=": "needs what to show",
+        "yaml=x": "takes nothing after",
+    }
+    refused = {form: str(refusal(click.BadParameter, FormType().convert, form, None, None)) for form in forms}
+    assert [form for form, words in forms.items() if words not in refused[form]] == []
+    columns = ("NAME", "NAME:", ":.x", "A:.a,B", "A:{.a}{.b}")
+    assert [getattr(refusal(CommandError, columns_of, spec), "code", 0) for spec in columns] == [2] * len(columns)
+    answers = (b"", b"<html>", b"[]", b"\xff", b"[" * 100_000)
+    assert [each[:9] for each in answers if "not a hub's" not in str(refusal(CommandError, document_of, each))] == []
 
 
-@pytest.mark.parametrize("spec", ["NAME", "NAME:", ":.x", "A:.a,B", "A:{.a}{.b}"])
-def test_what_is_no_column_is_wrong_usage(spec: str) -> None:
-    with pytest.raises(CommandError) as refused:
-        columns_of(spec)
-    assert refused.value.code == 2
-
-
-def test_columns_and_templates_come_from_files(tmp_path: Path) -> None:
+def test_columns_and_templates_come_from_files_and_a_csv_reads_back(tmp_path: Path) -> None:
     file = tmp_path / "columns"
     file.write_text("NAME     VERSION\nmetadata.name  {.status.version.kubernetes}\n")
     columns = columns_in(argument_of(Form("custom-columns-file", str(file))))
     assert [(column.title, column.cell(EDGE)) for column in columns] == [("NAME", "edge1"), ("VERSION", "v1.31")]
+    assert columns_of("X:.status.nothing")[0].cell(EDGE) == "<none>", "null reads as what is missing"
     with pytest.raises(CommandError, match="a line of titles"):
         columns_in("NAME VERSION\nmetadata.name\n")
     with pytest.raises(CommandError, match="cannot be read"):
         argument_of(Form("jsonpath-file", str(tmp_path / "absent")))
-
-
-def test_a_sheet_reads_back_and_runs_no_formula_of_an_agents() -> None:
     rows = [["a,b", 'say "x"', "two\nlines"], ["-5", "-x", "=1+1"], ["@x", "+1", "plain"]]
-    assert list(csv.reader(io.StringIO(sheet(rows)))) == [
-        ["a,b", 'say "x"', "two\nlines"],
-        ["-5", "'-x", "'=1+1"],
-        ["'@x", "'+1", "plain"],
-    ]
+    safe = [rows[0], ["-5", "'-x", "'=1+1"], ["'@x", "'+1", "plain"]]
+    assert list(csv.reader(io.StringIO(sheet(rows)))) == safe, "it runs no formula of an agent"
 
 
-def test_what_is_missing_and_what_is_null_read_alike() -> None:
-    (column,) = columns_of("X:.status.nothing")
-    assert column.cell(EDGE) == "<none>"
-
-
-@pytest.mark.parametrize("form", ["json", "name", "csv"])
-def test_a_long_list_is_shown_page_by_page_as_it_would_be_whole(capsys: pytest.CaptureFixture[str], form: str) -> None:
-    look = Look(CLUSTERS, Form(form, given=True))
-    part, many = ("rows", TABLE) if form == "csv" else ("items", LIST)
-    halves = [{**many, part: [entry], "metadata": {"resourceVersion": "7", "continue": "x"}} for entry in many[part]]
-    paged = printer_of(look)
-    assert isinstance(paged, InPages)
-    paged.pages(iter([*halves, {**many, part: []}]))
-    by_page = capsys.readouterr().out
-    printer_of(look).first({**many, "metadata": {"resourceVersion": "7"}})
-    at_once = capsys.readouterr().out
-    assert (json.loads(by_page) == json.loads(at_once)) if form == "json" else (by_page == at_once)
-
-
-def test_a_list_of_nothing_is_json_too(capsys: pytest.CaptureFixture[str]) -> None:
-    printer = printer_of(Look(CLUSTERS, Form("json", given=True)))
+def pages_of(form: str) -> InPages:
+    printer = printer_of(Look(CLUSTERS, Form(form, given=True)))
     assert isinstance(printer, InPages)
-    printer.pages(iter([{"kind": "List", "items": [], "metadata": {"continue": ""}}]))
+    return printer
+
+
+def test_a_list_in_pages_is_printed_page_by_page_as_a_whole_one(capsys: pytest.CaptureFixture[str]) -> None:
+    for form in ("json", "name", "csv"):
+        part, many = ("rows", TABLE) if form == "csv" else ("items", LIST)
+        halves = [{**many, part: [entry], "metadata": {"resourceVersion": "7", "continue": "x"}} for entry in many[part]]
+        pages_of(form).pages(iter([*halves, {**many, part: []}]))
+        by_page = capsys.readouterr().out
+        pages_of(form).first({**many, "metadata": {"resourceVersion": "7"}})
+        at_once = capsys.readouterr().out
+        assert (json.loads(by_page) == json.loads(at_once)) if form == "json" else (by_page == at_once), form
+    pages_of("json").pages(iter([{"kind": "List", "items": [], "metadata": {"continue": ""}}]))
     assert json.loads(capsys.readouterr().out) == {"kind": "List", "items": [], "metadata": {}}
-
-
-def test_a_page_is_printed_before_the_next_is_asked_for(capsys: pytest.CaptureFixture[str]) -> None:
-    """So that an export needs no more memory than a page."""
-    printer, printed = printer_of(Look(CLUSTERS, Form("json", given=True))), []
+    printed = []
 
     def answers() -> Iterator[dict[str, Any]]:
         for entry in LIST["items"]:
             printed.append("edge" in capsys.readouterr().out)
             yield {**LIST, "items": [entry]}
 
-    assert isinstance(printer, InPages)
-    printer.pages(answers())
-    assert printed == [False, True]
+    pages_of("json").pages(answers())
+    assert printed == [False, True], "each before the next is requested: an export needs no more memory than a page"
+
+
+class Terminal(io.StringIO):
+    def isatty(self) -> bool:
+        return True
+
+
+def test_columns_are_aligned_and_cells_are_harmless(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert table(["Name", "Available"], [["edge1", "True"], ["a-long-name", ""]]) == [
+        "NAME          AVAILABLE",
+        "edge1         True",
+        "a-long-name",
+    ]
+    layout = Layout(["Name", "Age"], [["edge1", "1s"]])
+    assert layout.row(["edge-much-longer", "2s"]) == "edge-much-longer   2s", "a later row that is wider moves only itself"
+    assert layout.row(["edge1", "3s"]) == "edge1   3s"
+    assert [shown(cell) for cell in (None, True, False, 3, "x")] == ["", "true", "false", "3", "x"]
+    assert printable("ok\x1b[2Jgone\r\nnext") == "ok [2Jgone  next", "the cursor cannot be moved"
+    colored = Layout(["Available", "Age"], [["True", "1s"], ["Unknown", "2s"]], color=True)
+    assert colored.row(["True", "1s"]) == "\x1b[32mTrue     \x1b[0m   1s"
+    wanted = []
+    for stream, no_color in ((Terminal(), ""), (Terminal(), "1"), (io.StringIO(), "")):
+        monkeypatch.setattr(sys, "stdout", stream)
+        monkeypatch.delenv("NO_COLOR", raising=False)
+        if no_color:
+            monkeypatch.setenv("NO_COLOR", no_color)
+        wanted.append(wants_color())
+    assert wanted == [True, False, False]
+
+
+def test_a_description_names_every_part_also_when_it_is_empty() -> None:
+    document: dict[str, Any] = {"metadata": {"name": "edge1"}, "spec": {"hubAcceptsClient": False}}
+    page = lines(document, {"Agent": "(no session)", "Last Beat": "<none>"}, {"rows": []})
+    assert "Last Beat:      none yet" in page
+    assert "Session:        none is open" in page
+    parts = ("Taints", "Conditions", "Resources", "Claims", "Certificate Requests")
+    assert [line for line in page if line.endswith(": <none>")][-5:] == [f"{part}: <none>" for part in parts]
+
+    document = {
+        "metadata": {"name": "edge1", "labels": {"b": "2", "a": "1"}},
+        "spec": {"hubAcceptsClient": True, "taints": [{"key": "k", "value": "v", "effect": "NoSelect", "timeAdded": "T"}]},
+        "status": {
+            "conditions": [{"type": "Joined", "status": "True", "lastTransitionTime": "T", "reason": "R", "message": "M"}],
+            "capacity": {"cpu": "4"},
+            "allocatable": {"cpu": "3"},
+            "clusterClaims": [{"name": "id.k8s.io", "value": "x"}],
+        },
+    }
+    text = "\n".join(lines(document, {"Agent": "1.2.3", "Last Beat": "2s"}, {"rows": []}))
+    expected = ("a=1, b=2", "Session:        open", "  k     v       NoSelect   T", "  Joined   True     T       R        M")
+    assert [part for part in (*expected, "  cpu    4          3", "  id.k8s.io   x") if part not in text] == []
+
+
+EVENT = {
+    "metadata": {"name": "a"},
+    "type": "Warning",
+    "reason": "Because",
+    "message": "it\nhappened",
+    "involvedObject": {"kind": "ManagedCluster", "name": "edge1"},
+    "lastTimestamp": "2026-01-01T00:00:01Z",
+}
+AGAIN = {**EVENT, "count": 3, "series": {"lastObservedTime": "2026-01-01T00:00:09.123456Z"}}
+
+
+def test_events_are_aligned_lines_or_whole_documents_and_deletions_are_left_out(capsys: pytest.CaptureFixture[str]) -> None:
+    rows = Lines()
+    rows.first({"items": [EVENT]})
+    rows.event("MODIFIED", AGAIN)
+    rows.event("DELETED", EVENT)
+    header, first, again = capsys.readouterr().out.splitlines()
+    assert header.split() == ["LAST", "SEEN", "TYPE", "REASON", "OBJECT", "MESSAGE"]
+    assert first.split()[:4] == ["2026-01-01T00:00:01Z", "Warning", "Because", "managedcluster/edge1"]
+    assert first.endswith("it happened"), "one line, whatever a message holds"
+    assert (again.split()[0], again.endswith("it happened (x3)")) == ("2026-01-01T00:00:09Z", True)
+    assert header.index("MESSAGE") == first.index("it happened") == again.index("it happened")
+    documents = Documents("json")
+    documents.first({"items": [EVENT]})
+    documents.event("ADDED", AGAIN)
+    documents.event("DELETED", AGAIN)
+    assert capsys.readouterr().out.count('"reason": "Because"') == 2
+
+
+CONDITION = "status.conditions[ManagedClusterConditionAvailable]"
+CHANGE = {
+    "time": "2026-11-01T12:00:00.123456Z",
+    "revision": "7",
+    "actor": "system:hub:lease",
+    "type": "MODIFIED",
+    "fields": [
+        {"path": f"{CONDITION}.status", "before": "True", "after": "Unknown"},
+        {"path": f"{CONDITION}.lastTransitionTime", "before": "a", "after": "b"},
+        {"path": "spec.taints[gone]", "before": {"key": "gone"}},
+        {"path": "metadata.labels.x", "after": "\x1b[31m" + "y" * 99},
+    ],
+}
+
+
+def test_a_change_is_a_line_per_field_and_the_first_has_author_and_time() -> None:
+    rows = list(history.lines(CHANGE, wide=False))
+    assert [row[:3] for row in rows] == [("2026-11-01T12:00:00Z", "7", "system:hub:lease"), ("", "", ""), ("", "", "")]
+    assert [row[3] for row in rows] == [
+        f"{CONDITION}.status: True -> Unknown",
+        'spec.taints[gone]: - {"key": "gone"}',
+        "metadata.labels.x: +  [31m" + "y" * 52 + "...",
+    ]
+    assert [row[3].partition(":")[0] for row in history.lines(CHANGE, wide=True)][1] == f"{CONDITION}.lastTransitionTime"
+    for kind, fields, expected in (
+        ("ADDED", [{"path": "spec", "after": {}}], ["added"]),
+        ("DELETED", [], ["deleted"]),
+        ("MODIFIED", [], ["(written again)"]),
+        ("MODIFIED", [{"path": "a.message", "before": "x", "after": "y"}], ["(messages)"]),
+    ):
+        assert [row[3] for row in history.lines({**CHANGE, "type": kind, "fields": fields}, wide=False)] == expected
+    shortened = {**CHANGE, "fields": [{"path": "a", "after": 1}], "more": 3}
+    assert [row[3] for row in history.lines(shortened, wide=False)] == ["a: + 1", "... and 3 more fields"]
+
+
+def test_moments_are_read_as_people_write_them() -> None:
+    assert [moment(text) for text in ("", "now", "17", "2h", "-2h", "1d12h")] == ["", "", "17", "-2h", "-2h", "-1d12h"]
+    assert moment("2026-11-01T12:00+02:00") == "2026-11-01T10:00:00.000000Z"
+    here = datetime(2026, 11, 1, 12).astimezone(UTC)
+    assert moment("2026-11-01 12:00") == here.strftime("%Y-%m-%dT%H:%M:%S.%fZ")
+    with pytest.raises(CommandError, match="write a time such as"):
+        moment("last tuesday")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from hub.domain.certificate import CertificateRecord, Lifetimes
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key
+from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
 from hub.domain.cluster import Joining
 from hub.domain.request import RequestState, Submission
 from hub.issuer import LocalIssuer
@@ -16,7 +16,7 @@ from machinery import conditions, pki
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
 
 AGENT = AgentId("xk7pq")
 
@@ -29,7 +29,7 @@ class Hub:
     lifetimes: Lifetimes = field(default_factory=Lifetimes)
 
     def __post_init__(self) -> None:
-        self.store = MemoryStore(self.clock)
+        self.store = InlineStore(self.clock)
         now = self.clock.now()
         key = pki.generate_key()
         authority = pki.create_authority(Subject("test-ca"), key, pki.random_serial(), now, now + timedelta(days=3650))
@@ -37,7 +37,7 @@ class Hub:
 
     def credential(self, name: str) -> CertificateRecord:
         """A bootstrap credential's certificate for one cluster name."""
-        record, issued = self.store.transact(
+        _, issued = self.store.transact(
             credentials.create,
             cluster=ClusterName(name),
             uses=1,
@@ -47,7 +47,6 @@ class Hub:
             lifetimes=self.lifetimes,
             actor="admin",
         )
-        del record
         found = self.store.transact(certificates.resolve, issued.serial)
         assert found is not None
         return found
@@ -79,17 +78,11 @@ class Hub:
         return conditions.find(self.cluster(name).get("status", {}).get("conditions", []), kind)
 
     def count(self) -> int:
-        return len(self.store.transact(_all_requests))
+        return len(self.store.transact(lambda tx: tx.objects.find(REQUESTS, Query()).items))
 
     @property
     def revision(self) -> int:
         return self.store.state.revision
-
-
-def _all_requests(tx: Any) -> Any:
-    from hub.domain.change import Query  # noqa: PLC0415 - only here
-
-    return tx.objects.find(REQUESTS, Query()).items
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from machinery.apiserver.authentication.asking import Documents
 from machinery.clock import ManualClock
 from machinery.errors import InvalidError, UnavailableError
 from tests.fakes.identity import SigningKey
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
 
 ISSUER = "https://issuer.example.org"
 SPECS: dict[str, dict[str, Any]] = {JWT: {"issuer": ISSUER, "audience": "muster"}, WEBHOOK: {"endpoint": "https://hook"}}
@@ -67,18 +67,16 @@ async def found(kind: str, elsewhere: Elsewhere, **spec: Any) -> dict[str, str]:
     return {each.type: f"{each.status} {each.reason}" for each in conditions}
 
 
-@pytest.mark.parametrize("kind", [JWT, WEBHOOK])
-async def test_an_authenticator_that_works_is_ready(kind: str, elsewhere: Elsewhere) -> None:
-    assert set((await found(kind, elsewhere)).values()) == {"True Success"}
-
-
-@pytest.mark.parametrize("kind", [JWT, WEBHOOK])
-async def test_cas_that_cannot_be_read_keep_the_rest_from_being_looked_at(kind: str, elsewhere: Elsewhere) -> None:
-    for data in (b64encode(b"bad").decode(), "?"):
-        conditions = await found(kind, elsewhere, tls={"certificateAuthorityData": data})
-        assert conditions.pop("TLSConfigurationValid") == "False InvalidTLSConfig"
-        assert conditions.pop("Ready") == "False NotReady"
-        assert set(conditions.values()) == {"Unknown UnableToValidate"}
+async def test_an_authenticator_that_works_is_ready_and_unreadable_cas_keep_the_rest_from_being_examined(
+    elsewhere: Elsewhere,
+) -> None:
+    for kind in (JWT, WEBHOOK):
+        assert set((await found(kind, elsewhere)).values()) == {"True Success"}
+        for data in (b64encode(b"bad").decode(), "?"):
+            conditions = await found(kind, elsewhere, tls={"certificateAuthorityData": data})
+            assert conditions.pop("TLSConfigurationValid") == "False InvalidTLSConfig"
+            assert conditions.pop("Ready") == "False NotReady"
+            assert set(conditions.values()) == {"Unknown UnableToValidate"}
 
 
 async def test_each_thing_that_is_wrong_has_its_condition(elsewhere: Elsewhere) -> None:
@@ -93,14 +91,14 @@ async def test_each_thing_that_is_wrong_has_its_condition(elsewhere: Elsewhere) 
     assert (await found(WEBHOOK, elsewhere))["WebhookConnectionValid"] == "False UnableToDialServer"
 
 
-def status(store: MemoryStore) -> Mapping[str, Any]:
+def status(store: InlineStore) -> Mapping[str, Any]:
     stored = store.transact(lambda tx: tx.objects.get(JWT_AUTHENTICATORS, Key("", "corp")))
     assert stored is not None
     return doc.mapping(stored.document, "status")
 
 
 async def test_the_status_follows_what_is_found_and_is_written_when_it_is_news(elsewhere: Elsewhere) -> None:
-    store = MemoryStore(ManualClock())
+    store = InlineStore(ManualClock())
 
     async def look(kind: str, document: Document) -> list[Any]:
         return await examine(kind, document, elsewhere.connect)
@@ -120,9 +118,8 @@ async def test_the_status_follows_what_is_found_and_is_written_when_it_is_news(e
     assert await controller.reconcile((KINDS[JWT], "gone")) is None
 
 
-def test_what_the_controller_writes_itself_is_no_reason_to_look_again(elsewhere: Elsewhere) -> None:
-    del elsewhere
-    wanted = AuthenticatorStatus(MemoryStore(ManualClock()), lambda *_told: None).wanted(KINDS[JWT])  # type: ignore[arg-type]
+def test_what_the_controller_writes_itself_is_no_reason_to_look_again() -> None:
+    wanted = AuthenticatorStatus(InlineStore(ManualClock()), lambda *_told: None).wanted(KINDS[JWT])  # type: ignore[arg-type]
     first = {"metadata": {"name": "corp", "uid": "u", "generation": 1}}
     assert [wanted(first), wanted({**first, "status": {"phase": "Ready"}})] == [True, False]
     assert wanted({"metadata": {"name": "corp", "uid": "u", "generation": 2}})

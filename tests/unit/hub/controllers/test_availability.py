@@ -1,19 +1,20 @@
 """Silence becomes Unknown exactly when a grace ends, and never for time in which nobody could be heard."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from hub.controllers.agenda import GIVEN_UP
+from hub.controllers.agenda import GIVEN_UP, Agenda, Attempts
 from hub.controllers.availability import Availability
 from hub.controllers.batch import TOGETHER
 from hub.domain import cluster as rules
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats
-from machinery.conditions import AVAILABLE, UNKNOWN, Condition
+from machinery.clock import ManualClock
+from machinery.conditions import AVAILABLE, UNKNOWN
 from machinery.controller import PartlyFailedError
 from machinery.errors import ConflictError, InvalidError, UnavailableError
 from machinery.identity import ClusterName
@@ -36,37 +37,32 @@ async def look(subject: Availability, cluster: ClusterName = C1) -> timedelta | 
     return await subject.reconcile(TOGETHER)
 
 
-def accepted(hub: Hub) -> None:
-    hub.join("c1")
-    hub.accept("c1")
-    hub.store.transact(
-        clusters.set_condition, C1, Condition("HubAcceptedManagedCluster", "True", "HubClusterAdminAccepted", ""), "test"
-    )
+def accepted(hub: Hub, *names: str) -> None:
+    for name in names or ("c1",):
+        hub.join(name)
+        hub.accept(name)
+        hub.store.transact(clusters.set_condition, ClusterName(name), rules.ACCEPTED, "test")
 
 
-def beat(hub: Hub) -> None:
-    hub.store.transact(heartbeats.flush, [Beat(C1, timedelta(), available=True)])
+def beat(hub: Hub, name: str = "c1") -> None:
+    hub.store.transact(heartbeats.flush, [Beat(ClusterName(name), timedelta(), available=True)])
 
 
-def status(hub: Hub) -> str | None:
-    return status_of(hub, "c1")
-
-
-def status_of(hub: Hub, name: str) -> str | None:
+def status(hub: Hub, name: str = "c1") -> str | None:
     condition = hub.condition(name, AVAILABLE)
     return condition.status if condition else None
 
 
-async def test_it_looks_again_exactly_when_the_grace_ends(hub: Hub) -> None:
+async def test_unknown_is_written_exactly_when_the_grace_ends_and_once(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     accepted(hub)
     beat(hub)
-    subject = judge(hub)
+    subject, written = judge(hub), transactions_of(hub, monkeypatch)
     assert await look(subject) == GRACE + WINDOW
     hub.clock.advance(GRACE)
-    assert await look(subject) == WINDOW
-    assert status(hub) != UNKNOWN
+    assert await subject.reconcile(TOGETHER) == WINDOW, "without any news"
+    assert (status(hub) == UNKNOWN, written) == (False, [])
     hub.clock.advance(WINDOW)
-    await look(subject)
+    assert await subject.reconcile(TOGETHER) == GRACE
     condition = hub.condition("c1", AVAILABLE)
     assert condition is not None
     assert (condition.status, condition.reason, condition.message) == (
@@ -74,29 +70,31 @@ async def test_it_looks_again_exactly_when_the_grace_ends(hub: Hub) -> None:
         "ManagedClusterLeaseUpdateStopped",
         "Registration agent stopped updating its lease.",
     )
+    before = hub.revision
+    hub.clock.advance(GRACE)
+    assert await look(subject) == GRACE
+    assert (written, hub.revision) == (["transaction"], before), "a silence that goes on is written once"
 
 
 async def test_clusters_whose_graces_end_within_a_moment_are_looked_at_together_and_each_ends_exactly(hub: Hub) -> None:
     subject = judge(hub)
     for name in ("c1", "c2"):
-        hub.join(name)
-        hub.accept(name)
-        told = Condition("HubAcceptedManagedCluster", "True", "HubClusterAdminAccepted", "")
-        hub.store.transact(clusters.set_condition, ClusterName(name), told, "test")
-        hub.store.transact(heartbeats.flush, [Beat(ClusterName(name), timedelta(), available=True)])
+        accepted(hub, name)
+        beat(hub, name)
         hub.clock.advance(2 * SECOND)
-    subject.wants(C1)
-    subject.wants(ClusterName("c2"))
+        subject.wants(ClusterName(name))
     assert await subject.reconcile(TOGETHER) == GRACE + WINDOW - 4 * SECOND
     hub.clock.advance(GRACE + WINDOW - 4 * SECOND)
     assert await subject.reconcile(TOGETHER) == 2 * SECOND
-    assert (status_of(hub, "c1"), status_of(hub, "c2")) == (UNKNOWN, None)
+    assert (status(hub, "c1"), status(hub, "c2")) == (UNKNOWN, None)
     hub.clock.advance(2 * SECOND)
     await subject.reconcile(TOGETHER)
-    assert status_of(hub, "c2") == UNKNOWN
+    assert status(hub, "c2") == UNKNOWN
 
 
-async def test_a_beat_moves_the_end_of_the_grace(hub: Hub) -> None:
+async def test_a_beat_moves_the_end_of_the_grace_also_when_it_is_stored_after_the_first_look(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
     accepted(hub)
     beat(hub)
     subject = judge(hub)
@@ -104,6 +102,16 @@ async def test_a_beat_moves_the_end_of_the_grace(hub: Hub) -> None:
     beat(hub)
     hub.clock.advance(WINDOW)
     assert await look(subject) == GRACE
+    assert status(hub) != UNKNOWN
+    hub.clock.advance(GRACE)
+    run = hub.store.run
+
+    async def beaten(use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        beat(hub)
+        return await run(use_case, *args, **kwargs)
+
+    monkeypatch.setattr(hub.store, "run", beaten)
+    assert await look(subject) == GRACE + WINDOW
     assert status(hub) != UNKNOWN
 
 
@@ -121,36 +129,19 @@ async def test_after_a_start_nobody_is_judged_before_a_full_grace(hub: Hub) -> N
     assert status(hub) == UNKNOWN
 
 
-async def test_a_silence_that_goes_on_is_written_once(hub: Hub) -> None:
-    accepted(hub)
-    subject = judge(hub)
-    hub.clock.advance(GRACE + WINDOW)
-    await look(subject)
-    before = hub.revision
-    hub.clock.advance(GRACE)
-    await look(subject)
-    assert hub.revision == before
-
-
-async def test_a_cluster_that_was_never_accepted_is_not_judged(hub: Hub) -> None:
+async def test_clusters_that_were_never_accepted_are_gone_or_cannot_be_heard_are_not_judged(hub: Hub) -> None:
     hub.join("c1")
     subject = judge(hub)
     hub.clock.advance(timedelta(days=1))
     assert await look(subject) is None
     assert status(hub) is None
-
-
-async def test_nobody_is_silent_while_beats_cannot_be_stored(hub: Hub) -> None:
-    accepted(hub)
-    beat(hub)
+    assert await look(subject, ClusterName("gone")) is None
+    accepted(hub, "c2")
+    beat(hub, "c2")
     hub.clock.advance(timedelta(days=1))
-    subject = Availability(hub.store, hub.clock, window=WINDOW, since=lambda _tx: None)
-    assert await look(subject) == SECOND
-    assert status(hub) != UNKNOWN
-
-
-async def test_a_cluster_that_is_gone_is_forgotten(hub: Hub) -> None:
-    assert await look(judge(hub), ClusterName("gone")) is None
+    deaf = Availability(hub.store, hub.clock, window=WINDOW, since=lambda _tx: None)
+    assert await look(deaf, ClusterName("c2")) == SECOND, "beats cannot be stored"
+    assert status(hub, "c2") != UNKNOWN
 
 
 def transactions_of(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
@@ -165,55 +156,9 @@ def transactions_of(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> list[str]:
     return written
 
 
-async def test_it_writes_only_when_a_silence_is_news(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    accepted(hub)
-    beat(hub)
-    subject, written = judge(hub), transactions_of(hub, monkeypatch)
-    assert await look(subject) == GRACE + WINDOW
-    assert written == []
-    hub.clock.advance(GRACE + WINDOW)
-    assert await look(subject) == GRACE
-    assert written == ["transaction"]
-    assert status(hub) == UNKNOWN
-    hub.clock.advance(GRACE)
-    assert await look(subject) == GRACE
-    assert written == ["transaction"]
-
-
-async def test_a_beat_that_is_stored_after_the_first_look_keeps_the_cluster(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    accepted(hub)
-    beat(hub)
-    subject = judge(hub)
-    hub.clock.advance(GRACE + WINDOW)
-    run = hub.store.run
-
-    async def beaten(use_case: Any, *args: Any, **kwargs: Any) -> Any:
-        beat(hub)
-        return await run(use_case, *args, **kwargs)
-
-    monkeypatch.setattr(hub.store, "run", beaten)
-    assert await look(subject) == GRACE + WINDOW
-    assert status(hub) != UNKNOWN
-
-
-async def test_a_grace_that_ends_is_looked_at_without_any_news(hub: Hub) -> None:
-    accepted(hub)
-    beat(hub)
-    subject = judge(hub)
-    await look(subject)
-    hub.clock.advance(GRACE)
-    assert await subject.reconcile(TOGETHER) == WINDOW
-    hub.clock.advance(WINDOW)
-    await subject.reconcile(TOGETHER)
-    assert status(hub) == UNKNOWN
-
-
 async def test_many_that_fall_silent_together_share_their_commits(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"c{number}" for number in range(1, 251)]
-    for name in names:
-        hub.join(name)
-        hub.accept(name)
-        hub.store.transact(clusters.set_condition, ClusterName(name), rules.ACCEPTED, "test")
+    accepted(hub, *names)
     subject, written = judge(hub), transactions_of(hub, monkeypatch)
     for name in names:
         subject.wants(ClusterName(name))
@@ -239,39 +184,32 @@ def fail(monkeypatch: pytest.MonkeyPatch, use_case: str, *names: str, error: Exc
     return lambda: monkeypatch.setattr(heartbeats, use_case, right)
 
 
-def accepted_all(hub: Hub, *names: str) -> None:
-    for name in names:
-        hub.join(name)
-        hub.accept(name)
-        hub.store.transact(clusters.set_condition, ClusterName(name), rules.ACCEPTED, "test")
-
-
 @pytest.mark.parametrize("use_case", ["expire", "silence"])
 async def test_one_that_fails_for_ever_holds_up_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch, use_case: str) -> None:
-    accepted_all(hub, "c1", "c2", "c3")
+    accepted(hub, "c1", "c2", "c3")
     subject = judge(hub)
     hub.clock.advance(7 * SECOND)
-    accepted_all(hub, "c4")
+    accepted(hub, "c4")
     mend = fail(monkeypatch, use_case, "c1")
     for name in ("c1", "c2", "c3", "c4"):
         subject.wants(ClusterName(name))
     hub.clock.advance(GRACE + WINDOW - 7 * SECOND)
     with pytest.raises(PartlyFailedError, match="1 of 4 failed, the last of them c1: somebody else was faster"):
         await subject.reconcile(TOGETHER)
-    assert [status_of(hub, name) for name in ("c1", "c2", "c3", "c4")] == [None, UNKNOWN, UNKNOWN, None]
+    assert [status(hub, name) for name in ("c1", "c2", "c3", "c4")] == [None, UNKNOWN, UNKNOWN, None]
     for _ in range(14):  # c1 is tried all the time, less and less often
         hub.clock.advance(SECOND / 2)
         with suppress(PartlyFailedError):
             await subject.reconcile(TOGETHER)
-    assert [status_of(hub, name) for name in ("c1", "c4")] == [None, UNKNOWN], "at its time, to the second"
+    assert [status(hub, name) for name in ("c1", "c4")] == [None, UNKNOWN], "at its time, to the second"
     mend()
     hub.clock.advance(30 * SECOND)
     await subject.reconcile(TOGETHER)
-    assert status_of(hub, "c1") == UNKNOWN
+    assert status(hub, "c1") == UNKNOWN
 
 
 async def test_one_that_fails_is_tried_again_at_a_time_of_its_own(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    accepted_all(hub, "c1", "c2")
+    accepted(hub, "c1", "c2")
     subject = judge(hub)
     fail(monkeypatch, "expire", "c1", error=InvalidError("it breaks a rule"))
     hub.clock.advance(GRACE + WINDOW)
@@ -291,7 +229,7 @@ async def test_one_that_fails_is_tried_again_at_a_time_of_its_own(hub: Hub, monk
 
 async def test_a_store_that_is_away_is_not_asked_for_every_cluster(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     names = [f"c{number}" for number in range(1, 121)]
-    accepted_all(hub, *names)
+    accepted(hub, *names)
     subject, asked = judge(hub), list[str]()
     hub.clock.advance(GRACE + WINDOW)
     run = hub.store.run
@@ -310,7 +248,7 @@ async def test_a_store_that_is_away_is_not_asked_for_every_cluster(hub: Hub, mon
         hub.clock.advance(SECOND)
     monkeypatch.setattr(hub.store, "run", run)
     await subject.reconcile(TOGETHER)
-    assert {status_of(hub, name) for name in names} == {UNKNOWN}
+    assert {status(hub, name) for name in names} == {UNKNOWN}
 
 
 async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:
@@ -321,3 +259,65 @@ async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:
     condition = hub.condition("c1", AVAILABLE)
     assert condition is not None
     assert (condition.status, condition.reason) == (UNKNOWN, "ManagedClusterNeverJoined")
+
+
+A, B, C = (ClusterName(name) for name in "abc")
+
+
+def waiting(clock: ManualClock) -> Agenda:
+    agenda = Agenda(clock)
+    for name, seconds in ((A, 10), (B, 12), (C, 20)):
+        agenda.wait(name, seconds * SECOND)
+    return agenda
+
+
+def test_what_is_due_soon_comes_with_what_is_due_now_and_only_then() -> None:
+    clock = ManualClock()
+    agenda = waiting(clock)
+    clock.advance(9 * SECOND)
+    agenda.news([C])
+    assert agenda.take(10, ahead=5 * SECOND) == (C,)
+    assert agenda.pause() == SECOND
+    agenda.wait(C, 11 * SECOND)
+    clock.advance(SECOND)
+    assert agenda.take(10, ahead=5 * SECOND) == (A, B)
+    assert agenda.pause() == 10 * SECOND
+
+
+def test_a_time_that_was_replaced_makes_nothing_due() -> None:
+    clock = ManualClock()
+    agenda = waiting(clock)
+    agenda.wait(A, 30 * SECOND)
+    clock.advance(10 * SECOND)
+    assert agenda.take(10, ahead=5 * SECOND) == ()
+    assert agenda.pause() == 2 * SECOND
+
+
+def test_times_that_were_replaced_are_forgotten_also_where_they_are_far_away() -> None:
+    """A cluster with a lease of a day reports every minute, and is looked at each time."""
+    clock = ManualClock()
+    agenda = waiting(clock)
+    for _ in range(10_000):
+        agenda.news([A, B])
+        for name in agenda.take(10):
+            agenda.wait(name, timedelta(days=5))
+    assert agenda.remembered < 200
+    clock.advance(20 * SECOND)
+    assert agenda.take(10) == (C,)
+    clock.advance(timedelta(days=5))
+    assert set(agenda.take(10)) == {A, B}
+
+
+async def test_whoever_fails_is_named_with_the_reason_and_so_is_who_does_not() -> None:
+    async def look(names: Sequence[ClusterName]) -> Mapping[ClusterName, None]:
+        for name in names:
+            if name != B:
+                raise ConflictError(f"not {name}")
+        return dict.fromkeys(names)
+
+    attempts = Attempts[None]()
+    await attempts.make((A, B, C), look)
+    with pytest.raises(PartlyFailedError, match="2 of 3 failed, the last of them c: not c") as failed:
+        attempts.ended(None)
+    assert {name: str(error) for name, error in failed.value.failed.items()} == {"a": "not a", "c": "not c"}
+    assert set(failed.value.done) == {"b"}

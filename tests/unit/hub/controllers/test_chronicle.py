@@ -1,21 +1,29 @@
-"""The hub's log tells what happens to clusters: who did it, to which, and what is next; and nothing twice."""
+"""The hub's log and Events report what happens to clusters, their agents and add-ons: by whom, and nothing twice."""
 
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
+import structlog
 from structlog.testing import capture_logs
 
 from hub.controllers.chronicle import Chronicle
 from hub.controllers.feed import Feed, Route
+from hub.controllers.recorder import AT_MOST, TOGETHER, Recorder
+from hub.domain import clocksync
 from hub.domain import cluster as cluster_rules
 from hub.domain import document as doc
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Kind
+from hub.domain.addon_health import in_step
+from hub.domain.change import ADDONS, EVENTS, MANAGED_CLUSTERS, REQUESTS, ChangeType, Document, Key, Kind, Query
 from hub.domain.cluster import Joining, StatusReport
 from hub.domain.clusterset import LABEL
 from hub.domain.event import Told
 from hub.ports import Transaction
-from hub.services import clusters, requests
+from hub.services import clusters, events, requests
+from machinery.clock import ManualClock
+from machinery.conditions import ADDON_AVAILABLE, AVAILABLE, FALSE, TRUE, UNKNOWN, Condition
+from machinery.errors import InvalidError, UnavailableError
 from machinery.identity import ClusterName
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 
@@ -51,19 +59,26 @@ class Reader:
         return [str(line["event"]) for line in await self.read()]
 
 
-async def test_a_cluster_that_joins_is_told_with_what_is_next(hub: Hub) -> None:
+@pytest.fixture
+async def reader(hub: Hub) -> Reader:
     reader = Reader(hub)
     await reader.start()
+    return reader
+
+
+@pytest.fixture
+async def joined(hub: Hub, reader: Reader) -> Reader:
+    """The cluster c1 has joined, and its line was read."""
+    hub.join("c1")
+    await reader.read()
+    return reader
+
+
+async def test_joins_and_decisions_are_logged_with_their_author_and_the_next_step(hub: Hub, reader: Reader) -> None:
     hub.join("c1")
     (line,) = await reader.read()
     assert (line["event"], line["cluster"], line["by"]) == ("cluster registered", "c1", "agent")
     assert line["next"] == "hubctl accept c1"
-
-
-async def test_decisions_are_told_with_who_took_them(hub: Hub) -> None:
-    reader = Reader(hub)
-    await reader.start()
-    hub.join("c1")
     name = hub.submit("c1")
     await reader.read()
     hub.accept("c1")
@@ -74,17 +89,21 @@ async def test_decisions_are_told_with_who_took_them(hub: Hub) -> None:
     assert {line["by"] for line in lines} == {"admin"}
     assert {line["cluster"] for line in lines} == {"c1"}
     assert lines[1]["request"] == name
+    assert [(each.reason, each.type, each.message) for each in reader.told if each.reason in ("Registered", "Accepted")] == [
+        ("Registered", "Normal", "registered by agent: it waits for `hubctl accept c1`"),
+        ("Accepted", "Normal", "accepted by admin"),
+    ]
+    assert {each.cluster for each in reader.told} == {"c1"}
 
 
-async def test_availability_is_told_when_it_changes_and_not_with_every_report(hub: Hub) -> None:
-    reader = Reader(hub)
-    await reader.start()
+async def test_availability_is_logged_when_it_changes_and_not_with_every_report(hub: Hub, reader: Reader) -> None:
     hub.join("c1")
     hub.accept("c1")
     await reader.read()
-    hub.store.transact(clusters.set_condition, C1, cluster_rules.AVAILABLE, "agent")
+    hub.store.transact(clusters.report_status, C1, StatusReport(conditions=(cluster_rules.AVAILABLE,)), "agent")
     (line,) = await reader.read()
     assert (line["available"], line["log_level"]) == ("True", "info")
+    assert (reader.told[-1].reason, reader.told[-1].type) == ("ManagedClusterAvailable", "Normal")
     hub.store.transact(clusters.report_status, C1, StatusReport(kubernetes_version="v1.34.2"), "agent")
     hub.clock.advance(timedelta(seconds=5))
     hub.store.transact(clusters.report_status, C1, StatusReport(kubernetes_version="v1.34.2", capacity={"cpu": "2"}), "agent")
@@ -94,87 +113,42 @@ async def test_availability_is_told_when_it_changes_and_not_with_every_report(hu
     assert (line["available"], line["log_level"]) == ("False", "info")
 
 
-async def test_a_cluster_that_moves_to_another_set_is_told_and_one_that_gets_its_first_is_not(hub: Hub) -> None:
-    reader = Reader(hub)
-    await reader.start()
-
+async def test_a_move_to_another_set_is_logged_and_the_first_set_is_not(hub: Hub, joined: Reader) -> None:
     def into(cluster_set: str) -> None:
         document = doc.with_metadata(hub.cluster("c1"), labels={LABEL: cluster_set})
         hub.store.transact(lambda tx: clusters.put(tx, document, clusters.find(tx, C1), "admin"))
 
-    hub.join("c1")
-    await reader.read()
     into("default")
-    assert await reader.read() == []
+    assert await joined.read() == []
     into("blue")
-    (line,) = await reader.read()
+    (line,) = await joined.read()
     assert (line["event"], line["cluster_set"], line["before"], line["by"]) == ("cluster moved", "blue", "default", "admin")
-    assert reader.told[-1].message == "moved from cluster set default to blue by admin"
+    assert joined.told[-1].message == "moved from cluster set default to blue by admin"
 
 
-async def test_another_cluster_with_the_same_name_is_a_warning(hub: Hub) -> None:
-    reader = Reader(hub)
-    await reader.start()
-    hub.join("c1")
-    await reader.read()
+async def test_a_duplicate_is_a_warning_and_a_successor_of_a_deleted_cluster_is_news(hub: Hub, joined: Reader) -> None:
     hub.store.transact(clusters.note_duplicate, Joining(C1, "uid-other", AGENT), "agent")
-    (line,) = await reader.read()
+    (line,) = await joined.read()
     assert line["log_level"] == "warning"
     assert "uid-other" in line["detail"]
-
-
-async def test_a_deleted_cluster_is_told_and_its_successor_is_news_again(hub: Hub) -> None:
-    reader = Reader(hub)
-    await reader.start()
-    hub.join("c1")
-    await reader.read()
     hub.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, C1), "admin"))
-    assert await reader.events() == ["cluster deleted"]
+    assert await joined.events() == ["cluster deleted"]
     hub.join("c1")
-    assert await reader.events() == ["cluster registered"]
+    assert await joined.events() == ["cluster registered"]
 
 
-async def test_what_was_there_at_the_start_is_no_news_and_what_changed_meanwhile_is(hub: Hub) -> None:
+async def test_requests_are_counted_once_by_outcome_and_their_end_is_an_event_of_their_cluster(hub: Hub) -> None:
     reader = Reader(hub)
     hub.join("c1")
-    hub.submit("c1")
-    assert await reader.start() == []
-    hub.accept("c1")
-    (line,) = await reader.start()  # the log was compacted: everything is read again
-    assert line["event"] == "cluster accepted"
-
-
-def test_kinds_without_a_story_are_passed_over() -> None:
-    with capture_logs() as lines:
-        Chronicle().listed(Kind("leases.coordination.k8s.io"), Key("", "x"), {})
-    assert lines == []
-
-
-async def test_the_log_and_the_events_tell_the_same_story(hub: Hub) -> None:
-    reader = Reader(hub)
-    await reader.start()
-    hub.join("c1")
-    hub.accept("c1")
-    hub.store.transact(clusters.report_status, C1, StatusReport(conditions=(cluster_rules.AVAILABLE,)), "agent")
-    await reader.read()
-    told = [(each.cluster, each.reason, each.type) for each in reader.told]
-    assert told == [
-        ("c1", "Registered", "Normal"),
-        ("c1", "Accepted", "Normal"),
-        ("c1", "ManagedClusterAvailable", "Normal"),
-    ]
-    assert [each.message for each in reader.told][:2] == [
-        "registered by agent: it waits for `hubctl accept c1`",
-        "accepted by admin",
-    ]
-
-
-async def test_the_end_of_a_request_is_an_event_of_its_cluster(hub: Hub) -> None:
-    reader = Reader(hub)
-    hub.join("c1")
-    await reader.start()
     name = hub.submit("c1")
+    await reader.start()
+    chronicle = reader.chronicle
+    assert (dict(chronicle.phases), dict(chronicle.standing())) == ({}, {"Pending": 1}), "what is there is no news"
     hub.approve(name)
+    await reader.read()
+    await reader.read()
+    assert (dict(chronicle.phases), dict(chronicle.standing())) == ({"Approved": 1}, {"Approved": 1})
+    reader.told.clear()
     hub.store.transact(requests.issue, name, hub.issuer, hub.lifetimes, "issuance")
     await reader.read()
     assert [(each.cluster, each.reason, each.message, each.about["kind"]) for each in reader.told] == [
@@ -182,24 +156,14 @@ async def test_the_end_of_a_request_is_an_event_of_its_cluster(hub: Hub) -> None
     ]
 
 
-async def test_what_becomes_of_requests_is_counted_once_and_where_they_stand_is_known(hub: Hub) -> None:
-    reader = Reader(hub)
-    hub.join("c1")
-    before = hub.submit("c1")
-    await reader.start()
-    chronicle = reader.chronicle
-    assert (dict(chronicle.phases), dict(chronicle.standing())) == ({}, {"Pending": 1}), "what is there is no news"
-    hub.approve(before)
-    await reader.read()
-    await reader.read()
-    assert (dict(chronicle.phases), dict(chronicle.standing())) == ({"Approved": 1}, {"Approved": 1})
-
-
-async def test_what_went_while_nobody_followed_is_counted_no_more_and_its_successor_is_news(hub: Hub) -> None:
+async def test_what_was_there_at_the_start_is_no_news_and_what_changed_or_went_meanwhile_is_known(hub: Hub) -> None:
     reader = Reader(hub)
     hub.join("c1")
     request = hub.submit("c1")
-    await reader.start()
+    assert await reader.start() == []
+    hub.accept("c1")
+    (line,) = await reader.start()  # the log was compacted: everything is read again
+    assert line["event"] == "cluster accepted"
     assert reader.chronicle.standing() == {"Pending": 1}
 
     def go(tx: Transaction) -> None:
@@ -210,8 +174,159 @@ async def test_what_went_while_nobody_followed_is_counted_no_more_and_its_succes
 
     hub.store.transact(go)
     assert await reader.start() == []
-    hub.join("c2")
-    assert await reader.events() == ["cluster registered"]
-    assert reader.chronicle.standing() == {}
-    hub.join("c1")
-    assert await reader.events() == ["cluster registered"]
+    for name in ("c2", "c1"):
+        hub.join(name)
+        assert await reader.events() == ["cluster registered"]
+        assert reader.chronicle.standing() == {}
+
+
+CLUSTER, ADDON = Key("", "c1"), Key("c1", "metrics")
+WELL = Condition(ADDON_AVAILABLE, TRUE, "Reported", "it works")
+ILL = Condition(ADDON_AVAILABLE, FALSE, "ProbeFailed", "no endpoint")
+NOT_THERE_YET = Condition(ADDON_AVAILABLE, UNKNOWN, "ManagedClusterAddOnLeaseNotFound", "no lease")
+SILENT = Condition(AVAILABLE, UNKNOWN, "ManagedClusterLeaseUpdateStopped", "no word")
+
+
+class Agents:
+    """A chronicle and what it tells."""
+
+    def __init__(self) -> None:
+        self.told: list[Told] = []
+        self.chronicle = Chronicle(self.told.append)
+
+    def change(
+        self, kind: Kind, key: Key, document: Document, change: ChangeType = ChangeType.MODIFIED
+    ) -> list[tuple[str, str]]:
+        """Reason and type of what a change has to tell."""
+        self.told.clear()
+        self.chronicle.changed(kind, key, document, change, "agent")
+        return [(each.reason, each.type) for each in self.told]
+
+    def cluster(self, document: Document) -> list[tuple[str, str]]:
+        return self.change(MANAGED_CLUSTERS, CLUSTER, document)
+
+    def addon(self, document: Document) -> list[tuple[str, str]]:
+        return self.change(ADDONS, ADDON, document)
+
+
+def written(*conditions: Condition) -> list[dict[str, str]]:
+    return [{"type": each.type, "status": each.status, "reason": each.reason, "message": each.message} for each in conditions]
+
+
+def cluster(version: str = "", *conditions: Condition) -> Document:
+    status = {"version": {"kubernetes": version}, "conditions": written(*conditions)}
+    return {"metadata": {"name": "c1", "uid": "u"}, "spec": {"hubAcceptsClient": True}, "status": status}
+
+
+def addon(*conditions: Condition) -> dict[str, Any]:
+    return {"metadata": {"name": "metrics", "namespace": "c1", "uid": "a"}, "status": {"conditions": written(*conditions)}}
+
+
+@pytest.fixture
+def agents() -> Agents:
+    agents = Agents()
+    agents.chronicle.listed(MANAGED_CLUSTERS, CLUSTER, cluster())
+    return agents
+
+
+def test_versions_clocks_and_deletions_of_clusters_are_told_when_they_change(agents: Agents) -> None:
+    assert agents.cluster(cluster("v1.35.0")) == []  # the first that is known is no change
+    assert agents.cluster(cluster("v1.36.0")) == [("KubernetesVersionChanged", "Normal")]
+    assert agents.told[0].message == "Kubernetes v1.36.0; it was v1.35.0"
+    assert agents.cluster(cluster("")) == []  # its API server is away
+    assert agents.cluster(cluster("v1.36.0")) == []
+    wrong, right = cluster("", clocksync.OUT_OF_SYNC), cluster("", clocksync.SYNCED)
+    assert [agents.cluster(each) for each in (right, wrong, wrong, right)] == [
+        [],
+        [("ManagedClusterClockOutOfSync", "Warning")],
+        [],
+        [("ManagedClusterClockSynced", "Normal")],
+    ]
+    metadata = {"name": "c1", "uid": "u", "deletionTimestamp": "2026-11-22T10:00:00Z", "finalizers": ["example.org/backup"]}
+    assert agents.cluster({**right, "metadata": metadata}) == [("DeletionBegun", "Normal")]
+    assert agents.told[0].message == "is being deleted by agent: it waits for example.org/backup"
+
+
+def test_failures_of_addons_are_told_once_each_and_not_those_of_a_silent_cluster(agents: Agents) -> None:
+    silenced = in_step(addon(WELL), SILENT, ManualClock().now())
+    for nothing in (addon(), addon(NOT_THERE_YET), addon(WELL), silenced, in_step(silenced, None, ManualClock().now())):
+        assert agents.addon(nothing) == [], "a silent cluster has its own alarm"
+    assert agents.addon(addon(ILL)) == [("AddOnUnavailable", "Warning")]
+    assert (agents.told[0].cluster, agents.told[0].message) == ("c1", "ProbeFailed: no endpoint")
+    assert agents.addon(addon(ILL)) == []
+    assert agents.addon(addon(WELL)) == [("AddOnAvailable", "Normal")]
+    agents.addon(addon(ILL))
+    assert agents.change(ADDONS, ADDON, addon(ILL), ChangeType.DELETED) == []
+    assert agents.addon(addon(WELL)) == [], "one that comes again begins anew"
+    late = Agents()
+    late.chronicle.listed(ADDONS, ADDON, addon(ILL))
+    assert late.addon(addon(ILL)) == [], "what was ill at the start is no news"
+    assert late.addon(addon(WELL)) == [("AddOnAvailable", "Normal")]
+    with capture_logs() as lines:
+        late.chronicle.listed(Kind("leases.coordination.k8s.io"), Key("", "x"), {})
+    assert lines == [], "kinds without a story are passed over"
+
+
+EAST = {"kind": "ManagedCluster", "metadata": {"name": "east", "uid": "u-1"}}
+
+
+def news(number: int) -> Told:
+    return Told("east", EAST, f"Reason{number}", "m")
+
+
+def reasons(hub: Hub) -> set[str]:
+    return {each.document["reason"] for each in hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items}
+
+
+async def test_news_go_together_and_the_oldest_are_lost_first_where_there_are_too_many(hub: Hub) -> None:
+    small = Recorder(hub.store, kept=100)
+    for number in range(102):
+        small.wants(news(1000 + number))
+    while await small.reconcile(TOGETHER) is not None:
+        pass
+    assert reasons(hub) == {f"Reason{1000 + number}" for number in range(2, 102)}
+    subject = Recorder(hub.store)
+    for number in range(AT_MOST + 1):
+        subject.wants(news(number))
+    assert await subject.reconcile(TOGETHER) is not None
+    assert len(reasons(hub)) == 100 + AT_MOST
+    assert await subject.reconcile(TOGETHER) is None
+    assert len(reasons(hub)) == 100 + AT_MOST + 1
+
+
+async def test_news_that_wait_hold_no_whole_objects_and_outlast_an_outage_of_the_database(hub: Hub) -> None:
+    subject = Recorder(hub.store)
+    large = {**EAST, "apiVersion": "v1", "status": {"much": ["x"] * 100}}
+    subject.wants(Told("east", large, "Reason1", "m"))
+    assert "status" not in subject.waiting[0].about
+    hub.store.failure = UnavailableError("away")
+    with pytest.raises(UnavailableError):
+        await subject.reconcile(TOGETHER)
+    hub.store.failure = None
+    await subject.reconcile(TOGETHER)
+    (event,) = hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query())).items
+    assert event.document["involvedObject"] == {"apiVersion": "v1", "kind": "ManagedCluster", "name": "east", "uid": "u-1"}
+    subject.wants(news(2))
+    await subject.reconcile(TOGETHER)
+    assert reasons(hub) == {"Reason1", "Reason2"}
+
+
+async def test_one_that_cannot_be_recorded_costs_no_other(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+    right = events.tell
+
+    def wrong(tx: Transaction, told: Sequence[Told], actor: str) -> None:
+        if any(each.reason == "Reason3" for each in told):
+            raise InvalidError("it breaks a rule")
+        right(tx, told, actor)
+
+    monkeypatch.setattr(events, "tell", wrong)
+    subject = Recorder(hub.store)
+    for number in range(AT_MOST + 5):
+        subject.wants(news(number))
+    with structlog.testing.capture_logs() as lines:
+        steps = 1
+        while await subject.reconcile(TOGETHER) is not None:
+            steps += 1
+    assert len(reasons(hub)) == AT_MOST + 4
+    assert steps == 1 + AT_MOST + 1, "those of the portion alone, and the rest together again"
+    assert [(line["event"], line["reason"]) for line in lines] == [("an event cannot be recorded", "Reason3")]

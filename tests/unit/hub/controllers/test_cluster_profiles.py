@@ -13,6 +13,11 @@ from tests.fakes.fleetwork import Fleetwork, binding, cluster, cluster_set, find
 from tests.unit.hub.controllers.conftest import Hub
 
 EU = {"matchLabels": {"region": "eu"}}
+LABELS = {
+    "x-k8s.io/cluster-manager": "open-cluster-management",
+    "multicluster.x-k8s.io/clusterset": "one",
+    "open-cluster-management.io/cluster-name": "a",
+}
 IN_EU = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu", "uk"]}]}
 
 
@@ -52,59 +57,48 @@ async def bind(hub: Hub, work: Fleetwork, *places: str) -> None:
     await work.settle()
 
 
-async def test_without_bindings_there_are_no_profiles(hub: Hub, work: Fleetwork) -> None:
-    del work
-    assert profiles(hub) == []
-
-
 async def test_a_bound_set_shows_its_clusters_once_however_many_sets_have_them(hub: Hub, work: Fleetwork) -> None:
+    assert profiles(hub) == []
+    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "p"))
+    await Fleetwork(hub.store).start()
+    assert profiles(hub) == [], "the gate is closed"
     await bind(hub, work, "p/one", "p/europe", "q/two")
     assert profiles(hub) == ["p/a", "p/b", "q/b", "q/c"]
     made = profile(hub, "a", "p")
     assert made["spec"] == {"displayName": "a", "clusterManager": {"name": "open-cluster-management"}}
-    assert doc.labels(made) == {
-        "x-k8s.io/cluster-manager": "open-cluster-management",
-        "multicluster.x-k8s.io/clusterset": "one",
-        "open-cluster-management.io/cluster-name": "a",
-    }
+    assert doc.labels(made) == LABELS
+    before = hub.revision
+    await Fleetwork(hub.store, cluster_profiles=True).start()
+    await work.start()
+    assert hub.revision == before, "another look writes nothing"
+    hub.store.transact(remove, CLUSTER_SET_BINDINGS, "europe", "p")
+    await work.settle()
+    assert profiles(hub) == ["p/a", "q/b", "q/c"], "a binding that goes takes away what no other shows"
 
 
-async def test_expressions_and_the_global_set_choose_as_everywhere(hub: Hub, work: Fleetwork) -> None:
+async def test_selectors_by_label_by_expression_and_of_the_global_set_choose_as_everywhere(hub: Hub, work: Fleetwork) -> None:
     hub.store.transact(put, CLUSTER_SETS, cluster_set("in-eu", IN_EU))
     hub.store.transact(put, CLUSTER_SETS, cluster_set("global", {}))
     await bind(hub, work, "p/in-eu", "q/global")
     assert profiles(hub) == ["p/a", "p/b", "q/a", "q/b", "q/c"]
-
-
-async def test_a_binding_whose_set_is_missing_or_goes_shows_nothing(hub: Hub, work: Fleetwork) -> None:
-    await bind(hub, work, "p/missing", "q/two")
-    assert profiles(hub) == ["q/b", "q/c"]
-    hub.store.transact(remove, CLUSTER_SETS, "two")
+    hub.store.transact(put, CLUSTER_SETS, cluster_set("in-eu", {"matchLabels": {"region": "us"}}))
     await work.settle()
-    assert profiles(hub) == []
-
-
-async def test_a_binding_that_goes_takes_away_what_no_other_shows(hub: Hub, work: Fleetwork) -> None:
-    await bind(hub, work, "p/one", "p/europe", "q/one")
-    hub.store.transact(remove, CLUSTER_SET_BINDINGS, "europe", "p")
+    assert profiles(hub) == ["p/c", "q/a", "q/b", "q/c"]
+    await bind(hub, work, "p/missing")
+    hub.store.transact(remove, CLUSTER_SETS, "in-eu")
     await work.settle()
-    assert profiles(hub) == ["p/a", "q/a"]
-
-
-async def test_a_selector_that_changes_moves_the_profiles(hub: Hub, work: Fleetwork) -> None:
-    await bind(hub, work, "p/europe")
-    hub.store.transact(put, CLUSTER_SETS, cluster_set("europe", {"matchLabels": {"region": "us"}}))
-    await work.settle()
-    assert profiles(hub) == ["p/c"]
+    assert profiles(hub) == ["q/a", "q/b", "q/c"], "a set that is missing or goes shows nothing"
 
 
 async def test_a_cluster_that_comes_moves_or_goes_is_followed(hub: Hub, work: Fleetwork) -> None:
-    await bind(hub, work, "p/one", "q/two")
+    await bind(hub, work, "p/one", "q/two", "q/europe")
     hub.store.transact(put, MANAGED_CLUSTERS, cluster("d", into="one"))
-    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c", into="one"))
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c", into="one", region="eu"))
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", region="eu"))
     hub.store.transact(remove, MANAGED_CLUSTERS, "b")
     await work.settle()
-    assert profiles(hub) == ["p/a", "p/c", "p/d"]
+    assert profiles(hub) == ["p/c", "p/d", "q/a", "q/c"]
+    assert [doc.labels(profile(hub, name, "q"))[rules.SET] for name in "ac"] == ["", "one"], "the set may be none"
 
 
 async def test_clusters_that_wait_are_denied_or_are_being_deleted_are_not_shown(hub: Hub, work: Fleetwork) -> None:
@@ -142,14 +136,6 @@ async def test_a_profile_says_what_its_cluster_says(hub: Hub, work: Fleetwork) -
     }
 
 
-async def test_the_set_in_its_label_follows_the_cluster_and_may_be_none(hub: Hub, work: Fleetwork) -> None:
-    await bind(hub, work, "p/europe")
-    hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", region="eu"))
-    hub.store.transact(put, MANAGED_CLUSTERS, cluster("b", into="one", region="eu"))
-    await work.settle()
-    assert [doc.labels(profile(hub, name, "p"))[rules.SET] for name in "ab"] == ["", "one"]
-
-
 async def test_a_profile_that_somebody_deletes_or_edits_comes_back(hub: Hub, work: Fleetwork) -> None:
     await bind(hub, work, "p/one", "q/one")
     hub.store.transact(remove, CLUSTER_PROFILES, "a", "p")
@@ -157,12 +143,7 @@ async def test_a_profile_that_somebody_deletes_or_edits_comes_back(hub: Hub, wor
     hub.store.transact(put, CLUSTER_PROFILES, edited)
     await work.settle()
     assert profiles(hub) == ["p/a", "q/a"]
-    assert doc.labels(profile(hub, "a", "q")) == {
-        "own": "label",
-        "x-k8s.io/cluster-manager": "open-cluster-management",
-        "multicluster.x-k8s.io/clusterset": "one",
-        "open-cluster-management.io/cluster-name": "a",
-    }
+    assert doc.labels(profile(hub, "a", "q")) == {"own": "label", **LABELS}
 
 
 async def test_a_profile_of_another_manager_is_never_touched(hub: Hub, work: Fleetwork) -> None:
@@ -176,34 +157,14 @@ async def test_a_profile_of_another_manager_is_never_touched(hub: Hub, work: Fle
     assert profiles(hub) == ["p/a"]
 
 
-async def test_a_namespace_that_is_being_deleted_gets_none(hub: Hub, work: Fleetwork) -> None:
-    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "p"))
-    hub.store.transact(lambda tx: namespaces.remove(tx, namespaces.get(tx, "p"), "admin"))  # type: ignore[arg-type]
-    await work.settle()
-    assert profiles(hub) == []
-
-
-async def test_a_namespace_that_is_missing_gets_none_until_it_is_there(hub: Hub, work: Fleetwork) -> None:
+async def test_a_namespace_that_is_missing_or_being_deleted_has_none(hub: Hub, work: Fleetwork) -> None:
     """A binding may outlive its namespace, or be restored before it."""
     hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "nowhere"))
+    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "p"))
+    hub.store.transact(lambda tx: namespaces.remove(tx, namespaces.get(tx, "p"), "admin"))  # type: ignore[arg-type]
     await work.settle()
     assert profiles(hub) == []
     hub.store.transact(open_namespace, "nowhere")
     hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("two", "nowhere"))
     await work.settle()
     assert profiles(hub) == ["nowhere/a", "nowhere/b", "nowhere/c"]
-
-
-async def test_without_the_gate_nothing_is_shown(hub: Hub, work: Fleetwork) -> None:
-    del work
-    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "p"))
-    await Fleetwork(hub.store).start()
-    assert profiles(hub) == []
-
-
-async def test_whoever_looks_again_writes_nothing(hub: Hub, work: Fleetwork) -> None:
-    await bind(hub, work, "p/one", "q/europe")
-    before = hub.revision
-    await Fleetwork(hub.store, cluster_profiles=True).start()
-    await work.start()
-    assert hub.revision == before

@@ -15,7 +15,7 @@ from hub.domain.event import Told
 from hub.domain.history import FILLS_UP, FULL, SHORTENED, Keeping, Volume, warnings
 from hub.services import audit, history
 from machinery.errors import ExpiredError, UnavailableError
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
 from tests.unit.hub.controllers.conftest import Hub
 
 HOUR, DAY = timedelta(hours=1), timedelta(days=1)
@@ -67,6 +67,11 @@ async def test_the_past_is_kept_for_its_time_and_watches_for_theirs(hub: Hub) ->
         hub.store.transact(lambda tx: tx.changes.position(tx.now - 32 * DAY))
     with pytest.raises(ExpiredError):
         hub.store.transact(lambda tx: tx.changes.since(tx.changes.position(tx.now - 2 * DAY)))
+    hub.join("c2")
+    hub.clock.advance(HOUR - timedelta(seconds=1))
+    newest = hub.revision
+    await settle(subject)
+    assert hub.store.transact(lambda tx: tx.changes.since(newest - 1))[-1].key.name == "c2"
 
 
 async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch_needs(hub: Hub) -> None:
@@ -89,13 +94,19 @@ async def test_a_log_that_is_too_large_loses_its_oldest_past_and_nothing_a_watch
     assert [change.revision for change in hub.store.transact(lambda tx: tx.changes.since(newest - 2))] == [newest - 1, newest]
 
 
-async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub) -> None:
+async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     told: list[Told] = []
     hub.join("c1")
     relabel(hub, 5, DAY)
     subject = compaction(hub, replace(KEEPING, reserve=100), told.append)
+    hub.store.failure = UnavailableError("the database is away")
+    with pytest.raises(UnavailableError):
+        await subject.reconcile("all")
+    hub.store.failure = None
+    await settle(subject)
+    assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted, "what was due is due again"
     for free, expected in ((200, []), (199, [FILLS_UP]), (99, [SHORTENED, FULL]), (300, [])):
-        hub.store.state.free = free
+        monkeypatch.setattr("hub.store.transaction.volume", lambda _connection, free=free: Volume(0, free=free))
         told.clear()
         await settle(subject)
         assert reasons(told) == expected
@@ -103,12 +114,29 @@ async def test_a_disk_that_fills_up_costs_history_and_is_told(hub: Hub) -> None:
     assert ledger.floor == ledger.compacted, "with no room at all nothing is kept but what watches need"
 
 
-async def test_each_transaction_passes_a_portion(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
+class Counting(InlineStore):
+    """Counts its transactions that write."""
+
+    transactions = 0
+
+    async def run(self, use_case: Any, *args: Any, **kwargs: Any) -> Any:
+        self.transactions += 1
+        return await super().run(use_case, *args, **kwargs)
+
+
+async def test_each_transaction_passes_a_portion_and_a_part_that_has_no_more_is_not_asked_again(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many steps the log takes: whoever asks holds the lock that all writers wait for."""
+    hub.store = Counting(hub.clock)
     hub.join("c1")
-    relabel(hub, 10, DAY)
-    monkeypatch.setattr(history, "PASSED_AT_ONCE", 2)
-    subject = compaction(hub, replace(KEEPING, history=timedelta()))
-    assert await settle(subject) >= 10
+    relabel(hub, 100, timedelta(seconds=1))
+    hub.clock.advance(2 * HOUR)
+    monkeypatch.setattr(history, "PASSED_AT_ONCE", 20)
+    steps = await settle(compaction(hub, replace(KEEPING, history=timedelta())))
+    of_the_log, others = 4, 3
+    assert steps >= 10
+    assert hub.store.transactions <= of_the_log * steps + others
     ledger = hub.store.transact(lambda tx: tx.changes.ledger())
     assert (ledger.compacted, ledger.floor) == (hub.revision, hub.revision)
 
@@ -140,41 +168,6 @@ async def test_what_a_clock_that_was_ahead_has_written_holds_up_nothing(hub: Hub
     relabel(hub, 2, DAY)
     await settle(compaction(hub))
     assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted >= ahead
-
-
-async def test_when_the_database_is_away_what_was_due_is_due_again(hub: Hub) -> None:
-    hub.join("c1")
-    relabel(hub, 2, DAY)
-    subject = compaction(hub)
-    hub.store.failure = UnavailableError("the database is away")
-    with pytest.raises(UnavailableError):
-        await subject.reconcile("all")
-    hub.store.failure = None
-    await settle(subject)
-    assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted
-
-
-class Counting(MemoryStore):
-    """Counts its transactions that write."""
-
-    transactions = 0
-
-    async def run(self, use_case: Any, *args: Any, **kwargs: Any) -> Any:
-        self.transactions += 1
-        return await super().run(use_case, *args, **kwargs)
-
-
-async def test_a_part_that_has_no_more_is_not_asked_again(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    """However many steps the log takes: whoever asks holds the lock that all writers wait for."""
-    hub.store = Counting(hub.clock)
-    hub.join("c1")
-    relabel(hub, 100, timedelta(seconds=1))
-    hub.clock.advance(2 * HOUR)
-    monkeypatch.setattr(history, "PASSED_AT_ONCE", 20)
-    steps = await settle(compaction(hub))
-    of_the_log, others = 4, 3
-    assert steps >= 10
-    assert hub.store.transactions <= of_the_log * steps + others
 
 
 def test_a_server_that_does_not_say_what_is_free_warns_of_nothing() -> None:

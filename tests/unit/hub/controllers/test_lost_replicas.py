@@ -11,7 +11,7 @@ from hub.services import replicas
 from hub.services.replicas import Opened
 from machinery.clock import ManualClock
 from machinery.identity import AgentId, ClusterName
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
 
 EDGE, FAR = ClusterName("edge"), ClusterName("far")
 TICK = timedelta(milliseconds=1)
@@ -22,7 +22,7 @@ class World:
 
     def __init__(self) -> None:
         self.clock = ManualClock()
-        self.store = MemoryStore(self.clock)
+        self.store = InlineStore(self.clock)
         self.heard: datetime | None = self.clock.now()
         self.controller = LostReplicas(self.store, since=self._since)
         for name, cluster in (("one", EDGE), ("two", FAR)):

@@ -33,18 +33,14 @@ async def settle(subject: Namespaces, name: str = "c1") -> None:
     raise AssertionError(name)
 
 
-async def test_an_accepted_cluster_without_a_namespace_gets_one(hub: Hub) -> None:
+async def test_an_accepted_cluster_has_a_namespace_and_one_that_waits_has_none(hub: Hub) -> None:
     hub.join("c1")
+    await settle(Namespaces(hub.store))
+    assert found(hub) is None
     hub.accept("c1")
     lose(hub)
     await settle(Namespaces(hub.store))
     assert found(hub) is not None
-
-
-async def test_a_cluster_that_waits_gets_none(hub: Hub) -> None:
-    hub.join("c1")
-    await settle(Namespaces(hub.store))
-    assert found(hub) is None
 
 
 async def test_a_cluster_whose_namespace_is_known_needs_no_step(hub: Hub) -> None:
@@ -57,6 +53,7 @@ async def test_a_cluster_whose_namespace_is_known_needs_no_step(hub: Hub) -> Non
     assert not subject.wanted_of(cluster)
     assert subject.wanted(doc.deleting(namespace, hub.clock.now()))
     assert subject.wanted_of(cluster)
+    assert not subject.wanted(rules.namespace("team")), "a namespace of no cluster"
 
 
 async def test_a_deleted_namespace_of_an_accepted_cluster_is_emptied_and_comes_again(hub: Hub) -> None:
@@ -96,10 +93,6 @@ async def test_a_namespace_that_was_there_before_or_lost_its_label_is_labelled(h
     before = hub.revision
     await settle(subject)
     assert hub.revision == before
-
-
-async def test_a_namespace_of_no_cluster_is_not_looked_at(hub: Hub) -> None:
-    assert not Namespaces(hub.store).wanted(rules.namespace("team"))
 
 
 async def test_what_finalizers_hold_is_looked_at_again(hub: Hub) -> None:

@@ -1,24 +1,40 @@
-"""Requests: approved without a human where the rules say so, signed at once and once, removed when they are over."""
+"""Clusters and requests: accepted, approved and signed as operators and rules decide, and removed when they are over."""
 
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from hub.controllers import approval, issuance
+from hub.audit import remember_decision
+from hub.controllers import approval, issuance, rules
+from hub.controllers.acceptance import Acceptance
 from hub.controllers.agenda import GIVEN_UP
 from hub.controllers.approval import Approval
 from hub.controllers.batch import AT_MOST, TOGETHER, Batched
 from hub.controllers.cleanup import RequestCleanup
 from hub.controllers.issuance import Issuance
 from hub.controllers.steadiness import Steadiness
-from hub.domain.change import REQUESTS, Key
+from hub.deciding import Deciding
+from hub.domain.approval_rule import Decision, Verdict
+from hub.domain.audit import Record
+from hub.domain.change import APPROVAL_RULES, EVENTS, REQUESTS, Key, Query
+from hub.domain.document import with_metadata
 from hub.domain.request import RequestPhase
 from hub.domain.request_end import Ends
-from hub.services import certificates
+from hub.ports import Transaction
+from hub.roster import Controllers
+from hub.services import approval_rules, certificates, clusters
+from hub.services.approving import Outcome
+from hub.settings import load
 from machinery import pki
+from machinery.clock import ManualClock
+from machinery.conditions import FALSE, HUB_ACCEPTED, TRUE
 from machinery.errors import UnavailableError
 from machinery.identity import ClusterName
+from machinery.tasks import GuardedTasks
 from tests.unit.hub.controllers.conftest import AGENT, Hub
 
 HOUR = timedelta(hours=1)
@@ -45,71 +61,59 @@ async def test_a_first_request_waits_for_a_human_unless_a_rule_matches(hub: Hub)
     assert hub.state(waiting).phase is RequestPhase.PENDING
 
 
-async def test_a_renewal_of_an_accepted_cluster_needs_no_human(hub: Hub) -> None:
-    hub.join("c1")
-    hub.accept("c1")
-    first = hub.submit("c1")
-    hub.approve(first)
-    await step(issuing(hub), first)
-    chain = hub.state(first).certificate
-    record = hub.store.transact(certificates.resolve, pki.parse_certificate(chain).serial)
-    renewal = hub.submit("c1", record)
-    await step(Approval(hub.store, ()), renewal)
-    assert hub.state(renewal).phase is RequestPhase.APPROVED
-
-
-async def test_a_renewal_of_a_denied_cluster_waits(hub: Hub) -> None:
+async def test_a_renewal_needs_no_human_as_long_as_its_cluster_is_accepted(hub: Hub) -> None:
     hub.join("c1")
     hub.accept("c1")
     first = hub.submit("c1")
     hub.approve(first)
     await step(issuing(hub), first)
     record = hub.store.transact(certificates.resolve, pki.parse_certificate(hub.state(first).certificate).serial)
-    renewal = hub.submit("c1", record)
-    hub.accept("c1", accepted=False)
-    await step(Approval(hub.store, ()), renewal)
-    assert hub.state(renewal).phase is RequestPhase.PENDING
+    phases = []
+    for accepted in (True, False):
+        renewal = hub.submit("c1", record)
+        hub.accept("c1", accepted=accepted)
+        await step(Approval(hub.store, ()), renewal)
+        phases.append(hub.state(renewal).phase)
+    assert phases == [RequestPhase.APPROVED, RequestPhase.PENDING]
 
 
-async def test_an_approved_request_is_signed_with_the_subject_of_its_agent(hub: Hub) -> None:
+async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(hub: Hub) -> None:
     hub.join("c1")
     name = hub.submit("c1")
+    subject = issuing(hub)
+
+    def controllers() -> tuple[bool, bool]:
+        """Whether approval and issuance want the request."""
+        stored = hub.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name)))
+        assert stored is not None
+        return approval.wanted(stored.document), issuance.wanted(stored.document)
+
+    await step(subject, name)
+    assert (hub.state(name).phase, controllers()) == (RequestPhase.PENDING, (True, False))
     hub.approve(name)
-    await step(issuing(hub), name)
+    assert controllers() == (False, True)
+    await step(subject, name)
     state = hub.state(name)
-    assert state.phase is RequestPhase.ISSUED
+    assert (state.phase, controllers()) == (RequestPhase.ISSUED, (False, False))
     facts = pki.parse_certificate(state.certificate)
     assert facts.subject.common_name == f"system:open-cluster-management:c1:{AGENT}"
     assert pki.is_issued_by(state.certificate, hub.issuer.trust_bundle)
     assert state.recovery_certificate
-
-
-async def test_one_approval_gives_one_certificate_however_often_it_is_looked_at(hub: Hub) -> None:
-    hub.join("c1")
-    name = hub.submit("c1")
-    hub.approve(name)
-    subject = issuing(hub)
-    await step(subject, name)
-    first = hub.state(name).certificate
     await step(subject, name, name)
     await step(issuing(hub), name)
-    assert hub.state(name).certificate == first
+    assert hub.state(name).certificate == state.certificate
     records = hub.store.transact(lambda tx: tx.certificates.of_cluster(ClusterName("c1")))
     assert sorted(record.purpose.value for record in records if record.agent) == ["agent", "recovery"]
 
 
-async def test_nothing_is_signed_that_was_not_approved(hub: Hub) -> None:
-    hub.join("c1")
-    name = hub.submit("c1")
-    await step(issuing(hub), name)
-    assert hub.state(name).phase is RequestPhase.PENDING
+def submitted(hub: Hub, count: int) -> list[str]:
+    for number in range(count):
+        hub.join(f"c{number}")
+    return [hub.submit(f"c{number}") for number in range(count)]
 
 
 async def test_a_batch_is_bounded_and_goes_on_at_once(hub: Hub) -> None:
-    names = []
-    for number in range(AT_MOST + 1):
-        hub.join(f"c{number}")
-        names.append(hub.submit(f"c{number}"))
+    names = submitted(hub, AT_MOST + 1)
     subject = Approval(hub.store, ("*",))
     for name in names:
         subject.wants(name)
@@ -122,10 +126,7 @@ async def test_a_store_that_is_away_is_not_asked_for_every_name_and_none_is_forg
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Where nothing arrives any more each question takes as long as the hub has patience."""
-    names = []
-    for number in range(AT_MOST):
-        hub.join(f"c{number}")
-        names.append(hub.submit(f"c{number}"))
+    names = submitted(hub, AT_MOST)
     subject, asked, run = Approval(hub.store, ("*",)), list[str](), hub.store.run
 
     async def away(*_args: Any, **_kwargs: Any) -> Any:
@@ -143,22 +144,6 @@ async def test_a_store_that_is_away_is_not_asked_for_every_name_and_none_is_forg
     assert {hub.state(name).phase for name in names} == {RequestPhase.APPROVED}
 
 
-async def test_documents_tell_which_controller_would_act(hub: Hub) -> None:
-    hub.join("c1")
-    name = hub.submit("c1")
-
-    def look() -> tuple[bool, bool]:
-        stored = hub.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name)))
-        assert stored is not None
-        return approval.wanted(stored.document), issuance.wanted(stored.document)
-
-    assert look() == (True, False)
-    hub.approve(name)
-    assert look() == (False, True)
-    await step(issuing(hub), name)
-    assert look() == (False, False)
-
-
 async def test_finished_requests_go_after_an_hour_and_their_records_stay(hub: Hub) -> None:
     hub.join("c1")
     hub.join("c2")
@@ -174,3 +159,222 @@ async def test_finished_requests_go_after_an_hour_and_their_records_stay(hub: Hu
     assert hub.count() == 1
     assert hub.state(pending).phase is RequestPhase.PENDING
     assert any(record.agent for record in hub.store.transact(lambda tx: tx.certificates.of_cluster(ClusterName("c1"))))
+
+
+def judged(hub: Hub, name: str = "c1") -> tuple[str, str, str] | None:
+    found = hub.condition(name, HUB_ACCEPTED)
+    return (found.status, found.reason, found.message) if found else None
+
+
+DENIED = (FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
+
+
+async def test_the_condition_follows_the_operators_decisions_in_the_words_of_ocm(hub: Hub) -> None:
+    subject = Acceptance(hub.store, ())
+    hub.join("c1")
+    before = hub.revision
+    await step(subject, "c1")
+    assert (judged(hub), hub.revision) == (None, before), "a new cluster has no condition"
+    hub.accept("c1")
+    await step(subject, "c1")
+    assert judged(hub) == (TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
+    hub.accept("c1", accepted=False)
+    await step(subject, "c1")
+    assert judged(hub) == DENIED
+
+
+async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_hand_stands(hub: Hub) -> None:
+    subject = Acceptance(hub.store, ("edge-*",))
+    for name in ("edge-1", "edge-2", "other"):
+        hub.join(name)
+    hub.accept("edge-2")
+    hub.accept("edge-2", accepted=False)  # and nobody led between the two
+    await step(subject, "edge-1", "edge-2", "other")
+    assert [hub.cluster(name)["spec"]["hubAcceptsClient"] for name in ("edge-1", "edge-2", "other")] == [True, False, False]
+    assert "open-cluster-management.io/automatically-accepted-on" in hub.cluster("edge-1")["metadata"]["annotations"]
+    assert judged(hub, "edge-1") is not None
+    assert judged(hub, "edge-2") == DENIED
+    before = hub.revision
+    assert not subject.wanted(hub.cluster("edge-1"))
+    await step(subject, "edge-1")
+    assert hub.revision == before, "what is right is not written again"
+    hub.accept("edge-1", accepted=False)
+    await step(subject, "edge-1")
+    assert hub.cluster("edge-1")["spec"]["hubAcceptsClient"] is False
+    assert judged(hub, "edge-1") == DENIED
+
+
+async def test_a_cluster_that_is_being_deleted_is_left_alone(hub: Hub) -> None:
+    hub.join("c1")
+    hub.accept("c1")
+
+    def hold(tx: Transaction) -> None:
+        stored = clusters.find(tx, ClusterName("c1"))
+        clusters.put(tx, with_metadata(stored.document, finalizers=["example.org/wait"]), stored, "admin")
+
+    hub.store.transact(hold)
+    hub.store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, ClusterName("c1")), "admin"))
+    hub.join("c2")
+    hub.accept("c2")
+    subject = Acceptance(hub.store, ("*",))
+    assert not subject.wanted(hub.cluster("c1"))
+    await step(subject, "c1", "gone", "c2")
+    assert hub.condition("c1", HUB_ACCEPTED) is None
+    assert hub.condition("c2", HUB_ACCEPTED) is not None, "one that is gone holds up no other"
+
+
+START = Hub().clock.now()
+
+
+@asynccontextmanager
+async def working(hub: Hub, decided: list[Decision]) -> AsyncIterator[None]:
+    controllers = Controllers(
+        hub.store,
+        hub.issuer,
+        load({}, None, {}),
+        hub.lifetimes,
+        clock=hub.clock,
+        since=lambda _now: START,
+        decided=decided.append,
+    )
+    async with GuardedTasks("controllers") as tasks:
+        await controllers.start(tasks)
+        yield
+        await tasks.stop()
+
+
+async def until(hub: Hub, condition: Callable[[], object]) -> None:
+    """Looks after every change."""
+    async with asyncio.timeout(10):
+        async for _changes in hub.store.follow(0):
+            if condition():
+                return
+
+
+def put_rule(hub: Hub, name: str, **spec: Any) -> None:
+    document = {"metadata": {"name": name}, "spec": {"decides": ["Accept", "Approve"], "clusterNames": ["*"], **spec}}
+
+    def write(tx: Transaction) -> None:
+        approval_rules.put(tx, document, tx.objects.get(APPROVAL_RULES, Key("", name)), "ann")
+
+    hub.store.transact(write)
+
+
+def status_of(hub: Hub, name: str) -> dict[str, Any]:
+    stored = hub.store.transact(lambda tx: tx.objects.get(APPROVAL_RULES, Key("", name)))
+    assert stored is not None
+    return dict(stored.document.get("status") or {})
+
+
+def told(hub: Hub, reason: str) -> list[str]:
+    items = hub.store.transact(lambda tx: tx.objects.find(EVENTS, Query()).items)
+    return [str(item.document["message"]) for item in items if item.document["reason"] == reason]
+
+
+async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_and_dry_runs_are_counted() -> None:
+    hub, decided = Hub(), list[Decision]()
+    async with working(hub, decided):
+        put_rule(hub, "dry", dryRun=True)
+        put_rule(hub, "ones", clusterNames=["c1"], paused=True)
+        hub.join("c1")
+        name = hub.submit("c1")
+        hub.join("c2")
+        await until(hub, lambda: status_of(hub, "dry").get("matched") == 3)
+        await until(hub, lambda: len(told(hub, "ApprovalRuleDryRun")) == 3)
+        assert (status_of(hub, "dry")["wouldAccept"], status_of(hub, "dry")["wouldApprove"]) == (2, 1)
+        await until(hub, lambda: status_of(hub, "ones").get("conditions"))
+        assert status_of(hub, "ones")["conditions"][0]["reason"] == "Paused"
+        assert all(each.dry_run for each in decided)
+        assert (hub.state(name).phase, hub.condition("c1", HUB_ACCEPTED)) == (RequestPhase.PENDING, None)
+        put_rule(hub, "ones", clusterNames=["c1"])
+        await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
+        await until(hub, lambda: (found := hub.condition("c1", HUB_ACCEPTED)) and '"ones"' in found.message)
+        await until(hub, lambda: status_of(hub, "ones").get("matched") == 2)
+        await until(hub, lambda: told(hub, "ApprovedByRule"))
+    assert sorted((each.rule, each.verdict, each.cluster) for each in decided if not each.dry_run) == [
+        ("ones", Verdict.ACCEPT, "c1"),
+        ("ones", Verdict.APPROVE, "c1"),
+    ]
+    status = status_of(hub, "ones")
+    assert (status["accepted"], status["approved"], status["conditions"][0]["reason"]) == (1, 1, "Deciding")
+    assert told(hub, "ApprovedByRule") == ['certificate request approved by the rule "ones"']
+    assert hub.condition("c2", HUB_ACCEPTED) is None
+
+
+async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for_who_asks() -> None:
+    """The ManagedCluster comes first and says nothing of who asks."""
+    hub, outcomes = Hub(), list[Outcome]()
+    put_rule(hub, "asked", decides=["Accept"], requesters=[{"kind": "BootstrapCredential"}])
+    hub.join("c1")
+    approving = Approval(hub.store, (), are_there_rules=lambda: True, committed=outcomes.append)
+    approving.wants(hub.submit("c1"))
+    await approving.reconcile("waiting")
+    assert [each.asking for each in outcomes] == ["c1"]
+    deciding = Deciding(hub.store, (), hub.clock, tell=lambda _told: None, decided=lambda _decision: None)
+    ruling, acceptance, _approval = deciding.controllers
+    assert len(acceptance.queue) == 0
+    deciding.committed(outcomes[0])
+    assert (len(ruling.queue), len(acceptance.queue)) == (0, 1)
+    deciding.committed(Outcome(accepted="c1"))
+    assert len(ruling.queue) == 1, "what waited for the acceptance is looked at"
+
+
+async def test_a_renewal_that_waited_for_the_acceptance_goes_on_with_it() -> None:
+    hub = Hub()
+    async with working(hub, []):
+        hub.join("c1")
+        hub.accept("c1")
+        first = hub.submit("c1")
+        hub.approve(first)
+        await until(hub, lambda: hub.state(first).phase is RequestPhase.ISSUED)
+        await until(hub, lambda: hub.condition("c1", HUB_ACCEPTED))
+        hub.accept("c1", accepted=False)
+        await until(hub, lambda: (found := hub.condition("c1", HUB_ACCEPTED)) and found.status == "False")
+        record = hub.store.transact(certificates.resolve, pki.parse_certificate(hub.state(first).certificate).serial)
+        renewal = hub.submit("c1", record)
+        hub.accept("c1")
+        await until(hub, lambda: hub.state(renewal).phase is RequestPhase.ISSUED)
+
+
+async def test_clusters_that_are_accepted_together_have_their_requests_looked_at_also_after_a_failure() -> None:
+    hub, looked_at = Hub(), list[str]()
+    several = rules.Rules(hub.store, hub.clock.now, look_at_cluster=looked_at.append, look_at_request=looked_at.append)
+    names = submitted(hub, rules.AT_MOST + 1)
+    for number in range(len(names)):
+        several.accepted(f"c{number}")
+    hub.approve(names[0])
+    hub.store.failure = UnavailableError("the database is locked")
+    with pytest.raises(UnavailableError):
+        await several.reconcile(rules.ACCEPTED)
+    hub.store.failure = None
+    while await several.reconcile(rules.ACCEPTED) is not None:
+        pass
+    assert sorted(looked_at) == sorted(names[1:])
+
+
+class Book:
+    """An auditor's place."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.records: list[Record] = []
+
+    def offer(self, record: Record) -> None:
+        self.records.append(record)
+
+
+def test_a_decision_is_an_audit_record_that_names_rule_and_object() -> None:
+    book: Any = Book()
+    about = {"apiVersion": "certificates.k8s.io/v1", "kind": "X", "metadata": {"name": "c1-x", "uid": "u"}}
+    remember_decision(book, Decision("ones", Verdict.APPROVE, "c1", about, dry_run=True))
+    (record,) = book.records
+    assert record.user is not None
+    assert record.object_ref is not None
+    assert (record.user.username, record.verb) == ("system:muster:rule:ones", "update")
+    assert (record.object_ref.resource, record.object_ref.name, record.object_ref.subresource) == (
+        "certificatesigningrequests",
+        "c1-x",
+        "approval",
+    )
+    notes = {"muster/rule": "ones", "muster/decision": "Approve", "muster/cluster": "c1", "muster/dry-run": "true"}
+    assert dict(record.annotations) == notes

@@ -47,7 +47,7 @@ def mark(hub: Hub, name: str = "c1") -> str | None:
     return found.status if found else None
 
 
-async def test_a_cluster_is_marked_and_later_removed(hub: Hub) -> None:
+async def test_a_silent_cluster_is_marked_and_later_removed_with_the_whole_notice(hub: Hub) -> None:
     silent(hub)
     subject = aging(hub)
     hub.clock.advance(7 * DAY - timedelta(seconds=1))
@@ -56,32 +56,15 @@ async def test_a_cluster_is_marked_and_later_removed(hub: Hub) -> None:
     hub.clock.advance(timedelta(seconds=1))
     await subject.reconcile("all")
     assert mark(hub) == "True"
-    hub.clock.advance(23 * DAY - timedelta(seconds=1))
-    await subject.reconcile("all")
-    assert is_there(hub)
-    hub.clock.advance(timedelta(seconds=1))
-    await subject.reconcile("all")
-    assert not is_there(hub)
-
-
-async def test_a_mark_tells_when_the_end_comes(hub: Hub) -> None:
-    silent(hub)
-    hub.clock.advance(8 * DAY)
-    await aging(hub).reconcile("all")
-    found = hub.condition("c1", STALE)
-    assert found is not None
-    assert (found.reason, found.message) == (
-        "SilentForTooLong",
-        "Silent since 2026-01-01T00:00:00Z. It is removed at 2026-02-01T00:00:00Z unless it is heard before.",
-    )
-
-
-async def test_who_turns_removal_on_has_the_whole_notice(hub: Hub) -> None:
+    await removed_after(hub, subject, 23 * DAY)
     silent(hub)
     hub.clock.advance(100 * DAY)
-    subject = aging(hub)
     await subject.reconcile("all")
-    hub.clock.advance(23 * DAY - timedelta(seconds=1))
+    await removed_after(hub, subject, 23 * DAY)
+
+
+async def removed_after(hub: Hub, subject: Staleness, notice: timedelta) -> None:
+    hub.clock.advance(notice - timedelta(seconds=1))
     await subject.reconcile("all")
     assert is_there(hub)
     hub.clock.advance(timedelta(seconds=1))
@@ -89,49 +72,53 @@ async def test_who_turns_removal_on_has_the_whole_notice(hub: Hub) -> None:
     assert not is_there(hub)
 
 
-async def test_it_is_off_by_default(hub: Hub) -> None:
+async def test_marking_is_off_by_default_and_without_a_removal_a_mark_is_all(hub: Hub) -> None:
     silent(hub)
     hub.clock.advance(1_000 * DAY)
     await aging(hub, Policy()).reconcile("all")
     assert mark(hub) is None
-
-
-async def test_without_a_removal_a_mark_is_all(hub: Hub) -> None:
-    silent(hub)
-    hub.clock.advance(1_000 * DAY)
     for _ in range(3):
         await aging(hub, Policy(mark=DAY)).reconcile("all")
         hub.clock.advance(1_000 * DAY)
     assert mark(hub) == "True"
 
 
-@pytest.mark.parametrize("policy", [POLICY, Policy()], ids=["on", "off"])
-async def test_a_mark_goes_when_the_cluster_is_heard_again(hub: Hub, policy: Policy) -> None:
+async def test_a_mark_names_the_end_and_goes_when_the_cluster_is_heard_again_whatever_policy_and_clock(hub: Hub) -> None:
     silent(hub)
+    for policy, settled in ((POLICY, timedelta()), (Policy(), timedelta()), (POLICY, SETTLED)):
+        hub.store.transact(clusters.set_condition, C1, rules.SILENT, "test")
+        since = hub.clock.now()
+        hub.clock.advance(8 * DAY)
+        await aging(hub).reconcile("all")
+        found = hub.condition("c1", STALE)
+        assert found is not None
+        ends = since + 31 * DAY
+        assert (found.status, found.reason, found.message) == (
+            "True",
+            "SilentForTooLong",
+            f"Silent since {since:%FT%TZ}. It is removed at {ends:%FT%TZ} unless it is heard before.",
+        )
+        hub.store.transact(clusters.set_condition, C1, rules.AVAILABLE, "test")
+        await aging(hub, policy, settled=settled).reconcile("all")
+        assert mark(hub) == "False"
+
+
+async def test_only_silence_without_a_word_is_stale(hub: Hub) -> None:
+    conditions = {"moved": parting.MOVED, "standby": parting.STANDBY, "never": rules.NEVER_JOINED, "ill": rules.UNAVAILABLE}
+    for name, condition in conditions.items():
+        silent(hub, name, condition)
     hub.clock.advance(8 * DAY)
     await aging(hub).reconcile("all")
-    hub.store.transact(clusters.set_condition, C1, rules.AVAILABLE, "test")
-    await aging(hub, policy).reconcile("all")
-    assert mark(hub) == "False"
+    assert [name for name in conditions if mark(hub, name) is not None] == ["never"]
+    assert mark(hub, "never") == "True"
 
 
-@pytest.mark.parametrize(
-    ("condition", "expected"),
-    [(parting.MOVED, None), (parting.STANDBY, None), (rules.NEVER_JOINED, "True"), (rules.UNAVAILABLE, None)],
-)
-async def test_only_silence_without_a_word_is_stale(hub: Hub, condition: Condition, expected: str | None) -> None:
-    silent(hub, condition=condition)
-    hub.clock.advance(8 * DAY)
-    await aging(hub).reconcile("all")
-    assert mark(hub) == expected
-
-
-@pytest.mark.parametrize("heard_for", [None, timedelta(seconds=299)])
-async def test_after_the_hub_was_away_every_cluster_first_has_a_grace(hub: Hub, heard_for: timedelta | None) -> None:
+async def test_after_the_hub_was_away_every_cluster_first_has_a_grace(hub: Hub) -> None:
     silent(hub)
     hub.clock.advance(100 * DAY)
-    await aging(hub, heard_for=heard_for).reconcile("all")
-    assert mark(hub) is None
+    for heard_for in (None, timedelta(seconds=299)):
+        await aging(hub, heard_for=heard_for).reconcile("all")
+        assert mark(hub) is None
     await aging(hub, heard_for=timedelta(seconds=300)).reconcile("all")
     assert mark(hub) == "True"
 
@@ -206,12 +193,3 @@ async def test_a_database_clock_that_is_a_year_ahead_for_minutes_marks_and_remov
     for _ in range(2):
         await subject.reconcile("all")
     assert mark(hub) == "True" if not is_marked else not is_there(hub)
-
-
-async def test_a_cluster_that_is_heard_again_loses_its_mark_whatever_the_clock(hub: Hub) -> None:
-    silent(hub)
-    hub.clock.advance(8 * DAY)
-    await aging(hub).reconcile("all")
-    hub.store.transact(clusters.set_condition, C1, rules.AVAILABLE, "test")
-    await aging(hub, settled=SETTLED).reconcile("all")
-    assert mark(hub) == "False"

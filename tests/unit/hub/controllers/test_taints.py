@@ -87,7 +87,7 @@ async def test_a_silence_is_tainted_and_told_after_a_moment(hub: Hub) -> None:
     assert (hub.revision, len(world.told)) == (before, 1)
 
 
-async def test_who_is_back_before_is_neither_tainted_nor_told_of(hub: Hub) -> None:
+async def test_a_silence_that_ends_before_is_not_tainted_and_what_an_agent_says_itself_is_at_once(hub: Hub) -> None:
     world = World(hub)
     world.set(rules.SILENT)
     await world.step()
@@ -97,10 +97,6 @@ async def test_who_is_back_before_is_neither_tainted_nor_told_of(hub: Hub) -> No
     hub.clock.advance(DELAY)
     await world.step()
     assert (world.taints(), world.told) == ([], [])
-
-
-async def test_what_an_agent_says_itself_is_tainted_at_once_and_taken_back_at_once(hub: Hub) -> None:
-    world = World(hub)
     world.set(rules.UNAVAILABLE)
     await world.step()
     assert world.taints() == ["unavailable"]
@@ -155,12 +151,26 @@ async def test_a_cluster_that_flapped_long_ago_is_trusted_again(hub: Hub) -> Non
     assert world.taints() == ["unavailable"]
 
 
-async def test_a_fleet_that_falls_silent_together_is_not_tainted_and_told_of_once(hub: Hub) -> None:
+async def braked(hub: Hub) -> World:
+    """The brake holds the taints of 15 of 40 clusters that fell silent together."""
     world = World(hub, clusters=40)
     world.set(rules.SILENT, *world.names[:15])
     await world.step()
     hub.clock.advance(DELAY)
     assert await world.step() == HELD_LOOKS
+    return world
+
+
+async def test_few_clusters_of_many_are_tainted_as_usual(hub: Hub) -> None:
+    world = World(hub, clusters=40)
+    world.set(rules.SILENT, *world.names[:8])
+    hub.clock.advance(DELAY)
+    await world.step()
+    assert (world.tainted, len(world.told)) == (8, 8)
+
+
+async def test_a_fleet_that_falls_silent_together_is_not_tainted_and_told_of_once(hub: Hub) -> None:
+    world = await braked(hub)
     assert world.tainted == 0
     ((reason, message),) = world.of_the_fleet
     assert reason == "BrakeHolds"
@@ -168,6 +178,12 @@ async def test_a_fleet_that_falls_silent_together_is_not_tainted_and_told_of_onc
     hub.clock.advance(timedelta(hours=5))
     assert await world.step() == HELD_LOOKS
     assert (world.tainted, world.told, len(world.of_the_fleet)) == (0, [], 1)
+    assert hub.store.transact(brake.now).holds
+    found = [hub.condition(name, rules.SILENT.type) for name in world.names[:15]]
+    assert [condition and condition.status for condition in found] == ["Unknown"] * 15, "Unknown itself is not held"
+    world.set(rules.UNAVAILABLE, world.names[20])
+    await world.step()
+    assert world.taints(world.names[20]) == ["unavailable"], "nor is what agents say themselves"
 
 
 async def test_the_fleets_event_is_there_though_the_answer_to_its_commit_was_lost(
@@ -193,39 +209,8 @@ async def test_the_fleets_event_is_there_though_the_answer_to_its_commit_was_los
     assert [reason for reason, _ in world.of_the_fleet] == ["BrakeHolds"]
 
 
-async def test_unknown_itself_is_not_the_brakes(hub: Hub) -> None:
-    world = World(hub, clusters=40)
-    world.set(rules.SILENT, *world.names[:15])
-    hub.clock.advance(DELAY)
-    await world.step()
-    assert hub.store.transact(brake.now).holds
-    found = [hub.condition(name, rules.SILENT.type) for name in world.names[:15]]
-    assert {condition.status for condition in found if condition} == {"Unknown"}
-
-
-async def test_few_clusters_of_many_are_tainted_as_usual(hub: Hub) -> None:
-    world = World(hub, clusters=40)
-    world.set(rules.SILENT, *world.names[:8])
-    hub.clock.advance(DELAY)
-    await world.step()
-    assert (world.tainted, len(world.told)) == (8, 8)
-
-
-async def test_what_agents_say_themselves_is_not_held(hub: Hub) -> None:
-    world = World(hub, clusters=40)
-    world.set(rules.SILENT, *world.names[:15])
-    hub.clock.advance(DELAY)
-    await world.step()
-    world.set(rules.UNAVAILABLE, world.names[20])
-    await world.step()
-    assert world.taints(world.names[20]) == ["unavailable"]
-
-
 async def test_the_brake_lets_go_when_most_are_back_and_the_rest_is_tainted(hub: Hub) -> None:
-    world = World(hub, clusters=40)
-    world.set(rules.SILENT, *world.names[:15])
-    hub.clock.advance(DELAY)
-    await world.step()
+    world = await braked(hub)
     world.set(rules.AVAILABLE, *world.names[4:15])
     await world.step()
     assert world.tainted == 4
@@ -234,10 +219,7 @@ async def test_the_brake_lets_go_when_most_are_back_and_the_rest_is_tainted(hub:
 
 
 async def test_an_operator_releases_it_and_it_does_not_come_back_for_the_same_clusters(hub: Hub) -> None:
-    world = World(hub, clusters=40)
-    world.set(rules.SILENT, *world.names[:15])
-    hub.clock.advance(DELAY)
-    await world.step()
+    world = await braked(hub)
     hub.store.transact(brake.release, "ann")
     await world.step()
     assert world.tainted == 15
@@ -250,10 +232,7 @@ async def test_an_operator_releases_it_and_it_does_not_come_back_for_the_same_cl
 
 
 async def test_another_leader_finds_the_brake_and_what_it_holds(hub: Hub) -> None:
-    world = World(hub, clusters=40)
-    world.set(rules.SILENT, *world.names[:15])
-    hub.clock.advance(DELAY)
-    await world.step()
+    world = await braked(hub)
     world.start()
     assert await world.step() == HELD_LOOKS
     assert (world.tainted, len(world.of_the_fleet)) == (0, 1)

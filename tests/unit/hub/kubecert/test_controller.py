@@ -1,12 +1,12 @@
 """The cert agent's controller, look by look: what it makes of the cluster, what it tells, and what it keeps."""
 
 import base64
-from collections.abc import Callable
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import timedelta
 from typing import Any
 
-import pytest
 from cryptography.hazmat.primitives.asymmetric import ec
 
 from hub.domain.credentialissuer import Strategy
@@ -17,7 +17,7 @@ from hub.kubecert.deployment import Shape
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError, InvalidError, MusterError, NotFoundError, UnavailableError
-from tests.fakes.foreign_ca import pem_of, self_signed
+from tests.fakes.authority import pem_of, self_signed
 from tests.fakes.host_cluster import SHAPE, BookInMemory, HostInMemory, info, manager, node, pod, printed
 
 PRIVATE = ec.generate_private_key(ec.SECP256R1())
@@ -81,163 +81,91 @@ def unlike(*path: str, value: Any = None) -> dict[str, Any]:
     return made
 
 
+FETCH, INFO = "CouldNotFetchKey", "CouldNotGetClusterInfo"
+LOOKING, ENSURE = "could not look for a controller-manager pod", "could not ensure the agent's Deployment"
+NO_POD = "could not find a healthy agent pod"
+GONE = NotFoundError("gone")
+FOREIGN = pem_of(ec.generate_private_key(ec.SECP256R1()))
+
+
 @dataclass(frozen=True)
 class Row:
-    """One look: the world, what is said of it, and what was written."""
+    """One look: the world, the reason and message that are reported, and what was written."""
 
     name: str
-    host: Callable[[], HostInMemory]
-    reason: str
     message: str
-    verbs: tuple[str, ...] = ()
+    verbs: str = ""
+    reason: str = FETCH
     loads: bool = False
 
 
-def of(**world: Any) -> Callable[[], HostInMemory]:
-    return lambda: HostInMemory(**{name: value() if callable(value) else value for name, value in world.items()})
+def failing(**failures: MusterError) -> HostInMemory:
+    return HostInMemory(failures=failures)
 
 
-FETCH, INFO = "CouldNotFetchKey", "CouldNotGetClusterInfo"
-LOOKING = "could not look for a controller-manager pod"
-ROWS = (
-    Row("managers cannot be listed", of(failures={"managers": AWAY}), FETCH, f"{LOOKING}: away"),
-    Row("no controller-manager pods", of(managing=[]), FETCH, rf"\(0 candidates\); .*{MANAGED}"),
-    Row("only unhealthy ones", of(managing=lambda: [manager(phase="Pending")]), FETCH, r"pod \(1 candidate\)$"),
-    Row(
-        "several unhealthy ones",
-        of(managing=lambda: [manager("a", phase="Failed"), manager("b", phase="Pending")]),
-        FETCH,
-        r"pod \(2 candidates\)$",
-    ),
-    Row(
-        "nodes cannot be listed",
-        of(managing=lambda: [manager("a"), manager("b")], failures={"nodes": AWAY}),
-        FETCH,
-        f"{LOOKING}: away",
-    ),
-    Row(
-        "creation fails",
-        of(failures={"create": AWAY}),
-        FETCH,
-        "could not ensure the agent's Deployment: away",
-        ("create",),
-        loads=True,
-    ),
-    Row(
-        "created, no agent pod yet",
-        of(agents_pods=[]),
-        FETCH,
-        r"could not find a healthy agent pod \(0 candidates\)",
-        ("create",),
-    ),
-    Row(
-        "creation fails and no pod: the Deployment is told first",
-        of(agents_pods=[], failures={"create": AWAY}),
-        FETCH,
-        "could not ensure the agent's Deployment: away",
-        ("create",),
-    ),
-    Row(
-        "old selector",
-        of(deployed=older, agents_pods=[]),
-        FETCH,
-        "could not find a healthy agent pod",
-        ("remove", "create"),
-    ),
-    Row(
-        "old selector, delete fails",
-        of(deployed=older, agents_pods=[], failures={"remove": ConflictError("changed")}),
-        FETCH,
-        "could not ensure the agent's Deployment: changed",
-        ("remove",),
-    ),
-    Row(
-        "old selector, delete done, create fails",
-        of(deployed=older, agents_pods=[], failures={"create": AWAY}),
-        FETCH,
-        "could not ensure the agent's Deployment: away",
-        ("remove", "create"),
-    ),
-    Row(
-        "old selector but a pod of the right form: the key is loaded and the Deployment told",
-        of(deployed=older, failures={"remove": ForbiddenError("no")}),
-        FETCH,
-        "could not ensure the agent's Deployment: no",
-        ("remove",),
-        loads=True,
-    ),
-    Row(
-        "update fails",
-        of(deployed=lambda: unlike("spec", "replicas", value=3), failures={"replace": AWAY}),
-        FETCH,
-        "away",
-        ("replace",),
-        loads=True,
-    ),
-    Row(
-        "agents cannot be listed",
-        of(deployed=deployed, failures={"agents": AWAY}),
-        FETCH,
-        "could not look for an agent pod: away",
-    ),
-    Row("cluster-info missing", of(deployed=deployed, failures={"cluster_info": NotFoundError("gone")}), INFO, "address: gone"),
-    Row(
-        "cluster-info missing and no Deployment: that is told",
-        of(failures={"cluster_info": NotFoundError("gone"), "create": AWAY}),
-        INFO,
-        "could not ensure the agent's Deployment: away",
-        ("create",),
-    ),
-    Row("cluster-info without key", of(deployed=deployed, info={"data": {"kubeconf": ""}}), INFO, 'has no key "kubeconfig"'),
-    Row("cluster-info invalid", of(deployed=deployed, info=lambda: info("'not: yaml'")), INFO, "holds no kubeconfig"),
-    Row(
-        "cluster-info without clusters",
-        of(deployed=deployed, info=lambda: info("kind: Config\nclusters: []")),
-        INFO,
-        "has no clusters",
-    ),
-    Row(
-        "exec fails", of(deployed=deployed, failures={"printed": AWAY}), FETCH, "load the key from agent pod muster/agent: away"
-    ),
-    Row("invalid JSON", of(deployed=deployed, output=b"no"), FETCH, "printed no JSON object"),
-    Row(
-        "invalid base64 of the certificate",
-        of(deployed=deployed, output=b'{"tls.crt": "%"}'),
-        FETCH,
-        r"certificate \(tls.crt\) that is not base64",
-    ),
-    Row("no certificate", of(deployed=deployed, output=b"{}"), FETCH, r"certificate \(tls.crt\) that is not base64"),
-    Row(
-        "invalid base64 of the key",
-        of(deployed=deployed, output=b'{"tls.crt": "AA==", "tls.key": "%"}'),
-        FETCH,
-        r"key \(tls.key\) that is not base64",
-    ),
-    Row("bogus certificate", of(deployed=deployed, output=printed(b"bogus", PEM)), FETCH, "no certificate can be read"),
-    Row(
-        "a key of another",
-        of(deployed=deployed, output=printed(CERTIFICATE, pem_of(ec.generate_private_key(ec.SECP256R1())))),
-        FETCH,
-        "no pair",
-    ),
-)
+def having(**world: Any) -> HostInMemory:
+    """With the agent's Deployment."""
+    return HostInMemory(deployed=deployed(), **world)
 
 
-@pytest.mark.parametrize("row", ROWS, ids=[row.name for row in ROWS])
-async def test_what_keeps_a_key_from_being_fetched_is_told_and_tried_again(row: Row) -> None:
-    stage = Stage(row.host())
-    failure = await stage.look()
-    assert isinstance(failure, MusterError), "so it is tried again"
-    with pytest.raises(MusterError, match=row.message):
-        raise failure
-    assert (stage.told.status, stage.told.reason, stage.told.message) == ("Error", row.reason, failure.message)
-    assert (stage.told.server, stage.told.signer) == ("", ""), "no frontend"
-    assert tuple(stage.verbs) == row.verbs
-    assert (stage.provider.current is not None) is row.loads
+def failing_hosts() -> Iterator[tuple[Row, HostInMemory]]:
+    yield Row("managers cannot be listed", f"{LOOKING}: away"), failing(managers=AWAY)
+    yield Row("no controller-manager pods", rf"\(0 candidates\); .*{MANAGED}"), HostInMemory(managing=[])
+    yield Row("an unhealthy one", r"pod \(1 candidate\)$"), HostInMemory(managing=[manager(phase="Pending")])
+    unhealthy = [manager("a", phase="Failed"), manager("b", phase="Pending")]
+    yield Row("several unhealthy ones", r"pod \(2 candidates\)$"), HostInMemory(managing=unhealthy)
+    two = [manager("a"), manager("b")]
+    yield Row("nodes cannot be listed", f"{LOOKING}: away"), HostInMemory(managing=two, failures={"nodes": AWAY})
+    yield Row("creation fails", f"{ENSURE}: away", "create", loads=True), failing(create=AWAY)
+    yield Row("created, no agent pod yet", NO_POD + r" \(0 candidates\)", "create"), HostInMemory(agents_pods=[])
+    neither = HostInMemory(agents_pods=[], failures={"create": AWAY})
+    yield Row("creation fails and no pod: the Deployment is reported first", f"{ENSURE}: away", "create"), neither
+    yield Row("old selector", NO_POD, "remove create"), HostInMemory(deployed=older(), agents_pods=[])
+    kept = HostInMemory(deployed=older(), agents_pods=[], failures={"remove": ConflictError("changed")})
+    yield Row("old selector, delete fails", f"{ENSURE}: changed", "remove"), kept
+    removed = HostInMemory(deployed=older(), agents_pods=[], failures={"create": AWAY})
+    yield Row("old selector, delete done, create fails", f"{ENSURE}: away", "remove create"), removed
+    forbidden = HostInMemory(deployed=older(), failures={"remove": ForbiddenError("no")})
+    yield Row("old selector but a pod of the right form", f"{ENSURE}: no", "remove", loads=True), forbidden
+    larger = HostInMemory(deployed=unlike("spec", "replicas", value=3), failures={"replace": AWAY})
+    yield Row("update fails", "away", "replace", loads=True), larger
+    yield (
+        Row("agents cannot be listed", "could not look for an agent pod: away"),
+        having(failures={"agents": AWAY}),
+    )
+    yield Row("cluster-info missing", "address: gone", reason=INFO), having(failures={"cluster_info": GONE})
+    both = failing(cluster_info=GONE, create=AWAY)
+    yield Row("cluster-info missing and no Deployment", f"{ENSURE}: away", "create", INFO), both
+    without = having(info={"data": {"kubeconf": ""}})
+    yield Row("cluster-info without key", 'has no key "kubeconfig"', reason=INFO), without
+    yield Row("cluster-info invalid", "holds no kubeconfig", reason=INFO), having(info=info("'not: yaml'"))
+    empty = having(info=info("kind: Config\nclusters: []"))
+    yield Row("cluster-info without clusters", "has no clusters", reason=INFO), empty
+    dumb = having(failures={"printed": AWAY})
+    yield Row("exec fails", "load the key from agent pod muster/agent: away"), dumb
+    yield Row("invalid JSON", "printed no JSON object"), having(output=b"no")
+    certificate, key = r"certificate \(tls.crt\) that is not base64", r"key \(tls.key\) that is not base64"
+    yield Row("invalid base64 of the certificate", certificate), having(output=b'{"tls.crt": "%"}')
+    yield Row("no certificate", certificate), having(output=b"{}")
+    yield Row("invalid base64 of the key", key), having(output=b'{"tls.crt": "AA==", "tls.key": "%"}')
+    yield Row("bogus certificate", "no certificate can be read"), having(output=printed(b"bogus", PEM))
+    yield Row("a key of another", "no pair"), having(output=printed(CERTIFICATE, FOREIGN))
+
+
+async def test_a_failure_to_fetch_the_key_is_reported_and_tried_again() -> None:
+    for row, host in failing_hosts():
+        stage = Stage(host)
+        failure = await stage.look()
+        assert isinstance(failure, MusterError), f"{row}: so it is tried again"
+        assert re.search(row.message, failure.message), row
+        assert (stage.told.status, stage.told.reason, stage.told.message) == ("Error", row.reason, failure.message), row
+        assert (stage.told.server, stage.told.signer) == ("", ""), f"{row}: no frontend"
+        assert " ".join(stage.verbs) == row.verbs, row
+        assert (stage.provider.current is not None) is row.loads, row
 
 
 async def test_a_fetched_key_is_told_with_the_cluster_that_it_opens() -> None:
-    stage = Stage(HostInMemory(deployed=deployed()))
+    stage = Stage(having())
     assert await stage.look() == RESYNC
     assert stage.told == Strategy(
         "KubeClusterSigningCertificate",
@@ -249,90 +177,69 @@ async def test_a_fetched_key_is_told_with_the_cluster_that_it_opens() -> None:
         signer=SIGNER,
     )
     assert (stage.verbs, stage.provider.certificate) == ([], CERTIFICATE)
+    set_by_hand = Stage(server="https://outside.example")
+    await set_by_hand.look()
+    assert set_by_hand.told.server == "https://outside.example"
 
 
-async def test_the_server_of_a_setting_takes_the_place_of_the_clusters() -> None:
-    stage = Stage(server="https://outside.example")
-    await stage.look()
-    assert stage.told.server == "https://outside.example"
-
-
-async def test_a_missing_deployment_is_made_and_is_then_as_wanted() -> None:
+async def test_a_missing_or_older_deployment_is_made_and_is_then_as_wanted() -> None:
     stage = Stage()
     assert await stage.look() == RESYNC
     assert await stage.look() == RESYNC
     assert stage.verbs == ["create"]
     assert rules.is_as_wanted(deployed(), rules.deployment(SHAPE, manager())), "a server's defaults are no difference"
+    stage = Stage(HostInMemory(deployed=older()))
+    await stage.look()
+    verb, removed = stage.host.done[0]
+    assert (verb, removed["metadata"]["uid"], removed["metadata"]["resourceVersion"]) == ("remove", "u", "5"), "the very one"
 
 
-@pytest.mark.parametrize(
-    "existing",
-    [
-        unlike("spec", "template", "spec", "hostNetwork"),
-        unlike("spec", "template", "spec", "nodeName", value="elsewhere"),
-        unlike("spec", "template", "spec", "priorityClassName", value="high"),
+async def test_a_deployment_that_differs_is_updated_and_keeps_what_others_wrote() -> None:
+    pod_spec = ("spec", "template", "spec")
+    for existing in (
+        unlike(*pod_spec, "hostNetwork"),
+        unlike(*pod_spec, "nodeName", value="elsewhere"),
+        unlike(*pod_spec, "priorityClassName", value="high"),
         unlike("spec", "template", "metadata", "labels", value={**SHAPE.pod_labels, "more": "than wanted"}),
-        unlike("spec", "template", "spec", "tolerations", value=[{"operator": "Exists"}, {"key": "x"}]),
+        unlike(*pod_spec, "tolerations", value=[{"operator": "Exists"}, {"key": "x"}]),
         unlike("spec", "replicas", value=3),
         unlike("metadata", "labels", value={}),
-    ],
-    ids=[
-        "host network missing",
-        "other node",
-        "priority to be reset",
-        "labels too many",
-        "tolerations too many",
-        "replicas",
-        "labels",
-    ],
-)
-async def test_a_deployment_that_differs_is_updated_and_keeps_what_others_wrote(existing: dict[str, Any]) -> None:
-    existing["metadata"]["annotations"] = {"theirs": "stays"}
-    stage = Stage(HostInMemory(deployed=existing))
-    assert await stage.look() == RESYNC
-    [(verb, written)] = stage.host.done
-    assert verb == "replace"
-    assert written["metadata"]["resourceVersion"] == "5", "guarded"
-    assert written["metadata"]["annotations"] == {"theirs": "stays"}
-    assert existing["metadata"]["labels"].items() | SHAPE.labels.items() == written["metadata"]["labels"].items()
-    assert written["spec"] == rules.deployment(SHAPE, manager())["spec"]
+    ):
+        existing["metadata"]["annotations"] = {"theirs": "stays"}
+        stage = Stage(HostInMemory(deployed=existing))
+        assert await stage.look() == RESYNC
+        assert stage.verbs == ["replace"], existing
+        [(_, written)] = stage.host.done
+        assert written["metadata"]["resourceVersion"] == "5", "guarded"
+        assert written["metadata"]["annotations"] == {"theirs": "stays"}
+        assert existing["metadata"]["labels"].items() | SHAPE.labels.items() == written["metadata"]["labels"].items()
+        assert written["spec"] == rules.deployment(SHAPE, manager())["spec"], existing
 
 
 OWNER = {"apiVersion": "apps/v1", "kind": "StatefulSet", "name": "hub", "uid": "now"}
 
 
-async def test_the_deployment_belongs_to_what_the_hub_belongs_to() -> None:
+async def test_the_deployment_belongs_to_what_the_hub_belongs_to_and_keeps_its_other_owners() -> None:
     stage = Stage(HostInMemory(owned_by=OWNER))
     await stage.look()
     await stage.look()
     [(verb, written)] = stage.host.done
     assert (verb, written["metadata"]["ownerReferences"]) == ("create", [OWNER])
-
-
-@pytest.mark.parametrize(
-    "owners",
-    [[], [{**OWNER, "uid": "of a StatefulSet that is no more"}], [{**OWNER, "name": "theirs"}]],
-    ids=["none", "an earlier one of ours", "another's"],
-)
-async def test_a_deployment_without_our_owner_gets_it_once_and_keeps_others(owners: list[dict[str, str]]) -> None:
-    existing = deployed()
-    existing["metadata"]["ownerReferences"] = owners
-    stage = Stage(HostInMemory(deployed=existing, owned_by=OWNER))
-    await stage.look()
-    [(verb, written)] = stage.host.done
-    others = [each for each in owners if each["name"] != "hub"]
-    assert (verb, written["metadata"]["ownerReferences"]) == ("replace", [*others, OWNER])
-    written["metadata"]["ownerReferences"][-1] = {**OWNER, "blockOwnerDeletion": False}
-    await stage.look()
-    assert stage.verbs == ["replace"], "what a server adds is no difference"
-
-
-async def test_a_hub_that_belongs_to_nothing_takes_no_owner_away() -> None:
-    existing = deployed()
+    theirs = {**OWNER, "name": "theirs"}
+    for owners, others in (([], []), ([{**OWNER, "uid": "of a StatefulSet that is no more"}], []), ([theirs], [theirs])):
+        existing = deployed()
+        existing["metadata"]["ownerReferences"] = owners
+        stage = Stage(HostInMemory(deployed=existing, owned_by=OWNER))
+        await stage.look()
+        [(verb, written)] = stage.host.done
+        assert (verb, written["metadata"]["ownerReferences"]) == ("replace", [*others, OWNER]), owners
+        written["metadata"]["ownerReferences"][-1] = {**OWNER, "blockOwnerDeletion": False}
+        await stage.look()
+        assert stage.verbs == ["replace"], "what a server adds is no difference"
     existing["metadata"]["ownerReferences"] = [OWNER]
     stage = Stage(HostInMemory(deployed=existing))
     await stage.look()
-    assert stage.host.done == []
+    assert stage.host.done == [], "a hub that belongs to nothing takes no owner away"
 
 
 async def test_an_owner_that_cannot_be_asked_for_now_is_asked_for_again() -> None:
@@ -359,47 +266,33 @@ async def test_a_priority_class_is_written_and_taken_away_again() -> None:
     assert stage.verbs == ["replace", "replace"]
 
 
-async def test_what_is_deleted_is_the_very_deployment_that_was_read() -> None:
-    stage = Stage(HostInMemory(deployed=older()))
-    await stage.look()
-    verb, removed = stage.host.done[0]
-    assert (verb, removed["metadata"]["uid"], removed["metadata"]["resourceVersion"]) == ("remove", "u", "5")
-
-
 async def test_a_key_is_fetched_once_in_a_quarter_of_an_hour_and_again_from_another_pod() -> None:
-    stage = Stage(HostInMemory(deployed=deployed()))
+    stage = Stage(having(failures={"printed": AWAY}))
     await stage.look()
+    stage.host.failures = {}
+    assert await stage.look() == RESYNC
+    assert (stage.host.executed, stage.provider.certificate) == (["agent"] * 2, CERTIFICATE), "a failure is not kept"
+    stage.host.executed.clear()
     stage.clock.advance(timedelta(minutes=14, seconds=59))
     await stage.look()
-    assert stage.host.executed == ["agent"], "cached"
+    assert stage.host.executed == [], "cached"
     stage.clock.advance(timedelta(seconds=1))
     await stage.look()
-    assert stage.host.executed == ["agent"] * 2, "the cache has ended"
+    assert stage.host.executed == ["agent"], "the cache has ended"
     stage.host.agents_pods = [pod("agent-2", labels=SHAPE.pod_labels)]
     await stage.look()
-    assert stage.host.executed == ["agent", "agent", "agent-2"]
+    assert stage.host.executed == ["agent", "agent-2"]
 
 
-async def test_a_controller_manager_that_was_started_anew_may_have_another_key() -> None:
-    stage = Stage(HostInMemory(deployed=deployed()))
+async def test_another_key_follows_a_restart_and_the_last_one_stays_whatever_fails_later() -> None:
+    stage = Stage(having())
     await stage.look()
     stage.host.managing[0]["status"]["containerStatuses"] = [{"restartCount": 1}]
     other = ec.generate_private_key(ec.SECP256R1())
-    stage.host.output = printed(self_signed(other), pem_of(other))
+    certificate = self_signed(other)
+    stage.host.output = printed(certificate, pem_of(other))
     await stage.look()
-    assert stage.provider.certificate == self_signed_of(stage)
-
-
-def self_signed_of(stage: Stage) -> bytes:
-    """The certificate that the agent printed last."""
-    import json  # noqa: PLC0415 - here alone
-
-    return base64.b64decode(json.loads(stage.host.output)["tls.crt"])
-
-
-async def test_a_key_that_was_loaded_stays_whatever_fails_later() -> None:
-    stage = Stage(HostInMemory(deployed=deployed()))
-    await stage.look()
+    assert stage.provider.certificate == certificate
     stage.host.deployed = older()
     stage.host.failures = {"remove": AWAY}
     assert isinstance(await stage.look(), UnavailableError)
@@ -408,26 +301,15 @@ async def test_a_key_that_was_loaded_stays_whatever_fails_later() -> None:
     assert isinstance(await stage.look(), MusterError)
     stage.host.managing = []
     assert isinstance(await stage.look(), MusterError)
-    assert stage.provider.certificate == CERTIFICATE
+    assert stage.provider.certificate == certificate
 
 
-async def test_a_failed_fetch_is_not_kept_as_one_that_succeeded() -> None:
-    stage = Stage(HostInMemory(deployed=deployed(), failures={"printed": AWAY}))
-    await stage.look()
-    stage.host.failures = {}
-    assert await stage.look() == RESYNC
-    assert (stage.host.executed, stage.provider.certificate) == (["agent"] * 2, CERTIFICATE)
-
-
-async def test_an_issuer_that_cannot_be_read_ends_the_look_before_it_begins() -> None:
+async def test_a_credential_issuer_that_cannot_be_read_or_written_is_tried_again() -> None:
     stage = Stage()
     stage.book.unreadable = AWAY
     assert await stage.look() is AWAY
     assert (stage.host.done, stage.book.told, stage.host.executed) == ([], [], [])
-
-
-async def test_what_cannot_be_told_is_tried_again_together_with_why_it_was_to_be_told() -> None:
-    stage = Stage(HostInMemory(deployed=deployed()))
+    stage = Stage(having())
     stage.book.failure = ConflictError("changed")
     untold = await stage.look()
     assert isinstance(untold, ConflictError)
@@ -440,55 +322,40 @@ async def test_what_cannot_be_told_is_tried_again_together_with_why_it_was_to_be
 
 
 async def test_a_follower_loads_the_key_from_the_leaders_pod_and_writes_nothing() -> None:
-    stage = Stage(HostInMemory(deployed=deployed()))
-    stage.book.leading = False
-    assert await stage.look() == RESYNC
-    assert (stage.provider.certificate, stage.host.done, stage.book.told) == (CERTIFICATE, [], [])
-
-
-async def test_a_follower_loads_the_key_although_the_deployment_is_the_leaders_to_mend() -> None:
     """A write that is refused must not come before the cache is filled."""
-    stage = Stage(HostInMemory(deployed=older()))
-    stage.book.leading = False
-    assert await stage.look() == LOOK_AGAIN
-    assert (stage.provider.certificate, stage.host.done, stage.book.told) == (CERTIFICATE, [], [])
-
-
-async def test_a_follower_waits_quietly_for_the_leaders_pod_and_tells_what_is_amiss_otherwise() -> None:
+    for existing, again in ((deployed(), RESYNC), (older(), LOOK_AGAIN)):
+        stage = Stage(HostInMemory(deployed=existing))
+        stage.book.leading = False
+        assert await stage.look() == again
+        assert (stage.provider.certificate, stage.host.done, stage.book.told) == (CERTIFICATE, [], [])
     stage = Stage(HostInMemory(agents_pods=[]))
     stage.book.leading = False
-    assert await stage.look() == LOOK_AGAIN
+    assert await stage.look() == LOOK_AGAIN, "it waits quietly for the leader's pod"
     stage.host.deployed = deployed()
-    assert isinstance(await stage.look(), NotFoundError)
+    assert isinstance(await stage.look(), NotFoundError), "and reports what is amiss otherwise"
 
 
-@pytest.mark.parametrize(
-    ("pods", "nodes", "chosen"),
-    [
-        ([manager("old", made=1, node="a"), manager("new", made=2, node="b")], [node("a"), node("b")], "b"),
-        ([manager("old", made=1, node="a"), manager("new", made=2, node="b")], [node("a"), node("b", takes_pods=False)], "a"),
-        (
-            [manager("old", made=1, node="a"), manager("new", made=2, node="b")],
-            [node("a", takes_pods=False), node("b", takes_pods=False)],
-            "b",
-        ),
-        ([manager("old", made=1), manager("new", made=2)], [node("a")], ""),
-        ([manager("old", made=1, node="a"), manager("new", made=2)], [node("a"), {"metadata": {}}], "a"),
-        ([manager("y", node="y"), manager("x", node="x")], [node("x"), node("y")], "x"),
-        ([manager("old", node="a"), manager("new", made=9, node="b", phase="Pending")], [], "a"),
-    ],
-    ids=["newest", "newest on a node that takes none", "all such", "no node names", "node without a name", "tie", "runs"],
-)
-async def test_the_agent_goes_where_the_right_controller_manager_is(pods: list[Any], nodes: list[Any], chosen: str) -> None:
-    stage = Stage(HostInMemory(managing=pods, there=nodes))
-    assert await stage.look() == RESYNC
-    [(_, made)] = stage.host.done
-    assert made["spec"]["template"]["spec"]["nodeName"] == chosen
-
-
-async def test_a_single_controller_manager_needs_no_look_at_nodes() -> None:
-    stage = Stage(HostInMemory(failures={"nodes": ForbiddenError("no")}))
-    assert await stage.look() == RESYNC
+async def test_the_agent_goes_where_the_newest_running_controller_manager_on_a_usable_node_is() -> None:
+    two = [manager("old", made=1, node="a"), manager("new", made=2, node="b")]
+    closed_a, closed_b = node("a", takes_pods=False), node("b", takes_pods=False)
+    table: dict[str, tuple[list[Any], list[Any], str]] = {
+        "newest": (two, [node("a"), node("b")], "b"),
+        "newest on a node that takes none": (two, [node("a"), closed_b], "a"),
+        "all such": (two, [closed_a, closed_b], "b"),
+        "no node names": ([manager("old", made=1), manager("new", made=2)], [node("a")], ""),
+        "node without a name": ([two[0], manager("new", made=2)], [node("a"), {"metadata": {}}], "a"),
+        "tie": ([manager("y", node="y"), manager("x", node="x")], [node("x"), node("y")], "x"),
+        "runs": ([manager("old", node="a"), manager("new", made=9, node="b", phase="Pending")], [], "a"),
+    }
+    chosen = {}
+    for name, (pods, nodes, _) in table.items():
+        stage = Stage(HostInMemory(managing=pods, there=nodes))
+        assert await stage.look() == RESYNC, name
+        [(_, made)] = stage.host.done
+        chosen[name] = made["spec"]["template"]["spec"]["nodeName"]
+    assert chosen == {name: expected for name, (_, _, expected) in table.items()}
+    single = Stage(HostInMemory(failures={"nodes": ForbiddenError("no")}))
+    assert await single.look() == RESYNC, "a single one needs no look at nodes"
 
 
 async def test_what_is_told_of_the_controller_holds_no_secret() -> None:

@@ -1,13 +1,30 @@
-"""The chain of filters: its order, and what each of them may do."""
+"""The filter chain, draining, and impersonation."""
 
+import asyncio
+from collections.abc import Sequence
+from typing import Any
+
+import pytest
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
 
-from machinery.apiserver.access import Attributes
+from machinery.apiserver.access import Attributes, Authorizer, Decision
+from machinery.apiserver.authentication.frontproxy import Origin
+from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filter, Incoming, Inner, chained
+from machinery.apiserver.impersonation import Impersonation
+from machinery.apiserver.loopback import USER_AGENT, Loopback
+from machinery.apiserver.notyet import not_yet
+from machinery.apiserver.paths import attributes
+from machinery.apiserver.site import no_such_page
+from machinery.apiserver.storage import Actor
+from machinery.clock import ManualClock
+from machinery.errors import BadRequestError, ForbiddenError, NotFoundError, Subject, UnavailableError
+from machinery.identity import is_reserved
 
 
-def incoming() -> Incoming:
+def version_request() -> Incoming:
     return Incoming(make_mocked_request("GET", "/version"), "an-id", Attributes("get", "/version"), 0.0)
 
 
@@ -21,30 +38,310 @@ def noting(name: str, seen: list[str]) -> Filter:
     return note
 
 
-async def test_the_first_filter_is_the_outermost() -> None:
+async def test_filters_run_from_the_outside_in_and_may_answer_themselves() -> None:
     seen: list[str] = []
 
     async def answer(_incoming: Incoming) -> web.StreamResponse:
         seen.append("answer")
         return web.Response()
 
-    await chained((noting("a", seen), noting("b", seen)), answer)(incoming())
+    await chained((noting("a", seen), noting("b", seen)), answer)(version_request())
     assert seen == ["a in", "b in", "answer", "b out", "a out"]
 
-
-async def test_a_filter_that_answers_itself_keeps_the_rest_from_running() -> None:
     async def refuse(_incoming: Incoming, _inner: Inner) -> web.StreamResponse:
         return web.Response(status=429)
 
-    async def answer(_incoming: Incoming) -> web.StreamResponse:
-        raise AssertionError
-
-    response = await chained((refuse,), answer)(incoming())
-    assert response.status == 429
+    assert (await chained((refuse,), answer)(version_request())).status == 429
+    assert seen == ["a in", "b in", "answer", "b out", "a out"], "the filter keeps the rest from running"
+    assert (await chained((), answer)(version_request())).status == 200
 
 
-async def test_without_filters_the_answer_stands() -> None:
-    async def answer(_incoming: Incoming) -> web.StreamResponse:
-        return web.Response(status=204)
+LOOPBACK = Loopback.fresh(ManualClock().now())
+EXEMPT: list[tuple[str, dict[str, str]]] = [
+    ("/readyz", {}),
+    ("/readyz/ping", {}),
+    ("/livez", {}),
+    ("/healthz", {}),
+    ("/metrics", {}),
+    ("/apis", {"Authorization": f"Bearer {LOOPBACK.token}"}),
+]
+COUNTED: list[tuple[str, dict[str, str]]] = [
+    ("/apis", {}),
+    ("/version", {}),
+    ("/api/v1/namespaces/readyz/secrets", {}),
+    ("/apis", {"User-Agent": f"{USER_AGENT}1.2.3"}),
+    ("/apis", {"Authorization": "Bearer another"}),
+]
 
-    assert (await chained((), answer)(incoming())).status == 204
+
+def incoming(path: str, headers: dict[str, str] | None = None) -> Incoming:
+    request = make_mocked_request("GET", path, headers=headers or {})
+    return Incoming(request, "audit", attributes("GET", request.path, request.query), 0.0)
+
+
+async def fine(_incoming: Incoming) -> web.StreamResponse:
+    return web.Response(text="fine")
+
+
+async def through(chosen: Filter, request: Incoming, inner: Any = fine) -> web.StreamResponse:
+    return await chosen(request, inner)
+
+
+def held_until(release: asyncio.Event) -> Any:
+    async def slow(_incoming: Incoming) -> web.StreamResponse:
+        await release.wait()
+        return web.Response()
+
+    return slow
+
+
+async def test_probes_and_loopback_are_let_in_while_draining(subtests: pytest.Subtests) -> None:
+    for path, headers in EXEMPT:
+        with subtests.test(path=path, headers=headers):
+            draining = Draining(LOOPBACK)
+            draining.refuse()
+            release = asyncio.Event()
+
+            assert (await through(draining.gate, incoming(path, headers))).status == 200
+            probing = asyncio.create_task(through(draining.counted, incoming(path, headers), held_until(release)))
+            await asyncio.sleep(0)
+            await draining.drained()
+            assert (await through(draining.counted, incoming(path, headers))).status == 200, "also once the wait has begun"
+            release.set()
+            await probing
+
+
+async def test_requests_are_refused_at_the_gate_and_awaited_behind_it(subtests: pytest.Subtests) -> None:
+    for path, headers in COUNTED:
+        with subtests.test(path=path, headers=headers):
+            draining = Draining(LOOPBACK)
+            assert (await through(draining.gate, incoming(path, headers))).status == 200
+            release = asyncio.Event()
+
+            working = asyncio.create_task(through(draining.counted, incoming(path, headers), held_until(release)))
+            await asyncio.sleep(0)
+            assert draining.in_flight == 1
+            draining.refuse()
+            refused = await through(draining.gate, incoming(path, headers))
+            assert isinstance(refused, web.Response)
+            assert (refused.status, refused.text) == (429, "The server is shutting down, please try again later.\n")
+            assert refused.headers["Retry-After"] == "5"
+            assert refused.keep_alive is False
+            waiting = asyncio.create_task(draining.drained())
+            await asyncio.sleep(0)
+            assert not waiting.done()
+            with pytest.raises(UnavailableError) as late:
+                await through(draining.counted, incoming(path, headers))
+            assert late.value.retry_after is not None
+            release.set()
+            await working
+            await waiting
+
+
+async def test_draining_does_not_wait_for_watches_or_failed_requests() -> None:
+    draining = Draining(LOOPBACK)
+
+    watch = incoming("/apis/example.com/v1/things?watch=1")
+    assert watch.long_running
+    watching = asyncio.create_task(through(draining.counted, watch, held_until(asyncio.Event())))
+    await asyncio.sleep(0)
+    await draining.drained()
+    watching.cancel()
+
+    draining = Draining(LOOPBACK)
+
+    async def broken(_incoming: Incoming) -> web.StreamResponse:
+        raise RuntimeError("broken")
+
+    with pytest.raises(RuntimeError):
+        await through(draining.counted, incoming("/apis"), broken)
+    assert draining.in_flight == 0
+    await draining.drained()
+
+
+class Paths:
+    def __init__(self) -> None:
+        self.complete = False
+
+    def installed(self) -> bool:
+        return self.complete
+
+
+async def nothing(_incoming: Incoming) -> web.StreamResponse:
+    return no_such_page()
+
+
+async def no_resource(_incoming: Incoming) -> web.StreamResponse:
+    raise NotFoundError("the server could not find the requested resource")
+
+
+async def test_missing_path_is_unavailable_until_all_paths_are_installed(subtests: pytest.Subtests) -> None:
+    for missing in (nothing, no_resource):
+        with subtests.test(missing=missing.__name__):
+            paths = Paths()
+            mark = not_yet(paths.installed)
+            with pytest.raises(UnavailableError) as early:
+                await through(mark, incoming("/apis/late.example.com/v1/things"), missing)
+            assert early.value.retry_after is not None
+            assert early.value.retry_after.total_seconds() == 5
+            paths.complete = True
+            if missing is nothing:
+                assert (await through(mark, incoming("/apis/late.example.com/v1/things"), missing)).status == 404
+            else:
+                with pytest.raises(NotFoundError):
+                    await through(mark, incoming("/apis/late.example.com/v1/things"), missing)
+
+    paths = Paths()
+
+    async def slowly(request: Incoming) -> web.StreamResponse:
+        paths.complete = True
+        return await nothing(request)
+
+    with pytest.raises(UnavailableError):
+        await through(not_yet(paths.installed), incoming("/nowhere"), slowly)
+
+    async def no_object(_incoming: Incoming) -> web.StreamResponse:
+        raise NotFoundError('things "a" not found', subject=Subject(name="a", kind="things"))
+
+    with pytest.raises(NotFoundError):
+        await through(not_yet(lambda: False), incoming("/apis/example.com/v1/things/a"), no_object)
+    assert (await through(not_yet(lambda: False), incoming("/version"))).status == 200
+
+
+ALICE = Actor("alice", ("ops", "system:authenticated"))
+
+
+class Allows(Authorizer):
+    """Lets everything pass but what is named, and remembers what was asked."""
+
+    def __init__(self, *refused: str) -> None:
+        self.refused = refused
+        self.asked: list[tuple[str, Attributes]] = []
+
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
+        self.asked.append((actor.user, attributes))
+        return Decision(attributes.name not in self.refused)
+
+    @property
+    def questions(self) -> list[str]:
+        return [
+            "/".join(filter(None, (one.verb, one.group, one.resource, one.subresource, one.namespace, one.name)))
+            for _, one in self.asked
+        ]
+
+
+async def answered(headers: Sequence[tuple[str, str]], authorizer: Authorizer | None = None, asker: Actor = ALICE) -> Incoming:
+    """The request as what is behind the filter sees it."""
+    request = make_mocked_request("GET", "/api/v1/nodes", headers=CIMultiDict(headers))
+    incoming = Incoming(request, "an-id", Attributes("list", "/api/v1/nodes", resource="nodes"), 0.0, asker, asker)
+
+    async def inner(_incoming: Incoming) -> web.StreamResponse:
+        return web.Response()
+
+    def never(actor: Actor) -> bool:
+        return is_reserved(actor.user, actor.groups)
+
+    await Impersonation(authorizer or Allows(), never)(incoming, inner)
+    return incoming
+
+
+async def test_every_impersonated_part_is_authorized_by_itself(subtests: pytest.Subtests) -> None:
+    authorizer = Allows()
+    headers = [
+        ("Impersonate-User", "bob"),
+        ("Impersonate-Group", "dev"),
+        ("impersonate-group", "qa"),
+        ("Impersonate-Uid", "u-1"),
+        ("Impersonate-Extra-example.org%2Fscopes", "view"),
+        ("impersonate-extra-EXAMPLE.org%2fscopes", "edit"),
+    ]
+    incoming = await answered(headers, authorizer)
+    assert authorizer.questions == [
+        "impersonate/users/bob",
+        "impersonate/groups/dev",
+        "impersonate/groups/qa",
+        "impersonate/authentication.k8s.io/userextras/example.org/scopes/view",
+        "impersonate/authentication.k8s.io/userextras/example.org/scopes/edit",
+        "impersonate/authentication.k8s.io/uids/u-1",
+    ]
+    assert {user for user, _ in authorizer.asked} == {"alice"}
+    assert incoming.actor == Actor(
+        "bob", ("dev", "qa", "system:authenticated"), "u-1", {"example.org/scopes": ("view", "edit")}
+    )
+    assert incoming.authenticated is ALICE, "the audit needs to know who really asked"
+
+    for refused in ("bob", "dev", "u-1", "view"):
+        with subtests.test(refused=refused):
+            with pytest.raises(ForbiddenError) as told:
+                await answered(headers, Allows(refused))
+            assert 'User "alice" cannot impersonate resource' in told.value.message
+
+    with pytest.raises(ForbiddenError) as told:
+        await answered([("Impersonate-User", "bob")], Allows("bob"))
+    assert told.value.message == (
+        'users "bob" is forbidden: User "alice" cannot impersonate resource "users" in API group "" at the cluster scope'
+    )
+
+
+async def test_impersonated_identity_brings_its_implied_groups(subtests: pytest.Subtests) -> None:
+    authorizer = Allows()
+    incoming = await answered([("Impersonate-User", "system:serviceaccount:edge1:metrics-agent")], authorizer)
+    assert authorizer.questions == ["impersonate/serviceaccounts/edge1/metrics-agent"]
+    assert incoming.actor.groups == ("system:serviceaccounts", "system:serviceaccounts:edge1", "system:authenticated")
+
+    rows: list[tuple[str, list[str], tuple[str, ...]]] = [
+        ("bob", [], ("system:authenticated",)),
+        ("bob", ["system:authenticated"], ("system:authenticated",)),
+        ("bob", ["system:unauthenticated"], ("system:unauthenticated",)),
+        ("system:anonymous", [], ("system:unauthenticated",)),
+        ("system:serviceaccount:edge1:a", ["dev"], ("dev", "system:authenticated")),
+        ("system:serviceaccount:edge1:a:b", [], ("system:authenticated",)),
+    ]
+    for user, groups, expected in rows:
+        with subtests.test(user=user, groups=groups):
+            headers = [("Impersonate-User", user), *(("Impersonate-Group", group) for group in groups)]
+            assert (await answered(headers)).actor.groups == expected
+
+
+async def test_impersonation_needs_a_user_and_keeps_the_origin_of_the_requester(subtests: pytest.Subtests) -> None:
+    authorizer = Allows()
+    assert (await answered([], authorizer)).actor is ALICE
+    assert authorizer.asked == []
+
+    incoming = await answered([("Impersonate-User", "bob")], asker=Actor("ann", holder=Origin.DELEGATED))
+    assert incoming.actor.holder is Origin.DELEGATED
+    assert (await answered([("Impersonate-User", "bob")])).actor.holder is None
+
+    rows: list[list[tuple[str, str]]] = [
+        [("Impersonate-Group", "dev")],
+        [("Impersonate-Uid", "u")],
+        [("Impersonate-Extra-scopes", "view")],
+        [("Impersonate-User", "")],
+        [("Impersonate-Unknown", "x")],
+    ]
+    for headers in rows:
+        with subtests.test(headers=headers), pytest.raises(BadRequestError, match="Impersonate-User"):
+            await answered(headers)
+
+
+AGENT = Actor("system:open-cluster-management:edge1:bcdfg", ("system:open-cluster-management:edge1",))
+BOOTSTRAP = Actor("system:bootstrap:0123456789abcdef", ("system:bootstrappers:managedcluster",))
+
+
+async def test_agents_and_bootstrap_identities_take_no_part_in_impersonation(subtests: pytest.Subtests) -> None:
+    for asker in (AGENT, BOOTSTRAP):
+        with subtests.test(asker=asker):
+            authorizer = Allows()
+            with pytest.raises(ForbiddenError, match="takes no part"):
+                await answered([("Impersonate-User", "bob")], authorizer, asker)
+            assert authorizer.asked == []
+
+    rows: list[list[tuple[str, str]]] = [
+        [("Impersonate-User", AGENT.user)],
+        [("Impersonate-User", BOOTSTRAP.user)],
+        [("Impersonate-User", "bob"), ("Impersonate-Group", AGENT.groups[0])],
+        [("Impersonate-User", "bob"), ("Impersonate-Group", BOOTSTRAP.groups[0])],
+    ]
+    for headers in rows:
+        with subtests.test(headers=headers), pytest.raises(ForbiddenError, match="takes no part"):
+            await answered(headers)

@@ -1,106 +1,434 @@
-"""Rules of the shared kinds, beyond what the recording shows."""
+"""Structural schemas, and the rules of the shared kinds, roles, bindings and certificate requests."""
 
+import base64
+from collections.abc import Mapping
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from machinery.apiserver.breaches import added
+from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST, condition_cell
 from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.core import CONFIG_MAP, LARGEST, NAMESPACE
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
 from machinery.apiserver.kinds.secrets import SECRET
-from machinery.apiserver.resource import Resource
-from machinery.apiserver.storage import Actor
+from machinery.apiserver.resource import Resource, Row, Subresource
+from machinery.apiserver.schema import defaulted, pruned, violations
+from machinery.apiserver.storage import Actor, Document
 from machinery.apiserver.writes import Write
 from machinery.clock import ManualClock
 from machinery.errors import BadRequestError, InvalidError
+from machinery.identity import Subject
+from machinery.pki.keys import generate_key
+from machinery.pki.requests import build_request
+
+SCHEMA: dict[str, Any] = {
+    "type": "object",
+    "properties": {
+        "spec": {
+            "type": "object",
+            "required": ["name"],
+            "properties": {
+                "name": {"type": "string", "minLength": 2, "maxLength": 4, "pattern": "^[a-z]+$"},
+                "size": {"type": "integer", "format": "int32", "minimum": 1, "maximum": 9, "default": 3},
+                "ratio": {"type": "number"},
+                "mode": {"type": "string", "enum": ["a", "b"]},
+                "when": {"type": "string", "format": "date-time", "nullable": True},
+                "exact": {"type": "string", "format": "micro-time"},
+                "data": {"type": "object", "additionalProperties": {"type": "string", "format": "byte"}},
+                "either": {"x-kubernetes-int-or-string": True},
+                "open": {"type": "object", "x-kubernetes-preserve-unknown-fields": True},
+                "parts": {
+                    "type": "array",
+                    "maxItems": 2,
+                    "x-kubernetes-list-type": "map",
+                    "x-kubernetes-list-map-keys": ["id"],
+                    "items": {
+                        "type": "object",
+                        "properties": {"id": {"type": "string"}, "n": {"type": "integer", "default": 0}},
+                    },
+                },
+            },
+        }
+    },
+}
+
+
+def document(**spec: Any) -> dict[str, Any]:
+    return {"apiVersion": "v1", "kind": "Thing", "metadata": {"name": "x"}, "spec": {"name": "ab", **spec}}
+
+
+def test_unknown_fields_are_pruned_and_absent_ones_have_defaults() -> None:
+    given = document(nope=1, open={"any": {"thing": 1}}, parts=[{"id": "a", "odd": 1}], either={"a": 1})
+    given["metadata"]["nome"] = "x"
+    given["extra"] = {}
+    kept, unknown = pruned(SCHEMA, given)
+    assert unknown == ["extra", "metadata.nome", "spec.nope", "spec.parts[0].odd"]
+    assert kept["spec"]["open"] == {"any": {"thing": 1}}
+    assert kept["spec"]["parts"] == [{"id": "a"}]
+    assert kept["metadata"] == {"name": "x"}
+    given = document(nope=1)
+    pruned(SCHEMA, given)
+    assert given["spec"]["nope"] == 1
+
+    complete = document(size=5, parts=[{"id": "a", "n": 1}])
+    assert defaulted(SCHEMA, document(parts=[{"id": "a"}]))["spec"] == {"name": "ab", "size": 3, "parts": [{"id": "a", "n": 0}]}
+    assert defaulted(SCHEMA, complete) is complete
+
+
+def test_broken_rule_is_reported_once_with_its_field(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str, str]] = [
+        ({"name": 1}, "FieldValueTypeInvalid", "spec.name"),
+        ({"name": None}, "FieldValueTypeInvalid", "spec.name"),
+        ({"name": "a"}, "FieldValueInvalid", "spec.name"),
+        ({"name": "abcde"}, "FieldValueTooLong", "spec.name"),
+        ({"name": "AB"}, "FieldValueInvalid", "spec.name"),
+        ({"size": 0}, "FieldValueInvalid", "spec.size"),
+        ({"size": 10}, "FieldValueInvalid", "spec.size"),
+        ({"size": True}, "FieldValueTypeInvalid", "spec.size"),
+        ({"size": 1.5}, "FieldValueTypeInvalid", "spec.size"),
+        ({"ratio": "1"}, "FieldValueTypeInvalid", "spec.ratio"),
+        ({"mode": "c"}, "FieldValueNotSupported", "spec.mode"),
+        ({"when": "yesterday"}, "FieldValueTypeInvalid", "spec.when"),
+        ({"when": "2026-11-21"}, "FieldValueTypeInvalid", "spec.when"),
+        ({"exact": "2026-11-21T00:00:00"}, "FieldValueTypeInvalid", "spec.exact"),
+        ({"data": {"k": "%%%"}}, "FieldValueTypeInvalid", "spec.data.k"),
+        ({"either": []}, "FieldValueTypeInvalid", "spec.either"),
+        ({"parts": [{"id": "a"}, {"id": "a"}]}, "FieldValueDuplicate", "spec.parts[1]"),
+        ({"parts": [{"id": "a"}, {"id": "b"}, {"id": "c"}]}, "FieldValueTooMany", "spec.parts"),
+    ]
+    for spec, reason, field in rows:
+        with subtests.test(spec=spec, reason=reason):
+            assert [(cause.reason, cause.field) for cause in violations(SCHEMA, document(**spec))] == [(reason, field)]
+
+    assert [cause.field for cause in violations(SCHEMA, {"spec": {}})] == ["spec.name"]
+
+    rows_2: list[dict[str, Any]] = [
+        {"when": None},
+        {"when": "2026-11-21T00:00:00+01:00"},
+        {"exact": "2026-11-21T00:00:00.000001Z"},
+        {"either": 1},
+        {"either": "1"},
+        {"ratio": 1},
+        {"data": {"k": "YQ=="}},
+    ]
+    assert [spec for spec in rows_2 if violations(SCHEMA, document(**spec)) != []] == []
+
 
 NOW = ManualClock().now()
+ENVELOPE = {"apiVersion": "example.com/v1", "kind": "Thing"}
+METADATA = {"name": "a", "uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+SHORT = {"type": "string", "maxLength": 3}
+SPEC = {
+    "type": "object",
+    "properties": {
+        "name": SHORT,
+        "number": {"type": "integer"},
+        "names": {"type": "array", "maxItems": 1, "items": SHORT},
+        "map": {"type": "object", "additionalProperties": SHORT},
+        "needed": {"type": "object", "required": ["name"], "properties": {"name": SHORT}},
+    },
+}
+STATUS = {"type": "object", "properties": {"word": {"type": "string"}}}
+THING_SCHEMA = {"type": "object", "properties": {"spec": SPEC, "status": STATUS}}
 
 
-def write(resource: Resource) -> Write:
+def counted(new: Document, old: Document, _actor: Actor, _now: object) -> Document:
+    return {**old, "status": {"word": str(new["spec"]["number"] + 1)}}
+
+
+THING = Resource(
+    group="example.com",
+    version="v1",
+    name="things",
+    kind="Thing",
+    schema=THING_SCHEMA,
+    subresources=(Subresource("status", counted),),
+)
+
+
+def thing(**spec: Any) -> dict[str, Any]:
+    return {**ENVELOPE, "metadata": METADATA, "spec": spec}
+
+
+def fields(new: Mapping[str, Any], old: Mapping[str, Any]) -> list[str]:
+    """Of what a write from one to the other is told."""
+    causes = added(violations(THING_SCHEMA, new), new, lambda: old, lambda each: violations(THING_SCHEMA, each))
+    return [cause.field for cause in causes]
+
+
+def test_existing_violation_is_tolerated_but_not_a_worse_one(subtests: pytest.Subtests) -> None:
+    rows: list[Mapping[str, Any]] = [
+        {"name": "long!"},
+        {"names": ["a", "long!"]},
+        {"map": {"a.b[0].c": "long!", "a": "b", "": "long!"}},
+        {"needed": {}},
+        {"map": {"." * 5_000: "long!"}},
+    ]
+    for spec in rows:
+        with subtests.test(spec=spec):
+            assert violations(THING_SCHEMA, thing(**spec))
+            assert fields(thing(**spec, number=2), thing(**spec, number=1)) == []
+
+    rows_2: list[tuple[Mapping[str, Any], Mapping[str, Any], str]] = [
+        ({"name": "long!"}, {"name": "longer!"}, "spec.name"),
+        ({"names": ["long!"]}, {"names": ["longer!"]}, "spec.names[0]"),
+        ({"map": {"a.b[0].c": "long!"}}, {"map": {"a.b[0].c": "longer!"}}, "spec.map.a.b[0].c"),
+        ({"needed": {"name": "long!"}}, {"needed": {"name": "longer!"}}, "spec.needed.name"),
+    ]
+    for before, after, field in rows_2:
+        with subtests.test(before=before, after=after):
+            assert fields(thing(**after), thing(**before)) == [field]
+
+    old = {**thing(number="one"), "status": {"word": "1"}}
+    write = Write(THING, Actor("admin"), NOW, part=THING.subresources[0])
+    with pytest.raises(InvalidError, match=r"spec\.number in body must be of type integer"):
+        write.changed({**old, "status": {"word": "2"}}, old)
+    assert Write(THING, Actor("admin"), NOW).changed(thing(number=1), old), "who mends it is refused nothing"
+    old = {"apiVersion": "coordination.k8s.io/v1", "kind": "Lease", "metadata": METADATA}
+    old = {**old, "spec": {"leaseDurationSeconds": "60"}}
+    with pytest.raises(BadRequestError, match="cannot be handled as a Lease"):
+        Write(LEASE, Actor("admin"), NOW).changed({**old, "metadata": {**METADATA, "labels": {"a": "b"}}}, old)
+
+
+def writing(resource: Resource) -> Write:
     return Write(resource, Actor("admin"), NOW)
 
 
 def created(resource: Resource, **parts: Any) -> dict[str, Any]:
     envelope = {"apiVersion": resource.api_version(), "kind": resource.kind, "metadata": {"name": "a"}}
-    new = write(resource).created({**envelope, **parts})
+    new = writing(resource).created({**envelope, **parts})
     identity = {"uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
     return {**new, "metadata": {**new["metadata"], **identity}}
 
 
-def test_a_secrets_texts_become_data() -> None:
+def test_shared_kinds_have_the_rules_of_kubernetes(subtests: pytest.Subtests) -> None:
     secret = created(SECRET, data={"a": "MQ=="}, stringData={"b": "2"})
-
     assert secret["data"] == {"a": "MQ==", "b": "Mg=="}
     assert "stringData" not in secret
     assert secret["type"] == "Opaque"
-
-
-def test_what_says_that_it_is_immutable_is() -> None:
+    secret = created(SECRET, data=None, stringData={"a": "1"}, type=None, immutable=None)
+    assert (secret["data"], secret["type"]) == ({"a": "MQ=="}, "Opaque")
+    assert "immutable" not in secret
+    assert created(LEASE, spec={"holderIdentity": None, "renewTime": None})["spec"] == {}
     for resource in (SECRET, CONFIG_MAP):
         old = created(resource, immutable=True, data={"a": "MQ=="})
         with pytest.raises(InvalidError, match="immutable"):
-            write(resource).changed({**old, "data": {"a": "Mg=="}}, old)
+            writing(resource).changed({**old, "data": {"a": "Mg=="}}, old)
         with pytest.raises(InvalidError, match="immutable"):
-            write(resource).changed({**old, "immutable": False}, old)
+            writing(resource).changed({**old, "immutable": False}, old)
 
-
-def test_a_namespace_terminates_until_its_content_is_gone() -> None:
     namespace = created(NAMESPACE)
-
-    terminating = write(NAMESPACE).deleted(namespace)
-
+    terminating = writing(NAMESPACE).deleted(namespace)
     assert namespace["status"] == {"phase": "Active"}
     assert terminating is not None
     assert terminating["status"]["phase"] == "Terminating"
     assert "deletionTimestamp" in terminating["metadata"]
-    assert write(NAMESPACE).deleted(terminating) == terminating
-
-
-def test_a_namespace_is_a_dns_label() -> None:
+    assert writing(NAMESPACE).deleted(terminating) == terminating
     with pytest.raises(InvalidError, match="RFC 1123 label"):
         created(NAMESPACE, metadata={"name": "a.b"})
 
-
-@pytest.mark.parametrize("spec", [{"leaseDurationSeconds": 0}, {"leaseTransitions": -1}])
-def test_a_lease_with_impossible_numbers_is_refused(spec: dict[str, Any]) -> None:
-    with pytest.raises(InvalidError):
-        created(LEASE, spec=spec)
-
-
-def test_a_lease_of_wrong_types_is_a_bad_request() -> None:
+    rows: list[dict[str, Any]] = [{"leaseDurationSeconds": 0}, {"leaseTransitions": -1}]
+    for spec in rows:
+        with subtests.test(spec=spec), pytest.raises(InvalidError):
+            created(LEASE, spec=spec)
     with pytest.raises(BadRequestError, match="cannot be handled as a Lease"):
         created(LEASE, spec={"leaseDurationSeconds": "60"})
-
-
-def test_a_lease_is_never_overwritten_blindly() -> None:
     old = created(LEASE)
     blind = {**old, "metadata": {"name": "a"}}
-
     with pytest.raises(InvalidError, match="must be specified for an update"):
-        write(LEASE).changed(blind, old)
-    assert write(CONFIG_MAP).changed(created(CONFIG_MAP), created(CONFIG_MAP)) is not None
+        writing(LEASE).changed(blind, old)
+    assert writing(CONFIG_MAP).changed(created(CONFIG_MAP), created(CONFIG_MAP)) is not None
+
+    for resource, part in ((CONFIG_MAP, "data"), (SECRET, "stringData")):
+        with subtests.test(resource=resource.name), pytest.raises(InvalidError, match="Too long"):
+            created(resource, **{part: {"a": "x" * (LARGEST + 1)}})
+    for key in ("", ".", "..", "a/b", "x" * 254):
+        with subtests.test(key=key):
+            for resource in (SECRET, CONFIG_MAP):
+                with pytest.raises(InvalidError, match="a valid config key"):
+                    created(resource, data={key: "MQ=="})
 
 
-def test_null_is_absent_in_a_builtin_kind() -> None:
-    secret = created(SECRET, data=None, stringData={"a": "1"}, type=None, immutable=None)
-
-    assert (secret["data"], secret["type"]) == ({"a": "MQ=="}, "Opaque")
-    assert "immutable" not in secret
-    assert created(LEASE, spec={"holderIdentity": None, "renewTime": None})["spec"] == {}
+RULE = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
+REFERENCE = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "viewer"}
+BOB = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "bob"}
 
 
-@pytest.mark.parametrize(
-    ("resource", "parts"),
-    [(CONFIG_MAP, {"data": {"a": "x" * (LARGEST + 1)}}), (SECRET, {"stringData": {"a": "x" * (LARGEST + 1)}})],
-    ids=["config map", "secret"],
-)
-def test_what_is_too_large_is_refused(resource: Resource, parts: dict[str, Any]) -> None:
-    with pytest.raises(InvalidError, match="Too long"):
-        created(resource, **parts)
+def rbac_object(resource: Resource, document: Mapping[str, Any], name: str = "x") -> dict[str, Any]:
+    namespace = {"namespace": "home"} if resource.namespaced else {}
+    return Write(resource, Actor("admin"), NOW).created({"metadata": {"name": name, **namespace}, **document})
 
 
-@pytest.mark.parametrize("key", ["", ".", "..", "a/b", "x" * 254])
-def test_a_key_is_a_file_name(key: str) -> None:
-    for resource in (SECRET, CONFIG_MAP):
-        with pytest.raises(InvalidError, match="a valid config key"):
-            created(resource, data={key: "MQ=="})
+def test_role_or_binding_that_breaks_a_rule_is_refused(subtests: pytest.Subtests) -> None:
+    urls, near = {"verbs": ["get"], "nonResourceURLs": ["/x"]}, [{"matchExpressions": [{"key": "a", "operator": "Near"}]}]
+    bare, robot = {"verbs": ["get"], "apiGroups": [""]}, {"kind": "ServiceAccount", "name": "robot"}
+    rows: list[tuple[Resource, Mapping[str, Any], str]] = [
+        (CLUSTER_ROLE, {"rules": [{**RULE, "verbs": []}]}, "rules[0].verbs: Required value: verbs must contain at least one"),
+        (
+            CLUSTER_ROLE,
+            {"rules": [{**urls, "resources": ["pods"]}]},
+            "rules cannot apply to both regular resources and non-res",
+        ),
+        (ROLE, {"rules": [urls]}, "namespaced rules cannot apply to non-resource URLs"),
+        (CLUSTER_ROLE, {"rules": [RULE, bare]}, "rules[1].resources: Required value: resource rules must supply at least one"),
+        (CLUSTER_ROLE, {"aggregationRule": {"clusterRoleSelectors": []}}, "at least one clusterRoleSelector required"),
+        (CLUSTER_ROLE, {"aggregationRule": {"clusterRoleSelectors": near}}, '"Near" is not a valid label selector operator'),
+        (CLUSTER_ROLE_BINDING, {"roleRef": {**REFERENCE, "kind": "Role"}}, 'supported values: "ClusterRole"'),
+        (CLUSTER_ROLE_BINDING, {"roleRef": REFERENCE, "subjects": [robot]}, "subjects[0].namespace: Required value"),
+    ]
+    references = [({"kind": "Rule"}, 'supported values: "Role", "ClusterRole"'), ({"name": ""}, "roleRef.name: Required value")]
+    references += [({"apiGroup": "v1"}, 'roleRef.apiGroup: Unsupported value: "v1"'), ({"name": "a/b"}, "may not contain '/'")]
+    rows += [(ROLE_BINDING, {"roleRef": {**REFERENCE, **changed}}, told) for changed, told in references]
+    subjects = [({**BOB, "name": ""}, "name: Required value"), ({**BOB, "kind": "Robot"}, "kind: Unsupported value")]
+    subjects += [
+        ({**BOB, "kind": "ServiceAccount"}, "apiGroup: Unsupported value"),
+        ({**robot, "name": "A B"}, "name: Invalid"),
+    ]
+    rows += [(ROLE_BINDING, {"roleRef": REFERENCE, "subjects": [each]}, f"subjects[0].{told}") for each, told in subjects]
+    for resource, document, told in rows:
+        with subtests.test(resource=resource, document=document):
+            with pytest.raises(InvalidError) as refused:
+                rbac_object(resource, document)
+            assert told in refused.value.message
+
+
+def test_role_names_and_binding_defaults_are_those_of_kubernetes(subtests: pytest.Subtests) -> None:
+    cases = ("system:node", "Upper", "a b", "x.y:z")
+    assert [name for name in cases if rbac_object(CLUSTER_ROLE, {"rules": [RULE]}, name)["metadata"]["name"] != name] == []
+    for name in (".", "..", "a/b", "a%b"):
+        with subtests.test(name=name), pytest.raises(InvalidError):
+            rbac_object(CLUSTER_ROLE, {"rules": [RULE]}, name)
+
+    subjects = [{"kind": "User", "name": "bob"}, {"kind": "ServiceAccount", "name": "robot", "namespace": "home"}]
+    binding = rbac_object(ROLE_BINDING, {"roleRef": {"kind": "ClusterRole", "name": "viewer"}, "subjects": subjects})
+    assert binding["roleRef"] == REFERENCE
+    assert binding["subjects"] == [BOB, subjects[1]]
+    robot = {"kind": "ServiceAccount", "name": "robot", "namespace": "home"}
+    eve = {**BOB, "name": "eve"}
+    row = Row(
+        {"metadata": {}, "roleRef": REFERENCE, "subjects": [BOB, robot, eve, {**BOB, "kind": "Group", "name": "team"}]},
+        NOW,
+    )
+    columns = {column.name: column for column in ROLE_BINDING.columns or ()}
+    shown = {name: column.cell(row) for name, column in columns.items() if name != "Age"}
+    assert shown == {"Role": "ClusterRole/viewer", "Users": "bob, eve", "Groups": "team", "ServiceAccounts": "home/robot"}
+    assert [name for name, column in columns.items() if column.priority == 0] == ["Role", "Age"]
+
+
+ALICE = Actor("alice", ("team",), "u1")
+PEM = build_request(Subject("cn"), generate_key())
+APPROVED = {"type": "Approved", "status": "True", "reason": "Test", "message": ""}
+DENIED = {"type": "Denied", "status": "True", "reason": "Test", "message": ""}
+
+
+def encoded(pem: bytes) -> str:
+    return base64.b64encode(pem).decode()
+
+
+def request(**spec: Any) -> dict[str, Any]:
+    asked = {"request": encoded(PEM), "signerName": "kubernetes.io/kube-apiserver-client", "usages": ["client auth"], **spec}
+    kind = {"apiVersion": "certificates.k8s.io/v1", "kind": "CertificateSigningRequest"}
+    return {**kind, "metadata": {"name": "a"}, "spec": {name: value for name, value in asked.items() if value is not None}}
+
+
+def csr_write(part: str = "", clock: ManualClock | None = None) -> Write:
+    chosen = CERTIFICATE_SIGNING_REQUEST.subresource(part) if part else None
+    return Write(CERTIFICATE_SIGNING_REQUEST, ALICE, (clock or ManualClock()).now(), part=chosen)
+
+
+def stored(**status: Any) -> dict[str, Any]:
+    new = csr_write().created(request())
+    identity = {"uid": "u", "resourceVersion": "1", "creationTimestamp": "2026-01-01T00:00:00Z"}
+    return {**new, "metadata": {**new["metadata"], **identity}, "status": status}
+
+
+def changed(part: str, old: dict[str, Any], clock: ManualClock | None = None, **status: Any) -> Document:
+    after = csr_write(part, clock).changed({**old, "status": status}, old)
+    assert after is not None
+    return after
+
+
+def broken(part: str, old: dict[str, Any], **status: Any) -> list[tuple[str, str]]:
+    with pytest.raises(InvalidError) as caught:
+        changed(part, old, **status)
+    return [(cause.reason, cause.field) for cause in caught.value.causes]
+
+
+def test_request_that_breaks_a_rule_is_refused_by_its_field(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
+        ({"request": None}, "spec.request"),
+        ({"request": encoded(b"garbage")}, "spec.request"),
+        ({"request": encoded(PEM.replace(b"\nMI", b"\nMX"))}, "spec.request"),
+        ({"request": encoded(PEM + PEM)}, "spec.request"),
+        ({"signerName": None}, "spec.signerName"),
+        ({"signerName": "nodots/x"}, "spec.signerName"),
+        ({"signerName": "kubernetes.io/legacy-unknown"}, "spec.signerName"),
+        ({"usages": None}, "spec.usages"),
+        ({"usages": ["fly"]}, "spec.usages[0]"),
+        ({"usages": ["client auth", "client auth"]}, "spec.usages[1]"),
+        ({"expirationSeconds": 599}, "spec.expirationSeconds"),
+    ]
+    for spec, field in rows:
+        with subtests.test(spec=spec, field=field):
+            with pytest.raises(InvalidError) as caught:
+                csr_write().created(request(**spec))
+            assert [cause.field for cause in caught.value.causes] == [field]
+
+    with pytest.raises(BadRequestError, match="illegal base64"):
+        csr_write().created(request(request="%%%"))
+
+
+def test_decision_is_final_and_carries_its_times() -> None:
+    clock = ManualClock()
+    old = stored()
+    first = dict(changed("approval", old, clock, conditions=[APPROVED]))
+    clock.advance(timedelta(minutes=1))
+    again = changed("approval", first, clock, conditions=[{**APPROVED, "message": "still"}])
+    assert first["status"]["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert again["status"]["conditions"][0]["lastTransitionTime"] == "2026-01-01T00:00:00Z"
+    assert again["status"]["conditions"][0]["lastUpdateTime"] == "2026-01-01T00:01:00Z"
+    approved, denied = stored(conditions=[APPROVED]), stored(conditions=[DENIED])
+    assert broken("approval", approved, conditions=[]) == [("FieldValueForbidden", "status.conditions")]
+    assert ("FieldValueForbidden", "status.conditions") in broken("approval", approved, conditions=[DENIED])
+    assert broken("approval", denied, conditions=[DENIED, APPROVED]) == [("FieldValueInvalid", "status.conditions")]
+    told = broken("approval", stored(), conditions=[{**APPROVED, "status": "False"}])
+    assert told == [("FieldValueNotSupported", "status.conditions[0].status")]
+
+
+def test_server_sets_the_requester_and_each_subresource_writes_only_its_own_part(subtests: pytest.Subtests) -> None:
+    new = csr_write().created(request(username="root", uid="0", groups=["system:masters"], extra={"a": ["b"]}))
+    assert {name: new["spec"].get(name) for name in ("username", "uid", "groups", "extra")} == {
+        "username": "alice",
+        "uid": "u1",
+        "groups": ["team"],
+        "extra": None,
+    }
+    new = csr_write().created({**request(), "status": {"conditions": [APPROVED], "certificate": encoded(PEM)}})
+    assert new["status"] == {}
+
+    old = stored(conditions=[APPROVED])
+    after = csr_write().changed({**old, "spec": {**old["spec"], "username": "root"}, "status": {}}, old)
+    assert after == old
+    after = changed("status", stored(), conditions=[APPROVED, {"type": "Failed", "status": "True"}])
+    assert [condition["type"] for condition in after["status"]["conditions"]] == ["Failed"]
+    after = changed("approval", stored(), conditions=[APPROVED], certificate=encoded(b"x"))
+    assert "certificate" not in after["status"]
+
+    issued = stored(conditions=[APPROVED], certificate=encoded(b"-----BEGIN CERTIFICATE-----"))
+    assert broken("status", stored(conditions=[APPROVED]), certificate=encoded(b"junk")) == [
+        ("FieldValueInvalid", "status.certificate")
+    ]
+    assert ("FieldValueForbidden", "status.certificate") in broken("status", issued, conditions=[APPROVED])
+
+    rows: list[tuple[dict[str, Any], str]] = [
+        ({}, "Pending"),
+        ({"conditions": [APPROVED]}, "Approved"),
+        ({"conditions": [APPROVED], "certificate": "x"}, "Approved,Issued"),
+        ({"conditions": [DENIED]}, "Denied"),
+        ({"conditions": [APPROVED, {"type": "Failed", "status": "True"}]}, "Approved,Failed"),
+    ]
+    for status, shown in rows:
+        with subtests.test(status=status, shown=shown):
+            assert condition_cell(Row({"status": status}, ManualClock().now())) == shown

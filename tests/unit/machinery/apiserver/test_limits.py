@@ -1,16 +1,39 @@
-"""Seats, queues and rates: one identity cannot take a level, nobody waits for ever, and many refusals are told to come late."""
+"""Seats, queues, rates and body sizes: one identity cannot take a level, and no input costs much more than reading it."""
 
 import asyncio
-from collections.abc import AsyncIterator
+import json
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass
 from datetime import timedelta
+from functools import partial
 from random import Random
+from time import process_time
+from typing import Any
 
 import pytest
 
-from machinery.apiserver.limits import MAX_IDENTITIES, Level, Openings, Pool, Pools, Pushback, Rates, origin
+from machinery.apiserver.bodies import _load_json
+from machinery.apiserver.limits import (
+    BODY_LIMIT,
+    MAX_IDENTITIES,
+    OBJECT_CEILING,
+    OBJECT_LIMIT,
+    Level,
+    Openings,
+    Pool,
+    Pools,
+    Pushback,
+    Rates,
+    origin,
+)
+from machinery.apiserver.patches import MAX_OPERATIONS, apply_json_patch
+from machinery.apiserver.schema import violations
+from machinery.apiserver.strategic import apply_strategic_patch
+from machinery.apiserver.writes import FEW, check_size
 from machinery.clock import ManualClock
-from machinery.errors import TooManyRequestsError
+from machinery.errors import TooLargeError, TooManyRequestsError
+from tests.fakes.virtual_time import in_virtual_time
 
 LONG, SHORT = timedelta(seconds=5), timedelta(milliseconds=20)
 
@@ -44,7 +67,11 @@ async def settle() -> None:
         await asyncio.sleep(0)
 
 
-async def test_seats_are_taken_until_there_are_none_and_the_next_waits_in_vain() -> None:
+def test_pool_refuses_when_seats_and_queues_are_full() -> None:
+    in_virtual_time(full_pool())
+
+
+async def full_pool() -> None:
     room = pool(4)
     for identity in "aabb":
         await room.take(identity, LONG)
@@ -62,8 +89,33 @@ async def test_seats_are_taken_until_there_are_none_and_the_next_waits_in_vain()
     room.give("a")
     await room.take("c", SHORT)
 
+    room = pool(1, queue=3, each=2)
+    await room.take("a", LONG)
+    began = asyncio.get_running_loop().time()
+    async with waiting(room, "a", "a"):
+        with pytest.raises(TooManyRequestsError):
+            await room.take("a", LONG)
+        async with waiting(room, "b"):
+            with pytest.raises(TooManyRequestsError):
+                await room.take("c", LONG)
+    assert asyncio.get_running_loop().time() == began, "a full queue refuses at once, not when the patience is over"
+    assert room.snapshot()["waiting"] == 0
 
-async def test_an_identity_holds_no_more_than_half() -> None:
+    room = pool(0)
+    for _ in range(1_000):
+        await room.take("a", SHORT)
+    for _ in range(1_000):
+        room.give("a")
+    assert (room.snapshot()["seats"], room.snapshot()["taken"]) == ("unlimited", 0)
+
+    levels = Pools((Level("one", 1), Level("two", 1)), ManualClock())
+    await levels["one"].take("a", LONG)
+    await levels["two"].take("a", SHORT)
+    assert levels["one"].uid != levels["two"].uid
+    assert set(levels.snapshot()) == {"one", "two"}
+
+
+async def test_identity_holds_at_most_half_and_free_seats_go_round() -> None:
     room = pool(4)
     for _ in range(2):
         await room.take("noisy", LONG)
@@ -72,8 +124,6 @@ async def test_an_identity_holds_no_more_than_half() -> None:
     for identity in ("a", "b"):
         await room.take(identity, SHORT)
 
-
-async def test_free_seats_go_to_the_identities_in_turn() -> None:
     room = pool(4)
     for identity in "xxyy":
         await room.take(identity, LONG)
@@ -83,8 +133,6 @@ async def test_free_seats_go_to_the_identities_in_turn() -> None:
             await settle()
         assert seated == ["a", "c", "d", "a"]
 
-
-async def test_who_waits_for_his_own_share_holds_up_nobody() -> None:
     room = pool(4)
     for identity in ("noisy", "noisy", "a"):
         await room.take(identity, LONG)
@@ -96,30 +144,14 @@ async def test_who_waits_for_his_own_share_holds_up_nobody() -> None:
         assert seated == ["noisy"]
 
 
-async def test_queues_are_bounded_in_all_and_for_each_identity() -> None:
-    room = pool(1, queue=3, each=2)
-    await room.take("a", LONG)
-    async with asyncio.timeout(2), waiting(room, "a", "a"):  # refused at once, not when the patience is over
-        with pytest.raises(TooManyRequestsError):
-            await room.take("a", LONG)
-        async with waiting(room, "b"):
-            with pytest.raises(TooManyRequestsError):
-                await room.take("c", LONG)
-    assert room.snapshot()["waiting"] == 0
+def test_no_seat_is_lost_whenever_a_waiting_request_is_given_up(subtests: pytest.Subtests) -> None:
+    for seed in range(20):
+        with subtests.test(seed=seed):
+            in_virtual_time(crowd(Random(seed)))
 
 
-async def test_without_seats_there_is_no_limit() -> None:
-    room = pool(0)
-    for _ in range(1_000):
-        await room.take("a", SHORT)
-    for _ in range(1_000):
-        room.give("a")
-    assert (room.snapshot()["seats"], room.snapshot()["taken"]) == ("unlimited", 0)
-
-
-@pytest.mark.parametrize("seed", range(20))
-async def test_no_seat_is_lost_whoever_gives_up_when(seed: int) -> None:
-    random, room = Random(seed), pool(3, queue=8, each=4)
+async def crowd(random: Random) -> None:
+    room = pool(3, queue=8, each=4)
     over = 0
 
     async def visit(identity: str) -> None:
@@ -140,18 +172,10 @@ async def test_no_seat_is_lost_whoever_gives_up_when(seed: int) -> None:
         task.cancel()
     await asyncio.gather(*tasks, return_exceptions=True)
     assert over <= 3
-    told = room.snapshot()
-    assert (told["taken"], told["waiting"], told["identities"]) == (0, 0, 0)
+    end = room.snapshot()
+    assert (end["taken"], end["waiting"], end["identities"]) == (0, 0, 0)
     for identity in "abc":
         await room.take(identity, timedelta())
-
-
-async def test_levels_do_not_take_each_others_room() -> None:
-    levels = Pools((Level("one", 1), Level("two", 1)), ManualClock())
-    await levels["one"].take("a", LONG)
-    await levels["two"].take("a", SHORT)
-    assert levels["one"].uid != levels["two"].uid
-    assert set(levels.snapshot()) == {"one", "two"}
 
 
 def refused(pushback: Pushback, count: int) -> float:
@@ -171,7 +195,7 @@ def test_the_more_are_refused_the_later_they_are_to_return() -> None:
     assert refused(pushback, 1) == 30
 
 
-def test_a_bucket_holds_a_burst_and_fills_at_its_rate() -> None:
+def test_rate_buckets_hold_a_burst_and_are_bounded() -> None:
     clock = ManualClock()
     rates = Rates(2, 3, clock)
     for _ in range(3):
@@ -191,8 +215,6 @@ def test_a_bucket_holds_a_burst_and_fills_at_its_rate() -> None:
         rates.check("a")
     assert rates.snapshot() == {"rate": 2, "identities": 2, "refused": 3}
 
-
-def test_buckets_are_bounded_and_a_rate_of_0_is_no_limit() -> None:
     rates = Rates(1, 1, ManualClock())
     for number in range(MAX_IDENTITIES + 10):
         rates.check(str(number))
@@ -202,9 +224,8 @@ def test_buckets_are_bounded_and_a_rate_of_0_is_no_limit() -> None:
         unlimited.check("a")
 
 
-@pytest.mark.parametrize(
-    ("address", "counts_as"),
-    [
+def test_requests_of_a_host_are_bounded_per_identity_and_in_all() -> None:
+    cases = (
         ("192.0.2.7", "192.0.2.7"),
         ("::ffff:192.0.2.7", "192.0.2.7"),
         ("2001:db8:1:2:3:4:5:6", "2001:db8:1:2::/64"),
@@ -212,13 +233,9 @@ def test_buckets_are_bounded_and_a_rate_of_0_is_no_limit() -> None:
         ("fe80::1%eth0", "fe80::/64"),
         ("", ""),
         ("unix", ""),
-    ],
-)
-def test_a_host_counts_as_one_whatever_addresses_it_has(address: str, counts_as: str) -> None:
-    assert origin(address) == counts_as
+    )
+    assert [(address, counts_as) for address, counts_as in cases if origin(address) != counts_as] == []
 
-
-def test_of_what_stays_open_each_has_so_many_and_all_together_too() -> None:
     openings = Openings(2, 3)
     with openings.one("a"), openings.one("a"):
         with pytest.raises(TooManyRequestsError) as refused, openings.one("a"):
@@ -230,3 +247,118 @@ def test_of_what_stays_open_each_has_so_many_and_all_together_too() -> None:
             with openings.one(""):
                 assert openings.snapshot() == {"identities": 2, "open": 3, "refused": 2}
     assert openings.snapshot() == {"identities": 0, "open": 0, "refused": 2}
+
+
+PROMISED = 0.5
+"""Seconds of the processor. What these tests are about took minutes to hours."""
+MANY = 50_000
+
+
+@dataclass(frozen=True)
+class Cost:
+    seconds: float
+    result: Any
+
+
+def cost(work: Callable[[], Any]) -> Cost:
+    """What it took, and what came of it, or the error."""
+    began = process_time()
+    try:
+        result = work()
+    except TooLargeError as error:
+        result = error
+    return Cost(process_time() - began, result)
+
+
+def entries(count: int, key: str) -> list[dict[str, str]]:
+    return [{key: f"k{number}"} for number in range(count)]
+
+
+def test_json_patch_operations_are_bounded_in_what_they_cost(subtests: pytest.Subtests) -> None:
+    document = {"status": {"numbers": [0] * 300_000, "one": 1}}
+    found = cost(lambda: apply_json_patch(document, [{"op": "test", "path": "/status/one", "value": 1}] * MAX_OPERATIONS))
+    assert found.seconds < 5 * PROMISED
+    assert found.result == document
+
+    rows: list[list[dict[str, Any]]] = [
+        [{"op": "move", "from": "/a/0", "path": "/a/-"}] * MAX_OPERATIONS,
+        [{"op": "add", "path": "/a/0", "value": 1}] * MAX_OPERATIONS,
+        [{"op": "copy", "from": "/a", "path": "/b"}] * MAX_OPERATIONS,
+        [{"op": "test", "path": "/a" * 200, "value": 1}] * MAX_OPERATIONS,
+    ]
+    for operations in rows:
+        with subtests.test(operations=operations):
+            deep: Any = 1
+            for _ in range(200):
+                deep = {"a": deep}
+            documents = {"test": deep, "copy": {"a": ["x" * 100_000]}}
+            document = documents.get(operations[0]["op"], {"a": [0] * 300_000})
+            found = cost(partial(apply_json_patch, document, operations))
+            assert found.seconds < 5 * PROMISED
+            assert isinstance(found.result, TooLargeError)
+
+    with pytest.raises(Exception, match="unexpected operation kind: append"):
+        apply_json_patch({"a": "x"}, [{"op": "append", "path": "/a", "value": "y"}])
+
+    operations = [{"op": "add", "path": "/a", "value": {"b": []}}, {"op": "add", "path": "/a/b/-", "value": 1}]
+    assert [apply_json_patch({}, operations) for _ in range(2)] == [{"a": {"b": [1]}}] * 2
+
+
+def test_long_lists_are_merged_and_checked_in_one_walk() -> None:
+    document = {"metadata": {"ownerReferences": entries(MANY, "uid")}}
+    patch = {"metadata": {"ownerReferences": [{"uid": f"k{number}", "kind": "x"} for number in range(MANY // 2, 2 * MANY)]}}
+    found = cost(lambda: apply_strategic_patch(document, patch, {}))
+    assert found.seconds < 5 * PROMISED
+    merged = found.result["metadata"]["ownerReferences"]
+    assert [each["uid"] for each in merged] == [f"k{number}" for number in range(2 * MANY)]
+    assert merged[0] == {"uid": "k0"}
+    assert merged[-1] == {"uid": f"k{2 * MANY - 1}", "kind": "x"}
+
+    names = [f"f/{number}" for number in range(MANY)]
+    named = {"metadata": {"finalizers": names}}
+    joined = cost(lambda: apply_strategic_patch(named, {"metadata": {"finalizers": [*reversed(names), "new"]}}, {}))
+    freed = cost(lambda: apply_strategic_patch(named, {"metadata": {"$deleteFromPrimitiveList/finalizers": names[1:]}}, {}))
+    assert max(joined.seconds, freed.seconds) < 5 * PROMISED
+    assert joined.result["metadata"]["finalizers"] == [*names, "new"]
+    assert freed.result["metadata"]["finalizers"] == names[:1]
+
+    each = {"type": "object", "properties": {"type": {"type": "string"}}}
+    listed = {"type": "array", "x-kubernetes-list-type": "map", "x-kubernetes-list-map-keys": ["type"], "items": each}
+    schema = {"type": "object", "properties": {"conditions": listed}}
+    listing = {"conditions": [*entries(MANY, "type"), {"type": "k7"}]}
+    found = cost(lambda: violations(schema, listing))
+    assert found.seconds < 5 * PROMISED
+    assert [(cause.field, cause.message) for cause in found.result] == [
+        (f"conditions[{MANY}]", 'Duplicate value: {"type":"k7"}')
+    ]
+
+    body = "{" + ",".join(f'"k{number}":1' for number in range(MANY)) + ',"k1":2,"k1":3}'
+    found = cost(lambda: _load_json(body.encode()))
+    assert found.seconds < 5 * PROMISED
+    assert found.result[0] == {**json.loads(body)}
+    assert found.result[1] == ['duplicate field "k1"']
+
+
+def test_object_size_is_bounded_and_oversized_objects_may_only_shrink() -> None:
+    check_size({"a": "x" * (OBJECT_LIMIT - 100)})
+    assert OBJECT_LIMIT < BODY_LIMIT
+    with pytest.raises(TooLargeError, match="at most 1572864 are stored"):
+        check_size({"a": "x" * OBJECT_LIMIT})
+
+    old = of_size(OBJECT_LIMIT + 1)
+    check_size(of_size(OBJECT_LIMIT + 1 + FEW), old)
+    with pytest.raises(TooLargeError):
+        check_size(of_size(OBJECT_LIMIT + 2 + FEW), old)
+    nearly = of_size(OBJECT_CEILING - 1)
+    check_size(of_size(OBJECT_CEILING), nearly)
+    with pytest.raises(TooLargeError):
+        check_size(of_size(OBJECT_CEILING + 1), nearly)
+    larger = of_size(OBJECT_CEILING + 5 * FEW)
+    check_size(of_size(OBJECT_CEILING + 4 * FEW), larger)
+    check_size(larger, larger)
+    with pytest.raises(TooLargeError):
+        check_size(of_size(OBJECT_CEILING + 5 * FEW + 1), larger)
+
+
+def of_size(size: int) -> dict[str, Any]:
+    return {"a": "x" * (size - len('{"a":""}'))}

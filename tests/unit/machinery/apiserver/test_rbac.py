@@ -1,9 +1,24 @@
-"""Rules of roles against Kubernetes' own cases: what a rule allows, what holding it is worth, what a refusal says."""
+"""Roles and bindings, the check against escalation, and access reviews."""
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from itertools import product
+from time import process_time
+from typing import Any
 
 import pytest
 
-from machinery.apiserver.access import Attributes
+from machinery.apiserver.access import Attributes, Decision
+from machinery.apiserver.admission import Admission
+from machinery.apiserver.escalation import MOST_LISTED, EscalationCheck
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLE, ROLE_BINDING
+from machinery.apiserver.kinds.reviews import Reviewer, access_reviews
 from machinery.apiserver.rbac import EVERYTHING, Rule, compact, missing, rules_of
+from machinery.apiserver.rbac_authorizer import RbacAuthorizer, Roles
+from machinery.apiserver.resource import Question, Resource
+from machinery.apiserver.role_index import Held, RoleIndex
+from machinery.apiserver.storage import Actor, Document, GroupResource, Key
+from machinery.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
 
 
 def asked(verb: str, resource: str, group: str = "", **more: str) -> Attributes:
@@ -11,98 +26,82 @@ def asked(verb: str, resource: str, group: str = "", **more: str) -> Attributes:
     return Attributes(verb, "", group, "v1", name, part, **more)
 
 
-PODS = Rule(("get",), ("",), ("pods",))
-NAMED = Rule(("get", "list", "watch", "create", "deletecollection"), ("",), ("pods",), ("one",))
+def may(verbs: str, resources: str, *names: str, groups: str = "") -> Rule:
+    return Rule(tuple(verbs.split()), tuple(groups.split(",")), tuple(resources.split()), names)
 
 
-@pytest.mark.parametrize(
-    ("rule", "question", "allowed"),
-    [
-        (PODS, asked("get", "pods"), True),
-        (PODS, asked("list", "pods"), False),
-        (PODS, asked("get", "pods", "apps"), False),
-        (PODS, asked("get", "pods/log"), False),
-        (PODS, asked("get", "podss"), False),
-        (Rule(("*",), ("",), ("pods",)), asked("frob", "pods"), True),
-        (Rule(("get",), ("*",), ("pods",)), asked("get", "pods", "apps"), True),
-        (Rule(("get",), ("",), ("*",)), asked("get", "pods/log"), True),
-        (Rule(("get",), ("",), ("pods/log",)), asked("get", "pods/log"), True),
-        (Rule(("get",), ("",), ("pods/log",)), asked("get", "pods"), False),
-        (Rule(("get",), ("",), ("*/log",)), asked("get", "pods/log"), True),
-        (Rule(("get",), ("",), ("*/log",)), asked("get", "pods/logs"), False),
-        (Rule(("get",), ("",), ("*/log",)), asked("get", "pods"), False),
-        (Rule(("get",), ("",), ("pods/*",)), asked("get", "pods/log"), False),
-        (NAMED, asked("get", "pods", name="one"), True),
-        (NAMED, asked("get", "pods", name="two"), False),
-        (NAMED, asked("list", "pods"), False),
-        (NAMED, asked("list", "pods", selected_name="one"), True),
-        (NAMED, asked("watch", "pods", selected_name="one"), True),
-        (NAMED, asked("watch", "pods", selected_name="two"), False),
-        (NAMED, asked("deletecollection", "pods", selected_name="one"), False),
-        (NAMED, asked("create", "pods"), False),
-        (Rule(("get",), paths=("/healthz",)), Attributes("get", "/healthz"), True),
-        (Rule(("get",), paths=("/healthz",)), Attributes("get", "/healthz/etcd"), False),
-        (Rule(("get",), paths=("/healthz",)), Attributes("put", "/healthz"), False),
-        (Rule(("get",), paths=("/apis/*",)), Attributes("get", "/apis/x/v1"), True),
-        (Rule(("get",), paths=("/apis/*",)), Attributes("get", "/apis"), False),
-        (Rule(("get",), paths=("*",)), Attributes("get", "/anything"), True),
-        (Rule(("*",), ("*",), ("*",)), Attributes("get", "/anything"), False),
-        (Rule(("*",), paths=("*",)), asked("get", "pods"), False),
-        (Rule(), asked("get", "pods"), False),
-    ],
-)
-def test_a_rule_allows_what_kubernetes_says(rule: Rule, question: Attributes, *, allowed: bool) -> None:
-    assert rule.allows(question) is allowed
+def urls(*paths: str) -> Rule:
+    return Rule(("get",), paths=paths)
 
 
-@pytest.mark.parametrize(
-    ("held", "wanted", "lacking"),
-    [
-        ((PODS,), (PODS,), ()),
-        ((), (PODS,), (PODS,)),
-        ((Rule(("*",), ("*",), ("*",)),), (PODS, NAMED), ()),
-        ((PODS,), (Rule(("get", "list"), ("",), ("pods",)),), (Rule(("list",), ("",), ("pods",)),)),
-        ((PODS,), (Rule(("*",), ("",), ("pods",)),), (Rule(("*",), ("",), ("pods",)),)),
+PODS, NAMED = may("get", "pods"), may("get list watch create deletecollection", "pods", "one")
+
+
+def test_rule_allows_what_kubernetes_rules_allow() -> None:
+    def selected(verb: str, name: str) -> Attributes:
+        return asked(verb, "pods", selected_name=name)
+
+    get, logs, apps = asked("get", "pods"), asked("get", "pods/log"), asked("get", "pods", "apps")
+    one, two = asked("get", "pods", name="one"), asked("get", "pods", name="two")
+    rows: list[tuple[Rule, list[Attributes], list[Attributes]]] = [
+        (PODS, [get], [asked("list", "pods"), apps, logs, asked("get", "podss")]),
+        (may("*", "pods"), [asked("frob", "pods")], []),
+        (may("get", "pods", groups="*"), [apps], []),
+        (may("get", "*"), [logs], []),
+        (may("get", "pods/log"), [logs], [get]),
+        (may("get", "*/log"), [logs], [asked("get", "pods/logs"), get]),
+        (may("get", "pods/*"), [], [logs]),
+        (
+            NAMED,
+            [one, selected("list", "one"), selected("watch", "one")],
+            [two, asked("list", "pods"), asked("create", "pods")],
+        ),
+        (NAMED, [], [selected("watch", "two"), selected("deletecollection", "one")]),
+        (
+            urls("/healthz"),
+            [Attributes("get", "/healthz")],
+            [Attributes("get", "/healthz/etcd"), Attributes("put", "/healthz")],
+        ),
+        (urls("/apis/*"), [Attributes("get", "/apis/x/v1")], [Attributes("get", "/apis")]),
+        (urls("*"), [Attributes("get", "/anything")], []),
+        (may("*", "*", groups="*"), [], [Attributes("get", "/anything")]),
+        (Rule(("*",), paths=("*",)), [], [get]),
+        (Rule(), [], [get]),
+    ]
+    assert [(rule, each) for rule, allowed, _ in rows for each in allowed if not rule.allows(each)] == []
+    assert [(rule, each) for rule, _, refused in rows for each in refused if rule.allows(each)] == []
+
+
+def test_missing_permissions_are_computed_and_shown_compactly() -> None:
+    list_pods, logs, all_of_core = may("list", "pods"), may("get", "pods/log"), may("get", "*")
+    rows: list[tuple[list[Rule], Rule, list[Rule]]] = [
+        ([PODS], PODS, []),
+        ([], PODS, [PODS]),
+        ([may("*", "*", groups="*")], PODS, []),
+        ([may("*", "*", groups="*")], NAMED, []),
+        ([PODS], may("get list", "pods"), [list_pods]),
+        ([PODS], may("*", "pods"), [may("*", "pods")]),
         # What two rules hold in parts covers each part.
-        (
-            (Rule(("get",), ("",), ("pods",)), Rule(("list",), ("",), ("pods",))),
-            (Rule(("get", "list"), ("",), ("pods",)),),
-            (),
-        ),
+        ([PODS, list_pods], may("get list", "pods"), []),
         # Verbs of one rule and resources of another are not held together.
-        (
-            (Rule(("get",), ("",), ("pods",)), Rule(("list",), ("",), ("nodes",))),
-            (Rule(("list",), ("",), ("pods",)),),
-            (Rule(("list",), ("",), ("pods",)),),
-        ),
-        ((Rule(("get",), ("",), ("*",)),), (Rule(("get",), ("",), ("pods/log",)),), ()),
-        ((Rule(("get",), ("",), ("*/log",)),), (Rule(("get",), ("",), ("pods/log",)),), ()),
-        ((PODS,), (Rule(("get",), ("",), ("pods/log",)),), (Rule(("get",), ("",), ("pods/log",)),)),
-        ((Rule(("get",), ("",), ("*/log",)),), (Rule(("get",), ("",), ("*",)),), (Rule(("get",), ("",), ("*",)),)),
+        ([PODS, may("list", "nodes")], list_pods, [list_pods]),
+        ([all_of_core], logs, []),
+        ([may("get", "*/log")], logs, []),
+        ([PODS], logs, [logs]),
+        ([may("get", "*/log")], all_of_core, [all_of_core]),
         # A name is less than all names.
-        ((PODS,), (Rule(("get",), ("",), ("pods",), ("one",)),), ()),
-        ((Rule(("get",), ("",), ("pods",), ("one",)),), (PODS,), (PODS,)),
-        (
-            (Rule(("get",), ("",), ("pods",), ("one",)),),
-            (Rule(("get",), ("",), ("pods",), ("one", "two")),),
-            (Rule(("get",), ("",), ("pods",), ("two",)),),
-        ),
-        ((Rule(("get",), paths=("/apis/*",)),), (Rule(("get",), paths=("/apis/x", "/apis/y/*")),), ()),
-        ((Rule(("get",), paths=("/apis/x",)),), (Rule(("get",), paths=("/apis/*",)),), (Rule(("get",), paths=("/apis/*",)),)),
-        ((Rule(("*",), ("*",), ("*",)),), (Rule(("get",), paths=("/x",)),), (Rule(("get",), paths=("/x",)),)),
-    ],
-)
-def test_nobody_gives_what_is_not_held(held: tuple[Rule, ...], wanted: tuple[Rule, ...], lacking: tuple[Rule, ...]) -> None:
-    assert tuple(missing(held, wanted)) == lacking
+        ([PODS], may("get", "pods", "one"), []),
+        ([may("get", "pods", "one")], PODS, [PODS]),
+        ([may("get", "pods", "one")], may("get", "pods", "one", "two"), [may("get", "pods", "two")]),
+        ([urls("/apis/*")], urls("/apis/x", "/apis/y/*"), []),
+        ([urls("/apis/x")], urls("/apis/*"), [urls("/apis/*")]),
+        ([may("*", "*", groups="*")], urls("/x"), [urls("/x")]),
+    ]
+    assert [(held, wanted) for held, wanted, lacking in rows if missing(tuple(held), (wanted,)) != lacking] == []
 
-
-def test_everything_covers_everything() -> None:
     assert missing(EVERYTHING, (*EVERYTHING, PODS, NAMED, Rule(("get",), paths=("/x*",)))) == []
 
-
-def test_what_is_missing_is_told_with_its_verbs_together() -> None:
     parts = missing((), (Rule(("get", "list"), ("", "apps"), ("pods",)), Rule(("get",), paths=("/x", "/y"))))
-
     assert [str(rule) for rule in compact(parts)] == [
         '{APIGroups:[""], Resources:["pods"], Verbs:["get" "list"]}',
         '{APIGroups:["apps"], Resources:["pods"], Verbs:["get" "list"]}',
@@ -110,9 +109,358 @@ def test_what_is_missing_is_told_with_its_verbs_together() -> None:
         '{NonResourceURLs:["/y"], Verbs:["get"]}',
     ]
 
-
-def test_a_role_without_rules_has_none_and_a_rule_is_written_as_it_was_read() -> None:
     document = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["one"]}
-
     assert rules_of({"rules": None}) == rules_of({}) == ()
     assert rules_of({"rules": [document]})[0].document() == document
+
+
+READ_PODS = {"rules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}]}
+BOB = {"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "bob"}
+TEAM = {"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "team"}
+ROBOT = {"kind": "ServiceAccount", "name": "robot", "namespace": "home"}
+GET = Attributes("get", "", "", "v1", "pods", name="x")
+GET_HOME = Attributes("get", "", "", "v1", "pods", namespace="home", name="x")
+GET_AWAY = Attributes("get", "", "", "v1", "pods", namespace="away", name="x")
+
+
+def binding(*subjects: dict[str, str], kind: str = "ClusterRole", name: str = "reader") -> dict[str, Any]:
+    return {"roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": kind, "name": name}, "subjects": list(subjects)}
+
+
+def with_cluster_role() -> RoleIndex:
+    index = RoleIndex()
+    index.put("clusterroles", Key("", "reader"), READ_PODS)
+    return index
+
+
+def test_cluster_role_binding_applies_everywhere_to_its_subjects_alone(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[Actor, str]] = [
+        (Actor("bob"), 'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to User "bob"'),
+        (Actor("eve", ("team",)), 'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to Group "team"'),
+        (
+            Actor("system:serviceaccount:home:robot"),
+            'RBAC: allowed by ClusterRoleBinding "b" of ClusterRole "reader" to ServiceAccount "robot/home"',
+        ),
+    ]
+    for actor, reason in rows:
+        with subtests.test(actor=actor, reason=reason):
+            index = with_cluster_role()
+            index.put("clusterrolebindings", Key("", "b"), binding(BOB, TEAM, ROBOT))
+            for question in (GET, GET_HOME, GET_AWAY):
+                decision = index.decide(actor, question)
+                assert (decision.allowed, decision.reason) == (True, reason)
+
+    rows_2: list[Actor] = [
+        Actor("team"),
+        Actor("bobby"),
+        Actor("eve", ("bob",)),
+        Actor("robot"),
+        Actor("system:serviceaccount:away:robot"),
+    ]
+    for actor in rows_2:
+        with subtests.test(actor=actor):
+            index = with_cluster_role()
+            index.put("clusterrolebindings", Key("", "b"), binding(BOB, TEAM, ROBOT))
+            decision = index.decide(actor, GET)
+            assert (decision.allowed, decision.reason) == (False, "")
+
+
+def test_changed_and_deleted_bindings_count_at_once() -> None:
+    index = with_cluster_role()
+    index.put("clusterrolebindings", Key("", "b"), binding(BOB, TEAM))
+    index.put("clusterrolebindings", Key("", "b"), binding(TEAM))
+    assert not index.decide(Actor("bob"), GET).allowed
+    assert index.decide(Actor("eve", ("team",)), GET).allowed
+    index.put("clusterroles", Key("", "reader"), {"rules": []})
+    assert not index.decide(Actor("eve", ("team",)), GET).allowed
+    index.put("clusterroles", Key("", "reader"), READ_PODS)
+    index.put("clusterrolebindings", Key("", "b"), None)
+    assert not index.decide(Actor("eve", ("team",)), GET).allowed
+    assert len(index) == 0
+
+
+def test_role_binding_applies_in_its_namespace_alone_and_missing_roles_are_reported() -> None:
+    index = with_cluster_role()
+    index.put("rolebindings", Key("home", "b"), binding(BOB))
+    assert index.decide(Actor("bob"), GET_HOME).reason == (
+        'RBAC: allowed by RoleBinding "b/home" of ClusterRole "reader" to User "bob"'
+    )
+    assert not index.decide(Actor("bob"), GET_AWAY).allowed
+    assert not index.decide(Actor("bob"), GET).allowed
+
+    index = RoleIndex()
+    index.put("roles", Key("away", "reader"), READ_PODS)
+    index.put("rolebindings", Key("home", "b"), binding(BOB, kind="Role"))
+    decision = index.decide(Actor("bob"), GET_HOME)
+    assert (decision.allowed, decision.reason) == (False, 'RBAC: role.rbac.authorization.k8s.io "reader" not found')
+    index.put("roles", Key("home", "reader"), READ_PODS)
+    assert index.decide(Actor("bob"), GET_HOME).allowed
+
+    index = with_cluster_role()
+    index.put("rolebindings", Key("home", "b"), binding({"kind": "ServiceAccount", "name": "robot"}))
+    index.put("clusterrolebindings", Key("", "b"), binding({"kind": "ServiceAccount", "name": "robot"}))
+    assert index.decide(Actor("system:serviceaccount:home:robot"), GET_HOME).allowed
+    assert not index.decide(Actor("system:serviceaccount:home:robot"), GET).allowed
+
+    index = with_cluster_role()
+    index.put("clusterrolebindings", Key("", "a"), binding(BOB, name="gone"))
+    index.put("clusterrolebindings", Key("", "c"), binding(BOB, name="lost"))
+    why = '"gone" not found, clusterrole.rbac.authorization.k8s.io "lost" not found'
+    assert index.decide(Actor("bob"), GET).reason == f"RBAC: [clusterrole.rbac.authorization.k8s.io {why}]"
+    index.put("clusterrolebindings", Key("", "d"), binding(BOB))
+    assert index.decide(Actor("bob"), GET).allowed
+
+    index = with_cluster_role()
+    index.put("roles", Key("home", "more"), {"rules": [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}]})
+    index.put("clusterrolebindings", Key("", "b"), binding(BOB))
+    index.put("rolebindings", Key("home", "b"), binding(TEAM, kind="Role", name="more"))
+    index.put("rolebindings", Key("home", "c"), binding(BOB, kind="Role", name="none"))
+    bob = Actor("bob", ("team",))
+    reads, everything = Rule(("get",), ("",), ("pods",)), Rule(("*",), ("*",), ("*",))
+    assert index.held(bob, "").rules == (reads,)
+    held = index.held(bob, "home")
+    assert held.rules == (reads, everything)
+    assert held.errors == ('role.rbac.authorization.k8s.io "none" not found',)
+
+
+RBAC = "rbac.authorization.k8s.io"
+GET_PODS = {"verbs": ["get"], "apiGroups": [""], "resources": ["pods"]}
+LIST_PODS = {"verbs": ["list"], "apiGroups": [""], "resources": ["pods"]}
+ALL_RULES = [{"verbs": ["*"], "apiGroups": ["*"], "resources": ["*"]}, {"verbs": ["*"], "nonResourceURLs": ["*"]}]
+ALICE = Actor("alice", ("team", "system:authenticated"))
+
+
+class Fixed(Roles):
+    """Roles that nobody follows."""
+
+    def __init__(self, index: RoleIndex) -> None:
+        self._index = index
+
+    @property
+    def index(self) -> RoleIndex:
+        return self._index
+
+    def check(self) -> None:
+        return
+
+    async def seen(self, resource: GroupResource, revision: int) -> None:
+        del resource, revision
+
+
+def rule(verb: str, resource: str, *names: str) -> dict[str, Any]:
+    return {"verbs": [verb], "apiGroups": [RBAC], "resources": [resource], "resourceNames": list(names)}
+
+
+def check(*rules: Mapping[str, Any], namespace: str = "") -> EscalationCheck:
+    """For a world in which alice holds these rules, everywhere or in one namespace."""
+    index = RoleIndex()
+    subject = {"kind": "User", "apiGroup": RBAC, "name": "alice"}
+    reference = {"apiGroup": RBAC, "kind": "ClusterRole", "name": "alices"}
+    index.put("clusterroles", Key("", "alices"), {"rules": list(rules)})
+    index.put("clusterroles", Key("", "lister"), {"rules": [LIST_PODS]})
+    index.put("roles", Key("home", "lister"), {"rules": [LIST_PODS]})
+    kind = "rolebindings" if namespace else "clusterrolebindings"
+    index.put(kind, Key(namespace, "alices"), {"roleRef": reference, "subjects": [subject]})
+    return EscalationCheck(RbacAuthorizer(Fixed(index)))
+
+
+def write(resource: Resource, new: Mapping[str, Any], old: Mapping[str, Any] | None = None, namespace: str = "") -> Admission:
+    named = {"metadata": {"name": "x"}, **new}
+    return Admission(resource.key, Key(namespace, "x"), named, old and {"metadata": {"name": "x"}, **old}, ALICE)
+
+
+def bound(kind: str = "ClusterRole", name: str = "lister") -> dict[str, Any]:
+    return {"roleRef": {"apiGroup": RBAC, "kind": kind, "name": name}, "subjects": []}
+
+
+def test_role_may_grant_only_what_its_writer_holds() -> None:
+    check(GET_PODS)(write(CLUSTER_ROLE, {"rules": [GET_PODS]}))
+
+    with pytest.raises(ForbiddenError) as refused:
+        check(GET_PODS)(write(CLUSTER_ROLE, {"rules": [GET_PODS, LIST_PODS]}))
+    assert refused.value.message == (
+        'clusterroles.rbac.authorization.k8s.io "x" is forbidden: user "alice" (groups=["team" "system:authenticated"]) '
+        'is attempting to grant RBAC permissions not currently held:\n{APIGroups:[""], Resources:["pods"], Verbs:["list"]}'
+    )
+
+    at_home = check(GET_PODS, namespace="home")
+    at_home(write(ROLE, {"rules": [GET_PODS]}, namespace="home"))
+    for admission in (write(ROLE, {"rules": [GET_PODS]}, namespace="away"), write(CLUSTER_ROLE, {"rules": [GET_PODS]})):
+        with pytest.raises(ForbiddenError):
+            at_home(admission)
+
+    old = {"rules": [LIST_PODS], "metadata": {"name": "x", "finalizers": ["a/b"]}}
+    new = {"rules": [LIST_PODS], "metadata": {"name": "x"}}
+    check()(write(CLUSTER_ROLE, new, old))
+    with pytest.raises(ForbiddenError):
+        check()(write(CLUSTER_ROLE, {**new, "metadata": {"name": "x", "labels": {"a": "b"}}}, old))
+
+    master = Actor("root", ("system:masters",))
+    admission = write(CLUSTER_ROLE, {"rules": ALL_RULES})
+    check()(Admission(admission.resource, admission.key, admission.new, None, master))
+
+
+def test_role_is_bound_by_holders_or_with_the_bind_verb(subtests: pytest.Subtests) -> None:
+    named, any_role = rule("bind", "clusterroles", "lister"), rule("bind", "clusterroles")
+    for held, resource in product((LIST_PODS, any_role, named, ALL_RULES[0]), (CLUSTER_ROLE_BINDING, ROLE_BINDING)):
+        with subtests.test(held=held, resource=resource.name):
+            admission = write(resource, bound(), namespace="home" if resource.namespaced else "")
+            check(held)(admission)
+            with pytest.raises(ForbiddenError, match="attempting to grant RBAC permissions not currently held"):
+                check(GET_PODS)(admission)
+
+    with pytest.raises(ForbiddenError):
+        check(rule("bind", "clusterroles", "other"))(write(CLUSTER_ROLE_BINDING, bound()))
+
+    admission = write(ROLE_BINDING, bound("Role", "later"), namespace="home")
+    check(rule("bind", "roles", "later"))(admission)
+    with pytest.raises(NotFoundError, match='"later" not found'):
+        check(LIST_PODS)(admission)
+
+    check(LIST_PODS)(write(ROLE_BINDING, bound("Role"), namespace="home"))
+    with pytest.raises(NotFoundError):
+        check(LIST_PODS)(write(ROLE_BINDING, bound("Role"), namespace="away"))
+
+
+def role_of(*rules: Mapping[str, Any]) -> Admission:
+    document = {"metadata": {"name": "new"}, "rules": list(rules)}
+    return Admission(GroupResource(RBAC, "clusterroles"), Key("", "new"), document, None, ALICE)
+
+
+def names(prefix: str) -> list[str]:
+    return [f"{prefix}{number}" for number in range(1_000)]
+
+
+def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin(subtests: pytest.Subtests) -> None:
+    admission = write(CLUSTER_ROLE, {"rules": ALL_RULES})
+    check(rule("escalate", "clusterroles"))(admission)
+    for held in (rule("escalate", "roles"), rule("bind", "clusterroles")):
+        with subtests.test(held=held), pytest.raises(ForbiddenError):
+            check(held)(admission)
+
+    may = check(rule("escalate", "clusterroles", "x"))
+    may(write(CLUSTER_ROLE, {"rules": [GET_PODS]}, {"rules": []}))
+    with pytest.raises(ForbiddenError):
+        may(write(CLUSTER_ROLE, {"rules": [GET_PODS]}))
+
+    vast = {"verbs": names("v"), "apiGroups": names("g"), "resources": names("r")}
+    check(rule("escalate", "clusterroles"))(role_of(vast))
+
+    rows: list[Mapping[str, Any] | None] = [None, {"rules": [], "aggregationRule": {"clusterRoleSelectors": [{}]}}]
+    for old in rows:
+        with subtests.test(old=old):
+            new = {"rules": []} if old else {"rules": [], "aggregationRule": {"clusterRoleSelectors": [{}]}}
+            check(*ALL_RULES)(write(CLUSTER_ROLE, new, old))
+            with pytest.raises(ForbiddenError, match="must have cluster-admin privileges to use the aggregationRule"):
+                check(GET_PODS)(write(CLUSTER_ROLE, new, old))
+
+    vast = {"verbs": names("v"), "apiGroups": names("g"), "resources": names("r")}
+    began = process_time()
+    with pytest.raises(ForbiddenError, match="its rules are 1000000000 permissions"):
+        check(GET_PODS)(role_of(vast))
+    assert process_time() - began < 5 * 0.1
+    with pytest.raises(ForbiddenError) as refused:
+        check(GET_PODS)(role_of({"verbs": ["get"], "apiGroups": [""], "resources": names("r")}))
+    assert refused.value.message.count("Resources:") == MOST_LISTED
+
+
+REVIEWED = datetime(2026, 1, 1, tzinfo=UTC)
+POD_QUESTION = {"verb": "get", "resource": "pods", "namespace": "home", "name": "x"}
+HELD_RULES = (Rule(("get",), ("",), ("pods",), ("x",)), Rule(("get",), paths=("/x",)))
+
+
+class Remembering(Reviewer):
+    """Allows bob what he asks, and knows what was asked."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[Actor, Attributes]] = []
+
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
+        self.asked.append((actor, attributes))
+        return Decision(actor.user == "bob", "because")
+
+    async def rules(self, actor: Actor, namespace: str) -> Held:
+        del actor, namespace
+        return Held(HELD_RULES, ("a role is missing",))
+
+
+async def ask(kind: str, spec: Mapping[str, Any], reviewer: Reviewer, namespace: str = "", **metadata: str) -> Document:
+    resource = next(each for each in access_reviews(reviewer) if each.kind == kind)
+    assert resource.answers is not None
+    given = {**metadata, **({"namespace": namespace} if namespace else {})}
+    question = Question({"metadata": given, "spec": spec}, Actor("bob"), REVIEWED, namespace)
+    return await resource.answers(question)
+
+
+async def test_access_reviews_are_answered_and_rules_separated_from_urls() -> None:
+    reviewer = Remembering()
+    answer = await ask(
+        "SelfSubjectAccessReview", {"resourceAttributes": {**POD_QUESTION, "subresource": "log", "group": "g"}}, reviewer
+    )
+    assert answer["status"] == {"allowed": True, "reason": "because"}
+    assert reviewer.asked == [(Actor("bob"), Attributes("get", "", "g", "", "pods", "log", "home", "x"))]
+
+    reviewer = Remembering()
+    spec = {
+        "user": "eve",
+        "groups": ["g"],
+        "uid": "1",
+        "extra": {"k": ["v"]},
+        "nonResourceAttributes": {"verb": "get", "path": "/x"},
+    }
+    answer = await ask("SubjectAccessReview", spec, reviewer)
+    assert answer["status"] == {"allowed": False, "reason": "because"}
+    assert reviewer.asked == [(Actor("eve", ("g",), "1", {"k": ("v",)}), Attributes("get", "/x"))]
+
+    (resource,) = (each for each in access_reviews(Remembering()) if each.kind == "SelfSubjectReview")
+    assert resource.answers is not None
+    actor = Actor("bob", ("g",), "", {"k": ("v",)})
+    answer = await resource.answers(Question({"metadata": {}}, actor, REVIEWED))
+    assert answer["status"]["userInfo"] == {"username": "bob", "groups": ["g"], "extra": {"k": ["v"]}}
+
+    status = (await ask("SelfSubjectRulesReview", {"namespace": "home"}, Remembering()))["status"]
+    assert status == {
+        "resourceRules": [{"verbs": ["get"], "apiGroups": [""], "resources": ["pods"], "resourceNames": ["x"]}],
+        "nonResourceRules": [{"verbs": ["get"], "nonResourceURLs": ["/x"]}],
+        "incomplete": False,
+        "evaluationError": "a role is missing",
+    }
+    with pytest.raises(BadRequestError, match="no namespace on request"):
+        await ask("SelfSubjectRulesReview", {}, Remembering())
+
+
+async def test_malformed_review_is_refused(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, Mapping[str, Any], str, str]] = [
+        ("SelfSubjectAccessReview", {}, "", "exactly one of nonResourceAttributes or resourceAttributes must be specified"),
+        (
+            "SelfSubjectAccessReview",
+            {"resourceAttributes": POD_QUESTION, "nonResourceAttributes": {"path": "/x"}},
+            "",
+            "cannot be specified in combination with resourceAttributes",
+        ),
+        ("SubjectAccessReview", {"resourceAttributes": POD_QUESTION}, "", "at least one of user or group must be specified"),
+        (
+            "LocalSubjectAccessReview",
+            {"resourceAttributes": POD_QUESTION, "user": "eve"},
+            "away",
+            "must match metadata.namespace",
+        ),
+        (
+            "LocalSubjectAccessReview",
+            {"nonResourceAttributes": {"path": "/x"}, "user": "eve"},
+            "home",
+            "disallowed on this kind of request",
+        ),
+    ]
+    for kind, spec, namespace, told in rows:
+        with subtests.test(kind=kind, spec=spec):
+            reviewer = Remembering()
+            with pytest.raises(InvalidError) as refused:
+                await ask(kind, spec, reviewer, namespace)
+            assert told in refused.value.message
+            assert reviewer.asked == []
+
+    with pytest.raises(InvalidError, match="must be empty"):
+        await ask("SelfSubjectAccessReview", {"resourceAttributes": POD_QUESTION}, Remembering(), name="x")
+    answer = await ask("LocalSubjectAccessReview", {"resourceAttributes": POD_QUESTION, "user": "bob"}, Remembering(), "home")
+    assert answer["status"]["allowed"]

@@ -1,25 +1,36 @@
-"""What a request asks: its path, its query, the form of its answer."""
+"""What a request asks, discovery, table cells and health checks."""
 
+import json
 from datetime import UTC, datetime, timedelta
+from itertools import product
+from typing import Any
 
 import pytest
+import structlog.testing
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
 
 from machinery.apiserver import options
 from machinery.apiserver.access import Attributes
+from machinery.apiserver.bodies import decode_configuration
+from machinery.apiserver.discovery import Discovery, aggregated_version
+from machinery.apiserver.health import ENDPOINTS, HealthCheck, HealthEndpoints
 from machinery.apiserver.kinds.core import CONFIG_MAP, NAMESPACE
-from machinery.apiserver.negotiation import JSON, YAML, Shape, negotiate
+from machinery.apiserver.negotiation import JSON, YAML, Shape, etag_matches, negotiate, takes_gzip
+from machinery.apiserver.past import parse_at
 from machinery.apiserver.paths import attributes
+from machinery.apiserver.resource import Group, Resource, Version, version_order
 from machinery.apiserver.storage import Key
+from machinery.apiserver.tables import age_of, human_duration
+from machinery.clock import ManualClock
 from machinery.errors import BadRequestError, InvalidError, NotAcceptableError
 
 NOW = datetime(2026, 11, 1, tzinfo=UTC)
-
 LEASES = "/apis/coordination.k8s.io/v1"
 
 
-@pytest.mark.parametrize(
-    ("method", "path", "query", "expected"),
-    [
+def test_path_and_selector_become_attributes(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, dict[str, str], tuple[str, ...]]] = [
         ("GET", "/version", {}, ("get", "", "", "", "")),
         ("GET", "/apis/g/v1", {}, ("get", "", "", "", "")),
         ("GET", "/api/v1/namespaces", {}, ("list", "namespaces", "", "", "")),
@@ -36,85 +47,59 @@ LEASES = "/apis/coordination.k8s.io/v1"
         ("PATCH", f"{LEASES}/namespaces/a/leases/l", {}, ("patch", "leases", "a", "l", "")),
         ("HEAD", f"{LEASES}/leases", {}, ("list", "leases", "", "", "")),
         ("OPTIONS", f"{LEASES}/leases", {}, ("", "leases", "", "", "")),
-    ],
-)
-def test_a_path_says_what_is_asked(method: str, path: str, query: dict[str, str], expected: tuple[str, ...]) -> None:
-    asked: Attributes = attributes(method, path, query)
+    ]
+    for method, path, query, expected in rows:
+        with subtests.test(method=method, path=path):
+            asked: Attributes = attributes(method, path, query)
+            assert (asked.verb, asked.resource, asked.namespace, asked.name, asked.subresource) == expected
 
-    assert (asked.verb, asked.resource, asked.namespace, asked.name, asked.subresource) == expected
+    for selector, name in (
+        ("metadata.name=edge1", "edge1"),
+        ("metadata.name==edge1", "edge1"),
+        ("spec.x=1,metadata.name=edge1", "edge1"),
+        ("metadata.name!=edge1", ""),
+        ("metadata.namespace=edge1", ""),
+        ("xmetadata.name=edge1", ""),
+        (r"metadata.namespace!=\,metadata.name=edge1", ""),
+        ("metadata.name=edge1,nonsense", ""),
+        ("", ""),
+    ):
+        with subtests.test(selector=selector, name=name):
+            asked = attributes("GET", PATH, {"fieldSelector": selector})
+            assert (asked.verb, asked.name, asked.selected_name) == ("list", "", name)
+
+    asked = attributes("GET", f"{PATH}/edge1", {"fieldSelector": "metadata.name=edge2"})
+    assert (asked.name, asked.selected_name) == ("edge1", "")
 
 
 TABLE = "application/json;as=Table;v=v1;g=meta.k8s.io"
 
 
-@pytest.mark.parametrize(
-    ("accept", "media", "shape"),
-    [
-        ("", JSON, Shape.OBJECT),
-        ("*/*", JSON, Shape.OBJECT),
-        ("application/yaml", YAML, Shape.OBJECT),
-        (f"{TABLE},application/json", JSON, Shape.TABLE),
-        ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", JSON, Shape.OBJECT),
-        ("application/vnd.kubernetes.protobuf,application/json", JSON, Shape.OBJECT),
-        ("application/json;q=0.5,application/yaml", YAML, Shape.OBJECT),
-        ("text/html,application/json;q=0.1", JSON, Shape.OBJECT),
-        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", JSON, Shape.PARTIAL),
-    ],
-)
-def test_the_first_form_that_can_be_served_is_taken(accept: str, media: str, shape: Shape) -> None:
-    form = negotiate(accept)
-
-    assert (form.media, form.shape) == (media, shape)
-
-
-@pytest.mark.parametrize("accept", ["text/html", "application/vnd.kubernetes.protobuf", "application/json;q=0"])
-def test_a_form_that_cannot_be_served_is_refused(accept: str) -> None:
-    with pytest.raises(NotAcceptableError):
-        negotiate(accept)
-
-
-def test_there_are_no_tables_of_pages() -> None:
-    assert negotiate(f"{TABLE},application/json", shapes=False).shape is Shape.OBJECT
-
-
-def test_a_timeout_may_only_lower_the_servers() -> None:
+def test_list_and_watch_options_timeouts_and_continue_tokens(subtests: pytest.Subtests) -> None:
     most = timedelta(seconds=60)
-
     assert options.request_timeout({"timeout": "1m30s"}, most) == most
     assert options.request_timeout({"timeout": "0"}, most) == most
     assert options.request_timeout({"timeout": "1500ms"}, most) == timedelta(seconds=1.5)
     with pytest.raises(BadRequestError):
         options.request_timeout({"timeout": "junk"}, most)
 
-
-def test_a_continue_token_brings_back_key_and_revision() -> None:
     token = options.write_continue(Key("ns", "a"), 42)
-
     assert options.read_continue(token) == options.Started(Key("ns", "a"), 42)
+    for token in ("garbage", "", "e30", "bnVsbA", "eyJydiI6MSwic3RhcnQiOjF9"):
+        with subtests.test(token=token), pytest.raises(BadRequestError):
+            options.read_continue(token)
 
-
-@pytest.mark.parametrize("token", ["garbage", "", "e30", "bnVsbA", "eyJydiI6MSwic3RhcnQiOjF9"])
-def test_a_foreign_token_is_refused(token: str) -> None:
-    with pytest.raises(BadRequestError):
-        options.read_continue(token)
-
-
-@pytest.mark.parametrize(
-    "query",
-    [
+    rows: list[dict[str, str]] = [
         {"resourceVersionMatch": "Exact"},
         {"resourceVersionMatch": "Nearly", "resourceVersion": "1"},
         {"resourceVersionMatch": "Exact", "resourceVersion": "0"},
         {"resourceVersionMatch": "Exact", "resourceVersion": "1", "continue": "x"},
         {"sendInitialEvents": "true"},
-    ],
-)
-def test_list_options_that_contradict_themselves_are_invalid(query: dict[str, str]) -> None:
-    with pytest.raises(InvalidError):
-        options.list_options(CONFIG_MAP, "", query, NOW)
+    ]
+    for query in rows:
+        with subtests.test(query=query), pytest.raises(InvalidError):
+            options.list_options(CONFIG_MAP, "", query, NOW)
 
-
-def test_a_watch_starts_with_the_objects_when_no_revision_is_given() -> None:
     def initial(**query: str) -> tuple[bool, bool]:
         asked = options.watch_options(CONFIG_MAP, "", "", query, NOW)
         return asked.initial, asked.mark_initial
@@ -125,8 +110,214 @@ def test_a_watch_starts_with_the_objects_when_no_revision_is_given() -> None:
     assert initial(sendInitialEvents="true", resourceVersionMatch="NotOlderThan", resourceVersion="7") == (True, True)
     assert initial(sendInitialEvents="false", resourceVersionMatch="NotOlderThan") == (False, False)
 
-
-def test_only_declared_fields_can_be_selected() -> None:
     assert options.selection(NAMESPACE, "", {"fieldSelector": "status.phase=Active"}).fields.requirements
     with pytest.raises(BadRequestError, match=r"field label not supported: spec\.x"):
         options.selection(NAMESPACE, "", {"fieldSelector": "spec.x=1"})
+
+
+PATH = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
+NOON = datetime(2026, 11, 22, 12, tzinfo=UTC)
+
+
+def test_moment_is_an_instant_a_time_ago_or_a_revision(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, datetime | int]] = [
+        ("0", 0),
+        ("123", 123),
+        ("2026-11-01T12:00Z", datetime(2026, 11, 1, 12, tzinfo=UTC)),
+        ("2026-11-01T12:00:30.5+02:00", datetime(2026, 11, 1, 10, 0, 30, 500_000, tzinfo=UTC)),
+        ("-2h", NOON - timedelta(hours=2)),
+        ("-1d12h", NOON - timedelta(hours=36)),
+        ("2026-11-22T12:00:59Z", NOON),
+    ]
+    assert [(text, expected) for text, expected in rows if parse_at(text, NOON) != expected] == []
+
+    for text, word in (
+        ("yesterday", "give a time such as"),
+        ("2h", "give a time such as"),
+        ("1" * 30, "cannot be read"),
+        ("-99999999999d", "give a time such as"),
+        ("2026-11-01T12:00", "time zone"),
+        ("2026-11-22T12:02Z", "has not come yet: here it is 2026-11-22T12:00:00Z"),
+        ("٣", "give a time such as"),
+    ):
+        with subtests.test(text=text, word=word), pytest.raises(BadRequestError, match=word):
+            parse_at(text, NOON)
+
+
+async def test_apply_body_is_json_or_yaml_that_can_be_stored(subtests: pytest.Subtests) -> None:
+    for body in (
+        rb'{"a": "\ud800"}',
+        rb'{"\udfff": 1}',
+        rb'a: "\uD800"',
+        b'{"a": ' + b"9" * 5_000 + b"}",
+        b'{"a": [' * 100_000,
+        b"{",
+    ):
+        with subtests.test(body=body), pytest.raises(BadRequestError, match="error decoding patch"):
+            await decode_configuration(body)
+    assert await decode_configuration(b'{"a": 1, "b": {"c": 2}, "a": 3}') == ({"a": 3, "b": {"c": 2}}, ['duplicate field "a"'])
+
+
+def resource(group: str, name: str, *, version: str = "v1", others: tuple[str, ...] = (), custom: bool = True) -> Resource:
+    versions = tuple(Version(other, {}, lambda document: document, lambda document: document) for other in others)
+    return Resource(group=group, version=version, name=name, kind=name.capitalize(), versions=versions, custom=custom)
+
+
+def test_groups_and_versions_are_listed_in_kubernetes_order(subtests: pytest.Subtests) -> None:
+    groups = [
+        Group("b.example.com", (resource("b.example.com", "bees"),)),
+        Group("z.k8s.io", (resource("z.k8s.io", "zebras", custom=False),)),
+        Group("a.example.com", (resource("a.example.com", "ants"),)),
+    ]
+    discovery = Discovery(groups)
+    aggregated = json.loads(discovery.aggregated("v2", core=False)[0])
+    expected = ["z.k8s.io", "a.example.com", "b.example.com"]
+    assert [group["name"] for group in discovery.group_list()["groups"]] == expected
+    assert [group["metadata"]["name"] for group in aggregated["items"]] == expected
+
+    group = Group("a.example.com", (resource("a.example.com", "ants", version="v1beta1", others=("v1alpha1", "v2", "v1")),))
+    assert group.versions == ("v1beta1", "v2", "v1", "v1alpha1")
+    assert Discovery([group]).api_group(group)["preferredVersion"]["version"] == "v1beta1"
+
+    ordered = ["v10", "v2", "v1", "v11beta2", "v10beta3", "v3beta1", "v12alpha1", "v11alpha2", "foo1", "foo10"]
+    assert sorted(sorted(ordered), key=version_order) == ordered
+
+    rows: list[list[Group]] = [
+        [Group("a", (resource("a", "ants"),)), Group("a", (resource("a", "bees"),))],
+        [Group("a", ())],
+        [Group("a", (resource("a", "Ants"),))],
+        [Group("a", (resource("b", "ants"),))],
+        [Group("a", (resource("a", "ants", version=""),))],
+    ]
+    for groups in rows:
+        with subtests.test(groups=groups), pytest.raises(ValueError, match="group"):
+            Discovery(groups)
+
+
+def test_answer_form_is_negotiated(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[str, str, Shape]] = [
+        ("", JSON, Shape.OBJECT),
+        ("*/*", JSON, Shape.OBJECT),
+        ("application/yaml", YAML, Shape.OBJECT),
+        (f"{TABLE},application/json", JSON, Shape.TABLE),
+        ("application/json;as=Table;v=v2;g=meta.k8s.io,application/json", JSON, Shape.OBJECT),
+        ("application/vnd.kubernetes.protobuf,application/json", JSON, Shape.OBJECT),
+        ("application/json;q=0.5,application/yaml", YAML, Shape.OBJECT),
+        ("text/html,application/json;q=0.1", JSON, Shape.OBJECT),
+        ("application/json;as=PartialObjectMetadata;v=v1;g=meta.k8s.io", JSON, Shape.PARTIAL),
+    ]
+    for accept, media, shape in rows:
+        with subtests.test(accept=accept, media=media):
+            form = negotiate(accept)
+            assert (form.media, form.shape) == (media, shape)
+
+    for accept in ("text/html", "application/vnd.kubernetes.protobuf", "application/json;q=0"):
+        with subtests.test(accept=accept), pytest.raises(NotAcceptableError):
+            negotiate(accept)
+
+    assert negotiate(f"{TABLE},application/json", shapes=False).shape is Shape.OBJECT
+
+    discovery: list[tuple[str, str | None]] = [
+        ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList,application/json", "v2"),
+        ("application/json;g=apidiscovery.k8s.io;v=v2beta1;as=APIGroupDiscoveryList", "v2beta1"),
+        ("application/json;g=apidiscovery.k8s.io;v=v2;as=APIGroupDiscoveryList;q=0.3,application/json", None),
+        ("application/json;g=apidiscovery.k8s.io;v=v3;as=APIGroupDiscoveryList,application/json", None),
+        ("application/json", None),
+        ("", None),
+    ]
+    assert [(accept, version) for accept, version in discovery if aggregated_version(accept) != version] == []
+
+    assert [takes_gzip(header) for header in ("gzip", "gzip, deflate, br", "*")] == [True] * 3
+    assert [takes_gzip(header) for header in ("identity", "", "gzip;q=0", "*, gzip;q=0")] == [False] * 4
+    assert [etag_matches(header, '"a"') for header in ('"a"', 'W/"a"', '"b", "a"', "*")] == [True] * 4
+    assert [etag_matches(header, '"a"') for header in ('"b"', "")] == [False] * 2
+
+
+MINUTE, HOUR, DAY = 60, 3600, 86400
+
+
+def test_ages_are_shown_as_kubectl_shows_them() -> None:
+    seconds = [-5, -1, 0, 119, 2 * MINUTE, 5 * MINUTE + 12, 10 * MINUTE, 59 * MINUTE + 59, 3 * HOUR, 3 * HOUR + 20 * MINUTE]
+    shown = ["<invalid>", "0s", "0s", "119s", "2m", "5m12s", "10m", "59m", "3h", "3h20m"]
+    assert [human_duration(each) for each in seconds] == shown
+    seconds = [8 * HOUR + 20 * MINUTE, 47 * HOUR, 2 * DAY, 2 * DAY + 5 * HOUR, 8 * DAY + 5 * HOUR, 400 * DAY]
+    assert [human_duration(each) for each in seconds] == ["8h", "47h", "2d", "2d5h", "8d", "400d"]
+    assert [human_duration(each * DAY) for each in (2 * 365, 2 * 365 + 1, 9 * 365 + 1)] == ["2y", "2y1d", "9y"]
+
+    now = ManualClock().now()
+    assert age_of(None, now) == "<unknown>"
+    assert age_of("yesterday", now) == "<invalid>"
+    assert age_of("2025-12-31T23:59:00Z", now) == "60s"
+
+
+async def well() -> None:
+    return
+
+
+async def ill() -> None:
+    raise RuntimeError("this will fail")
+
+
+WELL = (HealthCheck("good", well),)
+ILL = (*WELL, HealthCheck("bad", ill))
+GROUPED = (*WELL, HealthCheck("etcd", ill), HealthCheck("etcd-readiness", ill, group="etcd"))
+WARNED = "warn: some health checks cannot be excluded: no matches for"
+PING, PASSED, FAILED = "[+]ping ok\n", "{} check passed\n", "{} check failed\n"
+GOOD, BAD = f"{PING}[+]good ok\n", "[-]bad failed: reason withheld\n"
+ETCD = "[+]etcd excluded: ok\n[+]etcd-readiness excluded with etcd: ok\n"
+CASES: list[tuple[str, tuple[HealthCheck, ...], str, int, str]] = [
+    ("", (), "", 200, "ok"),
+    ("?verbose", (), "", 200, PING + PASSED),
+    ("?verbose=false", (), "", 200, PING + PASSED),
+    ("", ILL, "", 500, GOOD + BAD + FAILED),
+    ("?verbose", ILL, "", 500, GOOD + BAD + FAILED),
+    ("?exclude=bad", ILL, "", 200, "ok"),
+    ("?verbose&exclude=bad", ILL, "", 200, f"{GOOD}[+]bad excluded: ok\n{PASSED}"),
+    ("?exclude=good", ILL, "", 500, f"{PING}[+]good excluded: ok\n{BAD}{FAILED}"),
+    ("?verbose&exclude=zz&exclude=aa&exclude=bad", ILL, "", 200, f'{GOOD}[+]bad excluded: ok\n{WARNED} "aa","zz"\n{PASSED}'),
+    ("?exclude=nosuch", ILL, "", 500, f'{GOOD}{BAD}{WARNED} "nosuch"\n{FAILED}'),
+    ("?exclude=nosuch", WELL, "", 200, "ok"),
+    ("?verbose&exclude=etcd", GROUPED, "", 200, GOOD + ETCD + PASSED),
+    ("", ILL, "good", 200, "ok"),
+    ("", ILL, "bad", 500, "internal server error: this will fail\n"),
+    ("", ILL, "nosuch", 404, "404 page not found\n"),
+]
+
+
+async def asked(checks: tuple[HealthCheck, ...], endpoint: str, check: str, query: str) -> web.Response:
+    path = f"/{endpoint}/{check}" if check else f"/{endpoint}"
+    request: Any = make_mocked_request("GET", f"{path}{query}")
+    return await HealthEndpoints(checks).answer(request, endpoint, check)
+
+
+async def test_health_answers_equal_those_of_kubernetes(subtests: pytest.Subtests) -> None:
+    for endpoint, (query, checks, check, status, text) in product(ENDPOINTS, CASES):
+        with subtests.test(endpoint=endpoint, query=query, check=check):
+            answer = await asked(checks, endpoint, check, query)
+            assert (answer.status, answer.text) == (status, text.replace("{}", endpoint))
+            assert answer.headers["Content-Type"] == "text/plain; charset=utf-8"
+            if not check or status != 200:
+                assert answer.headers["X-Content-Type-Options"] == "nosniff"
+
+    checks = (HealthCheck("hook", ill, ("healthz", "readyz")), HealthCheck("hook", well, ("livez",)))
+    assert [(await asked(checks, endpoint, "", "")).status for endpoint in ENDPOINTS] == [500, 200, 500]
+    assert sorted(HealthEndpoints(checks).paths()) == sorted(
+        [f"/{endpoint}{rest}" for endpoint in ENDPOINTS for rest in ("", "/ping", "/hook")]
+    )
+
+    failing = True
+
+    async def now_and_then() -> None:
+        if failing:
+            raise RuntimeError("the disk is full")
+
+    endpoints = HealthEndpoints((HealthCheck("disk", now_and_then),))
+    request: Any = make_mocked_request("GET", "/readyz")
+    with structlog.testing.capture_logs() as logs:
+        for now in (True, True, True, False, False):
+            failing = now
+            await endpoints.answer(request, "readyz", "")
+    assert [(line["event"], line.get("error")) for line in logs] == [
+        ("health check failed", "the disk is full"),
+        ("health check passes again", None),
+    ]

@@ -75,6 +75,12 @@ class World:
         self._tasks[name + incarnation] = asyncio.create_task(elector.run(), name=name)
         return replica
 
+    async def leader(self, name: str, incarnation: str = "", **options: object) -> Replica:
+        """A candidate that runs and leads."""
+        replica = self.replica(name, incarnation, **options)
+        await self.until(lambda: replica.flag.term)
+        return replica
+
     async def kill(self, name: str) -> None:
         """As SIGKILL: nothing is released."""
         task = self._tasks[name]
@@ -97,12 +103,20 @@ class World:
         await asyncio.wait(self._tasks.values())
 
 
-def trial(story: Callable[[World], Awaitable[None]]) -> None:
-    async def told() -> None:
-        world = World()
+Story = Callable[[World], Awaitable[None]]
+
+
+def trial(story: Story, lock_clock: Callable[[], Clock] | None = None) -> Callable[[], None]:
+    """Makes a test of a story: it runs in virtual time, in a world of its own."""
+
+    async def played() -> None:
+        world = World(lock_clock() if lock_clock else None)
         try:
             await story(world)
         finally:
             await world.end()
 
-    in_virtual_time(told())
+    def test() -> None:
+        in_virtual_time(played())
+
+    return test

@@ -1,13 +1,29 @@
-"""The expression language: what is read, what it means, what is refused and where."""
+"""Expressions: what is read, what it means, what is refused and where, how values sort, and that SQL agrees."""
 
+import sqlite3
 import time
 from datetime import timedelta
 from fractions import Fraction
+from itertools import pairwise
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from machinery.expression import Expression, ExpressionError, Fields, ListOf, MapOf, Type, parse, parse_quantity, parse_version
+from machinery.expression import (
+    Expression,
+    ExpressionError,
+    Fields,
+    ListOf,
+    MapOf,
+    Type,
+    parse,
+    parse_quantity,
+    parse_version,
+    tree,
+)
+from machinery.expression.sorting import sort_key
 from machinery.expression.syntax import DEEPEST
 from machinery.expression.tokens import LONGEST
 
@@ -43,85 +59,48 @@ def of(text: str) -> Expression:
     return parse(text, FIELDS)
 
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        "version < 1.30 && memory > 64Gi",
-        'version == "1.29.3"',
-        "version >= v1.29.3",
-        "version > 1.29.3-rc.1",
-        "1.30 > version",
-        "memory == 131072Mi",
-        "nodes >= 3",
-        "nodes != 2.5",
-        "nodes > -1",
-        "age < 90m",
-        "age >= 0.5h",
-        "accepted",
-        "accepted == true && true",
-        'labels.tier == "gold"',
-        "labels[\"example.com/region\"] == 'eu'",
-        'capacity["cpu"] == 0.5 && capacity["nvidia.com/gpu"] > 1',
-        '"admins" in requester.groups',
-        '"tier" in labels && !("owner" in labels)',
-        'name in ["a", "edge-1-ab"]',
-        "nodes in [1, 3]",
-        'requester.user == "ann"',
-        'name.startsWith("edge-") && name.endsWith("-ab") && name.contains("-1-")',
-        'name.matches("edge-*-??")',
-        'labels.tier.matches("g*d")',
-        "has(labels.tier) && !has(labels.owner)",
-        'has(requester.groups) && (name == "x" || nodes == 3)',
-        'false || !false && !(name == "x")',
-    ],
-)
-def test_what_is_so_is_told(text: str) -> None:
-    assert of(text).evaluate(EDGE) is True
+def test_condition_is_evaluated_with_unknown_for_missing_fields(subtests: pytest.Subtests) -> None:
+    cases = ["version < 1.30 && memory > 64Gi", 'version == "1.29.3"', "version >= v1.29.3", "version > 1.29.3-rc.1"]
+    cases += ["1.30 > version", "memory == 131072Mi", "nodes >= 3", "nodes != 2.5", "nodes > -1", "age < 90m", "age >= 0.5h"]
+    cases += ["accepted", "accepted == true && true", 'labels.tier == "gold"', "labels[\"example.com/region\"] == 'eu'"]
+    cases += ['capacity["cpu"] == 0.5 && capacity["nvidia.com/gpu"] > 1', '"admins" in requester.groups']
+    cases += ['"tier" in labels && !("owner" in labels)', 'name in ["a", "edge-1-ab"]', "nodes in [1, 3]"]
+    cases += ['requester.user == "ann"', 'name.startsWith("edge-") && name.endsWith("-ab") && name.contains("-1-")']
+    cases += ['name.matches("edge-*-??")', 'labels.tier.matches("g*d")', "has(labels.tier) && !has(labels.owner)"]
+    cases += ['has(requester.groups) && (name == "x" || nodes == 3)', 'false || !false && !(name == "x")']
+    assert [text for text in cases if of(text).evaluate(EDGE) is not True] == []
 
+    unknown = ['labels.owner == "ann"', 'labels.owner != "ann"', '!(labels.owner == "ann")', 'labels.owner in ["ann"]']
+    unknown += ['labels.owner.matches("*")', 'labels.owner == "ann" || nodes == 4', 'labels.owner == "ann" && nodes == 3']
+    unknown += ['capacity["memory"] > 1']
+    for text in unknown:
+        with subtests.test(text=text):
+            assert of(text).evaluate(EDGE) is None
+            assert not of(text).holds(EDGE)
+            assert not of(f"!({text})").holds(EDGE)
 
-@pytest.mark.parametrize(
-    "text",
-    [
-        'labels.owner == "ann"',
-        'labels.owner != "ann"',
-        '!(labels.owner == "ann")',
-        'labels.owner in ["ann"]',
-        'labels.owner.matches("*")',
-        'labels.owner == "ann" || nodes == 4',
-        'labels.owner == "ann" && nodes == 3',
-        'capacity["memory"] > 1',
-    ],
-)
-def test_what_depends_on_something_missing_is_unknown_and_holds_as_little_as_its_negation(text: str) -> None:
-    assert of(text).evaluate(EDGE) is None
-    assert not of(text).holds(EDGE)
-    assert not of(f"!({text})").holds(EDGE)
-
-
-@pytest.mark.parametrize(
-    ("text", "known"),
-    [
+    cases_2 = (
         ('labels.owner == "ann" && nodes == 4', False),
         ('labels.owner == "ann" || nodes == 3', True),
         ("has(labels.owner)", False),
-    ],
-)
-def test_what_is_missing_does_not_hide_what_is_known(text: str, known: bool) -> None:  # noqa: FBT001 - a table's column
-    assert of(text).evaluate(EDGE) is known
+    )
+    assert [(text, known) for text, known in cases_2 if of(text).evaluate(EDGE) is not known] == []
 
 
-@pytest.mark.parametrize(
-    "raw", [None, "", "abc", "1.2.3.4", 5, [], {}, True, float("nan"), "9" * 5000, "1e999999999", 10**400, {"a": {}}, [[]]]
-)
-def test_a_document_of_wrong_types_has_missing_fields_and_fails_nothing(raw: Any) -> None:
-    every = "version < 1 || memory > 1 || nodes > 1 || age > 1s || accepted || labels.a == 'x' || 'x' in requester.groups"
-    whole = of(f"({every}) && 'x' in labels && has(requester.groups) && name.matches('*a*b')")
-    assert whole.evaluate(dict.fromkeys(FIELDS.types, raw)) in (True, False, None)
+def test_document_of_wrong_types_has_missing_fields_and_fails_nothing(subtests: pytest.Subtests) -> None:
+    rows: list[Any] = [None, "", "abc", "1.2.3.4", 5, [], {}, True, float("nan"), "9" * 5000, "1e999999999", 10**400]
+    rows += [{"a": {}}, [[]]]
+    for raw in rows:
+        with subtests.test(raw=raw):
+            every = (
+                "version < 1 || memory > 1 || nodes > 1 || age > 1s || accepted || labels.a == 'x' || 'x' in requester.groups"
+            )
+            whole = of(f"({every}) && 'x' in labels && has(requester.groups) && name.matches('*a*b')")
+            assert whole.evaluate(dict.fromkeys(FIELDS.types, raw)) in (True, False, None)
 
 
-@pytest.mark.parametrize(
-    ("text", "column", "said"),
-    [
+def test_mistake_is_reported_with_its_column_and_a_suggestion(subtests: pytest.Subtests) -> None:
+    for text, column, said in (
         ("", 1, "there is no condition"),
         ("   ", 1, "there is no condition"),
         ("verson < 1", 1, 'did you mean "version"?'),
@@ -171,80 +150,191 @@ def test_a_document_of_wrong_types_has_missing_fields_and_fails_nothing(raw: Any
         ("accepted && " * 300 + "accepted", 3001, "more than 500 parts"),
         ("x" * (LONGEST + 1), LONGEST + 1, "at most"),
         ("é == 1", 1, "means nothing"),
-    ],
-)
-def test_a_mistake_is_told_with_its_column_and_what_would_be_right(text: str, column: int, said: str) -> None:
-    with pytest.raises(ExpressionError) as refused:
-        of(text)
-    assert refused.value.column == column, refused.value.message
-    assert refused.value.message.startswith(f"column {column}: ")
-    assert said in refused.value.message
+    ):
+        with subtests.test(text=text, column=column):
+            with pytest.raises(ExpressionError) as refused:
+                of(text)
+            assert refused.value.column == column, refused.value.message
+            assert refused.value.message.startswith(f"column {column}: ")
+            assert said in refused.value.message
 
 
-@pytest.mark.parametrize(
-    ("pattern", "text", "fits"),
-    [
-        ("", "", True),
-        ("*", "", True),
-        ("a*", "a", True),
-        ("a*a", "a", False),
-        ("a*a", "aa", True),
-        ("*ab*ab", "abab", True),
-        ("*ab*ab", "ab", False),
-        ("a?c", "abc", True),
-        ("a?c", "ac", False),
-        ("?*?", "a", False),
-        ("a.c", "abc", False),
-        ("[ab]", "a", False),
-        ("edge-*", "my-edge-1", False),
-        ("Edge-*", "edge-1", False),
-        ("a\\\\*", "a*", True),
-        ("a\\\\*", "ab", False),
-        ("*-\\\\?", "x-?", True),
-    ],
-)
-def test_a_pattern_is_for_the_whole_text(pattern: str, text: str, fits: bool) -> None:  # noqa: FBT001 - a table's column
-    assert of(f'name.matches("{pattern}")').evaluate({"name": text}) is fits
+def test_pattern_matches_the_whole_text_in_linear_time() -> None:
+    def fits(pattern: str, text: str) -> bool | None:
+        return of(f'name.matches("{pattern}")').evaluate({"name": text})
 
+    fitting = [("", ""), ("*", ""), ("a*", "a"), ("a*a", "aa"), ("*ab*ab", "abab"), ("a?c", "abc"), ("a\\\\*", "a*")]
+    others = [("a*a", "a"), ("*ab*ab", "ab"), ("a?c", "ac"), ("?*?", "a"), ("a.c", "abc"), ("[ab]", "a"), ("a\\\\*", "ab")]
+    assert [pair for pair in (*fitting, ("*-\\\\?", "x-?")) if fits(*pair) is not True] == []
+    assert [pair for pair in (*others, ("edge-*", "my-edge-1"), ("Edge-*", "edge-1")) if fits(*pair) is not False] == []
 
-def test_no_pattern_takes_long() -> None:
     hard = of('name.matches("' + "*a" * 120 + '*b")')
     before = time.process_time()
     assert not hard.holds({"name": "a" * 20_000})
     assert time.process_time() - before < 0.5
 
 
-@pytest.mark.parametrize(
-    ("earlier", "later"),
-    [
-        ("1.9", "1.10"),
-        ("v1.29.9", "v1.30"),
-        ("1.30.0-alpha.2", "1.30.0-beta.1"),
-        ("1.30.0-rc.2", "1.30.0-rc.10"),
-        ("1.30.0-rc.9", "1.30.0"),
-        ("1.30", "1.30.1-rc.1"),
-    ],
+parts = st.sampled_from(["alpha", "alpha.1", "alpha.2", "alpha.10", "alpha.beta", "beta", "rc", "rc.1", "rc-1", "rc.0.x"])
+versions = st.builds(
+    lambda major, minor, patch, early: parse_version(f"v{major}.{minor}.{patch}{'-' + early if early else ''}"),
+    st.integers(0, 120),
+    st.integers(0, 12),
+    st.integers(0, 10**12),
+    st.one_of(st.none(), parts),
 )
-def test_versions_follow_each_other_as_their_parts_do(earlier: str, later: str) -> None:
-    assert parse_version(earlier) < parse_version(later)
-
-
-@pytest.mark.parametrize("text", ["1.30.2", "v1.30.2", "1.30.2+k3s1", "v1.30.2-gke.1587003", "v1.30.2-eks-1552ad0"])
-def test_a_distributors_suffix_is_no_early_version(text: str) -> None:
-    assert parse_version(text) == parse_version("1.30.2")
-
-
-@pytest.mark.parametrize(
-    ("text", "value"),
-    [
-        ("64Gi", 64 * 2**30),
-        ("500m", Fraction(1, 2)),
-        ("1e3", 1000),
-        ("1.5k", 1500),
-        ("-2", -2),
-        (".5", Fraction(1, 2)),
-        ("1E", 10**18),
-    ],
+quantities = st.builds(
+    lambda sign, number, unit: parse_quantity(f"{sign}{number}{unit}"),
+    st.sampled_from(["", "-"]),
+    st.one_of(st.integers(0, 5000).map(str), st.sampled_from(["0.5", "1.25", "1.255", "999.999", "0.001", "1000000000"])),
+    st.sampled_from(["", "n", "u", "m", "k", "Ki", "Mi", "Gi", "G", "E", "Ei", "e3", "e-9", "e60"]),
 )
-def test_quantities_are_kubernetes_own(text: str, value: Fraction) -> None:
-    assert parse_quantity(text) == value
+durations = st.timedeltas(timedelta(days=-1000), timedelta(days=10000))
+
+
+@pytest.mark.parametrize("values", [versions, quantities, durations], ids=["versions", "quantities", "durations"])
+def test_texts_sort_as_the_values_do(values: st.SearchStrategy[Any]) -> None:
+    @given(values, values)
+    def compared(first: Any, second: Any) -> None:
+        one, other = sort_key(first), sort_key(second)
+        assert (one < other, one == other) == (first < second, first == second)
+        assert one.isascii(), "bytes and characters sort alike"
+
+    compared()
+
+
+def test_versions_and_quantities_are_ordered_as_kubernetes_orders_them(subtests: pytest.Subtests) -> None:
+    ordered = ["1.9", "1.10", "v1.29.9", "1.30.0-alpha.2", "1.30.0-beta.1", "1.30.0-rc.2", "1.30.0-rc.10", "1.30.0"]
+    ordered += ["1.30.1-rc.1"]
+    assert [pair for pair in pairwise(ordered) if not parse_version(pair[0]) < parse_version(pair[1])] == []
+
+    cases = ("1.30.2", "v1.30.2", "1.30.2+k3s1", "v1.30.2-gke.1587003", "v1.30.2-eks-1552ad0")
+    assert [text for text in cases if parse_version(text) != parse_version("1.30.2")] == []
+
+    texts = ["64Gi", "500m", "1e3", "1.5k", "-2", ".5", "1E"]
+    values = [64 * 2**30, Fraction(1, 2), 1000, 1500, -2, Fraction(1, 2), 10**18]
+    assert [parse_quantity(text) for text in texts] == values
+
+    numbers = ["-10", "-9", "-1.55", "-1.5", "-0.5", "0", "0.009", "0.01", "0.5", "1", "1.5", "9", "10", "64Gi", "65Gi", "1Ei"]
+    keys = [sort_key(parse_quantity(number)) for number in numbers]
+    assert all(low < high for low, high in pairwise(keys))
+    names = ["1.9", "1.29.3", "1.30.0-alpha.9", "1.30.0-alpha.10", "1.30.0-alpha.beta", "1.30.0-rc", "1.30", "1.30.1", "1.100"]
+    assert all(low < high for low, high in pairwise(sort_key(parse_version(name)) for name in names))
+    assert sort_key(parse_version("1.30")) == sort_key(parse_version("v1.30.0-gke.7"))
+    for without_order in ("text", True, Fraction(1, 3)):
+        with subtests.test(value=without_order), pytest.raises(ValueError, match=r"has no"):
+            sort_key(without_order)
+
+
+COLUMNS = ("name", "nodes", "accepted", "labels_tier")
+words = st.sampled_from(["a", "ab", "edge-1", "edge-22", "A", "a*b", "50%", "a_b"])
+literals = words.map(lambda word: f'"{word}"')
+patterns = st.sampled_from(["*", "a*", "*b", "edge-?", "edge-*2", "a\\\\*b", "50%", "a_b", "?", ""])
+atoms = st.one_of(
+    st.builds("name {} {}".format, st.sampled_from(["==", "!="]), literals),
+    st.builds("labels.tier {} {}".format, st.sampled_from(["==", "!="]), literals),
+    st.builds("nodes {} {}".format, st.sampled_from(["==", "!=", "<", "<=", ">", ">="]), st.integers(-2, 5)),
+    st.builds("name in [{}, {}]".format, literals, literals),
+    st.builds('labels["tier"].{}({})'.format, st.sampled_from(["startsWith", "endsWith", "contains"]), literals),
+    st.builds('name.matches("{}")'.format, patterns),
+    st.sampled_from(["accepted", "has(name)", "has(labels.tier)", "true", "false", '"tier" in labels']),
+)
+conditions = st.recursive(
+    atoms,
+    lambda inner: st.one_of(
+        st.builds("({} && {})".format, inner, inner), st.builds("({} || {})".format, inner, inner), inner.map("!({})".format)
+    ),
+    max_leaves=8,
+)
+rows = st.fixed_dictionaries(
+    {},
+    optional={
+        "name": words,
+        "nodes": st.integers(-2, 5),
+        "accepted": st.booleans(),
+        "labels": st.one_of(st.just({}), words.map(lambda word: {"tier": word})),
+    },
+)
+
+
+class _Sql:
+    """A compiler of the typed tree for one table, with literals as parameters."""
+
+    def __init__(self) -> None:
+        self.parameters: list[Any] = []
+
+    def condition(self, node: tree.Condition) -> str:  # noqa: PLR0911 - one per node
+        match node:
+            case tree.All(operands):
+                return f"({' AND '.join(map(self.condition, operands))})"
+            case tree.Any(operands):
+                return f"({' OR '.join(map(self.condition, operands))})"
+            case tree.Not(operand):
+                return f"(NOT {self.condition(operand)})"
+            case tree.Has(what):
+                return f"({self.column(what.name)} IS NOT NULL)"
+            case tree.Truth(operand):
+                return self.operand(operand)
+            case tree.Compare(operator, left, right):
+                return f"({self.operand(left)} {operator} {self.operand(right)})"
+            case tree.OneOf(operand, values):
+                return f"({self.operand(operand)} IN ({', '.join(self.bound(value) for value in values)}))"
+            case tree.In(operand, whole):
+                return f"(CASE WHEN has_labels THEN {self.column(whole.name)} IS NOT NULL END)" if operand else ""
+            case tree.Match(function, operand, argument):
+                return f"({self.operand(operand)} LIKE {self.bound(_like(function, argument))} ESCAPE '!')"
+
+    def operand(self, operand: tree.Operand) -> str:
+        return self.bound(operand.value) if isinstance(operand, tree.Value) else self.column(operand.name)
+
+    def column(self, name: str) -> str:
+        return "labels_tier" if name == "labels" else name
+
+    def bound(self, value: Any) -> str:
+        self.parameters.append(int(value) if isinstance(value, bool | Fraction) else value)
+        return "?"
+
+
+def _like(function: str, argument: str) -> str:
+    if function != "matches":
+        text = "".join(f"!{one}" if one in "%_!" else one for one in argument)
+        return f"{'' if function == 'startsWith' else '%'}{text}{'' if function == 'endsWith' else '%'}"
+    parts, escaped = [], False
+    for one in argument:
+        if one == "\\" and not escaped:
+            escaped = True
+            continue
+        wild = {"*": "%", "?": "_"} if not escaped else {}
+        parts.append(wild.get(one, f"!{one}" if one in "%_!" else one))
+        escaped = False
+    return "".join(parts)
+
+
+@given(conditions, rows)
+def test_python_and_sql_say_the_same_of_every_row(text: str, row: dict[str, Any]) -> None:
+    expression = parse(text, FIELDS)
+    sql = _Sql()
+    where = sql.condition(expression.tree)
+    with sqlite3.connect(":memory:") as database:
+        database.execute("PRAGMA case_sensitive_like = ON")
+        cells = [row.get("name"), row.get("nodes"), row.get("accepted"), row.get("labels", {}).get("tier"), "labels" in row]
+        selected = "SELECT ? AS name, ? AS nodes, ? AS accepted, ? AS labels_tier, ? AS has_labels"
+        (found,) = database.execute(f"SELECT {where} FROM ({selected})", (*sql.parameters, *cells)).fetchone()  # noqa: S608
+    assert expression.evaluate(row) is (None if found is None else bool(found)), text
+
+
+@given(st.text(max_size=60) | st.text(alphabet="ab nodesname.()[]\"'!&|<>=1.,-in\\", max_size=60), rows)
+def test_any_text_is_refused_with_a_column_inside_it_or_evaluates(text: str, row: dict[str, Any]) -> None:
+    refusal = None
+    try:
+        expression = parse(text, FIELDS)
+    except ExpressionError as error:
+        refusal = error
+    if refusal is None:
+        assert expression.evaluate(row) in (True, False, None)
+    else:
+        assert 1 <= refusal.column <= len(text) + 1
+
+
+@given(conditions, rows)
+def test_what_holds_is_never_denied_too(text: str, row: dict[str, Any]) -> None:
+    assert not (parse(text, FIELDS).holds(row) and parse(f"!({text})", FIELDS).holds(row))

@@ -1,4 +1,4 @@
-"""Health checks: named, sealed, bounded in time, lenient only where they may be, and shared where they cost something."""
+"""Health checks and hooks: named, bounded in time, reported by name."""
 
 import asyncio
 import gc
@@ -8,6 +8,9 @@ import pytest
 
 from machinery.clock import ManualClock
 from machinery.lifecycle.health import LIVENESS, READINESS, Check, Endpoint, HealthChecks, LoopProgress, SharedCheck
+from machinery.lifecycle.hooks import HookError, PostStartHooks, StoppingHooks
+from machinery.lifecycle.paths import PathsInstalled
+from machinery.lifecycle.signals import LifecycleSignal
 from tests.fakes.virtual_time import in_virtual_time
 
 
@@ -35,71 +38,28 @@ async def passes(check: Check) -> bool:
     return True
 
 
-async def test_what_was_found_last_is_known_without_asking_again() -> None:
-    checks = registry()
-    checks.add("database", failing, endpoints=READINESS)
-    checks.add("other", passing, endpoints=READINESS)
-    assert checks.known(Endpoint.READYZ) == {}, "nobody has asked yet"
-    await checks.failing(Endpoint.READYZ)
-    assert checks.known(Endpoint.READYZ) == {"database": False, "other": True, "ping": True}
+async def test_livez_tolerates_boot_checks_until_the_grace_period_ends(subtests: pytest.Subtests) -> None:
+    for seconds, lenient in ((0, True), (30, True), (30.001, False)):
+        with subtests.test(seconds=seconds, lenient=lenient):
+            clock = ManualClock()
+            checks = HealthChecks(clock, livez_grace=timedelta(seconds=30))
+            checks.add("hook", failing, boots=True)
+            checks.add("database", failing, endpoints=READINESS)
+            clock.advance(timedelta(seconds=seconds))
+            assert (await checks.failing(Endpoint.LIVEZ) == {}) is lenient
+            assert set(await checks.failing(Endpoint.HEALTHZ)) == {"hook"}
+            assert set(await checks.failing(Endpoint.READYZ)) == {"hook", "database"}
 
-
-async def test_without_checks_of_its_own_a_server_is_healthy() -> None:
-    checks = registry()
-    assert await checks.failing(Endpoint.LIVEZ) == {}
-    assert [probe.name for probe in checks.probes()] == ["ping"]
-
-
-async def test_a_failing_check_fails_its_endpoints_and_no_other() -> None:
-    checks = registry()
-    checks.add("database", failing, endpoints=READINESS)
-    assert await checks.failing(Endpoint.READYZ) == {"database": "the database is away"}
-    assert await checks.failing(Endpoint.LIVEZ) == {}
-
-
-async def test_a_check_that_hangs_fails_with_that_reason() -> None:
-    checks = registry()
-    checks.add("slow", hanging, timeout=timedelta(milliseconds=5))
-    assert await checks.failing(Endpoint.LIVEZ) == {"slow": "no answer within 0.005 s"}
-
-
-async def test_names_are_unique_and_a_sealed_registry_takes_no_more() -> None:
-    checks = registry()
-    checks.add("one", passing)
-    with pytest.raises(ValueError, match="registered already"):
-        checks.add("one", passing)
-    checks.seal()
-    with pytest.raises(RuntimeError, match="too late"):
-        checks.add("two", passing)
-
-
-@pytest.mark.parametrize(("seconds", "lenient"), [(0, True), (30, True), (30.001, False)])
-async def test_livez_is_lenient_with_the_boot_sequence_up_to_the_deadline_and_at_it(seconds: float, lenient: bool) -> None:  # noqa: FBT001 - a case
-    clock = ManualClock()
-    checks = HealthChecks(clock, livez_grace=timedelta(seconds=30))
-    checks.add("hook", failing, boots=True)
-    checks.add("database", failing, endpoints=READINESS)
-    clock.advance(timedelta(seconds=seconds))
-    assert (await checks.failing(Endpoint.LIVEZ) == {}) is lenient
-    assert set(await checks.failing(Endpoint.HEALTHZ)) == {"hook"}
-    assert set(await checks.failing(Endpoint.READYZ)) == {"hook", "database"}
-
-
-async def test_a_check_that_is_done_early_does_not_fail_at_the_deadline() -> None:
     clock = ManualClock()
     checks = HealthChecks(clock, livez_grace=timedelta(seconds=30))
     checks.add("hook", passing, boots=True)
     clock.advance(timedelta(hours=1))
     assert await checks.failing(Endpoint.LIVEZ) == {}
 
-
-async def test_without_a_grace_livez_is_as_strict_as_the_others() -> None:
     checks = registry()
     checks.add("hook", failing, boots=True)
     assert set(await checks.failing(Endpoint.LIVEZ)) == {"hook"}
 
-
-async def test_a_lenient_check_is_served_once_per_endpoint() -> None:
     checks = registry(livez_grace=timedelta(seconds=30))
     checks.add("hook", failing, boots=True, group="boot")
     checks.add("loopback", passing, endpoints=LIVENESS)
@@ -124,7 +84,7 @@ class Counted:
             raise RuntimeError("away")
 
 
-async def test_many_probes_ask_once_a_second_and_share_the_answer() -> None:
+async def test_shared_check_asks_once_a_second_and_never_twice_at_a_time() -> None:
     clock, subject = ManualClock(), Counted()
     check = SharedCheck(subject, clock)
     await asyncio.gather(*(check() for _ in range(50)))
@@ -136,8 +96,6 @@ async def test_many_probes_ask_once_a_second_and_share_the_answer() -> None:
     assert not await passes(check)
     assert subject.asked == 2
 
-
-async def test_a_question_without_an_answer_is_not_asked_again_and_fails_who_waits() -> None:
     clock, subject = ManualClock(), Counted()
     check = SharedCheck(subject, clock, timeout=timedelta(milliseconds=10))
     subject.answers.clear()
@@ -172,7 +130,42 @@ def test_an_answer_that_fails_when_nobody_waits_for_it_any_more_is_no_error_of_t
     assert unseen == []
 
 
-async def test_progress_is_judged_by_the_last_beat() -> None:
+async def test_check_names_are_unique_and_results_kept_until_the_registry_is_sealed() -> None:
+    checks = registry()
+    checks.add("database", failing, endpoints=READINESS)
+    checks.add("other", passing, endpoints=READINESS)
+    assert checks.known(Endpoint.READYZ) == {}, "nobody has asked yet"
+    await checks.failing(Endpoint.READYZ)
+    assert checks.known(Endpoint.READYZ) == {"database": False, "other": True, "ping": True}
+
+    checks = registry()
+    assert await checks.failing(Endpoint.LIVEZ) == {}
+    assert [probe.name for probe in checks.probes()] == ["ping"]
+
+    checks = registry()
+    checks.add("database", failing, endpoints=READINESS)
+    assert await checks.failing(Endpoint.READYZ) == {"database": "the database is away"}
+    assert await checks.failing(Endpoint.LIVEZ) == {}
+
+    checks = registry()
+    checks.add("slow", hanging, timeout=timedelta(milliseconds=5))
+    assert await checks.failing(Endpoint.LIVEZ) == {"slow": "no answer within 0.005 s"}
+
+    checks = registry()
+    checks.add("one", passing)
+    with pytest.raises(ValueError, match="registered already"):
+        checks.add("one", passing)
+    checks.seal()
+    with pytest.raises(RuntimeError, match="too late"):
+        checks.add("two", passing)
+    paths = PathsInstalled(LifecycleSignal("MuxAndDiscoveryComplete", ManualClock()))
+    paths.expect("objects")
+    with pytest.raises(ValueError, match="expected already"):
+        paths.expect("objects")
+    paths.seal()
+    with pytest.raises(RuntimeError, match="too late"):
+        paths.expect("console")
+
     clock = ManualClock()
     progress = LoopProgress(clock, timedelta(seconds=30))
     clock.advance(timedelta(seconds=31))
@@ -180,3 +173,125 @@ async def test_progress_is_judged_by_the_last_beat() -> None:
         await progress()
     progress.beat()
     await progress()
+
+
+def test_paths_are_complete_when_the_last_expected_one_is_installed() -> None:
+    complete = LifecycleSignal("MuxAndDiscoveryComplete", ManualClock())
+    paths = PathsInstalled(complete)
+    first, second = paths.expect("objects"), paths.expect("console")
+    first()
+    assert not complete.signaled, "others may still be expected"
+    paths.seal()
+    first()
+    assert not complete.signaled
+    second()
+    assert [complete.signaled] == [True]
+    early = LifecycleSignal("MuxAndDiscoveryComplete", ManualClock())
+    paths = PathsInstalled(early)
+    paths.expect("objects")()
+    paths.seal()
+    assert early.signaled, "sealing completes what was already installed"
+
+
+SOON = timedelta(milliseconds=100)
+
+
+async def nothing() -> None:
+    return
+
+
+def post_start() -> tuple[PostStartHooks, HealthChecks]:
+    health = HealthChecks(ManualClock())
+    return PostStartHooks(health), health
+
+
+async def test_hook_names_are_required_unique_and_closed_after_the_run() -> None:
+    hooks, _ = post_start()
+    stopping = StoppingHooks("pre-shutdown hook")
+    for subject in (hooks, stopping):
+        subject.add("caches", nothing)
+        with pytest.raises(ValueError, match=r"already, at .*test_health\.py:\d+; now again at .*test_health") as told:
+            subject.add("caches", nothing)
+        first, _, second = str(told.value).partition("; now again at ")
+        assert first.rpartition(":")[2] != second.rpartition(":")[2], "two places, two lines"
+
+    with pytest.raises(ValueError, match="needs a name"):
+        StoppingHooks("flush").add("", nothing)
+
+    hooks, _ = post_start()
+    stopping = StoppingHooks("flush")
+    await hooks.run()
+    await stopping.run(SOON)
+    for subject in (hooks, stopping):
+        with pytest.raises(RuntimeError, match="too late"):
+            subject.add("late", nothing)
+
+
+async def test_post_start_hooks_have_health_checks_and_a_failure_ends_them_all() -> None:
+    hooks, health = post_start()
+    go = asyncio.Event()
+
+    async def waits() -> None:
+        await go.wait()
+
+    hooks.add("caches", waits)
+    running = asyncio.create_task(hooks.run())
+    await asyncio.sleep(0)
+    for endpoint in Endpoint:
+        assert await health.failing(endpoint) == {"poststarthook/caches": "not finished"}
+    go.set()
+    await running
+    assert await health.failing(Endpoint.READYZ) == {}
+
+    hooks, health = post_start()
+    ended = asyncio.Event()
+
+    async def broken() -> None:
+        raise TimeoutError
+
+    async def endless() -> None:
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    hooks.add("endless", endless)
+    hooks.add("broken", broken)
+    with pytest.raises(HookError, match='post-start hook "broken" failed'):
+        await hooks.run()
+    assert ended.is_set()
+    assert "poststarthook/broken" in await health.failing(Endpoint.LIVEZ)
+
+
+async def test_stopping_hooks_run_in_reverse_and_all_of_them_despite_failures() -> None:
+    hooks = StoppingHooks("pre-shutdown hook")
+    ran: list[str] = []
+
+    async def works() -> None:
+        ran.append("works")
+
+    async def broken() -> None:
+        raise RuntimeError("no lease")
+
+    async def hangs() -> None:
+        await asyncio.Event().wait()
+
+    hooks.add("works", works)
+    hooks.add("broken", broken)
+    hooks.add("hangs", hangs)
+    failures = await hooks.run(SOON)
+    assert ran == ["works"]
+    assert [str(failure).partition(" within")[0] for failure in failures] == [
+        'pre-shutdown hook "hangs" did not finish',
+        'pre-shutdown hook "broken" failed: no lease',
+    ]
+
+    hooks, ran = StoppingHooks("flush"), []
+
+    async def again() -> None:
+        ran.append("again")
+
+    hooks.add("again", again)
+    hooks.add("works", works)
+    assert await hooks.run(SOON) == []
+    assert ran == ["works", "again"]

@@ -1,6 +1,7 @@
-"""The first stop signal is a request, the second an order; a request from inside counts as the first."""
+"""Stop signals, step time limits, retries of the start, listening errors."""
 
 import asyncio
+import errno
 import os
 import signal
 import threading
@@ -9,43 +10,39 @@ from datetime import timedelta
 import pytest
 import structlog.testing
 
+from machinery.errors import InvalidError, UnavailableError
+from machinery.lifecycle.listening import listening_failed
 from machinery.lifecycle.process import LastResort, StopSignals, request_shutdown
 from machinery.lifecycle.server import StartError
-from machinery.lifecycle.starting import in_time
+from machinery.lifecycle.starting import Perseverance, in_time
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_the_first_signal_asks_and_the_second_ends_at_once(number: signal.Signals) -> None:
+async def test_first_signal_requests_a_stop_and_the_second_ends_the_process(subtests: pytest.Subtests) -> None:
     ended: list[str] = []
-    with StopSignals(at_once=lambda: ended.append("at once")) as stop:
-        os.kill(os.getpid(), number)
-        async with asyncio.timeout(5):
-            await stop.requested.wait()
-        assert ended == []
-        os.kill(os.getpid(), number)
-        assert ended == ["at once"]
+    for number in (signal.SIGTERM, signal.SIGINT):
+        with subtests.test(number=number):
+            ended.clear()
+            with StopSignals(at_once=lambda: ended.append("at once")) as stop:
+                os.kill(os.getpid(), number)
+                await stop.requested.wait()
+                assert ended == []
+                os.kill(os.getpid(), number)
+                assert ended == ["at once"]
 
-
-async def test_there_is_one_such_block_in_a_process() -> None:
-    with StopSignals(), pytest.raises(RuntimeError, match="taken already"), StopSignals():
-        pass
-
-
-async def test_a_request_from_inside_is_the_first_and_says_whether_somebody_listens() -> None:
-    ended: list[str] = []
+    ended.clear()
     assert request_shutdown() is False
     with StopSignals(at_once=lambda: ended.append("at once")) as stop:
         assert await asyncio.to_thread(request_shutdown) is True
         assert request_shutdown() is True, "twice is as good as once"
-        async with asyncio.timeout(5):
-            await stop.requested.wait()
+        await stop.requested.wait()
         assert ended == []
         os.kill(os.getpid(), signal.SIGTERM)
         assert ended == ["at once"]
     assert request_shutdown() is False
 
+    with StopSignals(), pytest.raises(RuntimeError, match="taken already"), StopSignals():
+        pass
 
-async def test_leaving_the_block_gives_the_signals_back() -> None:
     before = signal.getsignal(signal.SIGTERM)
     with StopSignals():
         assert signal.getsignal(signal.SIGTERM) is not before
@@ -68,14 +65,68 @@ def test_an_end_that_takes_too_long_is_made_and_one_in_time_is_left_alone() -> N
     assert [(line["log_level"], line["event"]) for line in logs] == [("critical", "the end hangs")]
 
 
-async def test_a_step_of_the_start_that_hangs_is_named_and_ended() -> None:
+def test_listen_error_names_the_setting_and_the_reason(subtests: pytest.Subtests) -> None:
+    for number, said in (
+        (errno.EADDRINUSE, "is in use, perhaps by another hub"),
+        (errno.EADDRNOTAVAIL, "is no address of this machine"),
+        (errno.EACCES, "take a port above 1023"),
+        (errno.ENETDOWN, "Network is down"),
+    ):
+        with subtests.test(number=number, said=said):
+            error = listening_failed("grpc_listen", "10.0.0.7", 443, OSError(number, os.strerror(number)))
+            assert said in str(error)
+            assert "10.0.0.7 port 443 (grpc_listen)" in str(error)
+            assert "--grpc-listen" in str(error)
+    assert "cannot be listened on: choose another" in str(listening_failed("grpc_listen", "h", 1, None))
+
+
+class Away:
+    """Something that answers at the attempt of that number."""
+
+    def __init__(self, until: int) -> None:
+        self.attempts = 0
+        self._until = until
+
+    async def __call__(self) -> str:
+        self.attempts += 1
+        if self.attempts < self._until:
+            raise UnavailableError("the database does not answer")
+        return "open"
+
+
+def persevering(limit: float, stop: asyncio.Event | None = None) -> Perseverance:
+    return Perseverance(timedelta(seconds=limit), then="is it there?", stop=stop or asyncio.Event())
+
+
+async def test_start_is_retried_until_its_limit_and_a_step_that_hangs_is_named() -> None:
     with pytest.raises(StartError, match=r"the schema did not finish within 0\.01 s: is the database there\?"):
         await in_time("the schema", asyncio.Event().wait(), timedelta(milliseconds=10), then="is the database there?")
 
-
-async def test_a_step_that_gives_up_by_itself_keeps_its_own_error() -> None:
     async def own() -> None:
         raise TimeoutError("mine")
 
     with pytest.raises(TimeoutError, match="mine"):
         await in_time("the schema", own(), timedelta(seconds=5))
+
+    away = Away(until=3)
+    assert await persevering(60)("opening it", away) == "open"
+    assert away.attempts == 3
+
+    with pytest.raises(
+        StartError, match=r"^opening it did not finish within 0\.2 s: the database does not answer: is it there\?$"
+    ):
+        await persevering(0.2)("opening it", Away(until=10_000))
+
+    with pytest.raises(StartError, match=r"^opening it did not finish within 0\.05 s: is it there\?$"):
+        await persevering(0.05)("opening it", asyncio.Event().wait)
+
+    async def wrong() -> None:
+        raise InvalidError("the database has a newer schema")
+
+    with pytest.raises(InvalidError):
+        await persevering(60)("opening it", wrong)
+
+    stop = asyncio.Event()
+    asyncio.get_running_loop().call_later(0.05, stop.set)
+    with pytest.raises(StartError, match="told to stop while it waited for opening it: the database does not answer"):
+        await persevering(60, stop)("opening it", Away(until=10_000))

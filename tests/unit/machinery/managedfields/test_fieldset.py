@@ -1,95 +1,386 @@
-"""Sets of fields: their algebra, their notation, and their order."""
+"""Field sets: algebra, notation, comparison, merging, and what holds for every sequence of writes."""
+
+from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
+from machinery.errors import ConflictError
 from machinery.managedfields import elements
+from machinery.managedfields import holdings as held
+from machinery.managedfields.comparing import compare, noted
 from machinery.managedfields.fieldset import DEEPEST, EMPTY, FieldSet, decoded, encoded, of_paths
+from machinery.managedfields.holdings import all_fields
+from machinery.managedfields.merging import merge
+from machinery.managedfields.notation import covers, in_order, minus, touches, union
+from machinery.managedfields.selecting import fields_of, reconciled, with_named, without
+from machinery.managedfields.structure import DEEPEST_OPEN, Structure, structure
+from machinery.managedfields.updating import NOBODYS
+from tests.fakes.managedfields import SCHEMA, STRUCTURE, World
 
 A, B, C = "f:a", "f:b", "f:c"
 
 
-def paths(fields: FieldSet) -> set[tuple[str, ...]]:
-    return set(fields.paths())
-
-
-def test_what_goes_out_of_a_set_takes_nothing_below_it_along() -> None:
-    assert paths(of_paths((A,), (A, B)) - of_paths((A,))) == {(A, B)}
-    assert paths(of_paths((A,), (A, B)) - of_paths((A, B))) == {(A,)}
-
-
-def test_without_takes_along_what_lies_below() -> None:
-    assert paths(of_paths((A,), (A, B), (C, B)).without(of_paths((A,)))) == {(C, B)}
-
-
-def test_a_set_that_loses_everything_is_false() -> None:
-    left = of_paths((A, B, C)) - of_paths((A, B, C))
-
-    assert not left
-    assert left == EMPTY
-    assert not of_paths((A, B)) & of_paths((A,))
-
-
-def test_union_and_intersection_are_by_field() -> None:
-    one, other = of_paths((A,), (A, B)), of_paths((A, B), (C,))
-
-    assert paths(one | other) == {(A,), (A, B), (C,)}
-    assert paths(one & other) == {(A, B)}
-    assert (A, B) in one
-    assert (C,) not in one
-
-
-def test_the_notation_tells_a_field_from_what_lies_below_it() -> None:
+def test_notation_is_ordered_and_foreign_notation_normalized_or_refused(subtests: pytest.Subtests) -> None:
     both, below = of_paths((A,), (A, B)), of_paths((A, B))
-
+    assert set(of_paths((A,), (A, B), (C, B)).without(of_paths((A,))).paths()) == {(C, B)}
     assert encoded(both) == {A: {".": {}, B: {}}}
     assert encoded(below) == {A: {B: {}}}
     assert (decoded(encoded(both)), decoded(encoded(below))) == (both, below)
-
-
-def test_fields_come_before_keys_and_values_and_numbers_by_their_size() -> None:
     ports = [elements.key({"port": 443}), elements.key({"port": 80}), elements.value("b"), elements.value("a"), A]
-
     assert list(encoded(of_paths(*((port,) for port in ports)))) == [A, 'k:{"port":80}', 'k:{"port":443}', 'v:"a"', 'v:"b"']
+    path = ("f:status", "f:conditions", 'k:{"type":"Ready"}', "f:status")
+    assert elements.shown(path) == '.status.conditions[type="Ready"].status'
+    assert elements.shown(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
+    assert elements.shown(("f:ports", 'k:{"port":80,"protocol":"TCP"}', "i:3")) == '.ports[port=80,protocol="TCP"][3]'
 
-
-@pytest.mark.parametrize(
-    ("sent", "ours"),
-    [
+    rows: list[tuple[str, str | None]] = [
         ('k:{"b":1,"a":"x"}', 'k:{"a":"x","b":1}'),
         ('k:{"port": 80.0}', 'k:{"port":80}'),
         ('v:"\\u003cx\\u003e"', 'v:"<x>"'),
         ("i:07", "i:7"),
         ("f:with:colon", "f:with:colon"),
         ("x:from the future", None),
-    ],
-)
-def test_another_spelling_of_an_element_is_the_same_element(sent: str, ours: str | None) -> None:
-    assert elements.canonical(sent) == ours
+    ]
+    assert [(sent, ours) for sent, ours in rows if elements.canonical(sent) != ours] == []
 
+    malformed: list[object] = [[], {"spec": {}}, {"f": {}}, {"k:[]": {}}, {"v:{": {}}, {"i:x": {}}, {"f:a": 1}]
+    for wrong in malformed:
+        with subtests.test(wrong=wrong), pytest.raises(ValueError, match=r".+"):
+            decoded(wrong)
 
-@pytest.mark.parametrize("notation", [[], {"spec": {}}, {"f": {}}, {"k:[]": {}}, {"v:{": {}}, {"i:x": {}}, {"f:a": 1}])
-def test_what_is_no_notation_is_refused(notation: object) -> None:
-    with pytest.raises(ValueError, match=r".+"):
-        decoded(notation)
-
-
-def test_a_set_that_is_too_deep_is_refused() -> None:
     notation: dict[str, object] = {}
     for _ in range(DEEPEST + 1):
         notation = {A: notation}
-
     with pytest.raises(ValueError, match="nested"):
         decoded(notation)
 
-
-def test_an_element_that_a_later_version_may_know_is_left_out() -> None:
     assert decoded({"z:new": {}, A: {"z:new": {}}}) == EMPTY
     assert decoded({"z:new": {}, A: {}}) == of_paths((A,))
 
 
-def test_a_path_is_shown_as_kubernetes_shows_it() -> None:
-    path = ("f:status", "f:conditions", 'k:{"type":"Ready"}', "f:status")
+A1, A2, A3 = ({"name": "a", "value": value} for value in (1, 2, 3))
+NEW_ENTRY: dict[str, Any] = {".": {}, "f:name": {}}
+WITH_VALUE: dict[str, Any] = {**NEW_ENTRY, "f:value": {}}
+READY, TCP = 'k:{"name":"a"}', 'k:{"name":"a","protocol":"TCP"}'
+NAMES_DIFFER = ({"names": {"a": "1", "b": "1"}}, {"names": {"a": "2", "c": "1"}})
+ENTRIES_DIFFER = ({"list": [A1, {"name": "b"}]}, {"list": [{"name": "c"}, A2]})
+UNDECLARED = ({"open": {"a": {"b": 1}, "c": [1]}}, {"open": {"a": {"b": 2}, "c": [1, 2]}})
+Notation = dict[str, Any]
+CASES: list[tuple[dict[str, Any], dict[str, Any], Notation, Notation, Notation]] = [
+    ({"number": 1}, {"number": 1}, {}, {}, {}),
+    ({"number": 1, "text": "a"}, {"number": 2}, {"f:text": {}}, {"f:number": {}}, {}),
+    ({}, {"inner": {"left": "a"}}, {}, {}, {"f:inner": {".": {}, "f:left": {}}}),
+    ({"inner": {"left": "a"}}, {}, {"f:inner": {".": {}, "f:left": {}}}, {}, {}),
+    ({}, {"inner": {}}, {}, {}, {"f:inner": {}}),
+    (*NAMES_DIFFER, {"f:names": {"f:b": {}}}, {"f:names": {"f:a": {}}}, {"f:names": {"f:c": {}}}),
+    ({"selector": {"a": "1"}}, {"selector": {"a": "1", "b": "2"}}, {}, {"f:selector": {}}, {}),
+    ({"whole": ["a"]}, {"whole": ["a", "b"]}, {}, {"f:whole": {}}, {}),
+    ({"set": ["a", "b"]}, {"set": ["b", "c"]}, {"f:set": {'v:"a"': {}}}, {}, {"f:set": {'v:"c"': {}}}),
+    ({"set": ["a", "b"]}, {"set": ["b", "a"]}, {}, {}, {}),
+    (
+        *ENTRIES_DIFFER,
+        *({"f:list": {'k:{"name":"b"}': NEW_ENTRY}}, {"f:list": {READY: {"f:value": {}}}}),
+        {"f:list": {'k:{"name":"c"}': NEW_ENTRY}},
+    ),
+    (
+        {"ports": [{"name": "a"}]},
+        {"ports": [{**A1, "protocol": "TCP"}]},
+        {},
+        {},
+        {"f:ports": {TCP: {"f:protocol": {}, "f:value": {}}}},
+    ),
+    # Entries with the same key are one field.
+    ({"list": [A1, A2]}, {"list": [A1, A3]}, {}, {"f:list": {READY: {}}}, {}),
+    ({"list": [A1]}, {"list": [A1, A2]}, {"f:list": {READY: WITH_VALUE}}, {}, {"f:list": {READY: {}}}),
+    ({"list": [A1, A2]}, {"list": [A1]}, {"f:list": {READY: {}}}, {}, {"f:list": {READY: WITH_VALUE}}),
+    ({"text": None}, {"text": "a"}, {}, {"f:text": {}}, {}),
+    (*UNDECLARED, {}, {"f:open": {"f:a": {"f:b": {}}, "f:c": {}}}, {}),
+    ({"open": {"a": {"b": 1}}}, {"open": {"a": 1}}, {"f:open": {"f:a": {"f:b": {}}}}, {"f:open": {"f:a": {}}}, {}),
+    # A list without its keys is one field.
+    ({"list": [{"value": 1}]}, {"list": [{"value": 2}]}, {}, {"f:list": {}}, {}),
+]
 
-    assert elements.shown(path) == '.status.conditions[type="Ready"].status'
-    assert elements.shown(("f:metadata", "f:finalizers", 'v:"a/b"')) == '.metadata.finalizers[="a/b"]'
-    assert elements.shown(("f:ports", 'k:{"port":80,"protocol":"TCP"}', "i:3")) == '.ports[port=80,protocol="TCP"][3]'
+
+def test_documents_are_compared_by_field(subtests: pytest.Subtests) -> None:
+    for old, new, *expected in CASES:
+        with subtests.test(old=old, new=new):
+            found = compare(STRUCTURE, old, new)
+            assert [encoded(found.removed), encoded(found.modified), encoded(found.added)] == expected
+    deep: dict[str, Any] = {}
+    for _ in range(500):
+        deep = {"a": deep, "b": 1}
+    comparison = compare(STRUCTURE, {}, {"open": deep})
+    assert max(len(path) for path in comparison.added.paths()) == DEEPEST_OPEN + 1
+    assert decoded(encoded(fields_of(STRUCTURE, {"open": deep}))) == fields_of(STRUCTURE, {"open": deep})
+    assert merge(STRUCTURE, {"open": deep}, {"open": deep}) == {"open": deep}
+
+
+def test_applied_document_has_fields_without_the_maps_around_them() -> None:
+    rows: list[tuple[dict[str, Any], dict[str, Any]]] = [
+        ({"number": 1, "inner": {"left": "a"}}, {"f:number": {}, "f:inner": {"f:left": {}}}),
+        ({"inner": {}}, {"f:inner": {}}),
+        ({"inner": None}, {"f:inner": {}}),
+        ({"set": []}, {}),
+        ({"names": {"a": "1"}}, {"f:names": {"f:a": {}}}),
+        ({"selector": {"a": "1"}, "whole": []}, {"f:selector": {}, "f:whole": {}}),
+        ({"set": ["a"]}, {"f:set": {'v:"a"': {}}}),
+        ({"list": [{"name": "a", "value": 1}]}, {"f:list": {READY: {".": {}, "f:name": {}, "f:value": {}}}}),
+        ({"list": [{"name": "a"}, {"name": "a"}]}, {"f:list": {READY: {}}}),
+        ({"open": {"a": {"b": 1}}}, {"f:open": {"f:a": {".": {}, "f:b": {}}}}),
+    ]
+    assert [(document, expected) for document, expected in rows if encoded(fields_of(STRUCTURE, document)) != expected] == []
+
+    fields = fields_of(STRUCTURE, {"inner": {"left": "a"}, "open": {"a": {"b": 1}}})
+    named = with_named(STRUCTURE, fields - fields_of(STRUCTURE, {"open": {"a": {}}}))
+    assert encoded(named) == {"f:inner": {".": {}, "f:left": {}}, "f:open": {".": {}, "f:a": {"f:b": {}}}}
+
+    atomic = structure(
+        {**SCHEMA, "properties": {**SCHEMA["properties"], "inner": {"type": "object", "x-kubernetes-map-type": "atomic"}}}
+    )
+    fields = reconciled(atomic, fields_of(STRUCTURE, {"inner": {"left": "a"}, "number": 1}))
+    assert encoded(fields) == {"f:inner": {}, "f:number": {}}
+    assert reconciled(STRUCTURE, FieldSet()) == FieldSet()
+
+
+def named(*names: str) -> list[dict[str, Any]]:
+    return [{"name": name} for name in names]
+
+
+def test_merged_configuration_wins_keeps_order_and_removal_leaves_no_empty_containers(subtests: pytest.Subtests) -> None:
+    document = {
+        "inner": {"left": "a", "right": "b"},
+        "names": {"a": "1"},
+        "set": ["a", "b"],
+        "list": [{"name": "a", "value": 1, "tags": ["x"]}],
+        "whole": ["a"],
+    }
+    gone = fields_of(STRUCTURE, {"inner": {"left": "a"}, "names": {"a": "1"}, "set": ["a"]})
+    tags = fields_of(STRUCTURE, {"list": [{"name": "a", "tags": ["x"]}]}) - fields_of(STRUCTURE, {"list": [{"name": "a"}]})
+    assert without(STRUCTURE, document, gone | tags) == {
+        "inner": {"right": "b"},
+        "set": ["b"],
+        "list": [{"name": "a", "value": 1}],
+        "whole": ["a"],
+    }
+
+    both = [{**A2, "protocol": "TCP"}, {"name": "a", "protocol": "UDP"}]
+    rows: list[tuple[dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+        ({"number": 1, "text": "a"}, {"number": 2}, {"number": 2, "text": "a"}),
+        ({"inner": {"left": "a"}}, {"inner": {"right": "b"}}, {"inner": {"left": "a", "right": "b"}}),
+        ({"inner": {"left": "a"}}, {"inner": {}}, {"inner": {"left": "a"}}),
+        ({"inner": {"left": "a"}}, {"inner": None}, {"inner": {"left": "a"}}),
+        ({"inner": {}}, {"inner": None}, {"inner": None}),
+        ({"text": "a"}, {"text": None}, {"text": None}),
+        ({"selector": {"a": "1"}}, {"selector": {"b": "2"}}, {"selector": {"b": "2"}}),
+        ({"whole": ["a"]}, {"whole": ["b"]}, {"whole": ["b"]}),
+        ({"whole": ["a"]}, {"whole": []}, {"whole": []}),
+        ({"set": ["a", "b"]}, {"set": ["c", "a"]}, {"set": ["c", "a", "b"]}),
+        ({"set": ["a"]}, {"set": []}, {"set": ["a"]}),
+        ({"open": {"a": {"b": 1}}}, {"open": {"a": {"c": 2}}}, {"open": {"a": {"b": 1, "c": 2}}}),
+        ({"open": {"a": {"b": 1}}}, {"open": {"a": 5}}, {"open": {"a": 5}}),
+        ({"open": {"a": 5}}, {"open": {"a": {"b": 1}}}, {"open": {"a": {"b": 1}}}),
+        ({"list": [{**A1, "tags": ["x"]}]}, {"list": [{**A2, "tags": ["y"]}]}, {"list": [{**A2, "tags": ["x", "y"]}]}),
+        ({"ports": [A1]}, {"ports": both}, {"ports": both}),
+        ({"list": [A1, A2, {"name": "b"}]}, {"list": [A3]}, {"list": [A3, {"name": "b"}]}),
+        ({"list": [A1, A2]}, {"list": [{"name": "b"}]}, {"list": [A1, A2, {"name": "b"}]}),
+    ]
+    assert [(live, config, merged) for live, config, merged in rows if merge(STRUCTURE, live, config) != merged] == []
+
+    for before, config_order, after in (
+        *(("abc", "c", "abc"), ("abc", "d", "abcd"), ("abc", "ca", "bca"), ("abc", "xb", "axbc"), ("abcd", "dxb", "acdxb")),
+        *(("abc", "cba", "cba"), ("", "ba", "ba"), ("ab", "yaxb", "yaxb"), ("abxy", "ba", "bxya")),
+    ):
+        with subtests.test(before=before, config_order=config_order):
+            live = {"list": named(*before), "set": list(before)}
+            result = merge(STRUCTURE, live, {"list": named(*config_order), "set": list(config_order)})
+            assert ["".join(entry["name"] for entry in result["list"]), "".join(result["set"])] == [after, after]
+
+
+NAMES, LETTERS, NUMBERS = st.sampled_from("abc"), st.sampled_from("xyz"), st.integers(0, 2)
+TEXTS = st.dictionaries(NAMES, LETTERS, max_size=3)
+ENTRIES = st.dictionaries(
+    NAMES,
+    st.fixed_dictionaries({}, optional={"value": NUMBERS, "tags": st.lists(LETTERS, unique=True, max_size=2)}),
+    max_size=3,
+).map(lambda found: [{"name": name, **entry} for name, entry in found.items()])
+LEAVES = st.one_of(NUMBERS, LETTERS, st.lists(NUMBERS, max_size=2))
+OPEN = st.dictionaries(NAMES, st.one_of(LEAVES, st.dictionaries(NAMES, LEAVES, max_size=2)), max_size=3)
+DOCUMENTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "number": NUMBERS,
+        "text": LETTERS,
+        "inner": st.fixed_dictionaries({}, optional={"left": LETTERS, "right": LETTERS}),
+        "names": TEXTS,
+        "selector": TEXTS,
+        "whole": st.lists(LETTERS, max_size=2),
+        "set": st.lists(LETTERS, unique=True, max_size=3),
+        "list": ENTRIES,
+        "ports": ENTRIES,
+        "open": OPEN,
+    },
+)
+WRITES = st.lists(
+    st.tuples(st.sampled_from(("update", "apply")), st.sampled_from(("one", "two", "three")), DOCUMENTS), max_size=6
+)
+PATHS = st.lists(
+    st.lists(st.sampled_from(("f:a", "f:b", 'k:{"n":1}', 'k:{"n":"1"}', 'v:"x"', "v:2", "i:0")), min_size=1, max_size=4).map(
+        tuple
+    )
+)
+many = settings(max_examples=60, deadline=None)
+
+
+def written(writes: list[tuple[str, str, dict[str, Any]]]) -> World:
+    world = World()
+    for operation, manager, document in writes:
+        if operation == "update":
+            world.update(manager, document)
+        else:
+            world.apply(manager, document, force=True)
+    return world
+
+
+def existing(world: World) -> FieldSet:
+    """Every field that the object has, the maps around them included."""
+    return compare(STRUCTURE, {}, world.live).added - NOBODYS
+
+
+SCALARS = st.one_of(st.none(), st.integers(0, 1), st.sampled_from(("", "x", "y")), st.booleans())
+LOOSE_ENTRIES = st.fixed_dictionaries({}, optional={"name": st.one_of(st.none(), st.sampled_from("ab")), "value": SCALARS})
+VALUES = st.recursive(
+    SCALARS,
+    lambda inner: st.one_of(
+        st.lists(st.one_of(inner, LOOSE_ENTRIES), max_size=3),
+        st.lists(LOOSE_ENTRIES, max_size=3),
+        st.dictionaries(st.sampled_from(("a", "left", "name")), inner, max_size=2),
+    ),
+    max_leaves=6,
+)
+PLACES = ("number", "text", "inner", "names", "selector", "whole", "set", "list", "ports", "open")
+ANYTHING = st.dictionaries(st.sampled_from(PLACES), VALUES, max_size=4)
+
+
+@many
+@given(PATHS, PATHS)
+def test_field_sets_and_their_notation_follow_set_algebra(these: list[tuple[str, ...]], those: list[tuple[str, ...]]) -> None:
+    one, other = of_paths(*these), of_paths(*those)
+    assert decoded(encoded(one)) == one
+    assert set(one.paths()) == set(these)
+    assert all((path in one) is (path in these) for path in (*these, *those))
+    assert set((one | other).paths()) == {*these, *those}
+    assert set((one & other).paths()) == {*these} & {*those}
+    assert set((one - other).paths()) == {*these} - {*those}
+    assert (one - other) | (one & other) == one
+    assert not one - one
+    assert one - one == EMPTY
+    assert minus(encoded(one), encoded(other)) == encoded(one - other)
+    assert in_order(union(encoded(one), encoded(other))) == encoded(one | other)
+    assert covers(encoded(one), encoded(other)) == (not other - one)
+    assert touches(encoded(one), encoded(other)) == bool(one & other)
+    backwards = _backwards(encoded(one))
+    assert list(in_order(backwards)) == list(encoded(one))
+    assert str(in_order(backwards)) == str(encoded(one))
+
+
+def _backwards(notation: dict[str, Any]) -> dict[str, Any]:
+    return {element: _backwards(notation[element]) for element in reversed(notation)}
+
+
+@settings(max_examples=300, deadline=None)
+@given(ANYTHING, ANYTHING)
+def test_noted_changes_equal_the_full_comparison(old: dict[str, Any], new: dict[str, Any]) -> None:
+    found, full_comparison = noted(STRUCTURE, old, new), compare(STRUCTURE, old, new)
+    assert decoded(found.removed) == full_comparison.removed
+    assert decoded(found.written) == full_comparison.written
+    assert in_order(found.written) == encoded(full_comparison.written)
+
+
+@many
+@given(WRITES)
+def test_exactly_what_exists_is_held_and_holdings_round_trip(writes: list[tuple[str, str, dict[str, Any]]]) -> None:
+    world = written(writes)
+    assert all_fields(world.holdings) - existing(world) - fields_of(STRUCTURE, world.live) == EMPTY
+    assert leaves(STRUCTURE, world.live) - all_fields(world.holdings) == EMPTY
+    assert held.read(held.written(world.holdings)) == world.holdings
+
+
+def leaves(structure: Structure, document: dict[str, Any]) -> FieldSet:
+    """What is written as a value: scalars, and what is owned as a whole."""
+    return _ends(fields_of(structure, full(document)) - NOBODYS)
+
+
+def full(value: Any) -> Any:
+    """Without empty maps and lists: one that was emptied is nobody's, and goes when somebody lets it go."""
+    if isinstance(value, dict):
+        kept = {name: full(part) for name, part in value.items()}
+        return {name: part for name, part in kept.items() if part not in ({}, [])}
+    return [full(part) for part in value] if isinstance(value, list) else value
+
+
+def _ends(fields: FieldSet) -> FieldSet:
+    kept = {element: _ends(below) for element, below in fields.children.items()}
+    return FieldSet(fields.member and not fields.children, {element: below for element, below in kept.items() if below})
+
+
+@many
+@given(WRITES, DOCUMENTS)
+def test_applied_document_is_there_and_applying_it_again_changes_nothing(
+    writes: list[tuple[str, str, dict[str, Any]]], config: dict[str, Any]
+) -> None:
+    world = written(writes)
+    world.apply("applier", config, force=True)
+    assert compare(STRUCTURE, merge(STRUCTURE, world.content, config), world.content).written == EMPTY
+    assert decoded(world.shares.get("applier!", {})) == fields_of(STRUCTURE, config)
+    before = (world.live, world.holdings)
+    assert not world.apply("applier", config).changed
+    assert (world.live, world.holdings) == before
+
+
+@many
+@given(WRITES, DOCUMENTS)
+def test_without_force_no_field_of_another_changes(
+    writes: list[tuple[str, str, dict[str, Any]]], config: dict[str, Any]
+) -> None:
+    world = written(writes)
+    before, held_before = world.live, dict(world.holdings)
+
+    try:
+        world.apply("applier", config)
+    except ConflictError:
+        assert world.live == before
+        return
+
+    changed = compare(STRUCTURE, before, world.live)
+    assert changed.modified & all_fields(held_before) == EMPTY
+    assert {writer: holding for writer, holding in world.holdings.items() if writer in held_before} == held_before
+
+
+@many
+@given(WRITES, DOCUMENTS)
+def test_what_others_hold_survives_that_an_applier_leaves(
+    writes: list[tuple[str, str, dict[str, Any]]], config: dict[str, Any]
+) -> None:
+    world = written(writes)
+    values = leaves(STRUCTURE, world.live)
+    before = world.live
+    world.apply("applier", config, force=True)
+    others = {writer: holding for writer, holding in world.holdings.items() if writer.manager != "applier"}
+
+    world.apply("applier", {})
+
+    gone = compare(STRUCTURE, before, world.live).removed
+    assert (gone & values & all_fields(others)).without(_entries(config)) == EMPTY
+    assert all(writer.manager != "applier" for writer in world.holdings)
+
+
+def _entries(config: dict[str, Any]) -> FieldSet:
+    """List entries that the applier held: they go with what others wrote into them."""
+    return of_paths(
+        *(("f:" + part, 'k:{"name":"' + entry["name"] + suffix) for part, suffix in _LISTS for entry in config.get(part, ()))
+    )
+
+
+_LISTS = (("list", '"}'), ("ports", '","protocol":"TCP"}'))

@@ -1,0 +1,134 @@
+"""How commands read their arguments: labels, taints, what to wait for, JSONPath templates."""
+
+from typing import Any
+
+import pytest
+
+from hub.cli.failures import CommandError
+from hub.cli.jsonpath import as_json, parse_path, parse_template, rendered
+from hub.cli.jsonpath.evaluation import find
+from hub.cli.labelling import read_changes, split
+from hub.cli.tainting import read_taints, tainted
+from hub.cli.waiting import ConditionIs, read_wanted, time_left
+from tests.checks import refusal
+from tests.fakes.jsonpaths import DOCUMENT, KINDER, SAME, WRONG
+
+
+def test_labels_follow_the_objects_and_are_overwritten_only_on_request() -> None:
+    assert split(("clusters", "edge1", "a=1", "b-")) == (("clusters", "edge1"), ("a=1", "b-"))
+    with pytest.raises(CommandError, match='"edge2" is neither'):
+        split(("clusters", "edge1", "a=1", "edge2"))
+    assert read_changes("labels", ["a=1", "b-", "c=x=y"]).patch == {"a": "1", "b": None, "c": "x=y"}
+    for pairs in (["a=1", "a-"], ["a=1", "a=2"]):
+        with pytest.raises(CommandError) as refused:
+            read_changes("labels", pairs)
+        assert refused.value.code == 2
+    changes = read_changes("labels", ["a=1"])
+    changes.check({"a": "1"})
+    with pytest.raises(CommandError, match="--overwrite"):
+        changes.check({"a": "2"})
+    assert (changes.changes({"a": "1"}), changes.changes({})) == (False, True)
+    assert not read_changes("labels", ["b-"]).changes({"a": "1"})
+
+
+OLD = [{"key": "a", "value": "1", "effect": "NoSelect", "timeAdded": "T"}, {"key": "a", "effect": "PreferNoSelect"}]
+
+
+def apply(*specs: str, overwrite: bool = False) -> list[dict[str, str]]:
+    return tainted(OLD, *read_taints(specs), overwrite=overwrite)
+
+
+def test_taints_are_added_kept_overwritten_on_request_and_removed() -> None:
+    assert apply("b=2:NoSelect") == [*OLD, {"key": "b", "value": "2", "effect": "NoSelect"}]
+    assert apply("b:NoSelectIfNew")[-1] == {"key": "b", "effect": "NoSelectIfNew"}
+    assert apply("a=1:NoSelect") == OLD, "one that is there keeps its time"
+    with pytest.raises(CommandError, match="--overwrite"):
+        apply("a=2:NoSelect")
+    assert apply("a=2:NoSelect", overwrite=True) == [OLD[1], {"key": "a", "value": "2", "effect": "NoSelect"}]
+    assert apply("a:NoSelect-") == OLD[1:]
+    assert apply("a-") == []
+    with pytest.raises(CommandError) as refused:
+        apply("z-")
+    assert refused.value.code == 3
+    for specs, words in (
+        (["a=1"], "is no taint"),
+        (["a"], "lacks its effect"),
+        (["a:NoSchedule"], 'no effect "NoSchedule"'),
+        (["a=1=2:NoSelect"], "is no taint"),
+        ([":NoSelect"], "is no taint"),
+        (["a:NoSelect", "a=1:NoSelect"], "given twice"),
+        (["a:NoSelect", "a-"], "both set and taken off"),
+    ):
+        with pytest.raises(CommandError, match=words) as refused:
+            read_taints(specs)
+        assert refused.value.code == 2, specs
+
+
+def cluster(status: str = "True", *, observed: int | None = None) -> dict[str, Any]:
+    condition = {"type": "ManagedClusterConditionAvailable", "status": status}
+    accepted = {"type": "HubAcceptedManagedCluster", "status": "True"}
+    seen = {} if observed is None else {"observedGeneration": observed}
+    return {
+        "metadata": {"name": "edge1", "generation": 2},
+        "spec": {"taints": [{"key": "a"}, {"key": "b"}], "lease": 60},
+        "status": {"conditions": [{**condition, **seen}, accepted], "phase": "x=y"},
+    }
+
+
+MET = (
+    *("condition=Available", "condition=available=true", "condition=ManagedClusterConditionAvailable=True"),
+    *("condition=Accepted", "condition=HubAcceptedManagedCluster", "create"),
+    *("jsonpath={.spec.lease}=60", "jsonpath={.spec.lease}", "jsonpath=.spec.lease=60", "jsonpath={.status.phase}=x=y"),
+    "jsonpath={.spec.taints[?(@.key==\"b\")].key}='b'",
+    'jsonpath={.status.conditions[?(@.type=="HubAcceptedManagedCluster")].status}=True',
+)
+NOT_MET = ("condition=Available=False", "condition=Joined", "delete", "jsonpath={.spec.lease}=61", "jsonpath={.spec.nope}")
+
+
+def test_wait_knows_when_a_condition_a_value_a_creation_or_a_deletion_is_there() -> None:
+    assert [wanted for wanted in MET if not read_wanted(wanted).met(cluster())] == []
+    assert [wanted for wanted in NOT_MET if read_wanted(wanted).met(cluster())] == []
+    available = ConditionIs("Available")
+    assert not available.met(cluster(observed=1)), "a condition of an older spec does not count"
+    assert available.met(cluster(observed=2))
+    assert read_wanted("delete").met(None)
+    assert not read_wanted("create").met(None)
+    with pytest.raises(CommandError) as refused:
+        read_wanted("condition=Available").met(None)
+    assert refused.value.code == 3
+    for wanted in ("condition", "condition=", "jsonpath", "jsonpath=", "available", "delete=x"):
+        with pytest.raises(CommandError, match="write condition=TYPE") as refused:
+            read_wanted(wanted)
+        assert refused.value.code == 2, wanted
+    with pytest.raises(CommandError, match="finds 2 values"):
+        read_wanted("jsonpath={.spec.taints[*].key}=a").met(cluster())
+
+
+def test_a_time_to_wait_is_a_duration_or_zero() -> None:
+    assert time_left("0")() <= 0
+    assert 99 * 3600 < time_left("100h")() <= 100 * 3600
+    with pytest.raises(CommandError, match="--timeout"):
+        time_left("soon")
+
+
+def test_templates_find_and_print_values_as_kubectl_does() -> None:
+    right = {**SAME, **KINDER}
+    assert {template: rendered(parse_template(template), DOCUMENT) for template in right} == right
+    assert as_json(parse_template("{.spec.list[*].name}"), DOCUMENT) == '[\n    "one",\n    "two"\n]\n'
+    paths = ("metadata.name", ".metadata.name", "{metadata.name}", "{.metadata.name}")
+    assert [find(parse_path(path), DOCUMENT) for path in paths] == [["thing"]] * 4
+    numbers = {1.0: "1", 2.5: "2.5", 1e20: "1" + "0" * 20, 1e21: "1e+21", 1e-5: "1e-05", 0.0001: "0.0001", -0.5: "-0.5"}
+    assert {number: rendered(parse_template("{.a}"), {"a": number}) for number in numbers} == numbers
+    document: dict[str, Any] = {"b": 1.0, "a": "<&>"}
+    assert rendered(parse_template("{@}"), document) == '{"a":"\\u003c\\u0026\\u003e","b":1}'
+
+
+def test_wrong_templates_and_paths_are_refused_with_the_reason() -> None:
+    for template, word in WRONG.items():
+        refused = refusal(CommandError, lambda text: rendered(parse_template(text), DOCUMENT), template)
+        assert refused is not None, template
+        assert word in refused.sentence, template
+        assert refused.code == (1 if refused.sentence.startswith("jsonpath:") else 2), template
+    for path in ("{.a}{.b}", "", "{}"):
+        with pytest.raises(CommandError, match="is no path"):
+            parse_path(path)

@@ -1,0 +1,294 @@
+"""Add-ons show in the labels of their cluster, are as unknown as it is, and have the token infrastructure that they need."""
+
+from typing import Any
+
+import pytest
+
+from hub.domain import addon_token as rules
+from hub.domain import cluster as cluster_rules
+from hub.domain import document as doc
+from hub.domain.addon_discovery import PREFIX
+from hub.domain.addon_health import NOTE
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, ROLE_BINDINGS, ROLES, SERVICE_ACCOUNTS, Kind
+from hub.services import addons, clusters, namespaces
+from machinery import conditions
+from machinery.conditions import AVAILABLE, Condition
+from machinery.identity import AddOnName, ClusterName
+from tests.fakes.fleetwork import Fleetwork, addon, cluster, find, put, remove
+from tests.unit.hub.controllers.conftest import Hub
+
+C1 = ClusterName("c1")
+MOVED = Condition(AVAILABLE, "Unknown", "ManagedClusterMoved", "The agent is with another hub.")
+LEASE_STOPPED = "ManagedClusterLeaseUpdateStopped"
+
+
+def says(hub: Hub, verdict: Condition = cluster_rules.AVAILABLE) -> None:
+    """The cluster's availability."""
+    hub.store.transact(clusters.set_condition, C1, verdict, "agent")
+
+
+def features(hub: Hub) -> dict[str, str]:
+    labels = doc.labels(hub.cluster("c1"))
+    return {name.removeprefix(PREFIX): value for name, value in labels.items() if name.startswith(PREFIX)}
+
+
+def health(hub: Hub, name: str) -> tuple[str, str] | None:
+    stored = hub.store.transact(find, ADDONS, name, "c1")
+    assert stored is not None
+    found = conditions.find(doc.conditions(stored.document), "Available")
+    return (found.status, found.reason) if found else None
+
+
+def report(hub: Hub, name: str, status: str) -> None:
+    """What the agent says of an add-on."""
+    told = Condition("Available", status, "ManagedClusterAddOnLeaseUpdated", "told")
+    hub.store.transact(addons.report, C1, AddOnName(name), (told,), "agent")
+
+
+@pytest.fixture
+async def work(hub: Hub) -> Fleetwork:
+    """A cluster that is well, with add-ons in each state."""
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1", region="eu"))
+    says(hub)
+    for name, available in (("well", "True"), ("ill", "False"), ("lost", "Unknown"), ("new", None)):
+        hub.store.transact(put, ADDONS, addon(name, "c1", available))
+    driven = Fleetwork(hub.store)
+    await driven.start()
+    return driven
+
+
+STATES = {"well": "available", "ill": "unhealthy", "lost": "unreachable", "new": "unreachable"}
+
+
+async def test_each_add_on_shows_in_a_label_that_follows_it_and_cannot_be_forged(hub: Hub, work: Fleetwork) -> None:
+    assert features(hub) == STATES
+    assert doc.labels(hub.cluster("c1"))["region"] == "eu"
+    document = {**hub.cluster("c1")}
+    forged = {**doc.labels(document), f"{PREFIX}well": "unhealthy", f"{PREFIX}never-there": "available"}
+    hub.store.transact(put, MANAGED_CLUSTERS, doc.with_metadata(document, labels=forged))
+    await work.settle()
+    assert features(hub) == STATES
+    for name in ("a" * 60, "short"):  # the first of them is no label, and stops no other
+        hub.store.transact(put, ADDONS, addon(name, "c1", "True"))
+    report(hub, "new", "True")
+    hub.store.transact(remove, ADDONS, "ill", "c1")
+    hub.store.transact(put, ADDONS, doc.with_metadata(addon("well", "c1", "True"), finalizers=["example.com/hold"]))
+    hub.store.transact(remove, ADDONS, "well", "c1")
+    await work.settle()
+    assert features(hub) == {"lost": "unreachable", "new": "available", "short": "available"}
+
+
+async def test_a_cluster_that_was_never_heard_of_is_not_labelled(hub: Hub) -> None:
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
+    hub.store.transact(put, ADDONS, addon("well", "c1", "True"))
+    work = Fleetwork(hub.store)
+    await work.start()
+    assert features(hub) == {}
+    says(hub)
+    await work.settle()
+    assert features(hub) == {"well": "available"}
+
+
+async def test_clusters_that_are_being_deleted_missing_or_never_accepted_are_left_alone(hub: Hub) -> None:
+    hub.store.transact(put, MANAGED_CLUSTERS, doc.with_metadata(cluster("c1"), finalizers=["example.com/hold"]))
+    says(hub)
+    hub.store.transact(remove, MANAGED_CLUSTERS, "c1")
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c2", accepted=False))
+    for place in ("c1", "c2", "nowhere"):
+        hub.store.transact(put, ADDONS, addon("well", place, "True"))
+    before = hub.revision
+    await Fleetwork(hub.store).start()
+    assert hub.revision == before
+
+
+async def test_add_ons_of_a_silent_cluster_are_unknown_and_come_back_as_they_were_or_as_they_say(
+    hub: Hub, work: Fleetwork
+) -> None:
+    """An agent that comes back reports its add-ons before the hub has judged its first beat."""
+    before = {name: health(hub, name) for name in STATES}
+    says(hub, cluster_rules.SILENT)
+    await work.settle()
+    hub.store.transact(put, ADDONS, addon("late", "c1"))
+    report(hub, "ill", "True")
+    await work.settle()
+    assert {health(hub, name) for name in (*STATES, "late")} == {("Unknown", LEASE_STOPPED)}
+    assert set(features(hub).values()) == {"unreachable"}
+    revision = hub.revision
+    await Fleetwork(hub.store).start()
+    await work.start()
+    assert hub.revision == revision, "another look writes nothing"
+    says(hub, MOVED)
+    await work.settle()
+    assert health(hub, "well") == ("Unknown", "ManagedClusterMoved")
+    says(hub)
+    await work.settle()
+    assert {name: health(hub, name) for name in STATES} == {**before, "ill": ("True", "ManagedClusterAddOnLeaseUpdated")}
+    stored = hub.store.transact(find, ADDONS, "well", "c1")
+    assert stored is not None
+    assert NOTE not in doc.annotations(stored.document)
+
+
+async def test_an_agent_that_speaks_as_the_silence_ends_is_not_spoken_over_and_a_deletion_changes_nothing(
+    hub: Hub, work: Fleetwork
+) -> None:
+    says(hub, cluster_rules.SILENT)
+    await work.settle()
+    says(hub)
+    report(hub, "ill", "True")
+    await work.settle()
+    assert health(hub, "ill") == ("True", "ManagedClusterAddOnLeaseUpdated")
+    hub.store.transact(remove, MANAGED_CLUSTERS, "c1")
+    says(hub, cluster_rules.SILENT)
+    await work.settle()
+    assert health(hub, "well") == ("Unknown", LEASE_STOPPED), "an operator who waits for add-ons to go sees that"
+
+
+async def test_a_cluster_that_is_heard_says_nothing_of_its_add_ons(hub: Hub, work: Fleetwork) -> None:
+    for verdict in (cluster_rules.AVAILABLE, cluster_rules.UNAVAILABLE):
+        says(hub, verdict)
+        before = hub.revision
+        await work.settle()
+        assert hub.revision == before
+
+
+async def test_a_note_that_somebody_spoilt_holds_nothing_up(hub: Hub, work: Fleetwork) -> None:
+    for spoilt in ("", "{", '{"reason": 7}', "null"):
+        hub.store.transact(put, ADDONS, addon("well", "c1", "True"))
+        says(hub, cluster_rules.SILENT)
+        await work.settle()
+        stored = hub.store.transact(find, ADDONS, "well", "c1")
+        assert stored is not None
+        document: dict[str, Any] = doc.with_annotations(stored.document, {NOTE: spoilt})
+        hub.store.transact(put, ADDONS, document)
+        says(hub, cluster_rules.UNAVAILABLE)
+        await work.settle()
+        assert health(hub, "well") is None, "what stood before is not known"
+        assert health(hub, "ill") == ("False", "ManagedClusterAddOnLeaseUpdateStopped")
+
+
+BY_TOKEN = [{"type": "kubeClient", "kubeClient": {"driver": "token"}}]
+BY_CERTIFICATE = [{"type": "kubeClient", "kubeClient": {"driver": "csr"}}]
+NAMES: dict[Kind, str] = {SERVICE_ACCOUNTS: "x-agent", ROLES: "x-token-role", ROLE_BINDINGS: "x-token-role"}
+
+
+def made(hub: Hub, kind: Kind) -> dict[str, Any]:
+    stored = hub.store.transact(find, kind, NAMES[kind], "c1")
+    assert stored is not None
+    return dict(stored.document)
+
+
+def parts(hub: Hub) -> list[Kind]:
+    return [kind for kind, name in NAMES.items() if hub.store.transact(find, kind, name, "c1") is not None]
+
+
+def ready(hub: Hub) -> Condition | None:
+    stored = hub.store.transact(find, ADDONS, "x", "c1")
+    assert stored is not None
+    return conditions.find(doc.conditions(stored.document), rules.READY)
+
+
+def registers(hub: Hub, registrations: list[dict[str, Any]]) -> None:
+    stored = hub.store.transact(find, ADDONS, "x", "c1")
+    before = stored.document if stored else addon("x", "c1")
+    hub.store.transact(put, ADDONS, doc.with_status(before, registrations=registrations))
+
+
+@pytest.fixture
+async def by_token(hub: Hub) -> Fleetwork:
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
+    registers(hub, BY_TOKEN)
+    driven = Fleetwork(hub.store)
+    await driven.start()
+    return driven
+
+
+def infrastructure(hub: Hub) -> tuple[str, str, str]:
+    found = ready(hub)
+    assert found is not None
+    return found.status, found.reason, found.message
+
+
+async def test_an_add_on_by_token_has_an_account_and_its_agent_the_right_to_it(hub: Hub, by_token: Fleetwork) -> None:
+    assert parts(hub) == list(NAMES)
+    assert doc.labels(made(hub, SERVICE_ACCOUNTS)) == {
+        "addon.open-cluster-management.io/token-infrastructure": "true",
+        "addon.open-cluster-management.io/name": "x",
+        "open-cluster-management.io/cluster-name": "c1",
+    }
+    (rule,) = made(hub, ROLES)["rules"]
+    token = {"apiGroups": [""], "resources": ["serviceaccounts/token"], "resourceNames": ["x-agent"], "verbs": ["create"]}
+    assert rule == token
+    binding = made(hub, ROLE_BINDINGS)
+    assert [subject["name"] for subject in binding["subjects"]] == ["system:open-cluster-management:c1"]
+    assert binding["roleRef"]["name"] == "x-token-role"
+    assert [told.reason for told in by_token.told] == ["TokenInfrastructureReady"]
+    uid = made(hub, SERVICE_ACCOUNTS)["metadata"]["uid"]
+    assert infrastructure(hub) == ("True", "TokenInfrastructureReady", f"ServiceAccount c1/x-agent (UID: {uid}) is ready")
+    before = hub.revision
+    await Fleetwork(hub.store).start()
+    await by_token.start()
+    assert hub.revision == before, "another look writes nothing"
+
+    hub.store.transact(remove, SERVICE_ACCOUNTS, "x-agent", "c1")
+    everything = {"apiGroups": ["*"], "resources": ["*"], "verbs": ["*"]}
+    hub.store.transact(put, ROLES, {**made(hub, ROLES), "rules": [everything]})
+    hub.store.transact(put, ROLE_BINDINGS, {**made(hub, ROLE_BINDINGS), "subjects": []})
+    await by_token.settle()
+    assert made(hub, ROLES)["rules"] == [token], "what is deleted or changed comes back"
+    assert len(made(hub, ROLE_BINDINGS)["subjects"]) == 1
+    new = made(hub, SERVICE_ACCOUNTS)["metadata"]["uid"]
+    assert new in infrastructure(hub)[2], "agents ask for a new token when the account is another"
+
+
+async def test_an_add_on_by_certificate_has_nothing(hub: Hub) -> None:
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
+    registers(hub, BY_CERTIFICATE)
+    before = hub.revision
+    work = Fleetwork(hub.store)
+    await work.start()
+    assert (parts(hub), ready(hub), hub.revision) == ([], None, before)
+    registers(hub, BY_TOKEN)
+    await work.settle()
+    assert parts(hub) == list(NAMES)
+    registers(hub, BY_CERTIFICATE)
+    await work.settle()
+    assert (parts(hub), ready(hub)) == ([], None), "another driver takes all of it away"
+
+
+async def test_it_goes_with_the_add_on_also_while_that_waits_for_its_end_or_nobody_looks(hub: Hub, by_token: Fleetwork) -> None:
+    for notice in (by_token.settle, by_token.start):
+        hub.store.transact(remove, ADDONS, "x", "c1")
+        await notice()
+        assert parts(hub) == []
+        registers(hub, BY_TOKEN)
+        await by_token.settle()
+        assert parts(hub) == list(NAMES)
+    stored = hub.store.transact(find, ADDONS, "x", "c1")
+    assert stored is not None
+    hub.store.transact(put, ADDONS, doc.with_metadata(stored.document, finalizers=["example.com/hold"]))
+    hub.store.transact(remove, ADDONS, "x", "c1")
+    await by_token.settle()
+    assert parts(hub) == []
+
+
+async def test_an_account_of_somebody_else_is_neither_used_nor_taken_away(hub: Hub) -> None:
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c1"))
+    hub.store.transact(put, SERVICE_ACCOUNTS, {"metadata": {"name": "x-agent", "namespace": "c1"}})
+    registers(hub, BY_TOKEN)
+    work = Fleetwork(hub.store)
+    await work.start()
+    assert infrastructure(hub)[:2] == ("False", "TokenInfrastructureApplyFailed")
+    assert "serviceaccounts c1/x-agent exists" in infrastructure(hub)[2]
+    assert parts(hub) == [SERVICE_ACCOUNTS]
+    assert [told.type for told in work.told] == ["Warning"]
+    hub.store.transact(remove, ADDONS, "x", "c1")
+    await work.settle()
+    assert parts(hub) == [SERVICE_ACCOUNTS]
+
+
+async def test_in_a_namespace_that_ends_nothing_is_made(hub: Hub, by_token: Fleetwork) -> None:
+    hub.store.transact(lambda tx: namespaces.remove(tx, namespaces.get(tx, "c1"), "admin"))  # type: ignore[arg-type]
+    hub.store.transact(remove, SERVICE_ACCOUNTS, "x-agent", "c1")
+    await by_token.settle()
+    assert SERVICE_ACCOUNTS not in parts(hub)
+    assert infrastructure(hub)[0] == "False"

@@ -1,0 +1,485 @@
+"""The chain of authenticators, reviews by another API server, client certificates of other CAs, the front proxy."""
+
+import asyncio
+import ssl
+from collections.abc import Mapping, Sequence
+from datetime import timedelta
+from typing import Any
+
+import pytest
+from aiohttp import web
+from aiohttp.test_utils import make_mocked_request
+from multidict import CIMultiDict
+
+from machinery import pki
+from machinery.apiserver.access import ANONYMOUS, Attributes, Authorizer, Decision
+from machinery.apiserver.authentication import (
+    IDENTITY,
+    BearerTokens,
+    Chain,
+    Identity,
+    Presence,
+    RequestAuthenticator,
+    TokenAuthenticator,
+    TokenUnion,
+)
+from machinery.apiserver.authentication.authorities import Authorities, ForeignCertificates, mark_of_authority
+from machinery.apiserver.authentication.delegated import DelegatedAuthorizer, DelegatedTokens
+from machinery.apiserver.authentication.frontproxy import FrontProxy, Origin, Trust
+from machinery.apiserver.filters import Incoming
+from machinery.apiserver.storage import Actor
+from machinery.clock import ManualClock, SystemClock
+from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
+from machinery.kubeconfig import Credential
+from tests.fakes.authority import OtherCA
+
+GOOD = Identity(Actor("ann", ("ops",)), "mark")
+
+
+class Says(RequestAuthenticator):
+    """Whatever it is asked."""
+
+    def __init__(self, outcome: Identity | Exception | None) -> None:
+        self.outcome = outcome
+        self.asked = 0
+
+    async def identify(self, request: web.Request) -> Identity | None:  # noqa: ARG002 - the port's signature
+        self.asked += 1
+        if isinstance(self.outcome, Exception):
+            raise self.outcome
+        return self.outcome
+
+
+class Knows(TokenAuthenticator):
+    """A few tokens."""
+
+    def __init__(self, **outcomes: Identity | Exception) -> None:
+        self.outcomes = outcomes
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:  # noqa: ARG002 - the port's signature
+        outcome = self.outcomes.get(token)
+        if isinstance(outcome, Exception):
+            raise outcome
+        return outcome
+
+
+def request_with(authorization: str | None = None) -> web.Request:
+    return make_mocked_request("GET", "/", headers={} if authorization is None else {"Authorization": authorization})
+
+
+async def test_first_authenticator_that_knows_the_credential_decides() -> None:
+    assert await Chain(Says(None), Says(None)).authenticate(request_with()) == ANONYMOUS
+
+    second = Says(UnauthorizedError("a bad token beside a good certificate"))
+    asked = request_with()
+    actor = await Chain(Says(None), Says(GOOD), second).authenticate(asked)
+    assert actor == Actor("ann", ("ops", "system:authenticated"))
+    assert second.asked == 0
+    assert asked[IDENTITY] is GOOD
+
+    actor = await Chain(Says(UnauthorizedError("revoked")), Says(GOOD)).authenticate(request_with())
+    assert actor.user == "ann"
+
+    with pytest.raises(UnauthorizedError, match="revoked"):
+        await Chain(Says(UnauthorizedError("revoked")), Says(None)).authenticate(request_with())
+
+    last = Says(GOOD)
+    with pytest.raises(UnavailableError):
+        await Chain(Says(UnavailableError("database away")), last).authenticate(request_with())
+    assert last.asked == 0
+
+
+TOKENS = Knows(good=GOOD, old=UnauthorizedError("the token ended yesterday"), away=UnavailableError("database away"))
+
+
+async def test_bearer_tokens_are_parsed_as_kubernetes_does_and_authenticators_asked_in_turn(subtests: pytest.Subtests) -> None:
+    cases = ("Bearer good", "bearer good", "  BEARER   good ")
+    assert [header for header in cases if await BearerTokens(TOKENS).identify(request_with(header)) is not GOOD] == []
+    for header in ("Bearer guess", "Bearer old", "Bearer ", "Bearer", "Basic Z29vZDp4", "good", "Bearer good x"):
+        with subtests.test(header=header), pytest.raises(UnauthorizedError, match=r"^Unauthorized$"):
+            await BearerTokens(TOKENS).identify(request_with(header))
+    assert await BearerTokens(TOKENS).identify(request_with()) is None
+    with pytest.raises(UnavailableError):
+        await BearerTokens(TOKENS).identify(request_with("Bearer away"))
+
+    other = Knows(theirs=GOOD, old=UnauthorizedError("nor here"))
+    union = TokenUnion(TOKENS, other)
+    assert await union.identify("theirs", ()) is GOOD
+    assert await union.identify("nobodys", ()) is None
+    with pytest.raises(UnauthorizedError, match=r"^\[the token ended yesterday, nor here\]$"):
+        await union.identify("old", ())
+
+
+BEARER = Actor("ann")
+
+
+class Connection(asyncio.Transport):
+    """A connection that knows whether it was aborted."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.aborted = asyncio.Event()
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:  # noqa: ARG002 - the base class's signature
+        return default
+
+    def abort(self) -> None:
+        self.aborted.set()
+
+
+class Open:
+    """One request that stays open until it is let go, and whether its connection was aborted."""
+
+    def __init__(self, presence: Presence, identity: Identity | None, *, verb: str = "watch") -> None:
+        self.transport = Connection()
+        self.go = asyncio.Event()
+        request = make_mocked_request("GET", "/", transport=self.transport)
+        if identity is not None:
+            request[IDENTITY] = identity
+        incoming = Incoming(request, "an-id", Attributes(verb, "/", resource="x"), 0.0)
+
+        async def inner(_incoming: Incoming) -> web.StreamResponse:
+            await self.go.wait()
+            return web.Response()
+
+        self.task = asyncio.ensure_future(presence(incoming, inner))
+
+    @property
+    def aborted(self) -> bool:
+        return self.transport.aborted.is_set()
+
+    async def end(self) -> None:
+        self.go.set()
+        await self.task
+
+
+async def begun(*requests: Open) -> None:
+    await asyncio.sleep(0)
+    assert not any(each.aborted for each in requests)
+
+
+async def test_watches_end_with_their_credential() -> None:
+    presence = Presence(ManualClock())
+    mine = [Open(presence, Identity(BEARER, "a")) for _ in range(2)]
+    other, anonymous = Open(presence, Identity(BEARER, "b")), Open(presence, None)
+    await begun(*mine, other, anonymous)
+    presence.end("a")
+    assert [each.aborted for each in (*mine, other, anonymous)] == [True, True, False, False]
+    for each in (*mine, other, anonymous):
+        await each.end()
+
+    presence = Presence(ManualClock())
+    once, short = Open(presence, Identity(BEARER, "b")), Open(presence, Identity(BEARER, "a"), verb="list")
+    await begun(once, short)
+    await once.end()
+    presence.end("a")
+    assert not short.aborted, "short requests are left to finish"
+    await short.end()
+    late = Open(presence, Identity(BEARER, "a"))
+    with pytest.raises(UnauthorizedError):
+        await late.task
+    both = [Open(presence, Identity(BEARER, mark)) for mark in ("b", "c")]
+    await begun(*both)
+    presence.end_all()
+    assert [each.aborted for each in (*both, once)] == [True, True, False], "a request that is over has nothing to end"
+    for each in both:
+        await each.end()
+    again = Open(presence, Identity(BEARER, "c"))
+    await begun(again)
+    await again.end()
+
+    clock = ManualClock()
+    presence = Presence(clock)
+    soon = Open(presence, Identity(BEARER, "a", clock.now() + timedelta(milliseconds=20)))
+    later = Open(presence, Identity(BEARER, "b", clock.now() + timedelta(hours=1)))
+    await begun(soon, later)
+    await soon.transport.aborted.wait()
+    assert not later.aborted
+    await soon.end()
+    await later.end()
+
+
+ANN = Actor("ann", ("dev",), "u-1", {"scopes": ("view",)}, holder=Origin.DELEGATED)
+LIST = Attributes("list", "/api/v1/nodes", "", "v1", "nodes")
+
+
+class Elsewhere:
+    """The other API server: says what it is told, and remembers what it was asked."""
+
+    def __init__(self, **status: Any) -> None:
+        self.status = status
+        self.away = False
+        self.asked: list[tuple[str, Mapping[str, Any]]] = []
+
+    async def review(self, kind: str, spec: Mapping[str, Any]) -> Mapping[str, Any]:
+        self.asked.append((kind, spec))
+        if self.away:
+            raise UnavailableError("not reached")
+        return self.status
+
+
+class Own(Authorizer):
+    """The server's own rules: everybody may."""
+
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:  # noqa: ARG002 - the port's signature
+        return Decision(allowed=True, reason="own")
+
+
+def authorizing(**status: Any) -> tuple[Elsewhere, DelegatedAuthorizer, ManualClock]:
+    elsewhere, clock = Elsewhere(**status), ManualClock()
+    return elsewhere, DelegatedAuthorizer(Own(), elsewhere.review, clock), clock
+
+
+def reviewing(**status: Any) -> tuple[Elsewhere, DelegatedTokens, ManualClock]:
+    elsewhere, clock = Elsewhere(**status), ManualClock()
+    return elsewhere, DelegatedTokens(elsewhere.review, clock), clock
+
+
+KNOWN = {"authenticated": True, "user": {"username": "ann", "uid": "u-1", "groups": ["dev"], "extra": {"scopes": ["view"]}}}
+
+
+async def test_token_review_names_the_user_counts_for_ten_seconds_and_refuses_reserved_users(subtests: pytest.Subtests) -> None:
+    elsewhere, tokens, _ = reviewing(**KNOWN, audiences=["api"])
+    found = await tokens.identify("secret", ("api", "x"))
+    assert found is not None
+    assert (found.actor, found.actor.holder, found.audiences) == (ANN, Origin.DELEGATED, ("api",))
+    assert elsewhere.asked == [("TokenReview", {"token": "secret", "audiences": ["api", "x"]})]
+
+    elsewhere, tokens, clock = reviewing(**KNOWN)
+    for _ in range(3):
+        assert await tokens.identify("secret", ())
+    await tokens.identify("secret", ("other",))
+    assert len(elsewhere.asked) == 2
+    elsewhere.status = {"authenticated": False}
+    clock.advance(timedelta(seconds=9.9))
+    assert await tokens.identify("secret", ())
+    clock.advance(timedelta(seconds=0.1))
+    with pytest.raises(UnauthorizedError):
+        await tokens.identify("secret", ())
+
+    _, tokens, _ = reviewing(**KNOWN)
+    await tokens.identify("canary", ())
+    assert "canary" not in repr(vars(tokens._kept))
+
+    rows: list[Any] = [
+        {"authenticated": False},
+        {"error": "expired"},
+        {"authenticated": True, "user": {}},
+        {"authenticated": True, "user": {"username": "system:bootstrap:0123456789abcdef"}},
+        {"authenticated": True, "user": {"username": "a", "groups": ["system:open-cluster-management:edge1"]}},
+    ]
+    for status in rows:
+        with subtests.test(status=status):
+            elsewhere, tokens, _ = reviewing(**status)
+            for _ in range(2):
+                with pytest.raises(UnauthorizedError):
+                    await tokens.identify("secret", ())
+            assert len(elsewhere.asked) == 1
+
+    elsewhere, tokens, _ = reviewing(**KNOWN)
+    elsewhere.away = True
+    with pytest.raises(UnavailableError):
+        await tokens.identify("secret", ())
+    elsewhere.away = False
+    assert await tokens.identify("secret", ())
+
+
+async def test_access_review_carries_every_attribute_and_allows_nothing_during_an_outage(subtests: pytest.Subtests) -> None:
+    elsewhere, authorizer, clock = authorizing(allowed=True, reason="a role")
+    asked = Attributes("patch", "/x", "apps", "v1", "things", "status", "ns", "one")
+    assert await authorizer.authorize(ANN, asked) == Decision(allowed=True, reason="a role")
+    assert await authorizer.authorize(ANN, Attributes("get", "/metrics"))
+    who = {"user": "ann", "groups": ["dev"], "uid": "u-1", "extra": {"scopes": ["view"]}}
+    what = {"namespace": "ns", "verb": "patch", "group": "apps", "version": "v1"}
+    what |= {"resource": "things", "subresource": "status", "name": "one"}
+    assert elsewhere.asked == [
+        ("SubjectAccessReview", {**who, "resourceAttributes": what}),
+        ("SubjectAccessReview", {**who, "nonResourceAttributes": {"path": "/metrics", "verb": "get"}}),
+    ]
+
+    for allowed in (True, False):
+        with subtests.test(allowed=allowed):
+            elsewhere, authorizer, clock = authorizing(allowed=allowed)
+            for _ in range(3):
+                assert (await authorizer.authorize(ANN, LIST)).allowed is allowed
+            assert len(elsewhere.asked) == 1
+            elsewhere.status = {"allowed": not allowed}
+            clock.advance(timedelta(seconds=10))
+            assert (await authorizer.authorize(ANN, LIST)).allowed is not allowed
+
+    elsewhere, authorizer, clock = authorizing(allowed=True)
+    bob = Actor("bob", ("dev",), "u-1", {"scopes": ("view",)}, holder=Origin.DELEGATED)
+    more = Actor("ann", ("dev", "ops"), "u-1", {"scopes": ("view",)}, holder=Origin.DELEGATED)
+    for actor in (ANN, bob, more):
+        for verb in ("list", "watch"):
+            await authorizer.authorize(actor, Attributes(verb, "/api/v1/nodes", "", "v1", "nodes"))
+    assert len(elsewhere.asked) == 6
+
+    elsewhere, authorizer, clock = authorizing(allowed=True, denied=True)
+    assert not (await authorizer.authorize(ANN, LIST)).allowed
+    clock.advance(timedelta(seconds=10))
+    elsewhere.away, elsewhere.status = True, {"allowed": True}
+    assert not (await authorizer.authorize(ANN, LIST)).allowed
+    elsewhere.away = False
+    assert (await authorizer.authorize(ANN, LIST)).allowed, "that nobody answered is not kept"
+
+    elsewhere, authorizer, _ = authorizing(allowed=False)
+    assert (await authorizer.authorize(Actor("ann", ("dev",)), LIST)).reason == "own"
+    master = Actor("root", ("system:masters",), holder=Origin.DELEGATED)
+    assert (await authorizer.authorize(master, LIST)).allowed
+    assert (await authorizer.authorize(ANN, Attributes("get", "/readyz"))).allowed
+    assert elsewhere.asked == []
+
+
+CA, OTHER = OtherCA("ca"), OtherCA("other")
+
+
+def foreign(*groups: str, clock: ManualClock | SystemClock | None = None) -> ForeignCertificates:
+    return ForeignCertificates(Authorities(CA.certificate), groups, clock or SystemClock())
+
+
+async def test_foreign_certificate_counts_with_its_configured_groups_until_it_expires(subtests: pytest.Subtests) -> None:
+    credential = CA.issue("carol", "ops", "dev", "system:masters", "system:authenticated")
+    found = await foreign("ops", "qa", "system:masters").identify(request(credential))
+    assert found is not None
+    facts = pki.parse_certificate(credential.chain)
+    assert (found.actor.user, found.actor.groups, found.until) == ("carol", ("ops",), facts.not_after)
+    assert found.actor.extra == {"authentication.kubernetes.io/credential-id": (f"X509SHA256={facts.fingerprint}",)}
+    assert found.mark.startswith(mark_of_authority(pki.parse_certificate(CA.certificate).fingerprint))
+
+    for user in ("system:open-cluster-management:edge1:abcde", "system:bootstrap:x", "system:admin"):
+        with subtests.test(user=user), pytest.raises(UnauthorizedError):
+            await foreign("ops").identify(request(CA.issue(user, "ops", "system:open-cluster-management:edge1")))
+
+    assert await foreign("ops").identify(request(OTHER.issue("carol", "ops"))) is None
+    assert await foreign("ops").identify(request(None)) is None
+
+    clock = ManualClock(SystemClock().now())
+    authenticator = foreign("ops", clock=clock)
+    credential = CA.issue("carol", "ops", lifetime=timedelta(hours=1))
+    assert await authenticator.identify(request(credential))
+    clock.advance(timedelta(hours=1, seconds=2))
+    with pytest.raises(UnauthorizedError):
+        await authenticator.identify(request(credential))
+
+
+def test_bundle_is_replaced_as_a_whole_and_reports_removed_cas(subtests: pytest.Subtests) -> None:
+    authorities = Authorities(CA.certificate)
+    mine = ssl.PEM_cert_to_DER_cert(CA.issue("carol").chain.decode())
+    theirs = ssl.PEM_cert_to_DER_cert(OTHER.issue("carol").chain.decode())
+    assert authorities.signed(mine)
+    assert authorities.signed(theirs) is None
+    assert authorities.replace(CA.certificate + OTHER.certificate) == frozenset()
+    assert authorities.signed(mine)
+    assert authorities.signed(theirs)
+    assert authorities.replace(OTHER.certificate) == {pki.parse_certificate(CA.certificate).fingerprint}
+    assert authorities.signed(mine) is None
+
+    namesake = OtherCA("ca")
+    assert Authorities(CA.certificate).signed(ssl.PEM_cert_to_DER_cert(namesake.issue("carol").chain.decode())) is None
+
+    for bundle in (b"no PEM", CA.issue("carol").chain):
+        with subtests.test(bundle=bundle):
+            authorities = Authorities(CA.certificate)
+            with pytest.raises(InvalidError):
+                authorities.replace(bundle)
+            assert authorities.bundle == CA.certificate
+            assert authorities.signed(ssl.PEM_cert_to_DER_cert(CA.issue("carol").chain.decode()))
+
+
+PROXY_CA, CLIENT_CA = OtherCA("front-proxy-ca"), OtherCA("client-ca")
+PROXY = PROXY_CA.issue("front-proxy-client")
+ANN_HEADER = ("X-Remote-User", "ann")
+
+
+def config_map(**entries: str) -> dict[str, Any]:
+    """As kube-apiserver writes it."""
+    return {
+        "data": {
+            "client-ca-file": CLIENT_CA.certificate.decode(),
+            "requestheader-allowed-names": '["front-proxy-client"]',
+            "requestheader-client-ca-file": PROXY_CA.certificate.decode(),
+            "requestheader-extra-headers-prefix": '["X-Remote-Extra-"]',
+            "requestheader-group-headers": '["X-Remote-Group"]',
+            "requestheader-uid-headers": '["X-Remote-Uid"]',
+            "requestheader-username-headers": '["X-Remote-User"]',
+            **entries,
+        }
+    }
+
+
+def believing(**entries: str) -> FrontProxy:
+    proxy = FrontProxy(SystemClock())
+    proxy.believe(Trust.of_config_map(config_map(**entries)))
+    return proxy
+
+
+async def named(proxy: FrontProxy, *headers: tuple[str, str]) -> Identity:
+    found = await proxy.identify(request(PROXY, *headers))
+    assert found is not None
+    return found
+
+
+async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agents(subtests: pytest.Subtests) -> None:
+    found = await named(
+        believing(),
+        ANN_HEADER,
+        ("X-Remote-Group", "dev"),
+        ("x-remote-group", "system:authenticated"),
+        ("X-Remote-Uid", "u-1"),
+        ("X-Remote-Extra-Acme.com%2Fproject", "some"),
+        ("x-remote-extra-acme.com%2fproject", "other"),
+    )
+    assert found.actor == Actor("ann", ("dev", "system:authenticated"), "u-1", {"acme.com/project": ("some", "other")})
+    assert found.actor.holder is Origin.DELEGATED
+    assert await believing().identify(request(PROXY)) is None
+    assert await believing().identify(request(PROXY, ("X-Remote-User", ""))) is None
+
+    proxy = believing()
+    assert await proxy.identify(request(None, ANN_HEADER)) is None
+    assert await proxy.identify(request(CLIENT_CA.issue("front-proxy-client"), ANN_HEADER)) is None
+    assert await FrontProxy(SystemClock()).identify(request(PROXY, ANN_HEADER)) is None
+    with pytest.raises(UnauthorizedError, match="cn=mallory is not in the allowed list"):
+        await believing().identify(request(PROXY_CA.issue("mallory"), ANN_HEADER))
+    anyone = believing(**{"requestheader-allowed-names": "[]"})
+    assert await anyone.identify(request(PROXY_CA.issue("mallory"), ANN_HEADER))
+    proxy, next_ca = believing(), OtherCA("front-proxy-ca")
+    gone = proxy.believe(Trust.of_config_map(config_map(**{"requestheader-client-ca-file": next_ca.certificate.decode()})))
+    assert len(gone) == 1
+    assert await proxy.identify(request(PROXY, ANN_HEADER)) is None
+    assert await proxy.identify(request(next_ca.issue("front-proxy-client"), ANN_HEADER))
+
+    rows: list[list[tuple[str, str]]] = [
+        [("X-Remote-User", "system:open-cluster-management:edge1:abcde")],
+        [("X-Remote-User", "system:bootstrap:0123456789abcdef")],
+        [ANN_HEADER, ("X-Remote-Group", "system:open-cluster-management:edge1")],
+    ]
+    for headers in rows:
+        with subtests.test(headers=headers), pytest.raises(UnauthorizedError, match="agents come by themselves"):
+            await believing().identify(request(PROXY, *headers))
+
+    malformed = [{"requestheader-client-ca-file": ""}, {"requestheader-allowed-names": '{"a": 1}'}]
+    malformed += [{"requestheader-username-headers": "[]"}, {"requestheader-username-headers": "X-Remote-User"}]
+    malformed += [{"requestheader-group-headers": "[1]"}]
+    for entries in malformed:
+        with subtests.test(entries=entries), pytest.raises(InvalidError):
+            Trust.of_config_map(config_map(**entries))
+
+
+class Shown(asyncio.Transport):
+    """Such a connection."""
+
+    def __init__(self, credential: Credential | None) -> None:
+        super().__init__()
+        self._der = None if credential is None else ssl.PEM_cert_to_DER_cert(credential.chain.decode())
+
+    def get_extra_info(self, name: str, default: Any = None) -> Any:
+        return self if name == "ssl_object" and self._der is not None else default
+
+    def getpeercert(self, *, binary_form: bool) -> bytes | None:
+        assert binary_form
+        return self._der
+
+
+def request(credential: Credential | None, *headers: tuple[str, str]) -> web.Request:
+    return make_mocked_request("GET", "/", headers=CIMultiDict(headers), transport=Shown(credential))

@@ -1,0 +1,307 @@
+"""Tokens of ServiceAccounts, and the keys of OIDC issuers."""
+
+import asyncio
+from collections.abc import Mapping
+from datetime import timedelta
+from typing import Any
+
+import pytest
+
+from machinery import pki
+from machinery.apiserver.authentication import CREDENTIAL_ID, Identity
+from machinery.apiserver.authentication.asking import Documents, https_flaw
+from machinery.apiserver.authentication.issuerkeys import APART, FRESH, STALE, IssuerKeys
+from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
+from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.storage import Actor, Key
+from machinery.clock import ManualClock
+from machinery.errors import NotFoundError, UnauthorizedError, UnavailableError
+from machinery.pki import TokenKeys, unverified_claims
+from tests.fakes.identity import SigningKey
+
+ANN = Actor("ann")
+HOUR = timedelta(hours=1)
+PLACE = Key("edge1", "metrics")
+
+
+class Stage:
+    """One account, its issuer, and who checks its tokens."""
+
+    def __init__(self) -> None:
+        self.clock = ManualClock()
+        self.storage = MemoryStorage()
+        self.accounts = Accounts(self.storage)
+        self.issuer = Issuer("urn:uuid:1", ("https://kubernetes.default.svc",), TokenKeys([pki.generate_key()]))
+        self.tokens = ServiceAccountTokens(self.issuer, self.accounts, self.clock)
+
+    async def make(self, **metadata: Any) -> Account:
+        document = {
+            "apiVersion": "v1",
+            "kind": "ServiceAccount",
+            "metadata": {"name": PLACE.name, "namespace": PLACE.namespace, **metadata},
+        }
+        await self.storage.create(SERVICE_ACCOUNT.key, PLACE, document, ANN)
+        return await self.accounts.find(PLACE.namespace, PLACE.name)
+
+    async def delete(self) -> None:
+        await self.storage.update(SERVICE_ACCOUNT.key, PLACE, lambda _old: None, ANN)
+
+    def token(self, account: Account, *audiences: str, issuer: Issuer | None = None) -> str:
+        now = self.clock.now()
+        return (issuer or self.issuer).token(account, audiences or self.issuer.audiences, now, now + HOUR)
+
+    async def refused(self, token: str, *audiences: str) -> str:
+        with pytest.raises(UnauthorizedError) as told:
+            await self.tokens.identify(token, audiences)
+        return told.value.message
+
+
+@pytest.fixture
+def stage() -> Stage:
+    return Stage()
+
+
+async def test_token_carries_kubernetes_claims_and_identifies_its_account(stage: Stage) -> None:
+    account = await stage.make()
+    token = stage.token(account)
+    claims = unverified_claims(token) or {}
+    assert {**claims, "jti": ""} == {
+        "aud": ["https://kubernetes.default.svc"],
+        "exp": claims["iat"] + 3600,
+        "iat": int(stage.clock.now().timestamp()),
+        "iss": "urn:uuid:1",
+        "jti": "",
+        "kubernetes.io": {"namespace": "edge1", "serviceaccount": {"name": "metrics", "uid": account.uid}},
+        "nbf": claims["iat"],
+        "sub": "system:serviceaccount:edge1:metrics",
+    }
+    assert await stage.tokens.identify(token, ()) == Identity(
+        Actor(
+            "system:serviceaccount:edge1:metrics",
+            ("system:serviceaccounts", "system:serviceaccounts:edge1"),
+            account.uid,
+            {CREDENTIAL_ID: (f"JTI={claims['jti']}",)},
+        ),
+        f"serviceaccount/{account.uid}",
+        stage.clock.now() + HOUR,
+        ("https://kubernetes.default.svc",),
+    )
+
+
+async def test_token_is_valid_only_within_its_time_and_while_its_account_exists() -> None:
+    stage = Stage()
+    token = stage.token(await stage.make())
+    stage.clock.advance(HOUR - timedelta(seconds=1))
+    assert await stage.tokens.identify(token, ())
+    stage.clock.advance(timedelta(seconds=1))
+    assert await stage.refused(token) == "service account token has expired"
+    stage = Stage()
+    token = stage.token(await stage.make())
+    stage.clock.advance(timedelta(seconds=-59))
+    assert await stage.tokens.identify(token, ())
+    stage.clock.advance(timedelta(seconds=-9))
+    assert await stage.refused(token) == "service account token is not valid yet"
+
+    stage = Stage()
+    token = stage.token(await stage.make())
+    await stage.delete()
+    assert "not found" in await stage.refused(token)
+
+    stage = Stage()
+    token = stage.token(await stage.make())
+
+    def going(old: Any) -> Any:
+        return {**old, "metadata": {**old["metadata"], "deletionTimestamp": "2026-01-01T00:00:00Z", "finalizers": ["x/y"]}}
+
+    await stage.storage.update(SERVICE_ACCOUNT.key, PLACE, going, ANN)
+    assert await stage.refused(token) == "service account edge1/metrics has been deleted"
+    with pytest.raises(NotFoundError):
+        await stage.accounts.find(PLACE.namespace, PLACE.name)
+
+    stage = Stage()
+    old = await stage.make()
+    token = stage.token(old)
+    await stage.delete()
+    new = await stage.make()
+    assert await stage.refused(token) == f"service account UID ({new.uid}) does not match claim ({old.uid})"
+    assert await stage.tokens.identify(stage.token(new), ())
+
+
+async def test_token_is_valid_only_for_its_audiences_and_issuer(subtests: pytest.Subtests) -> None:
+    stage = Stage()
+    account = await stage.make()
+    vault = stage.token(account, "vault", "backup")
+    found = await stage.tokens.identify(vault, ("other", "vault"))
+    assert found is not None
+    assert found.audiences == ("vault",)
+    assert "is invalid for the target audiences ['https://kubernetes.default.svc']" in await stage.refused(vault)
+    assert "is invalid for the target audiences ['vault']" in await stage.refused(stage.token(account), "vault")
+    stage = Stage()
+    forger = Issuer(stage.issuer.name, stage.issuer.audiences, TokenKeys([pki.generate_key()]))
+    assert await stage.refused(stage.token(await stage.make(), issuer=forger)) == "invalid bearer token"
+
+    for token in ("", "guess", "0123456789abcdef.secret", "a.b.c"):
+        with subtests.test(token=token):
+            stage = Stage()
+            assert await stage.tokens.identify(token, ()) is None
+    stage = Stage()
+    other = Issuer("urn:uuid:2", stage.issuer.audiences, stage.issuer.keys)
+    assert await stage.tokens.identify(stage.token(await stage.make(), issuer=other), ()) is None
+
+
+ISSUER = "https://issuer.example.org/realm"
+
+
+class Elsewhere(Documents):
+    """The issuer's documents, as they stand."""
+
+    def __init__(self) -> None:
+        self.keys: list[SigningKey] = []
+        self.asked: list[str] = []
+        self.away = False
+        self.issuer = ISSUER
+        self.jwks_uri = f"{ISSUER}/keys"
+
+    def issuer_keys(self, clock: ManualClock, *keys: SigningKey) -> IssuerKeys:
+        self.keys = list(keys)
+        return IssuerKeys(ISSUER, self, clock)
+
+    async def get(self, url: str) -> Mapping[str, Any]:
+        self.asked.append(url.removeprefix(ISSUER))
+        await asyncio.sleep(0)
+        if self.away:
+            raise UnavailableError("issuer.example.org cannot be reached")
+        if url == f"{ISSUER}/.well-known/openid-configuration":
+            return {"issuer": self.issuer, "jwks_uri": self.jwks_uri}
+        return {"keys": [key.jwk for key in self.keys]}
+
+    async def post(self, url: str, body: Mapping[str, Any]) -> Mapping[str, Any]:
+        raise NotImplementedError(url, body)
+
+    async def reach(self, url: str) -> None:
+        raise NotImplementedError(url)
+
+
+async def test_keys_are_fetched_once_and_again_for_a_new_key_at_bounded_rate() -> None:
+    key, clock, elsewhere = SigningKey(), ManualClock(), Elsewhere()
+    keys = elsewhere.issuer_keys(clock, key)
+    for _ in range(3):
+        assert await keys.verified(key.sign({"sub": "ann"})) == {"sub": "ann"}
+    assert elsewhere.asked == ["/.well-known/openid-configuration", "/keys"]
+
+    clock, elsewhere = ManualClock(), Elsewhere()
+    old, new, made_up = SigningKey("old"), SigningKey("new"), SigningKey("made-up")
+    keys = elsewhere.issuer_keys(clock, old)
+    await keys.verified(old.sign({}))
+    elsewhere.keys = [new]
+    for _ in range(5):
+        with pytest.raises(UnauthorizedError, match="no such key"):
+            await keys.verified(new.sign({}))
+    assert keys.fetches == 1
+    clock.advance(APART)
+    assert await keys.verified(new.sign({"sub": "ann"})) == {"sub": "ann"}
+    for _ in range(5):
+        with pytest.raises(UnauthorizedError, match="no such key"):
+            await keys.verified(made_up.sign({}))
+    assert keys.fetches == 2
+    with pytest.raises(UnauthorizedError, match="no such key"):
+        await keys.verified(old.sign({}))
+
+
+async def test_withdrawn_key_expires_and_an_outage_is_bridged_for_a_while() -> None:
+    clock, elsewhere = ManualClock(), Elsewhere()
+    old, new = SigningKey("old"), SigningKey("new")
+    keys = elsewhere.issuer_keys(clock, old)
+    await keys.verified(old.sign({}))
+    elsewhere.keys = [new]
+    clock.advance(FRESH - timedelta(seconds=1))
+    await keys.verified(old.sign({}))
+    clock.advance(timedelta(seconds=1))
+    with pytest.raises(UnauthorizedError):
+        await keys.verified(old.sign({}))
+
+    key, clock, elsewhere = SigningKey(), ManualClock(), Elsewhere()
+    keys = elsewhere.issuer_keys(clock, key)
+    await keys.verified(key.sign({}))
+    elsewhere.away = True
+    clock.advance(STALE - timedelta(seconds=1))
+    await keys.verified(key.sign({}))
+    clock.advance(timedelta(seconds=1))
+    with pytest.raises(UnavailableError, match="cannot be reached"):
+        await keys.verified(key.sign({}))
+    elsewhere.away = False
+    clock.advance(APART)
+    await keys.verified(key.sign({}))
+
+
+async def test_concurrent_and_cancelled_callers_share_one_fetch() -> None:
+    key = SigningKey()
+    keys = Elsewhere().issuer_keys(ManualClock(), key)
+    found = await asyncio.gather(*(keys.verified(key.sign({"n": n})) for n in range(10)))
+    assert [claims["n"] for claims in found] == list(range(10))
+    assert keys.fetches == 1
+
+    key, clock, elsewhere = SigningKey(), ManualClock(), Held()
+    keys = elsewhere.issuer_keys(clock, key)
+    first = asyncio.create_task(keys.verified(key.sign({"sub": "eve"})))
+    await elsewhere.asked_once.wait()
+    first.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await first
+    second = asyncio.create_task(keys.verified(key.sign({"sub": "ann"})))
+    elsewhere.go_on.set()
+    assert await second == {"sub": "ann"}
+    assert keys.fetches == 1
+
+    key, clock, elsewhere = SigningKey(), ManualClock(), Held()
+    keys = elsewhere.issuer_keys(clock, key)
+    only = asyncio.create_task(keys.verified(key.sign({"sub": "eve"})))
+    await elsewhere.asked_once.wait()
+    only.cancel()
+    elsewhere.go_on.set()
+    assert await keys.verified(key.sign({"sub": "ann"})) == {"sub": "ann"}
+    assert await keys.verified(key.sign({"sub": "bob"})) == {"sub": "bob"}
+    assert keys.fetches == 1
+
+
+async def test_issuer_configuration_must_be_its_own_and_https(subtests: pytest.Subtests) -> None:
+    for issuer, jwks_uri in (("https://evil.example.org", f"{ISSUER}/keys"), (ISSUER, "http://issuer/keys"), (ISSUER, "")):
+        with subtests.test(issuer=issuer, jwks_uri=jwks_uri):
+            key, elsewhere = SigningKey(), Elsewhere()
+            elsewhere.issuer, elsewhere.jwks_uri = issuer, jwks_uri
+            with pytest.raises(UnavailableError):
+                await elsewhere.issuer_keys(ManualClock(), key).verified(key.sign({}))
+    elsewhere = Elsewhere()
+    with pytest.raises(UnauthorizedError):
+        await elsewhere.issuer_keys(ManualClock(), SigningKey()).verified("guess")
+    assert elsewhere.asked == []
+
+    cases = ("https://a", "https://a.example.org:8443/x/y", "https://[::1]:1/x")
+    assert [url for url in cases if https_flaw(url) is not None] == []
+    cases_2 = (
+        "",
+        None,
+        "http://a",
+        "https://",
+        "https://u:p@a",
+        "https://a#x",
+        "https://a?x=1",
+        "https://a:99999",
+        "https://a\n",
+        "a",
+    )
+    assert [wrong for wrong in cases_2 if not https_flaw(wrong)] == []
+
+
+class Held(Elsewhere):
+    """An issuer that answers when it is let."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.asked_once, self.go_on = asyncio.Event(), asyncio.Event()
+
+    async def get(self, url: str) -> Mapping[str, Any]:
+        self.asked_once.set()
+        await self.go_on.wait()
+        return await super().get(url)

@@ -1,0 +1,238 @@
+"""The three patch formats, and protobuf bodies as real clients sent them."""
+
+import base64
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import suppress
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from machinery.apiserver.messages import MESSAGES
+from machinery.apiserver.patches import MAX_OPERATIONS, OPERATIONS, apply_json_patch, apply_merge_patch
+from machinery.apiserver.protobuf import MAGIC, decode
+from machinery.apiserver.strategic import apply_strategic_patch
+from machinery.errors import BadRequestError, InvalidError, TooLargeError
+from tests.trials import examples
+
+DOCUMENT: dict[str, Any] = {
+    "metadata": {"name": "a", "labels": {"x": "1"}, "finalizers": ["f/1"]},
+    "status": {"conditions": [{"type": "Ready", "status": "True"}, {"type": "Full", "status": "False"}]},
+    "list": [1, 2],
+}
+KEYS = {"status.conditions": "type"}
+
+
+def test_merge_patch_merges_maps_replaces_lists_and_removes_with_null(subtests: pytest.Subtests) -> None:
+    patch = {"metadata": {"labels": {"x": None, "y": "2"}}, "list": [3], "new": {"deep": {"a": None, "b": 1}}}
+    patched = apply_merge_patch(DOCUMENT, patch)
+    assert patched["metadata"]["labels"] == {"y": "2"}
+    assert patched["list"] == [3]
+    assert patched["new"] == {"deep": {"b": 1}}
+    assert DOCUMENT["metadata"]["labels"] == {"x": "1"}
+    assert apply_merge_patch({"a": 1}, {"a": {"b": 2}}) == {"a": {"b": 2}}
+    rows: list[Any] = [[], 1, "x", None]
+    for patch in rows:
+        with subtests.test(patch=patch), pytest.raises(BadRequestError):
+            apply_merge_patch(DOCUMENT, patch)
+
+
+def test_json_patch_is_bounded_and_refused_where_it_does_not_fit(subtests: pytest.Subtests) -> None:
+    patched = apply_json_patch(
+        DOCUMENT, [{"op": "add", "path": "/list/-", "value": 3}, {"op": "remove", "path": "/metadata/labels"}]
+    )
+    assert patched["list"] == [1, 2, 3]
+    assert DOCUMENT["list"] == [1, 2]
+    assert "labels" in DOCUMENT["metadata"]
+    doubling = [{"op": "copy", "from": "/a", "path": f"/a/{index}"} for index in range(40)]
+    with pytest.raises(TooLargeError):
+        apply_json_patch({"a": {"seed": "x" * 1000}}, doubling)
+    with pytest.raises(TooLargeError):
+        apply_json_patch(DOCUMENT, [{"op": "test", "path": "/list/0", "value": 1}] * (MAX_OPERATIONS + 1))
+
+    rows: list[Any] = [
+        [{"op": "test", "path": "/list/0", "value": 9}],
+        [{"op": "remove", "path": "/nope"}],
+        [{"op": "replace", "path": "/nope/deeper", "value": 1}],
+        [{"op": "fly", "path": "/list"}],
+        [{"op": "add", "path": "list", "value": 1}],
+        [{"path": "/list"}],
+        [{"op": "replace", "path": "", "value": 1}],
+        [{"op": "copy", "from": "/nope", "path": "/x"}],
+    ]
+    for operations in rows:
+        with subtests.test(operations=operations), pytest.raises(InvalidError):
+            apply_json_patch(DOCUMENT, operations)
+
+    rows_2: list[Any] = [{"op": "x"}, "x", [1]]
+    for operations in rows_2:
+        with subtests.test(operations=operations), pytest.raises(BadRequestError):
+            apply_json_patch(DOCUMENT, operations)
+
+
+def test_strategic_patch_merges_by_key_and_obeys_directives(subtests: pytest.Subtests) -> None:
+    patch = {"status": {"conditions": [{"type": "Ready", "status": "False"}, {"type": "New", "status": "True"}]}}
+    patched = apply_strategic_patch(DOCUMENT, patch, KEYS)
+    assert {each["type"]: each["status"] for each in patched["status"]["conditions"]} == {
+        "Ready": "False",
+        "Full": "False",
+        "New": "True",
+    }
+
+    deleted = apply_strategic_patch(DOCUMENT, {"status": {"conditions": [{"type": "Full", "$patch": "delete"}]}}, KEYS)
+    replaced = apply_strategic_patch(
+        DOCUMENT, {"status": {"conditions": [{"type": "Only", "status": "True"}, {"$patch": "replace"}]}}, KEYS
+    )
+    freed = apply_strategic_patch(DOCUMENT, {"metadata": {"$deleteFromPrimitiveList/finalizers": ["f/1"]}}, KEYS)
+    whole = apply_strategic_patch(DOCUMENT, {"metadata": {"$patch": "replace", "name": "b"}}, KEYS)
+    assert [each["type"] for each in deleted["status"]["conditions"]] == ["Ready"]
+    assert replaced["status"]["conditions"] == [{"type": "Only", "status": "True"}]
+    assert freed["metadata"]["finalizers"] == []
+    assert whole["metadata"] == {"name": "b"}
+
+    patched = apply_strategic_patch(DOCUMENT, {"metadata": {"finalizers": ["f/2"]}, "list": [9]}, KEYS)
+    assert patched["metadata"]["finalizers"] == ["f/1", "f/2"]
+    assert patched["list"] == [9]
+
+    with pytest.raises(BadRequestError, match="no merge key type"):
+        apply_strategic_patch(DOCUMENT, {"status": {"conditions": [{"status": "True"}]}}, KEYS)
+    rows: list[dict[str, Any]] = [
+        {"metadata": {"$deleteFromPrimitiveList/finalizers": 1}},
+        {"metadata": {"$deleteFromPrimitiveList/name": ["a"]}},
+        {"metadata": {"ownerReferences": [{"uid": "1"}]}},
+    ]
+    for patch in rows:
+        with subtests.test(patch=patch), pytest.raises(BadRequestError):
+            apply_strategic_patch({"metadata": {"name": "a", "ownerReferences": ["x"]}}, patch, {})
+
+
+NAMES = st.sampled_from(
+    ["metadata", "finalizers", "ownerReferences", "uid", "status", "conditions", "type", "$patch", "a", "-", "0"]
+    + [f"$deleteFromPrimitiveList/{name}" for name in ("finalizers", "conditions", "a")]
+)
+SCALARS = st.none() | st.booleans() | st.integers(-2, 2) | st.floats(allow_nan=False, allow_infinity=False)
+LEAVES = SCALARS | st.sampled_from(["replace", "delete", "merge", "x"])
+VALUES = st.recursive(
+    LEAVES, lambda inner: st.lists(inner, max_size=3) | st.dictionaries(NAMES, inner, max_size=3), max_leaves=12
+)
+METADATA = st.fixed_dictionaries({}, optional={"finalizers": VALUES, "ownerReferences": VALUES})
+DOCUMENTS = st.fixed_dictionaries({"metadata": METADATA}, optional={"status": VALUES, "a": VALUES})
+PATCHES = st.fixed_dictionaries({"metadata": VALUES}, optional={"status": VALUES, "a": VALUES}) | VALUES
+PATHS = st.lists(NAMES, max_size=4).map(lambda parts: "".join(f"/{part}" for part in parts)) | VALUES
+STEPS = st.fixed_dictionaries(
+    {}, optional={"op": st.sampled_from([*OPERATIONS, "append", 1]), "path": PATHS, "from": PATHS, "value": VALUES}
+)
+FUZZ_KEYS = {"status.conditions": "type"}
+
+
+@examples(test=150, soak=20_000)
+@given(DOCUMENTS, PATCHES, st.lists(STEPS, max_size=4) | VALUES)
+def test_any_patch_gives_an_object_or_a_refusal(document: dict[str, Any], patch: Any, operations: Any) -> None:
+    with suppress(BadRequestError, InvalidError):
+        assert isinstance(apply_merge_patch(document, patch), dict)
+    with suppress(BadRequestError, InvalidError):
+        assert isinstance(apply_strategic_patch(document, patch, FUZZ_KEYS), dict)
+    with suppress(BadRequestError, InvalidError):
+        assert isinstance(apply_json_patch(document, operations), dict)
+
+
+GOLDEN = Path(__file__).parents[3] / "golden"
+
+
+def recorded() -> Iterator[tuple[bytes, Mapping[str, Any]]]:
+    for file in ("ocm-agent.jsonl", "kubectl.jsonl"):
+        for line in (GOLDEN / file).read_text().splitlines():
+            entry = json.loads(line)
+            for exchange in entry.get("exchanges") or [entry]:
+                body = exchange["request"].get("body")
+                if isinstance(body, dict) and "base64" in body:
+                    yield base64.b64decode(body["base64"]), exchange["response"]["body"]
+
+
+SILENT = ("Status", "SelfSubjectRulesReview")
+"""Answers that do not repeat what was asked."""
+RECORDED = [
+    (body, answer) for body, answer in recorded() if answer["kind"] not in SILENT and decode(body, MESSAGES) is not None
+]
+LEASE = next(body for body, answer in RECORDED if answer["kind"] == "Lease")
+
+
+def contained(part: Any, whole: Any) -> bool:
+    """Whether all that `part` says stands in `whole` too."""
+    if isinstance(part, dict):
+        return isinstance(whole, dict) and all(contained(value, whole.get(name)) or not value for name, value in part.items())
+    return bool(part == whole)
+
+
+def test_recorded_bodies_decode_to_what_the_real_server_understood(subtests: pytest.Subtests) -> None:
+    assert {answer["kind"] for _, answer in RECORDED} >= {
+        "CertificateSigningRequest",
+        "Lease",
+        "Event",
+        "Namespace",
+        "ConfigMap",
+        "SelfSubjectAccessReview",
+        "ClusterRoleBinding",
+    }
+
+    for body, answer in RECORDED:
+        with subtests.test(body=body, answer=answer):
+            document = decode(body, MESSAGES)
+            assert document
+            document["metadata"].pop("resourceVersion", None)
+            assert contained(document, answer)
+            sent = {name for name in answer["metadata"].get("labels", {}) if name != "kubernetes.io/metadata.name"}
+            assert set(document["metadata"].get("labels", {})) == sent
+            if answer["kind"] != "Namespace":  # its spec and status are the server's work
+                assert set(answer.get("spec", {})) <= set(document.get("spec", {})) | {"username", "groups", "uid", "extra"}
+
+
+def test_protobuf_zero_values_and_early_times_are_decoded_and_broken_bodies_refused(subtests: pytest.Subtests) -> None:
+    unknown = MAGIC + b"\x0a\x0c\x0a\x02v1\x12\x06Endive\x12\x00"
+    assert decode(unknown, MESSAGES) is None
+    lease = decode(MAGIC + _unknown("coordination.k8s.io/v1", "Lease", b"\x0a\x02\x0a\x00\x12\x04\x0a\x00\x28\x00"), MESSAGES)
+    assert lease
+    assert lease["metadata"] == {}
+    assert lease["spec"] == {"holderIdentity": "", "leaseTransitions": 0}
+    seconds = b"\x08" + b"\xff" * 9 + b"\x01"
+    lease = decode(MAGIC + _unknown("coordination.k8s.io/v1", "Lease", b"\x12\x0d\x22\x0b" + seconds), MESSAGES)
+    assert lease
+    assert lease["spec"]["renewTime"] == "1969-12-31T23:59:59.000000Z"
+
+    for body in (
+        b"",
+        b"{}",
+        LEASE[:-3],
+        MAGIC + b"\x0a",
+        MAGIC + b"\x0a\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff\xff",
+        MAGIC + b"\x0b",
+        MAGIC + b"\x0a\x04\x0a\x02\xff\xfe",
+        MAGIC + b"\x10\x07",
+    ):
+        with subtests.test(body=body), pytest.raises(BadRequestError, match="protobuf body"):
+            decode(body, MESSAGES)
+
+
+@examples(100, 20_000)
+@given(st.binary(max_size=200))
+def test_no_bytes_lead_to_anything_but_an_object_or_a_bad_request(noise: bytes) -> None:
+    for body in (MAGIC + noise, MAGIC + _unknown("v1", "Secret", noise), MAGIC + _unknown("v1", "Event", noise)):
+        try:
+            document = decode(body, MESSAGES)
+        except BadRequestError:
+            continue
+        assert document is None or json.dumps(document)
+
+
+def _unknown(api_version: str, kind: str, raw: bytes) -> bytes:
+    meta = _bytes(1, api_version.encode()) + _bytes(2, kind.encode())
+    return _bytes(1, meta) + _bytes(2, raw)
+
+
+def _bytes(number: int, content: bytes) -> bytes:
+    size = len(content)
+    length = bytes([size]) if size < 128 else bytes([size & 0x7F | 0x80, size >> 7])
+    return bytes([number << 3 | 2]) + length + content

@@ -1,0 +1,267 @@
+"""Storages around another storage: admission, changes of large objects, both API versions of Event."""
+
+import asyncio
+import json
+import threading
+from collections.abc import AsyncIterator, Callable
+from typing import Any
+
+import pytest
+
+from machinery.apiserver.admission import Admission, AdmittedStorage
+from machinery.apiserver.changing import PLACES, SMALL, TRIES, Changing
+from machinery.apiserver.converted import ConvertedStorage
+from machinery.apiserver.kinds.events import EVENT, EVENTS_V1, SPELLING
+from machinery.apiserver.memory import MemoryStorage
+from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection
+from machinery.clock import ManualClock
+from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, NotFoundError, TooManyRequestsError
+from machinery.selectors import parse_field_selector
+
+THINGS, ONE, BOB = GroupResource("example.com", "things"), Key("", "one"), Actor("bob")
+
+
+class Door:
+    """A storage whose admission remembers what it was asked and lets nothing red in."""
+
+    def __init__(self) -> None:
+        self.asked: list[tuple[str, str]] = []
+        self.told: list[int] = []
+        self.storage = AdmittedStorage(MemoryStorage(), self._admit, self._written)
+
+    def _admit(self, write: Admission) -> None:
+        self.asked.append((write.old["colour"] if write.old else "", write.new["colour"]))
+        if write.new["colour"] == "red":
+            raise ForbiddenError("not red")
+
+    async def _written(self, resource: GroupResource, revision: int) -> None:
+        assert resource == THINGS
+        self.told.append(revision)
+
+    async def create(self, colour: str, *, dry_run: bool = False) -> None:
+        await self.storage.create(THINGS, ONE, {"metadata": {"name": "one"}, "colour": colour}, BOB, dry_run=dry_run)
+
+    async def paint(self, colour: str | None) -> None:
+        def change(old: Document) -> Document | None:
+            return old if colour == old["colour"] else None if colour is None else {**old, "colour": colour}
+
+        await self.storage.update(THINGS, ONE, change, BOB)
+
+
+async def test_admission_sees_every_write_and_refused_writes_change_nothing() -> None:
+    door = Door()
+    await door.create("green")
+    await door.paint("blue")
+    assert door.asked == [("", "green"), ("green", "blue")]
+    assert door.told == [2, 3]
+    door = Door()
+    await door.create("green")
+    await door.paint("green")
+    await door.paint(None)
+    assert door.asked == [("", "green")]
+
+    door = Door()
+    with pytest.raises(ForbiddenError):
+        await door.create("red")
+    with pytest.raises(NotFoundError):
+        await door.storage.get(THINGS, ONE)
+    await door.create("green")
+    with pytest.raises(ForbiddenError):
+        await door.paint("red")
+    assert b"green" in (await door.storage.get(THINGS, ONE)).document
+    assert door.told == [2]
+
+    door = Door()
+    await door.create("green", dry_run=True)
+    with pytest.raises(ForbiddenError):
+        await door.create("red", dry_run=True)
+    assert door.told == []
+
+
+THINGS, KEY_A, ANN = GroupResource("", "things"), Key("", "a"), Actor("ann")
+
+
+class LargeObject:
+    """One object in a storage, and the threads on which changes of it were worked out."""
+
+    def __init__(self) -> None:
+        self.storage = MemoryStorage()
+        self.changing = Changing(ManualClock())
+        self.threads: list[str] = []
+
+    @classmethod
+    async def of(cls, text: str) -> "LargeObject":
+        made = cls()
+        await made.storage.create(THINGS, KEY_A, {"metadata": {"name": "a"}, "text": text, "seen": 0}, ANN)
+        return made
+
+    def seen(self, old: Document) -> Document:
+        self.threads.append(threading.current_thread().name)
+        return {**old, "seen": old["seen"] + 1}
+
+    async def change(self, change: Callable[[Document], Document | None], size: int = 0) -> None:
+        await self.changing.change(self.storage, THINGS, KEY_A, change, ANN, size=size, dry_run=False)
+
+    async def touch(self) -> None:
+        await self.storage.update(THINGS, KEY_A, lambda old: {**old, "seen": old["seen"] + 10}, ANN)
+
+    async def count(self) -> Any:
+        return self.storage._entry(THINGS, KEY_A).document["seen"]
+
+
+async def test_change_is_retried_given_up_in_the_end_and_refused_when_nested_too_deeply() -> None:
+    large = await LargeObject.of("x" * SMALL)
+    loop = asyncio.get_running_loop()
+    first = True
+
+    def slow(old: Document) -> Document:
+        nonlocal first
+        if first:
+            first = False
+            asyncio.run_coroutine_threadsafe(large.touch(), loop).result(5)
+        return large.seen(old)
+
+    await large.change(slow)
+    assert len(large.threads) == 2
+    assert await large.count() == 11
+
+    large = await LargeObject.of("x" * SMALL)
+
+    def never_at_rest(old: Document) -> Document:
+        asyncio.run_coroutine_threadsafe(large.touch(), loop).result(5)
+        return large.seen(old)
+
+    with pytest.raises(TooManyRequestsError, match="changes too often"):
+        await large.change(never_at_rest)
+    assert await large.count() == 10 * TRIES
+
+    large = await LargeObject.of("x" * SMALL)
+    before = await large.storage.revision()
+    await large.change(lambda old: old)
+    assert await large.storage.revision() == before
+    large = await LargeObject.of("short")
+
+    def bottomless(old: Document) -> Document:
+        return bottomless(old)
+
+    for size in (0, SMALL):
+        with pytest.raises(BadRequestError, match="nested too deeply"):
+            await large.change(bottomless, size)
+
+
+async def test_large_changes_run_in_worker_threads_with_places_for_each_identity(subtests: pytest.Subtests) -> None:
+    large = await LargeObject.of("short")
+    await large.change(large.seen)
+    assert large.threads == ["MainThread"]
+    assert await large.count() == 1
+
+    for text, size in (("short", SMALL), ("x" * SMALL, 0)):
+        with subtests.test(text=text, size=size):
+            large = await LargeObject.of(text)
+            await large.change(large.seen, size)
+            assert [name.partition("_")[0] for name in large.threads] == ["large-changes"]
+            assert await large.count() == 1
+
+    large = LargeObject()
+
+    def name() -> str:
+        return threading.current_thread().name.partition("_")[0]
+
+    assert await large.changing.made(name, ANN, size=SMALL) == "MainThread"
+    assert await large.changing.made(name, ANN, size=SMALL + 1) == "large-changes"
+
+    large = await LargeObject.of("x" * SMALL)
+    go_on, began = threading.Event(), threading.Semaphore(0)
+
+    def stuck(old: Document) -> Document:
+        began.release()
+        go_on.wait(5)
+        return old
+
+    waiting = [asyncio.create_task(large.change(stuck)) for _ in range(PLACES.seats)]
+    await asyncio.sleep(0)
+    places = large.changing.snapshot()
+    go_on.set()
+    await asyncio.gather(*waiting)
+    assert (places["taken"], places["waiting"]) == (PLACES.seats // 2, PLACES.seats // 2)
+
+
+ADMIN = Actor("admin")
+KEY = Key("east", "e1")
+NEW: dict[str, Any] = {
+    "apiVersion": "events.k8s.io/v1",
+    "kind": "Event",
+    "metadata": {"name": "e1", "namespace": "east"},
+    "regarding": {"kind": "ManagedCluster", "name": "east"},
+    "note": "it came",
+    "reason": "Joined",
+    "reportingController": "spoke",
+    "deprecatedCount": 3,
+    "eventTime": "2026-01-01T00:00:00.000000Z",
+    "series": {"count": 2},
+}
+
+
+@pytest.fixture
+def core() -> MemoryStorage:
+    return MemoryStorage({EVENT.key: EVENT.selectable} if EVENT.selectable else {})
+
+
+@pytest.fixture
+def events(core: MemoryStorage) -> ConvertedStorage:
+    return ConvertedStorage(core, SPELLING)
+
+
+async def read(storage: MemoryStorage | ConvertedStorage) -> dict[str, Any]:
+    document: dict[str, Any] = json.loads((await storage.get(EVENT.key, KEY)).document)
+    return document
+
+
+async def test_event_is_converted_both_ways_without_loss(core: MemoryStorage, events: ConvertedStorage) -> None:
+    with pytest.raises(NotFoundError) as missing:
+        await events.get(EVENTS_V1.key, KEY)
+    await events.create(EVENTS_V1.key, KEY, NEW, ADMIN)
+    stored, shown = await read(core), await read(events)
+    assert (stored["apiVersion"], stored["message"], stored["count"]) == ("v1", "it came", 3)
+    assert (stored["involvedObject"], stored["reportingComponent"]) == (NEW["regarding"], "spoke")
+    assert {**shown, "metadata": NEW["metadata"]} == NEW, "nothing is lost on the way there and back"
+
+    await events.update(EVENTS_V1.key, KEY, lambda old: {**old, "note": "it stayed"}, ADMIN)
+    stored = await read(core)
+    assert (stored["message"], stored["count"], "note" in stored) == ("it stayed", 3, False)
+
+    revision = await core.revision()
+    assert (await events.update(EVENTS_V1.key, KEY, dict, ADMIN)).revision == revision
+    with pytest.raises(AlreadyExistsError) as taken:
+        await events.create(EVENTS_V1.key, KEY, NEW, ADMIN)
+    assert (missing.value.subject, taken.value.subject) == (None, None)
+
+
+async def test_selectors_and_watches_use_the_fields_of_their_api_version(core: MemoryStorage, events: ConvertedStorage) -> None:
+    await events.create(EVENTS_V1.key, KEY, NEW, ADMIN)
+    for storage, selector in ((core, "involvedObject.name=east"), (events, "regarding.name=east,reportingController=spoke")):
+        found = await storage.list(EVENT.key, Selection(fields=parse_field_selector(selector)))
+        assert [stored.key for stored in found.items] == [KEY]
+    assert not (await events.list(EVENTS_V1.key, Selection(fields=parse_field_selector("regarding.name=west")))).items
+
+    await events.update(EVENTS_V1.key, KEY, lambda _: None, ADMIN)
+    start, everything = await core.revision(), Selection()
+    async with (
+        core.watch(EVENT.key, everything, after=start) as old,
+        events.watch(EVENTS_V1.key, everything, after=start) as new,
+    ):
+        await events.create(EVENTS_V1.key, KEY, NEW, ADMIN)
+        await core.update(EVENT.key, KEY, lambda stored: {**stored, "count": 4}, ADMIN)
+        await events.update(EVENTS_V1.key, KEY, lambda _: None, ADMIN)
+        kinds = ["ADDED", "MODIFIED", "DELETED"]
+        assert await watched(old, 3) == [(kind, "v1") for kind in kinds]
+        assert await watched(new, 3) == [(kind, "events.k8s.io/v1") for kind in kinds]
+
+
+async def watched(events: AsyncIterator[Event | int], count: int) -> list[tuple[str, str]]:
+    seen: list[tuple[str, str]] = []
+    while len(seen) < count:
+        event = await anext(events)
+        if not isinstance(event, int):
+            seen.append((event.type.value, json.loads(event.stored.document)["apiVersion"]))
+    return seen

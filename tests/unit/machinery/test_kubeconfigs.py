@@ -1,0 +1,297 @@
+"""Kubeconfigs of other clusters and of hubs, and the protocol of credential plugins."""
+
+import base64
+import json
+import os
+import stat
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import pytest
+import yaml
+
+from machinery.errors import InvalidError
+from machinery.execcredential import (
+    API_VERSION,
+    AskedCluster,
+    ExecUser,
+    ToldCredential,
+    exec_info,
+    read_exec,
+    read_exec_info,
+    read_told,
+    told_credential,
+    written_exec,
+)
+from machinery.identity import HubId
+from machinery.kube import config
+from machinery.kube.client import KubeClient
+from machinery.kubeconfig import (
+    ClusterEntry,
+    Credential,
+    HubEndpoint,
+    parse_kubeconfig,
+    read_kubeconfig,
+    write_exec_kubeconfig,
+    write_hub_kubeconfig,
+    write_kubeconfig,
+)
+
+PEM = base64.b64encode(b"-----BEGIN CERTIFICATE-----\n").decode()
+
+
+def complete() -> dict[str, Any]:
+    return {
+        "current-context": "prod",
+        "contexts": [{"name": "prod", "context": {"cluster": "c", "user": "u"}}],
+        "clusters": [{"name": "c", "cluster": {"server": "https://api.example:6443", "certificate-authority-data": PEM}}],
+        "users": [{"name": "u", "user": {"token": "s3cret"}}],
+    }
+
+
+def edited(document: dict[str, Any], *path: str | int, value: Any = None) -> dict[str, Any]:
+    """The document with another value at the path, or with nothing there."""
+    place: Any = document
+    for step in path[:-1]:
+        place = place[step]
+    if value is None:
+        del place[path[-1]]
+    else:
+        place[path[-1]] = value
+    return document
+
+
+async def load(document: dict[str, Any], place: Path, **options: Any) -> Any:
+    """What is read from this document as `kubeconfig` in a folder, with keys in `keys` beside it."""
+    file = place / "kubeconfig"
+    file.write_text(yaml.safe_dump(document))
+    (place / "keys").mkdir(exist_ok=True)
+    read = config.read_kubeconfig(file)
+    return await config.from_kubeconfig(read, origin=str(file), base=place, folder=place / "keys", **options)
+
+
+async def token_of(loaded: Any) -> str:
+    return str((await loaded.auth_settings())["BearerToken"]["value"])
+
+
+async def test_server_ca_and_credential_are_read_from_the_chosen_context(tmp_path: Path) -> None:
+    document = complete()
+    loaded = await load(document, tmp_path)
+    assert loaded.host == "https://api.example:6443"
+    assert (tmp_path / "keys" / "cluster-certificate-authority").read_bytes() == base64.b64decode(PEM)
+    assert await token_of(loaded) == "Bearer s3cret"
+    document["contexts"].append({"name": "dev", "context": {"cluster": "d", "user": "u"}})
+    document["clusters"].append({"name": "d", "cluster": {"server": "http://127.0.0.1:1"}})
+    assert (await load(document, tmp_path, context="dev")).host == "http://127.0.0.1:1"
+    document["users"][0]["user"] = {"client-certificate-data": PEM, "client-key-data": PEM}
+    key = tmp_path / "keys" / "user-client-key"
+    assert (await load(document, tmp_path)).key_file == str(key)
+    assert stat.S_IMODE(key.stat().st_mode) == 0o600, "inline keys are for their owner only"
+
+
+async def test_relative_files_are_looked_up_beside_the_kubeconfig_and_tokens_read_again(tmp_path: Path) -> None:
+    document = complete()
+    document["clusters"][0]["cluster"] = {"server": "https://api.example", "certificate-authority": "ca.crt"}
+    document["users"][0]["user"] = {"tokenFile": "token"}
+    (tmp_path / "ca.crt").write_text("pem")
+    token = tmp_path / "token"
+    token.write_text("first\n")
+    loaded = await load(document, tmp_path)
+    assert loaded.ssl_ca_cert == str(tmp_path / "ca.crt")
+    for content in (b"", b"\n", b"\xff\xfe", None):
+        token.unlink() if content is None else token.write_bytes(content)
+        assert await token_of(loaded) == "Bearer first", "an empty or missing file leaves the token that was read"
+    token.write_text("second")
+    assert await token_of(loaded) == "Bearer second"
+
+
+async def test_what_a_kubeconfig_lacks_is_named_without_its_secrets(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    plugin = {"apiVersion": "client.authentication.k8s.io/v1", "command": "/bin/false", "interactiveMode": "Never"}
+    at, user, ca = ("clusters", 0, "cluster"), ("users", 0, "user"), "certificate-authority-data"
+    rows: list[tuple[Any, tuple[str | int, ...], str]] = [
+        (None, ("current-context",), "has no current-context"),
+        (None, ("contexts",), 'has no context "prod"'),
+        (None, ("clusters",), 'has no cluster "c"'),
+        (None, ("users",), 'has no user "u"'),
+        (None, ("contexts", 0, "context", "user"), 'has no user in context "prod"'),
+        (None, (*at, "server"), "lacks a server"),
+        (None, (*at, ca), "lacks a certificate-authority"),
+        ({"client-certificate-data": PEM}, user, "lacks the user's client-key"),
+        ({"as": "somebody"}, user, "lacks a user's credential"),
+        ("api.example:6443", (*at, "server"), "server is no https:// address"),
+        ("%%%", (*at, ca), "certificate-authority-data of the cluster is not base64"),
+        ({"server": "https://a", "certificate-authority": "gone.crt"}, at, "certificate-authority of the cluster names"),
+        ({"exec": plugin}, user, "credential plugin gave no credential"),
+    ]
+    bare = edited(edited(complete(), *at, value={"proxy-url": "http://p"}), *user, value={"as": "x"})
+    documents = [(edited(complete(), *path, value=value), said) for value, path, said in rows]
+    for document, said in [*documents, (bare, "a server and a certificate-authority and a user's credential")]:
+        with subtests.test(said=said):
+            with pytest.raises(InvalidError) as refused:
+                await load(document, tmp_path)
+            assert said in refused.value.message
+            assert "s3cret" not in refused.value.message
+            if not said.startswith("credential plugin"):
+                assert str(tmp_path / "kubeconfig") in refused.value.message
+
+
+async def test_file_that_is_no_kubeconfig_is_refused_without_quoting_it(tmp_path: Path, subtests: pytest.Subtests) -> None:
+    file = tmp_path / "kubeconfig"
+    rows = {None: "cannot be read: No such file", b"": "empty", b"- a": "not a mapping", b"token: s3cret: {": "is not YAML"}
+    for content, said in rows.items():
+        if content is not None:
+            file.write_bytes(content)
+        with subtests.test(content=content):
+            with pytest.raises(InvalidError, match=said) as refused:
+                config.read_kubeconfig(file)
+            assert str(file) in refused.value.message
+            assert "s3cret" not in refused.value.message
+
+    file = tmp_path / "kubeconfig"
+    file.write_text(yaml.safe_dump(complete()))
+    with pytest.raises(InvalidError, match="cannot be loaded") as refused:
+        await KubeClient.from_file(file)
+    assert str(file) in refused.value.message
+    assert "KUBERNETES_SERVICE_HOST" not in os.environ
+    with pytest.raises(InvalidError, match="name a kubeconfig"):
+        KubeClient.in_cluster()
+
+
+ENDPOINT = HubEndpoint("hub.example:8443", HubId("b2f1d5a0-0000-4000-8000-000000000001"), b"GRPC CA")
+CLUSTER = ClusterEntry("muster", "https://hub.example:6443", b"CA", ENDPOINT)
+CREDENTIAL = Credential(b"CHAIN", b"KEY")
+
+
+def document() -> dict[str, Any]:
+    return dict(yaml.safe_load(write_kubeconfig(CLUSTER, CREDENTIAL, user="bootstrap")))
+
+
+def parsed(content: dict[str, Any]) -> Any:
+    return parse_kubeconfig(yaml.safe_dump(content).encode(), source="FILE")
+
+
+def test_hub_kubeconfig_round_trips_and_is_refused_without_endpoint_or_certificate(tmp_path: Path) -> None:
+    read = parsed(document())
+    assert (read.cluster, read.credential, read.user) == (CLUSTER, CREDENTIAL, "bootstrap")
+    assert read.require_endpoint() == ENDPOINT
+    assert "KEY" not in repr(CREDENTIAL)
+    assert "KEY" not in repr(parsed(document()))
+    assert parsed(_with(5, *CLUSTER_AT, "extensions")).cluster.endpoint is None
+
+    (tmp_path / "kubeconfig").write_bytes(write_hub_kubeconfig(CLUSTER))
+    (tmp_path / "tls.crt").write_bytes(b"CHAIN")
+    (tmp_path / "tls.key").write_bytes(b"KEY")
+    read = read_kubeconfig(tmp_path / "kubeconfig")
+    assert (read.context, read.namespace, read.user) == ("default-context", "configuration", "default-auth")
+    assert read.credential == CREDENTIAL
+
+    content = document()
+    del content["clusters"][0]["cluster"]["extensions"]
+    with pytest.raises(InvalidError, match=r"FILE.*csr driver"):
+        parsed(content).require_endpoint()
+    content = document()
+    content["users"][0]["user"] = {"token": "secret-token"}
+    with pytest.raises(InvalidError, match="client-certificate-data") as refused:
+        parsed(content).require_credential()
+    assert "secret-token" not in str(refused.value)
+
+
+def _without(*path: str | int) -> dict[str, Any]:
+    return edited(document(), *path)
+
+
+def test_malformed_kubeconfig_is_refused_with_the_file_name(subtests: pytest.Subtests, tmp_path: Path) -> None:
+    rows: list[tuple[dict[str, Any], str]] = [
+        (_without("current-context"), "no current-context"),
+        (_without("contexts", 0), 'no context "muster"'),
+        (_without("contexts", 0, "context", "cluster"), "without a cluster"),
+        (_without("contexts", 0, "context", "user"), "without a user"),
+        (_without("clusters", 0), 'no cluster "muster"'),
+        (_without("clusters", 0, "cluster", "server"), "lacks the server"),
+        (_without("clusters", 0, "cluster", "certificate-authority-data"), "the CA"),
+        (_without("users", 0), 'no user "bootstrap"'),
+        (_without("users", 0, "user", "client-key-data"), "lacks client-key-data"),
+        (_without("users", 0, "user", "client-certificate-data"), "lacks client-certificate-data"),
+        (_without("clusters", 0, "cluster", "extensions", 0, "extension", "grpcServer"), "lacks grpcServer"),
+        (_without("clusters", 0, "cluster", "extensions", 0, "extension", "hubID"), "lacks hubID"),
+    ]
+    for content, missing in rows:
+        with subtests.test(content=content, missing=missing):
+            with pytest.raises(InvalidError, match="kubeconfig FILE") as refused:
+                parsed(content)
+            assert missing in str(refused.value)
+
+    rows_2: list[tuple[dict[str, Any], str]] = [
+        (_with("https://hub.example:644333", *CLUSTER_AT, "server"), "host or port"),
+        (_with("https://hub.example:port", *CLUSTER_AT, "server"), "host or port"),
+        (_with("https://[hub.example", *CLUSTER_AT, "server"), "host or port"),
+        (_with("https://:6443", *CLUSTER_AT, "server"), "host or port"),
+        (_with("hub.example:84433", *GRPC_AT), "host:port"),
+        (_with("fd00::1:8443", *GRPC_AT), "host:port"),
+        (_with(":8443", *GRPC_AT), "host:port"),
+        (_with(3128, *CLUSTER_AT, "proxy-url"), "proxy-url"),
+        (_with(True, *CLUSTER_AT, "tls-server-name"), "tls-server-name"),  # noqa: FBT003 - what YAML makes of `yes`
+        (_with(5, "clusters"), 'no cluster "muster"'),
+        (_with({"client-certificate": "a\0b", "client-key": "c"}, "users", 0, "user"), "client-certificate"),
+    ]
+    for content, wrong in rows_2:
+        with subtests.test(content=content, wrong=wrong):
+            with pytest.raises(InvalidError, match="kubeconfig FILE") as refused:
+                parse_kubeconfig(yaml.safe_dump(content).encode(), source="FILE", folder=tmp_path)
+            assert wrong in str(refused.value)
+
+    for text in (b"", b"[]", b"a: [", b"\xff\xfe\x00"):
+        with subtests.test(text=text), pytest.raises(InvalidError, match="kubeconfig FILE"):
+            parse_kubeconfig(text, source="FILE")
+
+    with pytest.raises(InvalidError, match="nowhere"):
+        read_kubeconfig(tmp_path / "nowhere")
+
+
+def _with(value: Any, *path: str | int) -> dict[str, Any]:
+    return edited(document(), *path, value=value)
+
+
+CLUSTER_AT = ("clusters", 0, "cluster")
+GRPC_AT = (*CLUSTER_AT, "extensions", 0, "extension", "grpcServer")
+ASKED = AskedCluster("https://hub:6443", b"ca", "http://proxy", "hub.example.org")
+
+
+def test_exec_info_and_credential_round_trip_or_are_refused(subtests: pytest.Subtests) -> None:
+    assert read_exec_info(exec_info(ASKED)) == ASKED
+    told = ToldCredential("chain", "key", "2026-01-01T00:00:00Z")
+    assert read_told(json.dumps(told_credential(told))) == told
+    assert "key" not in repr(told).replace("key=", "")
+    plugin = ExecUser("hubctl", ("credential", "--x"), {"A": "b"}, install_hint="install it")
+    entry = ClusterEntry("hub", "https://hub:6443", b"ca")
+    found = parse_kubeconfig(write_exec_kubeconfig(entry, plugin, user="ann"), source="here")
+    assert (found.plugin, found.user, found.credential) == (plugin, "ann", None)
+    asked = json.loads(exec_info(ASKED, config={"since": date(2026, 1, 2)}))
+    assert asked["spec"]["cluster"]["config"] == {"since": "2026-01-02"}
+    with pytest.raises(InvalidError, match="provideClusterInfo: true"):
+        read_exec_info(exec_info(None))
+    assert written_exec(ExecUser("x"))["provideClusterInfo"] is True
+
+    others: list[dict[str, Any]] = [{}, {"exec": 5}, {"exec": {"apiVersion": API_VERSION}}]
+    others += [{"exec": {"apiVersion": "v1", "command": "x"}}]
+    assert [user for user in others if read_exec(user) is not None] == []
+    ours = {"exec": {"apiVersion": API_VERSION, "command": "x", "env": [{"name": "A", "value": None}, {"name": "B"}]}}
+    assert read_exec(ours) == ExecUser("x", (), {"A": "", "B": ""}, provides_cluster=False)
+
+    for text in (
+        "",
+        "[" * 100_000,
+        "[]",
+        "{}",
+        json.dumps({"apiVersion": "client.authentication.k8s.io/v1beta1", "kind": "ExecCredential", "spec": {}}),
+        exec_info(AskedCluster("https://hub", b"")),
+        exec_info(ASKED).replace("Y2E=", "!"),
+    ):
+        with subtests.test(text=text), pytest.raises(InvalidError):
+            read_exec_info(text)
+    rows: list[Any] = [None, {}, {"clientCertificateData": "c"}, {"clientCertificateData": "c", "clientKeyData": 5}]
+    for status in rows:
+        said = r"neither a token|go together|has no status|another thing than a text"
+        with subtests.test(status=status), pytest.raises(InvalidError, match=said):
+            read_told(json.dumps({"apiVersion": API_VERSION, "kind": "ExecCredential", "status": status}))

@@ -1,0 +1,500 @@
+"""Log lines and levels, spans and metrics."""
+
+import asyncio
+import base64
+import io
+import json
+import logging
+import math
+import os
+import signal
+import subprocess
+import sys
+from datetime import date
+from pathlib import Path
+
+import pytest
+import structlog
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from opentelemetry.sdk.trace.export import SimpleSpanProcessor
+from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
+from opentelemetry.trace import StatusCode
+from prometheus_client.parser import text_string_to_metric_families
+
+from machinery import logs, telemetry, tracing
+from machinery.errors import ConflictError, InvalidError
+from machinery.lifecycle.verbosity import Verbosity, VerbositySignal
+from machinery.logs import REDACTED, redacted
+from machinery.metrics import Distribution, Registry, Tally, counter, gauge, histogram
+from machinery.telemetry import Told
+from machinery.tracing import NOTHING, TraceContext, parsed
+from tests.fakes.tracing import attributes, ids, recorded
+
+PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIBcanarycanarycanary\n-----END EC PRIVATE KEY-----\n"
+CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
+
+
+@pytest.fixture
+def stream() -> io.StringIO:
+    target = io.StringIO()
+    logs.configure("info", logs.LogFormat.JSON, target)
+    return target
+
+
+def text_of(stream: io.StringIO) -> str:
+    """What was written since the last call."""
+    text = stream.getvalue()
+    stream.seek(0)
+    stream.truncate()
+    return text
+
+
+def lines(stream: io.StringIO) -> list[dict[str, object]]:
+    return [json.loads(line) for line in text_of(stream).splitlines()]
+
+
+def test_event_is_one_json_line_in_one_stream_with_standard_logging(stream: io.StringIO) -> None:
+    log = structlog.get_logger("hub")
+    log.info("cluster accepted", cluster="c1")
+    (line,) = lines(stream)
+    assert (line["event"], line["cluster"], line["level"], line["logger"]) == ("cluster accepted", "c1", "info", "hub")
+    log.debug("below the level")
+    assert lines(stream) == []
+    with structlog.contextvars.bound_contextvars(request="r1"):
+        log.info("one")
+    assert lines(stream)[0]["request"] == "r1"
+    log.info("odd", where=Path("a"), many={1}, raw=b"\xff", none=None, deep={"at": date(2026, 1, 1)})
+    (line,) = lines(stream)
+    expected = {"where": "a", "many": [1], "raw": "\ufffd", "none": None, "deep": {"at": "2026-01-01"}}
+    assert {name: line[name] for name in expected} == expected, "a value without a JSON form is logged as text"
+
+    for number in range(3):
+        structlog.get_logger("hub").info(f"ours {number}")
+        logging.getLogger("some.library").warning("theirs %d", number)
+    assert [line["event"] for line in lines(stream)] == [
+        f"{whose} {number}" for number in range(3) for whose in ("ours", "theirs")
+    ]
+
+
+def test_certificates_are_logged_and_closed_streams_are_no_failure(stream: io.StringIO) -> None:
+    structlog.get_logger("hub").info("event", certificate=CERTIFICATE)
+    assert lines(stream)[0]["certificate"] == CERTIFICATE
+    stream.close()
+    structlog.get_logger("hub").info("nobody hears this")
+    stream.close()
+    logs.flush()
+    assert stream.closed
+    logging.getLogger().handlers.clear()
+
+
+class ExecuteBatchError(Exception):
+    """As gRPC names what it raises for a peer that left."""
+
+
+def test_grpc_noise_is_not_logged(stream: io.StringIO, subtests: pytest.Subtests) -> None:
+    logs.configure("debug", logs.LogFormat.JSON, stream)
+    assert not logging.getLogger("grpc._cython.cygrpc").isEnabledFor(logging.DEBUG)
+    assert structlog.get_logger("hub").isEnabledFor(logging.DEBUG)
+
+    rows: list[tuple[Exception, int]] = [(ExecuteBatchError(), 0), (KeyError("of ours"), 1)]
+    for raised, told in rows:
+        with subtests.test(raised=raised, told=told):
+            logging.getLogger("grpc._cython.cygrpc").error("raised in core", exc_info=raised)
+            logging.getLogger("grpc._cython.cygrpc").warning("something else")
+            assert len(lines(stream)) == told + 1
+
+
+def test_secrets_are_redacted_in_every_form(stream: io.StringIO, subtests: pytest.Subtests) -> None:
+    for value in (
+        PEM,
+        PEM.encode(),
+        base64.b64encode(PEM.encode()).decode(),
+        {"tls": {"inner": [PEM]}},
+        ValueError(f"cannot read {PEM}"),
+        "postgresql://muster:canary@db/hub",
+        "Authorization: Bearer canarycanarycanary",
+        "eyJhbGciOiJSUzI1NiJ9.canarycanarycanary.canary",
+        "the token 0123456789abcdef.canarycanarycanarycanarycanaryca is",
+    ):
+        with subtests.test(value=value):
+            structlog.get_logger("hub").info("event", field=value)
+            text = text_of(stream)
+            assert "canary" not in text.lower()
+            assert base64.b64encode(PEM.encode()).decode()[60:90] not in text
+            assert REDACTED in text
+    try:
+        raise ValueError(PEM)
+    except ValueError:
+        structlog.get_logger("hub").exception("failed")
+    text = text_of(stream)
+    assert "canary" not in text
+    assert "ValueError" in text
+    structlog.get_logger("hub").info("event", client_key_data="canary", nested={"password": "canary"})
+    assert "canary" not in text_of(stream), "the name of a field counts too"
+
+
+SHORT_PEM = "-----BEGIN PRIVATE KEY-----\nMHcCAQEEIBcanary\n-----END PRIVATE KEY-----"
+SECRETS = (
+    SHORT_PEM,
+    base64.b64encode(SHORT_PEM.encode()).decode(),
+    f"{'0a' * 8}.{'z9' * 16}",
+    "eyJhbGciOiJFUzI1NiJ9.eyJzdWIiOiJjYW5hcnkifQ.c2lnbmF0dXJl",
+    "postgresql://hub:canary@db/hub",
+    "://u:p@",
+    "Bearer canarycanary",
+    "bEARER canary~canary",
+)
+PIECES = st.one_of(
+    st.sampled_from((*SECRETS, ".", "://", "eyJ", "bearer ", "@", ":", " ", "0a" * 8, "cluster1")), st.text(max_size=8)
+)
+TEXTS = st.lists(PIECES, max_size=5).map("".join)
+
+
+@settings(max_examples=200, deadline=None)
+@given(TEXTS)
+def test_the_short_look_says_what_the_whole_look_says(text: str) -> None:
+    assert redacted(text) == logs._SECRET_TEXT.sub(REDACTED, text)
+    assert redacted(text.encode()) == redacted(text)
+    for secret in SECRETS:
+        assert REDACTED in redacted(f"{text} {secret}")
+
+
+def events(stream: io.StringIO) -> list[str]:
+    """The events since the last call."""
+    found = [json.loads(line)["event"] for line in stream.getvalue().splitlines()]
+    stream.seek(0)
+    stream.truncate()
+    return found
+
+
+def test_level_orders_and_the_signal_change_the_level_but_not_of_noisy_libraries(stream: io.StringIO) -> None:
+    verbosity, log = Verbosity("info"), structlog.get_logger("hub")
+    log.debug("before")
+    verbosity.order("debug")
+    log.debug("ordered")
+    verbosity.order(None)
+    log.debug("after")
+    assert [event for event in events(stream) if event != "log level changed"] == ["ordered"]
+    assert verbosity.level == "info"
+
+    verbosity.order("error")
+    structlog.get_logger("hub").warning("unheard")
+    assert events(stream) == ["log level changed"]
+
+    verbosity = Verbosity("info")
+    for _ in range(3):
+        verbosity.order("debug")
+    assert events(stream) == ["log level changed"]
+
+    verbosity = Verbosity("info")
+    verbosity.order("error")
+    verbosity.toggle()
+    assert verbosity.level == "debug"
+    verbosity.order("warning")
+    assert verbosity.level == "debug"
+    verbosity.toggle()
+    assert verbosity.level == "warning"
+    assert "log level changed" in events(stream)
+
+    del stream
+    Verbosity("info").order("debug")
+    assert logging.getLogger("hub").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("grpc._cython.cygrpc").isEnabledFor(logging.DEBUG)
+    assert not logging.getLogger("asyncio").isEnabledFor(logging.INFO)
+    logs.set_level("info")
+
+
+async def test_sigusr2_reaches_the_level_and_the_handler_before_it_comes_back(stream: io.StringIO) -> None:
+    del stream
+    before = signal.getsignal(signal.SIGUSR2)
+    applied: asyncio.Queue[str] = asyncio.Queue()
+    with VerbositySignal(Verbosity("info", applied.put_nowait)):
+        for change in (["debug", "debug"], ["debug", "info"]):  # the more of both while the change is told, then what is asked
+            os.kill(os.getpid(), signal.SIGUSR2)
+            assert [await applied.get(), await applied.get()] == change
+    assert signal.getsignal(signal.SIGUSR2) == before
+
+
+TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
+SENT = {"traceparent": f"00-{TRACE}-{SPAN}-01", "tracestate": "vendor=1"}
+UNSAMPLED = {"traceparent": f"00-{TRACE}-{SPAN}-00"}
+
+
+def test_traceparent_is_parsed_by_the_rules_of_w3c(subtests: pytest.Subtests) -> None:
+    known = [f"00-{TRACE}-{SPAN}-01", f"00-{TRACE}-{SPAN}-00", f" 00-{TRACE}-{SPAN}-01 "]
+    known += [f"cc-{TRACE}-{SPAN}-01-what-comes-later"]
+    assert [text for text in known if parsed(text) is None] == []
+    unknown = [f"00-{TRACE}-{SPAN}-01-too-much", f"ff-{TRACE}-{SPAN}-01", f"00-{'0' * 32}-{SPAN}-01"]
+    unknown += [f"00-{TRACE}-{'0' * 16}-01"]
+    unknown += [f"00-{TRACE.upper()}-{SPAN}-01", f"00-{TRACE[:-1]}-{SPAN}-01", f"00-{TRACE}-{SPAN}", "", "\n\x00"]
+    assert [text for text in unknown if parsed(text)] == []
+
+    context = parsed(SENT["traceparent"], SENT["tracestate"])
+    assert context == TraceContext(TRACE, SPAN, sampled=True, state="vendor=1")
+    assert context.traceparent == SENT["traceparent"]
+
+    for state in ("v=" + "x" * 600, "v=\r\nx: y", "v=ü"):
+        with subtests.test(state=state):
+            context = parsed(SENT["traceparent"], state)
+            assert context is not None
+            assert context.state == ""
+
+
+def test_error_is_recorded_by_its_type_alone(subtests: pytest.Subtests) -> None:
+    rows: list[tuple[BaseException, str]] = [
+        (ConflictError("edge1 was changed"), "Conflict"),
+        (KeyError("secret"), "KeyError"),
+        (asyncio.CancelledError(), "CancelledError"),
+    ]
+    for error, sort in rows:
+        with subtests.test(error=error, sort=sort), recorded() as kept:
+            with pytest.raises(type(error)), tracing.span("work"):
+                raise error
+            (span,) = kept.spans
+            assert span.status.status_code is StatusCode.ERROR
+            assert (span.status.description, span.events, attributes(span)) == (None, (), {"error.type": sort})
+
+    with recorded() as kept:
+
+        def lines() -> object:
+            with tracing.span("lines"):
+                yield 1
+
+        generator = lines()
+        next(generator)  # type: ignore[call-overload]
+        generator.close()  # type: ignore[attr-defined]
+        assert kept.one("lines").status.status_code is StatusCode.UNSET
+
+
+def test_spans_form_the_tree_of_the_request_and_are_empty_without_tracing(subtests: pytest.Subtests) -> None:
+    with tracing.span("work", {"a": 1}) as span, tracing.within("more") as inner:
+        span.note("late", 1)
+        assert (span, inner, tracing.current(), tracing.carried()) == (NOTHING, NOTHING, None, ())
+    with tracing.serving("get", SENT.get, {}):
+        assert tracing.carried() == tuple(SENT.items())
+    assert tracing.current() is None
+
+    with recorded() as kept:
+        with tracing.serving("get", SENT.get, {"a": "b"}), tracing.span("inside"), tracing.within("deeper"):
+            pass
+        outer, inside, deeper = kept.one("get"), kept.one("inside"), kept.one("deeper")
+        assert {ids(span)[0] for span in kept.spans} == {int(TRACE, 16)}
+        assert outer.parent is not None
+        assert (outer.parent.span_id, outer.parent.is_remote) == (int(SPAN, 16), True)
+        assert (kept.children(outer), kept.children(inside)) == (["inside"], ["deeper"])
+        assert attributes(outer) == {"a": "b"}
+        assert deeper.get_span_context() != inside.get_span_context()
+
+    with recorded() as kept:
+        with tracing.serving("watch", SENT.get, {}) as span:
+            span.end()
+            assert tracing.current() is None
+            with tracing.within("read"):
+                pass
+            span.note("late", 1)
+        assert [(span.name, attributes(span)) for span in kept.spans] == [("watch", {})]
+
+    with recorded() as kept:
+        with tracing.within("flush"):
+            pass
+        with tracing.serving("get", UNSAMPLED.get, {}), tracing.within("read"):
+            assert tracing.carried() != ()
+        assert kept.spans == []
+
+    rows: list[tuple[float, dict[str, str], int]] = [
+        (0.0, SENT, 0),
+        (1.0, SENT, 1),
+        (1.0, UNSAMPLED, 0),
+        (0.0, {}, 0),
+        (1.0, {}, 1),
+    ]
+    for share, sent, told in rows:
+        with subtests.test(share=share, sent=sent), recorded(share) as kept:
+            with tracing.serving("get", sent.get, {}):
+                pass
+            assert len(kept.spans) == told
+
+
+async def test_traces_go_on_at_the_peer_and_stay_apart_between_tasks() -> None:
+    @tracing.asking("ensure cluster")
+    async def ask(name: str) -> tuple[str, str]:
+        await asyncio.sleep(0)
+        return name, dict(tracing.carried())["traceparent"]
+
+    with recorded() as kept:
+        name, carried = await ask("edge1")
+        sent, span = parsed(carried), kept.one("ensure cluster")
+        assert name == "edge1"
+        assert sent is not None
+        assert (int(sent.trace_id, 16), int(sent.span_id, 16)) == ids(span)
+        assert span.kind.name == "CLIENT"
+
+    async def work(name: str) -> None:
+        with tracing.span(name):
+            await asyncio.sleep(0)
+            with tracing.within(f"{name} inside"):
+                await asyncio.sleep(0)
+
+    with recorded() as kept:
+        async with asyncio.TaskGroup() as tasks:
+            for name in ("a", "b"):
+                tasks.create_task(work(name))
+        assert [kept.children(kept.one(name)) for name in ("a", "b")] == [["a inside"], ["b inside"]]
+
+
+def test_a_line_bears_the_trace_in_which_it_is_written() -> None:
+    stream = io.StringIO()
+    logs.configure("info", logs.LogFormat.JSON, stream)
+    with tracing.serving("get", SENT.get, {}):
+        structlog.get_logger("hub").info("in it")
+    structlog.get_logger("hub").info("after it")
+    inside, after = (json.loads(line) for line in stream.getvalue().splitlines())
+    assert (inside["trace_id"], inside["span_id"]) == (TRACE, SPAN)
+    assert "trace_id" not in after
+
+
+def test_collector_address_and_missing_extra_are_explained(subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch) -> None:
+    for url in ("collector:4317", "ftp://collector", "http://", "http://a/v1/traces", "http://me:canary@host:4317"):
+        with subtests.test(url=url):
+            with pytest.raises(ValueError, match="write http://HOST:4317") as refused:
+                telemetry.endpoint(url)
+            assert "canary" not in str(refused.value)
+    monkeypatch.setitem(sys.modules, "opentelemetry.sdk", None)
+    with (
+        pytest.raises(InvalidError, match=r"pip install 'muster-hub\[tracing\]'"),
+        telemetry.sending(Told("hub", "http://127.0.0.1:4317")),
+    ):
+        pass
+    assert tracing.span("work") is NOTHING
+
+
+def test_programs_that_do_not_trace_load_nothing_of_opentelemetry() -> None:
+    script = (
+        "import sys, hub.serve, spoke.app, spoke.__main__; print([name for name in sys.modules if 'opentelemetry' in name])"
+    )
+    ended = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
+    assert ended.stdout.strip() == "[]"
+
+
+def test_names_of_services_and_processes_stand_on_what_is_sent() -> None:
+    exporter = InMemorySpanExporter()
+    told = Told("muster-hub", "http://nowhere", instance="hub-0")
+    tracer, close = telemetry.tracer_of(told, exporter, SimpleSpanProcessor)
+    tracing.use(tracer)
+    try:
+        with tracing.span("work"):
+            pass
+    finally:
+        tracing.use(None)
+        close()
+    resource = exporter.get_finished_spans()[0].resource.attributes
+    assert (resource["service.name"], resource["service.instance.id"]) == ("muster-hub", "hub-0")
+
+
+def samples(text: str) -> dict[tuple[str, tuple[tuple[str, str], ...]], float]:
+    """Every sample by its name and labels, as Prometheus' own client reads them."""
+    families = text_string_to_metric_families(text)
+    return {(each.name, tuple(sorted(each.labels.items()))): each.value for family in families for each in family.samples}
+
+
+def registry(**bound: object) -> Registry:
+    made = Registry()
+    for name, value in bound.items():
+        made.bind(gauge(name, "A number."), lambda value=value: value)  # type: ignore[misc]
+    return made
+
+
+def test_numbers_types_help_and_labels_are_read_back() -> None:
+    told = registry(whole=3, large=2**53, part=0.1, endless=math.inf, below=-math.inf).text()
+    read = samples(told)
+    assert read["muster_whole", ()] == 3
+    assert read["muster_large", ()] == 2**53
+    assert read["muster_part", ()] == 0.1
+    assert read["muster_endless", ()] == math.inf
+    assert read["muster_below", ()] == -math.inf
+    assert math.isnan(samples(registry(none=math.nan).text())["muster_none", ()])
+
+    text = 'a "quoted"\\ text\nof two lines'
+    made = Registry()
+    made.bind(gauge("odd", text, "first", "second"), lambda: {(text, "b"): 1, ("", "{}=,"): 2})
+    (family,) = text_string_to_metric_families(made.text())
+    assert family.documentation == text
+    assert [(each.labels, each.value) for each in family.samples] == [
+        ({"first": text, "second": "b"}, 1),
+        ({"first": "", "second": "{}=,"}, 2),
+    ]
+
+    made = Registry()
+    made.bind(counter("grown_total", "Grows."), lambda: 1)
+    made.bind(gauge("level", "Goes up and down."), lambda: 1)
+    made.bind(histogram("spread", "Is distributed."), Distribution)
+    types = {family.name: family.type for family in text_string_to_metric_families(made.text())}
+    assert types == {"muster_grown": "counter", "muster_level": "gauge", "muster_spread": "histogram"}
+
+
+def test_distributions_and_tallies_have_the_series_that_happened() -> None:
+    spread = Distribution((0.1, 1.0))
+    for value in (0.05, 0.1, 0.5, 7.0):
+        spread.observe(value)
+    made = Registry()
+    made.bind(histogram("spread", "Is distributed.", "of"), lambda: {"this": spread})
+    read = samples(made.text())
+    buckets = {bound: read["muster_spread_bucket", (("le", bound), ("of", "this"))] for bound in ("0.1", "1.0", "+Inf")}
+    assert buckets == {"0.1": 2, "1.0": 3, "+Inf": 4}
+    assert read["muster_spread_count", (("of", "this"),)] == 4
+    assert read["muster_spread_sum", (("of", "this"),)] == pytest.approx(7.65)
+
+    tally = Tally()
+    made = Registry()
+    made.bind(counter("requests_total", "Requests.", "verb", "code"), lambda: tally)
+    assert made.text() == ""
+    tally["get", "200"] += 2
+    assert samples(made.text()) == {("muster_requests_total", (("code", "200"), ("verb", "get"))): 2}
+
+    assert registry(unknown=None).text() == ""
+
+
+def test_broken_metric_leaves_the_others_readable_and_duplicates_are_refused(subtests: pytest.Subtests) -> None:
+    made = registry(fine=1)
+    made.bind(gauge("wrong", "Has one label.", "one"), lambda: {("a", "b"): 1})
+    assert samples(made.text()) == {("muster_fine", ()): 1}
+    broken = True
+
+    def read() -> int:
+        if broken:
+            raise RuntimeError("not now")
+        return 5
+
+    made = registry(fine=1)
+    made.bind(gauge("broken", "Fails."), read)
+    assert samples(made.text()) == {("muster_fine", ()): 1}
+    broken = False
+    assert samples(made.text())["muster_broken", ()] == 5
+
+    made = registry(once=1)
+    with pytest.raises(ValueError, match="muster_once"):
+        made.bind(gauge("once", "Again."), lambda: 2)
+    assert registry(mine=1).text() != registry(yours=1).text()
+    for asked in (False, True):
+        with subtests.test(asked=asked):
+            made = Registry(detailed=asked)
+            made.bind(gauge("cluster", "One of each cluster.", "cluster", detailed=True), lambda: {"cluster1": 1})
+            assert bool(made.text()) is asked
+            assert bool(made.metrics) is asked
+
+
+async def test_a_scrape_looks_everywhere_at_the_same_time_and_then_reads() -> None:
+    seen = 0
+    both = asyncio.Barrier(2)
+
+    async def look() -> None:
+        nonlocal seen
+        await both.wait()
+        seen += 1
+
+    made = Registry()
+    made.look(look)
+    made.look(look)
+    made.bind(gauge("seen", "Looks."), lambda: seen)
+    assert samples(await made.scrape()) == {("muster_seen", ()): 2}

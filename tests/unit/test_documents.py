@@ -1,0 +1,212 @@
+"""Documents, catalogues and generated pages: commands, flags, links, files and tests that they name exist."""
+
+import contextlib
+import io
+import re
+import shlex
+from collections.abc import Iterator, Mapping
+from functools import cache
+from importlib.util import find_spec
+from pathlib import Path
+from typing import Any
+
+import click
+import yaml
+from click.testing import CliRunner
+
+from hollow.__main__ import main as hollow
+from hub.__main__ import main as hub
+from hub.apiserver.credentials import HubAddress
+from hub.apiserver.door import build_door
+from hub.cli.__main__ import hubctl
+from hub.domain.certificate import CertificateRecord, Purpose
+from machinery.clock import ManualClock
+from machinery.errors import UnauthorizedError
+from machinery.identity import HubId
+from machinery.wire.registration.v1 import registration_pb2
+from machinery.wire.session.v1 import session_pb2
+from spoke.flags import parser as spoke_parser
+from tests.fakes.inline_store import InlineStore
+from tests.fakes.issuer import WordIssuer
+from tests.settings_pages import pages
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+DOCUMENTS = [*ROOT.glob("*.md"), *(path for folder in ("docs", "bench", "charts") for path in (ROOT / folder).rglob("*.md"))]
+PROGRAMS: Mapping[str, click.Command] = {"hub": hub, "hubctl": hubctl, "hollow": hollow}
+OTHER_PROGRAMS = {"python3", "pip", "kubectl", "helm", "docker", "git", "export", "kill", "curl"}
+BLOCK = re.compile(r"^```sh\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+LINK = re.compile(r"\]\((?!https?:)([^)#]+)(?:#[^)]*)?\)")
+NAMED_FILE = re.compile(r"`((?:hub|spoke|machinery|hollow|tests|proto|bench|docs|charts)/[\w./-]*)`")
+NAMED_TEST = re.compile(r"`?(tests/[\w/]+\.py)::(test_\w+)`?")
+TEST = re.compile(r"^(?:async )?def (test_\w+)", re.MULTILINE)
+FLAG = re.compile(r"(?<![\w-])--?[a-z][a-z-]*")
+CATALOGUES = {"agent.yaml": 107, "hub.yaml": 150, "kubecert.yaml": 78, "leadership.yaml": 12, "login.yaml": 34}
+"""The number of rows of each catalogue."""
+LEFT_OUT = r"(AWS IRSA|Cluster API import|CloudEvents|ManifestWork): .+"
+DECIDED = rf"{LEFT_OUT}|.+ \(docs/adr/\d{{4}}\)"
+
+
+def name_of(document: Path) -> str:
+    return str(document.relative_to(ROOT))
+
+
+def lines_of(document: Path) -> Iterator[str]:
+    """The commands of a document; one that goes over several lines is one line."""
+    for block in BLOCK.findall(document.read_text()):
+        for line in block.replace("\\\n", " ").splitlines():
+            if shlex.split(line, comments=True):
+                yield line.strip()
+
+
+@cache
+def flags_of(program: str, words: tuple[str, ...]) -> set[str]:
+    """The flags that `--help` of a command lists. Fails when there is no such command."""
+    if program == "spoke":
+        output = io.StringIO()
+        with contextlib.redirect_stdout(output), contextlib.suppress(SystemExit):
+            spoke_parser().parse_args([*words, "--help"])
+        return set(FLAG.findall(output.getvalue()))
+    answer = CliRunner().invoke(PROGRAMS[program], [*words, "--help"])
+    return set(FLAG.findall(answer.output)) if answer.exit_code == 0 else set()
+
+
+def flaw_of_command(words: list[str]) -> str | None:
+    while re.fullmatch(r"[A-Z_]+=.*", words[0]):
+        words = words[1:]
+    program, arguments = Path(words[0]).name, words[1:]
+    flags = {word.partition("=")[0] for word in arguments if word.startswith("-") and word != "-"}
+    if program == "make":
+        targets = re.findall(r"^([a-z-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE)
+        return None if not arguments or arguments[0] in targets else "no such target"
+    if program == "python":
+        return None if arguments[0] == "-m" and find_spec(arguments[1]) else "no such module"
+    if program in PROGRAMS or program == "spoke":
+        first_flag = next((at for at, word in enumerate(arguments) if word.startswith("-")), len(arguments))
+        known = flags_of(program, tuple(arguments[:first_flag]))
+        unknown = flags - known - flags_of(program, ())
+        return None if known and not unknown else f"no such command, or no flags {sorted(unknown)}"
+    return None if program in OTHER_PROGRAMS else "not a program of this list"
+
+
+def test_documented_commands_and_their_flags_exist() -> None:
+    flaws = [
+        f"{name_of(document)}: {line}: {flaw}"
+        for document in DOCUMENTS
+        for line in lines_of(document)
+        if (flaw := flaw_of_command(shlex.split(line, comments=True)))
+    ]
+    assert not flaws, "\n".join(flaws)
+    cells = re.findall(r"^\| .* \| (.*) \|$", (ROOT / "README.md").read_text(), re.MULTILINE)
+    named = {flag for cell in cells for flag in re.findall(r"`(--[a-z-]+)`", cell)}
+    assert named
+    assert named <= flags_of("hub", ("serve",))
+
+
+def test_pages_set_kubeconfig_before_they_use_kubectl_without_a_kubeconfig() -> None:
+    """The program does not find the administrator's kubeconfig by itself. Commands with `-n muster` are for another cluster."""
+    flaws = []
+    for document in DOCUMENTS:
+        is_set = False
+        for line in lines_of(document):
+            is_set = is_set or "KUBECONFIG=" in line
+            is_bare = re.search(r"\bkubectl (?!hub\b)", line) and not re.search(
+                r"--kubeconfig|--context| -n muster|--help", line
+            )
+            if is_bare and not is_set and document.is_relative_to(DOCS):
+                flaws.append(f"{name_of(document)}: {line}")
+    assert not flaws, "\n".join(flaws)
+
+
+def test_linked_and_named_files_exist() -> None:
+    missing = []
+    for document in DOCUMENTS:
+        text = document.read_text()
+        missing += [f"{name_of(document)}: {link}" for link in LINK.findall(text) if not (document.parent / link).exists()]
+        missing += [f"{name_of(document)}: {path}" for path in NAMED_FILE.findall(text) if not (ROOT / path).exists()]
+    assert not missing, "\n".join(missing)
+    linked = {(DOCS / link).resolve() for link in LINK.findall((DOCS / "README.md").read_text())}
+    documents = {path for kind in ("tutorial", "how-to", "reference", "explanation") for path in (DOCS / kind).glob("*.md")}
+    assert sorted(map(name_of, documents - linked)) == []
+
+
+@cache
+def known_tests(path: str) -> frozenset[str]:
+    file = ROOT / path
+    return frozenset(TEST.findall(file.read_text()) if file.exists() else ())
+
+
+def missing_tests(text: str) -> list[str]:
+    return [f"{path}::{test}" for path, test in NAMED_TEST.findall(text) if test not in known_tests(path)]
+
+
+def tables(page: Path) -> dict[str, list[list[str]]]:
+    """The rows of all tables by the heading of their first column, without the headings."""
+    found: dict[str, list[list[str]]] = {}
+    rows: list[list[str]] | None = None
+    for line in page.read_text().splitlines():
+        cells = [cell.strip() for cell in line.strip("|").split("|")]
+        if not line.startswith("|"):
+            rows = None
+        elif rows is None:
+            rows = found.setdefault(cells[0], [])
+        elif not cells[0].startswith("---"):
+            rows.append(cells)
+    return found
+
+
+def test_tests_that_documents_name_exist() -> None:
+    missing = [f"{name_of(page)}: {test}" for page in DOCUMENTS for test in missing_tests(page.read_text())]
+    assert not missing, "\n".join(missing)
+    faults = tables(DOCS / "reference" / "faults.md")["fault"]
+    model = tables(DOCS / "explanation" / "threat-model.md")
+    rules = [row for heading in ("rule", "RPC", "kind", "purpose of a certificate") for row in model[heading]]
+    without = [row[0] for row in (*faults, *rules) if not NAMED_TEST.search(" ".join(row))]
+    assert not without, "\n".join(without)
+
+
+def test_threat_model_lists_every_rpc_kind_and_certificate_purpose() -> None:
+    async def refuse(_certificate: bytes) -> CertificateRecord:
+        raise UnauthorizedError("nobody")
+
+    address = HubAddress(HubId("hub"), "https://hub.example:6443", "hub.example:8443")
+    door = build_door(InlineStore(), WordIssuer(), refuse, address, clock=ManualClock())
+    discovery = door.server._site._discovery
+    files = (registration_pb2.DESCRIPTOR, session_pb2.DESCRIPTOR)
+    services = [service for file in files for service in file.services_by_name.values()]
+    expected = {
+        "RPC": {f"{service.name}.{method.name}" for service in services for method in service.methods},
+        "kind": {resource.kind for group in (*discovery._core, *discovery._named) for resource in group.resources},
+        "purpose of a certificate": set(Purpose),
+    }
+    model = tables(DOCS / "explanation" / "threat-model.md")
+    listed = {heading: {name.strip() for row in model[heading] for name in row[0].split(",")} for heading in expected}
+    assert listed == expected
+
+
+def flaw_of_row(row: Mapping[str, Any], reasons: str) -> str:
+    if "reason" in row:
+        return "" if "tests" not in row and re.fullmatch(reasons, row["reason"]) else f"no such reason: {row['reason']}"
+    named = row["tests"] or ()
+    if not named or not all(NAMED_TEST.fullmatch(test) for test in named):
+        return "it names no test"
+    return ", ".join(missing_tests(" ".join(named)))
+
+
+def test_catalogue_rows_have_tests_that_exist_or_a_reason() -> None:
+    flaws, counts = [], {}
+    for path in sorted((ROOT / "tests" / "catalogue").glob("*.yaml")):
+        areas = yaml.safe_load(path.read_text("utf-8"))
+        reasons = LEFT_OUT if path.name == "hub.yaml" else DECIDED
+        for area in areas:
+            names = [row["row"] for row in area["rows"]]
+            flaws += [f"{path.name}: {name} stands twice" for name in set(names) if names.count(name) > 1]
+            flaws += [f"{path.name}: {row['row']}: {flaw}" for row in area["rows"] if (flaw := flaw_of_row(row, reasons))]
+        counts[path.name] = sum(len(area["rows"]) for area in areas)
+    assert not flaws, "\n".join(flaws)
+    assert counts == CATALOGUES
+
+
+def test_pages_of_settings_are_as_generated() -> None:
+    stale = [name_of(path) for path, content in pages() if path.read_text() != content]
+    assert stale == [], "run `make reference`, and commit what it writes"
