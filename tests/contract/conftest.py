@@ -1,23 +1,13 @@
-"""The databases that the store's contract is held against."""
+"""The databases that the contract of the store is tested on."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
 
-from hub.ports import Store
+from hub.store import SqlStore
 from machinery.clock import ManualClock
-from tests.fakes.databases import Database, MemoryDatabase, SqlDatabase, migrated, sqlite_database
-
-STORES = ["memory", "sqlite", pytest.param("postgres", marks=pytest.mark.postgres)]
-
-
-@pytest.fixture(scope="session")
-def postgres_url() -> Iterator[str]:
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_server() as url:
-        yield url
+from tests.fakes.databases import SqlDatabase, migrated, sqlite_database
 
 
 @pytest.fixture
@@ -25,21 +15,15 @@ def clock() -> ManualClock:
     return ManualClock()
 
 
-@pytest.fixture(params=STORES)
-def database(request: pytest.FixtureRequest, tmp_path: Path) -> Database:
-    match request.param:
-        case "memory":
-            return MemoryDatabase()
-        case "sqlite":
-            migrated(tmp_path / "hub.db")
-            return sqlite_database(tmp_path)
-        case _:
-            postgres = SqlDatabase(request.getfixturevalue("postgres_url"))
-            postgres.clear()
-            return postgres
+@pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> SqlDatabase:
+    if request.param == "sqlite":
+        migrated(tmp_path / "hub.db")
+        return sqlite_database(tmp_path)
+    return SqlDatabase(request.getfixturevalue("migrated_postgres_url"))
 
 
 @pytest.fixture
-async def store(database: Database, clock: ManualClock) -> AsyncIterator[Store]:
+async def store(database: SqlDatabase, clock: ManualClock) -> AsyncIterator[SqlStore]:
     async with database.opened(clock) as opened:
         yield opened

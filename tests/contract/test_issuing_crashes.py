@@ -13,9 +13,9 @@ from hub.services import clusters, requests
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.identity import SerialNumber, cluster_name
-from tests.fakes.databases import Database
+from tests.fakes.databases import SqlDatabase
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer
-from tests.fakes.memory_store import MemoryStore
 from tests.fakes.registration import AGENT, LIFETIMES, Newcomer
 from tests.trials import soaked, trials
 
@@ -105,12 +105,12 @@ class Hub:
 
 
 @asynccontextmanager
-async def born(database: Database, clock: ManualClock, life: Life, newcomer: Newcomer, request: bytes) -> AsyncIterator[Hub]:
+async def born(database: SqlDatabase, clock: ManualClock, life: Life, newcomer: Newcomer, request: bytes) -> AsyncIterator[Hub]:
     async with database.opened(clock) as store:
         yield Hub(store, life, NumberedIssuer(), newcomer, request)
 
 
-async def _credential(database: Database, clock: ManualClock, newcomer: Newcomer) -> CertificateRecord:
+async def _credential(database: SqlDatabase, clock: ManualClock, newcomer: Newcomer) -> CertificateRecord:
     """A bootstrap credential with one use."""
     made = newcomer.bootstrap(uses=1)
     record = newcomer.store.transact(lambda tx: tx.credentials.by_id(made.credential or newcomer.bootstrap().credential))  # type: ignore[arg-type]
@@ -127,13 +127,13 @@ async def _credential(database: Database, clock: ManualClock, newcomer: Newcomer
 
 @soaked(AT_MOST // STEP)
 async def test_whenever_the_hub_dies_one_request_has_one_certificate_and_nobody_is_locked_out(
-    database: Database, clock: ManualClock
+    database: SqlDatabase, clock: ManualClock
 ) -> None:
     """Each moment has a cluster of its own, with a credential that has one use."""
     tried = 0
     for fatal in range(1, AT_MOST, STEP):
         cluster = cluster_name(f"edge-{fatal}")
-        newcomer = Newcomer(MemoryStore(clock), cluster=cluster, key=pki.generate_key())
+        newcomer = Newcomer(InlineStore(clock), cluster=cluster, key=pki.generate_key())
         request = newcomer.request()
         requester = await _credential(database, clock, newcomer)
         told: RequestState | None = None

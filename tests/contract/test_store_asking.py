@@ -1,20 +1,23 @@
-"""Every store answers a condition with exactly the objects of which it is true, as the expression itself says."""
+"""Every store selects, orders, counts and groups objects as the expressions themselves say."""
 
+from collections import Counter
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
 
 import pytest
 
+from hub.domain.arranging import groups_of, sort_of
 from hub.domain.asking import where_of
 from hub.domain.change import MANAGED_CLUSTERS, Key, ObjectPage, Query
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.domain.reported import AGENT_VERSION
-from hub.domain.selection import selects
+from hub.domain.selection import known_of, portion, selects
 from hub.ports import Store, Transaction
 from machinery.clock import ManualClock
 from machinery.errors import BadRequestError
 from machinery.identity import ClusterName
+from machinery.selectors import parse_field_selector, parse_label_selector
 from machinery.timestamps import format_time
 from tests.trials import soaked, trials
 
@@ -240,23 +243,150 @@ async def test_a_condition_sees_what_its_own_transaction_wrote_and_the_past_as_i
     assert [len((await store.read(find, Query(where=where, at=at)))[0].items) for at in (1, 2)] == [1, 0]
 
 
-@pytest.mark.parametrize(
-    ("text", "why"),
-    [
+def test_wrong_conditions_and_watches_of_what_changes_by_itself_are_refused() -> None:
+    now = datetime.now(UTC)
+    for text, why in (
         ("versoin < 1.30", 'column 1: there is no field "versoin": did you mean "version"'),
         ("version < banana", "banana"),
         ("memory > 64 Gib", "column"),
         ("labels", "map"),
-    ],
+    ):
+        with pytest.raises(BadRequestError, match=r"^where: column \d+: ") as refused:
+            where_of(text, now)
+        assert why in str(refused.value)
+    for text in ("accepted && !(age > 1h)", "lastBeat > 1m || accepted", "connected"):
+        with pytest.raises(BadRequestError, match=r"(age|lastBeat|connected) changes by itself"):
+            where_of(text, now, watched=True)
+    assert where_of("accepted", now, watched=True)
+
+
+SET = "cluster.open-cluster-management.io/clusterset"
+ORDERS = (
+    "version",
+    "-version,name",
+    "memory",
+    "-cpu,-name",
+    "nodes,set",
+    'labels["tier"]',
+    "-claims.region,available",
+    "age",
+    "-age",
+    "lastBeat",
+    "-lastBeat,version",
+    "connected,agentVersion",
+    "accepted,-claims.region,memory,name",
+    ".metadata.creationTimestamp",
+    ".status.capacity.memory",
 )
-def test_a_wrong_condition_is_refused_with_its_place(text: str, why: str) -> None:
-    with pytest.raises(BadRequestError, match=r"^where: column \d+: ") as refused:
-        where_of(text, datetime.now(UTC))
-    assert why in str(refused.value)
+GROUPS = ("version", "set,available", "accepted", "labels.tier", "claims.region,connected", 'taints["gpu"],addons["search"]')
+SELECTORS = (
+    "status.conditions.ManagedClusterConditionAvailable!=True",
+    "status.conditions.ManagedClusterConditionAvailable=",
+    "status.conditions.Extra=True",
+    "status.conditions.Extra!=",
+    "status.clusterClaims.region!=edge-1",
+    "status.clusterClaims.region=",
+    "spec.taints.gpu=NoSelect",
+    "spec.taints.gpu!=NoSelect,status.agentVersion=0.2.0",
+    "status.version.kubernetes=v1.30.0,metadata.name!=edge-1-1",
+    "metadata.name=west-3,status.agentVersion=",
+)
 
 
-@pytest.mark.parametrize("text", ["accepted && !(age > 1h)", "lastBeat > 1m || accepted", "connected"])
-def test_no_watch_asks_for_what_changes_without_a_change(text: str) -> None:
-    with pytest.raises(BadRequestError, match=r"(age|lastBeat|connected) changes by itself"):
-        where_of(text, datetime.now(UTC), watched=True)
-    assert where_of("accepted", datetime.now(UTC), watched=True)
+def page(tx: Transaction, query: Query) -> ObjectPage:
+    return tx.objects.find(MANAGED_CLUSTERS, query)
+
+
+async def paged(store: Store, query: Query, text: str) -> list[str]:
+    """The names on all pages, each page asked for where the one before it ended."""
+    names: list[str] = []
+    while True:
+        found = await store.read(page, query)
+        names += [item.key.name for item in found.items]
+        if not found.more:
+            return names
+        assert len(found.items) == query.limit
+        query = Query(where=query.where, limit=query.limit, after=found.items[-1].key, order=sort_of(text, found.place))
+
+
+async def test_pages_in_an_order_are_the_whole_in_that_order(store: Store, clock: ManualClock) -> None:
+    random = Random(7)
+    documents = await fleet(store, clock, random, size=40)
+    beats = await store.read(beats_of)
+    everything = (await store.read(page, Query())).items
+    assert len(everything) == len(documents)
+    now = await store.read(lambda tx: tx.now)
+    for text in ORDERS:
+        for where in (None, where_of(expression(random), now)):
+            query = Query(where=where, order=sort_of(text))
+            expected = [item.key.name for item in portion(query, everything, beats).items]
+            assert [item.key.name for item in (await store.read(page, query)).items] == expected, text
+            limited = Query(where=where, order=sort_of(text), limit=7)
+            assert await paged(store, limited, text) == expected, text
+
+
+async def test_orders_put_what_is_lacking_last_and_go_on_behind_objects_that_are_gone(store: Store) -> None:
+    async def ordered(text: str) -> str:
+        return "".join(item.key.name for item in (await store.read(page, Query(order=sort_of(text)))).items)
+
+    def several(tx: Transaction) -> None:
+        for name, version in (("e", "v1.30.0"), ("b", ""), ("a", "v1.9.0"), ("c", "v1.30.0"), ("d", "latest")):
+            put(
+                tx,
+                {"metadata": {"name": name, "uid": f"uid-{name}"}, "spec": {}, "status": {"version": {"kubernetes": version}}},
+            )
+
+    def changed(tx: Transaction, name: str, memory: str) -> None:
+        old = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+        assert old is not None
+        tx.objects.put(MANAGED_CLUSTERS, {**old.document, "status": {"capacity": {"memory": memory}}}, old, "tester")
+
+    def grow(tx: Transaction) -> list[str]:
+        changed(tx, "a", "9Gi")
+        return [item.key.name for item in page(tx, Query(order=sort_of("memory"))).items]
+
+    def remove(tx: Transaction) -> None:
+        old = tx.objects.get(MANAGED_CLUSTERS, Key("", "c"))
+        assert old is not None
+        tx.objects.delete(MANAGED_CLUSTERS, old, "tester")
+
+    await store.run(several)
+    orders = {text: await ordered(text) for text in ("version", "-version", "-version,-name", "memory", "-memory", "accepted")}
+    by_name = dict.fromkeys(("memory", "-memory", "accepted"), "abcde")
+    assert orders == {"version": "acebd", "-version": "ceabd", "-version,-name": "ecadb", **by_name}
+    for number, name in enumerate("abcde"):
+        await store.run(changed, name, f"{number + 1}Gi")
+    before = await store.read(lambda tx: tx.changes.newest())
+    assert await store.run(grow) == ["b", "c", "d", "e", "a"], "its own writes count"
+    then = await store.read(page, Query(order=sort_of("memory"), at=before))
+    assert [item.key.name for item in then.items] == ["a", "b", "c", "d", "e"]
+    first = await store.read(page, Query(order=sort_of("memory"), limit=2))
+    await store.run(remove)
+    rest = Query(order=sort_of("memory", first.place), after=first.items[-1].key)
+    assert [item.key.name for item in (await store.read(page, rest)).items] == ["d", "e", "a"]
+
+
+async def test_groups_count_every_chosen_cluster_once(store: Store, clock: ManualClock) -> None:
+    random = Random(11)
+    await fleet(store, clock, random, size=40)
+    beats = await store.read(beats_of)
+    everything = (await store.read(page, Query())).items
+    now = await store.read(lambda tx: tx.now)
+    for text in GROUPS:
+        facets = groups_of(text)
+        for where in (None, where_of(expression(random), now)):
+            query = Query(where=where)
+            chosen = portion(query, everything, beats).items
+            known = (known_of(MANAGED_CLUSTERS, item.document, beats.get(ClusterName(item.key.name))) for item in chosen)
+            expected = Counter(tuple(facet.text(one) for facet in facets) for one in known)
+            assert await store.read(lambda tx, q, f: tx.objects.groups(q, f), query, facets) == expected, text
+
+
+async def test_fields_choose_as_they_do_in_memory(store: Store, clock: ManualClock) -> None:
+    await fleet(store, clock, Random(3), size=40)
+    everything = (await store.read(page, Query())).items
+    for selector in SELECTORS:
+        for labels in ("", "tier", "!tier", "tier in (region,edge-1)", f"{SET} notin (blue)"):
+            query = Query(fields=parse_field_selector(selector).requirements, labels=parse_label_selector(labels).requirements)
+            expected = [item.key.name for item in portion(query, everything, {}).items]
+            assert [item.key.name for item in (await store.read(page, query)).items] == expected, (selector, labels)

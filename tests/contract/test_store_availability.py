@@ -1,4 +1,4 @@
-"""What the store keeps about availability: transitions, and the replicas' marks. On every implementation."""
+"""What every store promises about availability: transitions, marks of replicas, owners of clusters and their epochs."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -6,7 +6,8 @@ from datetime import datetime, timedelta
 from itertools import pairwise
 
 from hub.domain.hearing import Mark
-from hub.domain.heartbeat import Beat
+from hub.domain.heartbeat import Beat, LastBeat
+from hub.domain.parting import MOVED, STANDBY
 from hub.domain.transition import Transition
 from hub.ports import Store, Transaction
 from machinery.clock import ManualClock
@@ -37,7 +38,7 @@ def _put(tx: Transaction, mark: Mark) -> None:
     tx.marks.put(mark)
 
 
-async def test_transitions_are_told_newest_first(store: Store, clock: ManualClock) -> None:
+async def test_transitions_are_listed_newest_first_and_old_ones_forgotten_in_portions(store: Store, clock: ManualClock) -> None:
     start = clock.now()
     await add(store, clock, C1, "", "True", "Unknown")
     await add(store, clock, C2, "", "True")
@@ -49,6 +50,10 @@ async def test_transitions_are_told_newest_first(store: Store, clock: ManualCloc
     assert await store.read(lambda tx: tx.transitions.of(C1, limit=1)) == found[:1]
     assert await store.read(lambda tx: tx.transitions.of(C1, limit=5, uid="uid-c1")) == found
     assert await store.read(lambda tx: tx.transitions.of(C1, limit=5, uid="another")) == []
+    end = clock.now()
+    trimmed = [await store.run(lambda tx, most: tx.transitions.trim(end, most), most) for most in (1, 5, 5)]
+    assert trimmed == [1, 1, 0]
+    assert [await store.read(lambda tx, of: len(tx.transitions.of(of, limit=5)), each) for each in (C1, C2)] == [0, 1]
 
 
 async def test_falls_are_told_from_an_instant_on(store: Store, clock: ManualClock) -> None:
@@ -74,38 +79,92 @@ async def test_the_silent_are_those_that_fell_silent_and_are_so_still(store: Sto
     assert await store.read(lambda tx: tx.transitions.silent(start + 2 * SECOND, SILENT)) == 0
 
 
-async def test_what_is_old_is_forgotten_in_portions(store: Store, clock: ManualClock) -> None:
-    await add(store, clock, C1, "", "True", "Unknown", "True")
-    end = clock.now()
-    assert await store.run(lambda tx: tx.transitions.trim(end, 1)) == 1
-    assert await store.run(lambda tx: tx.transitions.trim(end, 5)) == 1
-    assert await store.run(lambda tx: tx.transitions.trim(end, 5)) == 0
-    assert [each.at for each in await store.read(lambda tx: tx.transitions.of(C1, limit=5))] == [end]
-
-
-async def test_a_replica_has_one_mark(store: Store, clock: ManualClock) -> None:
-    first = Mark("b", clock.now(), clock.now())
-    later = replace(first, at=clock.now() + SECOND)
-    other = Mark("a", clock.now() - SECOND, clock.now())
+async def test_a_replica_has_one_mark_until_it_is_forgotten_or_the_clock_jumps(store: Store, clock: ManualClock) -> None:
+    start = clock.now()
+    first = Mark("b", start, start)
+    later = replace(first, at=start + 2 * SECOND)
+    other = Mark("a", start - SECOND, start)
     for mark in (first, other, later):
         await store.run(_put, mark)
     assert await store.read(lambda tx: tx.marks.all()) == [other, later]
-
-
-async def test_after_a_jump_no_mark_counts_and_no_beat_is_of_the_future(store: Store, clock: ManualClock) -> None:
-    start = clock.now()
-    for name in ("a", "b"):
-        await store.run(_put, Mark(name, start, start))
+    await store.run(lambda tx: tx.marks.forget(start + SECOND))
+    assert await store.read(lambda tx: tx.marks.all()) == [later]
     beats = [Beat(C1, timedelta(), available=True), Beat(C2, 2 * SECOND, available=True)]
     await store.run(lambda tx: tx.heartbeats.store(beats))
     now = start - SECOND
     await store.run(lambda tx: tx.marks.begin_anew(now))
-    assert await store.read(lambda tx: tx.marks.all()) == []
-    assert [beat.at for beat in await store.read(lambda tx: tx.heartbeats.all())] == [now, start - 2 * SECOND]
+    assert await store.read(lambda tx: tx.marks.all()) == [], "after a jump no mark counts"
+    times = [beat.at for beat in await store.read(lambda tx: tx.heartbeats.all())]
+    assert times == [now, start - 2 * SECOND], "and no beat is of the future"
 
 
-async def test_marks_of_replicas_that_are_gone_are_forgotten(store: Store, clock: ManualClock) -> None:
-    await store.run(lambda tx: tx.marks.put(Mark("old", clock.now(), clock.now())))
-    await store.run(lambda tx: tx.marks.put(Mark("new", clock.now(), clock.now() + 2 * SECOND)))
-    await store.run(lambda tx: tx.marks.forget(clock.now() + SECOND))
-    assert [mark.replica for mark in await store.read(lambda tx: tx.marks.all())] == ["new"]
+EDGE, FAR = ClusterName("edge"), ClusterName("far")
+NONE = timedelta()
+NEWER, OLDER = 1_790_000_000_000, 1_780_000_000_000
+"""As agents make them, from milliseconds: they need more than 32 bits."""
+
+
+def beat(cluster: ClusterName, epoch: int, *, available: bool = True, age: timedelta = NONE) -> Beat:
+    return Beat(cluster, age, available, epoch)
+
+
+async def stored(store: Store, *beats: Beat) -> dict[ClusterName, int]:
+    """Those that were refused."""
+    return await store.run(lambda tx: dict(tx.heartbeats.store(beats)))
+
+
+async def of(store: Store, cluster: ClusterName = EDGE) -> LastBeat:
+    last = await store.read(lambda tx: tx.heartbeats.of(cluster))
+    assert last is not None
+    return last
+
+
+async def test_epoch_only_rises_and_a_beat_of_the_newest_one_ends_a_departure(store: Store) -> None:
+    async def owned() -> tuple[int, str | None]:
+        last = await of(store)
+        return last.epoch, last.owner
+
+    for epoch in (OLDER, NEWER, OLDER, 0):
+        await store.run(lambda tx, told: tx.heartbeats.claim(EDGE, told), epoch)
+    assert await owned() == (NEWER, None)
+    await store.run(lambda tx: tx.heartbeats.depart(EDGE, "other", OLDER))
+    assert await owned() == (NEWER, "other")
+    await stored(store, beat(EDGE, OLDER))
+    assert ((await of(store)).owner, (await of(store)).at) == ("other", None)
+    await stored(store, beat(EDGE, NEWER))
+    assert (await of(store)).owner is None
+    await store.run(lambda tx: tx.heartbeats.depart(EDGE, "", NEWER + 1))
+    assert await owned() == (NEWER + 1, "")
+    assert await store.read(lambda tx: tx.changes.newest()) == 0, "no news"
+    await store.run(lambda tx: tx.heartbeats.forget(EDGE))
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
+
+
+async def test_a_beat_of_an_outdated_epoch_is_not_stored_and_told_apart(store: Store, clock: ManualClock) -> None:
+    await stored(store, beat(EDGE, OLDER), beat(FAR, OLDER))
+    before = clock.now()
+    clock.advance(timedelta(seconds=5))
+    await store.run(lambda tx: tx.heartbeats.claim(EDGE, NEWER))
+    assert await stored(store, beat(FAR, OLDER, available=False), beat(EDGE, OLDER, available=False)) == {EDGE: NEWER}
+    assert ((await of(store)).at, (await of(store)).available) == (before, True)
+    assert ((await of(store, FAR)).at, (await of(store, FAR)).available) == (clock.now(), False)
+
+
+async def test_beats_of_the_newest_epoch_and_of_agents_that_keep_none_are_stored(store: Store, clock: ManualClock) -> None:
+    await store.run(lambda tx: tx.heartbeats.claim(EDGE, NEWER))
+    for epoch in (NEWER, 0, NEWER + 1):
+        clock.advance(timedelta(seconds=5))
+        assert await stored(store, beat(EDGE, epoch)) == {}
+        assert (await of(store)).at == clock.now()
+    assert await stored(store, beat(EDGE, NEWER + 1, available=False, age=timedelta(seconds=3))) == {}, "late, not outdated"
+    assert (await of(store)).available is True
+
+
+async def test_a_move_is_no_fall(store: Store, clock: ManualClock) -> None:
+    for cluster, reason in ((EDGE, "ManagedClusterLeaseUpdateStopped"), (FAR, MOVED.reason), (FAR, STANDBY.reason)):
+        fell = Transition(cluster, "u", clock.now(), "True", "Unknown", reason, "hub")
+        await store.run(lambda tx, each: tx.transitions.add(each), fell)
+    before = clock.now() - timedelta(hours=1)
+    for among in (None, [EDGE, FAR]):
+        falls = await store.read(lambda tx, chosen: dict(tx.transitions.falls(before, chosen)), among)
+        assert set(falls) == {EDGE}

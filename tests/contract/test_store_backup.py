@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from sqlalchemy import select, text
+from sqlalchemy import select
 
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, SECRETS, Key
@@ -33,7 +33,8 @@ from machinery.election.lock import Candidate
 from machinery.errors import AlreadyExistsError, ExpiredError, InvalidError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.databases import SqlDatabase
-from tests.integration.test_store_upgrades import EVERYTHING, LEFT, VERSIONS, everything, left_behind
+from tests.fixtures.postgres import Databases
+from tests.integration.test_store_upgrades import EVERYTHING, LEFT, everything, left_behind
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 EDGE = ClusterName("edge")
@@ -46,18 +47,14 @@ def databases(tmp_path: Path, request: pytest.FixtureRequest) -> dict[str, SqlDa
     """By engine, an empty one each."""
     found = {"sqlite": SqlDatabase(f"sqlite:///{tmp_path / 'hub.db'}")}
     if request.node.get_closest_marker("postgres"):
-        url: str = request.getfixturevalue("postgres_url")
-        empty(url)
-        found["postgres"] = SqlDatabase(url)
+        found["postgres"] = SqlDatabase(request.getfixturevalue("postgres_url"))
     return found
 
 
-def empty(url: str) -> None:
-    engine = writing_engine(parse_url(url))
-    with engine.begin() as connection:
-        connection.execute(text("DROP SCHEMA public CASCADE"))
-        connection.execute(text("CREATE SCHEMA public"))
-    engine.dispose()
+@pytest.fixture
+def another_postgres_url(postgres_databases: Databases) -> Iterator[str]:
+    with postgres_databases.empty() as url:
+        yield url
 
 
 def put(tx: Transaction, name: str, /, **labels: str) -> None:
@@ -143,17 +140,10 @@ async def lived(database: SqlDatabase) -> AsyncIterator[SqlStore]:
         yield store
 
 
-@pytest.mark.parametrize(
-    ("source", "target"),
-    [
-        ("sqlite", "sqlite"),
-        pytest.param("sqlite", "postgres", marks=pytest.mark.postgres),
-        pytest.param("postgres", "sqlite", marks=pytest.mark.postgres),
-        pytest.param("postgres", "postgres", marks=pytest.mark.postgres),
-    ],
-)
+@pytest.mark.postgres
+@pytest.mark.parametrize("source", ["sqlite", "postgres"])
 async def test_a_hub_is_restored_into_either_database_from_either(
-    source: str, target: str, databases: dict[str, SqlDatabase], tmp_path: Path
+    source: str, databases: dict[str, SqlDatabase], tmp_path: Path, another_postgres_url: str
 ) -> None:
     file = tmp_path / "hub.zip"
     async with lived(databases[source]) as store:
@@ -161,39 +151,28 @@ async def test_a_hub_is_restored_into_either_database_from_either(
         before = await store.read(looked)
         manifest = backed_up(databases[source].url, file)
         served = await store.read(lambda tx: tx.changes.newest())
-    place = databases[target] if source != target else SqlDatabase(f"sqlite:///{tmp_path / 'other.db'}")
-    if source == target == "postgres":
-        place = databases["postgres"]
-        empty(place.url)
-    done = restore(file, place.url)
     assert HIDDEN.encode() not in zipfile.ZipFile(file).read("tables/objects.jsonl"), "secrets stay sealed"
-    assert manifest.revision == served < done.revision - 50 * RATE
-    async with place.opened(None) as store:
-        assert await store.read(looked) == before
-        assert await store.read(lambda tx: tx.facts.get("restored")) == "yes"
-        with pytest.raises(ExpiredError):
-            await store.read(lambda tx: tx.changes.since(served))
-        assert await store.read(lambda tx: (tx.changes.oldest(), tx.changes.newest())) == (done.revision, done.revision)
-        assert await store.read(lambda tx: (tx.replicas.all(), tx.marks.all())) == ([], [])
-        await store.run(put, "new")
-        assert await store.read(lambda tx: [change.revision for change in tx.changes.since(done.revision)]) == [
-            done.revision + 1
-        ]
-        await store.run(lambda tx: tx.transitions.add(Transition(EDGE, "uid-edge", NOW, "True", "False", "Later", "ann")))
-        assert len(await store.read(lambda tx: tx.transitions.of(EDGE, limit=9))) == 2
-
-
-async def test_whoever_led_leads_no_more_and_no_term_comes_again(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
-    async with lived(databases["sqlite"]):
-        backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
-    other = SqlDatabase(f"sqlite:///{tmp_path / 'other.db'}")
-    restore(tmp_path / "hub.zip", other.url)
-    async with other.opened(None) as store:
-        record = await store.read(lambda tx: tx.leaders.record())
-        assert record is not None
-        assert record.holder == ""
-        taken = await store.run(lambda tx: tx.leaders.take(record, Candidate("r2", "i2"), timedelta(seconds=15)))
-        assert taken.term > 1000 > record.term
+    for place in (SqlDatabase(f"sqlite:///{tmp_path / 'other.db'}"), SqlDatabase(another_postgres_url)):
+        done = restore(file, place.url)
+        assert manifest.revision == served < done.revision - 50 * RATE
+        async with place.opened(None) as store:
+            assert await store.read(looked) == before
+            assert await store.read(lambda tx: tx.facts.get("restored")) == "yes"
+            with pytest.raises(ExpiredError):
+                await store.read(lambda tx: tx.changes.since(served))
+            bounds = await store.read(lambda tx: (tx.changes.oldest(), tx.changes.newest()))
+            assert bounds == (done.revision, done.revision)
+            assert await store.read(lambda tx: (tx.replicas.all(), tx.marks.all())) == ([], [])
+            await store.run(put, "new")
+            later = await store.read(lambda tx, at: [change.revision for change in tx.changes.since(at)], done.revision)
+            assert later == [done.revision + 1]
+            await store.run(lambda tx: tx.transitions.add(Transition(EDGE, "uid-edge", NOW, "True", "False", "Later", "ann")))
+            assert len(await store.read(lambda tx: tx.transitions.of(EDGE, limit=9))) == 2
+            record = await store.read(lambda tx: tx.leaders.record())
+            assert record is not None
+            assert record.holder == "", "whoever led leads no more"
+            taken = await store.run(lambda tx, old: tx.leaders.take(old, Candidate("r2", "i2"), timedelta(seconds=15)), record)
+            assert taken.term > 1000 > record.term, "no term comes again"
 
 
 @pytest.mark.parametrize("engine", ENGINES)
@@ -228,19 +207,21 @@ async def test_a_backup_is_of_one_instant_while_the_hub_writes(
         assert max(revisions) == archive.manifest.revision
 
 
-@pytest.mark.parametrize("dump", LEFT, ids=VERSIONS)
-async def test_a_backup_of_every_earlier_schema_is_restored(dump: Path, tmp_path: Path) -> None:
-    left_behind(tmp_path / "old.db", dump)
-    manifest = backed_up(f"sqlite:///{tmp_path / 'old.db'}", tmp_path / "hub.zip")
-    assert manifest.schema == dump.stem.removeprefix("v")
-    restore(tmp_path / "hub.zip", f"sqlite:///{tmp_path / 'hub.db'}")
-    engine = writing_engine(parse_url(f"sqlite:///{tmp_path / 'hub.db'}"))
-    with engine.begin() as connection:
-        assert schema_of(connection).version == HEAD
-        connection.execute(schema.revision.update().values(compacted=0))  # for a look at the log
-    engine.dispose()
-    async with SqlDatabase(f"sqlite:///{tmp_path / 'hub.db'}").opened(None) as store:
-        assert await store.read(everything) == EVERYTHING
+async def test_a_backup_of_every_earlier_schema_is_restored(tmp_path: Path) -> None:
+    for dump in LEFT:
+        folder = tmp_path / dump.stem
+        folder.mkdir()
+        left_behind(folder / "old.db", dump)
+        manifest = backed_up(f"sqlite:///{folder / 'old.db'}", folder / "hub.zip")
+        assert manifest.schema == dump.stem.removeprefix("v")
+        restore(folder / "hub.zip", f"sqlite:///{folder / 'hub.db'}")
+        engine = writing_engine(parse_url(f"sqlite:///{folder / 'hub.db'}"))
+        with engine.begin() as connection:
+            assert schema_of(connection).version == HEAD
+            connection.execute(schema.revision.update().values(compacted=0))  # for a look at the log
+        engine.dispose()
+        async with SqlDatabase(f"sqlite:///{folder / 'hub.db'}").opened(None) as store:
+            assert await store.read(everything) == EVERYTHING, dump
 
 
 def found(folder: Path, pattern: str) -> list[Path]:
@@ -254,121 +235,118 @@ def untouched(file: Path) -> Iterator[None]:
     assert file.read_bytes() == before
 
 
-async def test_what_is_there_is_replaced_only_when_told_and_is_kept(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
-    url, file = databases["sqlite"].url, tmp_path / "hub.db"
-    async with lived(databases["sqlite"]):
-        backed_up(url, tmp_path / "hub.zip")
-    async with databases["sqlite"].opened(None) as store:
-        for number in range(5):
-            await store.run(put, f"later-{number}")
-        newest = await store.read(lambda tx: tx.changes.newest())
-    with untouched(file), pytest.raises(AlreadyExistsError, match="--replace"):
-        restore(tmp_path / "hub.zip", url)
-    done = restore(tmp_path / "hub.zip", url, replaces=True)
-    assert done.revision > newest + RATE
-    assert done.former is not None
-    with closing(sqlite3.connect(done.former)) as former:
-        assert former.execute("SELECT value FROM revision").fetchone() == (newest,)
-    async with databases["sqlite"].opened(None) as store:
-        assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later-1"))) is None
-
-
-async def test_a_damaged_database_is_no_hindrance(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
-    async with lived(databases["sqlite"]):
-        backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
-    (tmp_path / "hub.db").write_bytes(b"what a broken disk has left of it" * 100)
-    done = restore(tmp_path / "hub.zip", databases["sqlite"].url, replaces=True, above=10**9)
-    assert done.revision > 10**9, "what the operator knows counts"
-    async with databases["sqlite"].opened(None) as store:
-        assert await store.read(looked)
-
-
-async def test_a_restore_that_fails_leaves_what_was_there(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
-    async with lived(databases["sqlite"]):
-        backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
+async def test_restore_replaces_a_database_only_when_told_and_as_its_last_step(
+    databases: dict[str, SqlDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    url, file, backup = databases["sqlite"].url, tmp_path / "hub.db", tmp_path / "hub.zip"
+    replace = Path.replace
 
     def fail(_tx: Transaction) -> None:
         raise InvalidError("no")
-
-    with untouched(tmp_path / "hub.db"), Archive(tmp_path / "hub.zip") as archive, pytest.raises(InvalidError):
-        restore_tables(archive, Target(databases["sqlite"].url, replaces=True), fail)
-    assert found(tmp_path, ".hub.db.restored*") == []
-
-
-async def test_a_crash_before_the_last_step_of_a_restore_leaves_the_database_in_its_place(
-    databases: dict[str, SqlDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    async with lived(databases["sqlite"]) as store:
-        backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
-        await store.run(put, "later")
-
-    replace = Path.replace
 
     def crash(self: Path, target: Path) -> Path:
         if self.name.endswith(".restored"):
             raise KeyboardInterrupt
         return replace(self, target)
 
-    monkeypatch.setattr(Path, "replace", crash)
-    with pytest.raises(KeyboardInterrupt):
-        restore(tmp_path / "hub.zip", databases["sqlite"].url, replaces=True)
-    monkeypatch.undo()
+    async with lived(databases["sqlite"]) as store:
+        backed_up(url, backup)
+        for number in range(5):
+            await store.run(put, f"later-{number}")
+        newest = await store.read(lambda tx: tx.changes.newest())
+    with untouched(file), pytest.raises(AlreadyExistsError, match="--replace"):
+        restore(backup, url)
+    with untouched(file), Archive(backup) as archive, pytest.raises(InvalidError):
+        restore_tables(archive, Target(url, replaces=True), fail)
+    assert found(tmp_path, ".hub.db.restored*") == []
+    with monkeypatch.context() as patched:
+        patched.setattr(Path, "replace", crash)
+        with pytest.raises(KeyboardInterrupt):
+            restore(backup, url, replaces=True)
     async with databases["sqlite"].opened(None) as store:
-        assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later"))) is not None
-    assert restore(tmp_path / "hub.zip", databases["sqlite"].url, replaces=True).former
+        assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later-1"))) is not None
+    done = restore(backup, url, replaces=True)
+    assert done.revision > newest + RATE
+    assert done.former is not None
+    with closing(sqlite3.connect(done.former)) as former:
+        assert former.execute("SELECT value FROM revision").fetchone() == (newest,)
+    async with databases["sqlite"].opened(None) as store:
+        assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later-1"))) is None
+    file.write_bytes(b"what a broken disk has left of it" * 100)
+    done = restore(backup, url, replaces=True, above=10**9)
+    assert done.revision > 10**9, "what the operator knows counts"
+    async with databases["sqlite"].opened(None) as store:
+        assert await store.read(looked)
 
 
-@pytest.mark.parametrize("links", [True, False])
-async def test_of_two_backups_into_one_file_one_is_made_and_the_other_is_told(
-    databases: dict[str, SqlDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, links: bool
+async def test_backup_has_every_table_and_is_neither_overwritten_nor_left_half_made(
+    databases: dict[str, SqlDatabase], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where the file system knows no hard links."""
-    file = tmp_path / "hub.zip"
+    url, file, late_file = databases["sqlite"].url, tmp_path / "hub.zip", tmp_path / "late.zip"
 
     def unable(*_arguments: object) -> None:
         raise PermissionError(errno.EPERM, "Operation not permitted")
 
-    if not links:
-        monkeypatch.setattr(os, "link", unable)
-    async with lived(databases["sqlite"]):
-        with ArchiveWriter(file) as late:
-            backed_up(databases["sqlite"].url, file)
-            with untouched(file), pytest.raises(AlreadyExistsError, match="there by now"):
-                late.finish(Manifest(FORMAT, "", "", HEAD, 1, "id", "x", ()))
-    with Archive(file) as archive:
-        archive.verify()
-    assert found(tmp_path, ".*.new") == []
+    with pytest.raises(InvalidError, match="no hub's database"):
+        backed_up(url, file)
+    assert found(tmp_path, "*.zip*") + found(tmp_path, ".*.new") == []
+    async with lived(databases["sqlite"]) as store:
+        manifest = backed_up(url, file)
+        with untouched(file), pytest.raises(AlreadyExistsError, match="name another file"):
+            backed_up(url, file)
+        assert file.stat().st_mode & 0o077 == 0
+        for has_links in (True, False):
+            with monkeypatch.context() as patched:
+                if not has_links:
+                    patched.setattr(os, "link", unable)
+                with ArchiveWriter(late_file) as late:
+                    backed_up(url, late_file)
+                    with untouched(late_file), pytest.raises(AlreadyExistsError, match="there by now"):
+                        late.finish(Manifest(FORMAT, "", "", HEAD, 1, "id", "x", ()))
+            with Archive(late_file) as archive:
+                archive.verify()
+            late_file.unlink()
+        assert found(tmp_path, ".*.new") == []
+    assert {entry.name for entry in manifest.tables} == set(schema.metadata.tables) - {inventory.name}
+    engine = writing_engine(parse_url(url))
+    with engine.begin() as connection:
+        for entry in manifest.tables:
+            rows = connection.execute(select(schema.metadata.tables[entry.name])).all()
+            assert entry.rows == len(rows), entry.name
+    engine.dispose()
+    async with databases["sqlite"].opened(None) as store:
+        note_backup(url, manifest.made)
+        assert await store.read(lambda tx: tx.facts.get(BACKUP_MADE)) == manifest.made
 
 
 @pytest.mark.postgres
-async def test_on_postgresql_too_a_restore_is_all_or_nothing(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
-    url = databases["postgres"].url
+async def test_on_postgresql_a_restore_is_all_or_nothing_and_never_under_a_replica_that_runs(
+    databases: dict[str, SqlDatabase], tmp_path: Path
+) -> None:
+    url, backup = databases["postgres"].url, tmp_path / "hub.zip"
+    running = 'replica "r2" of a hub runs on this database'
     async with lived(databases["postgres"]) as store:
-        backed_up(url, tmp_path / "hub.zip")
+        backed_up(url, backup)
         await store.run(put, "later")
+        await store.run(lambda tx: tx.replicas.put(Replica("r2", "home", "i2", "0.1", "g:1", "h:1", tx.now, tx.now)))
+    with pytest.raises(UnavailableError, match=running):
+        restore(backup, url, replaces=True)
 
     def fail(_tx: Transaction) -> None:
         raise InvalidError("no")
 
-    with Archive(tmp_path / "hub.zip") as archive, pytest.raises(InvalidError, match="no"):
+    async with databases["postgres"].opened(None) as store:
+        await store.run(lambda tx: tx.replicas.remove("r2"))
+    with Archive(backup) as archive, pytest.raises(InvalidError, match="no"):
         restore_tables(archive, Target(url, replaces=True), fail)
     async with databases["postgres"].opened(None) as store:
         assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later"))) is not None
     with pytest.raises(AlreadyExistsError, match="--replace"):
-        restore(tmp_path / "hub.zip", url)
-    restore(tmp_path / "hub.zip", url, replaces=True)
+        restore(backup, url)
+    restore(backup, url, replaces=True)
     async with databases["postgres"].opened(None) as store:
         assert await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "later"))) is None
         assert await store.read(looked)
-
-
-@pytest.mark.postgres
-async def test_nothing_is_restored_under_a_replica_that_runs(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
-    async with lived(databases["postgres"]) as store:
-        backed_up(databases["postgres"].url, tmp_path / "hub.zip")
-        await store.run(lambda tx: tx.replicas.put(Replica("r2", "home", "i2", "0.1", "g:1", "h:1", tx.now, tx.now)))
-    with pytest.raises(UnavailableError, match='replica "r2" of a hub runs on this database'):
-        restore(tmp_path / "hub.zip", databases["postgres"].url, replaces=True)
 
 
 async def test_a_damaged_backup_is_told_before_anything_is_touched(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
@@ -396,27 +374,56 @@ def rewritten(file: Path, new: Path, entry: str, old: bytes, by: bytes) -> None:
             target.writestr(name, content.replace(old, by) if name == entry else content)
 
 
-async def test_no_backup_is_overwritten_and_none_is_left_half_made(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
-    file = tmp_path / "hub.zip"
-    with pytest.raises(InvalidError, match="no hub's database"):
-        backed_up(databases["sqlite"].url, file)
-    assert found(tmp_path, "*.zip*") + found(tmp_path, ".*.new") == []
-    async with lived(databases["sqlite"]) as store:
-        manifest = backed_up(databases["sqlite"].url, file)
-        with untouched(file), pytest.raises(AlreadyExistsError, match="name another file"):
-            backed_up(databases["sqlite"].url, file)
-        assert file.stat().st_mode & 0o077 == 0
-        note_backup(databases["sqlite"].url, manifest.made)
-        assert await store.read(lambda tx: tx.facts.get(BACKUP_MADE)) == manifest.made
+RELEASES = sorted(Path(__file__).parents[1].joinpath("fixtures", "versions").glob("*.*/"))
+RELEASED = pytest.mark.parametrize("release", RELEASES, ids=[folder.name for folder in RELEASES])
 
 
-async def test_every_table_of_the_schema_is_in_a_backup(databases: dict[str, SqlDatabase], tmp_path: Path) -> None:
-    async with lived(databases["sqlite"]):
-        manifest = backed_up(databases["sqlite"].url, tmp_path / "hub.zip")
-    assert {entry.name for entry in manifest.tables} == set(schema.metadata.tables) - {inventory.name}
-    engine = writing_engine(parse_url(databases["sqlite"].url))
-    with engine.begin() as connection:
-        for entry in manifest.tables:
-            rows = connection.execute(select(schema.metadata.tables[entry.name])).all()
-            assert entry.rows == len(rows), entry.name
-    engine.dispose()
+def loaded(release: Path, folder: Path) -> str:
+    """The URL of that release's embedded database, as it was."""
+    with closing(sqlite3.connect(folder / "hub.db")) as connection:
+        connection.executescript((release / "sqlite.sql").read_text())
+    return f"sqlite:///{folder / 'hub.db'}"
+
+
+def check(seen: dict[str, Any]) -> None:
+    assert seen["hub"]
+    assert seen["secret"] == {"p": "c3dvcmRmaXNo"}
+    assert [record.cluster for record in seen["certificates"]] == [EDGE]
+    assert len(seen["transitions"]) == 1
+
+
+@RELEASED
+async def test_a_database_of_every_release_is_served(release: Path, tmp_path: Path) -> None:
+    async with SqlDatabase(loaded(release, tmp_path)).opened(None) as store:
+        check(await store.read(looked))
+
+
+@pytest.mark.postgres
+async def test_a_database_and_a_backup_of_every_release_are_served_on_postgresql(postgres_databases: Databases) -> None:
+    import psycopg  # noqa: PLC0415 - only where the package is installed
+
+    for release in RELEASES:
+        with postgres_databases.empty() as url:
+            with psycopg.connect(url) as connection:
+                connection.execute((release / "postgres.sql").read_text())
+            async with SqlDatabase(url).opened(None) as store:
+                check(await store.read(looked))
+        with postgres_databases.empty() as url:
+            restored(release, url)
+            async with SqlDatabase(url).opened(None) as store:
+                check(await store.read(looked))
+
+
+def restored(release: Path, url: str) -> None:
+    with Archive(release / "backup.zip") as archive:
+        archive.verify()
+        assert archive.manifest.schema <= HEAD
+        restore_tables(archive, Target(url), lambda tx: tx.facts.get("hub-id"))
+
+
+@RELEASED
+async def test_a_backup_of_every_release_is_restored(release: Path, tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'hub.db'}"
+    restored(release, url)
+    async with SqlDatabase(url).opened(None) as store:
+        check(await store.read(looked))

@@ -1,4 +1,4 @@
-"""What every store promises about who leads: one holder at a time, terms that only rise, no write in a term that is over."""
+"""What every store promises about leaders: one holder, rising terms, fenced writes, and one Event for each term."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -6,30 +6,29 @@ from datetime import timedelta
 
 import pytest
 
+from hub.domain.change import EVENTS, Query
+from hub.domain.event import Told
 from hub.domain.namespace import HUB
+from hub.domain.succession import FACT, KEPT
 from hub.election import FencedStore, RowLock
 from hub.ports import Lifeline, Store, Transaction
-from hub.services import namespaces
+from hub.services import namespaces, succession
 from hub.store.lifeline import SqlLifeline
 from machinery.clock import ManualClock
 from machinery.election import Candidate, Leadership, Lock
+from machinery.election.lock import Record
 from machinery.errors import ConflictError, NotLeaderError, UnavailableError
-from tests.fakes.databases import Database, MemoryDatabase
+from machinery.timestamps import format_time
+from tests.fakes.databases import SqlDatabase
 from tests.fakes.memory_lock import MemoryLock
-from tests.fakes.memory_store import MemoryLifeline, MemoryStore
 
 ONE, TWO = Candidate("one", "one-1"), Candidate("two", "two-1")
 LEASE = timedelta(seconds=15)
 
 
 @pytest.fixture
-async def lifeline(database: Database, store: Store, clock: ManualClock) -> AsyncIterator[Lifeline]:
-    line: Lifeline
-    if isinstance(database, MemoryDatabase):
-        assert isinstance(store, MemoryStore)
-        line = MemoryLifeline(store)
-    else:
-        line = SqlLifeline(database.url, lease=LEASE, clock=clock)
+async def lifeline(database: SqlDatabase, clock: ManualClock) -> AsyncIterator[Lifeline]:
+    line = SqlLifeline(database.url, lease=LEASE, clock=clock)
     yield line
     await line.close()
 
@@ -40,37 +39,28 @@ def lock(request: pytest.FixtureRequest, lifeline: Lifeline, clock: ManualClock)
     return RowLock(lifeline) if request.param == "row" else MemoryLock(clock)
 
 
-async def test_nobody_holds_a_lock_that_was_never_taken(lock: Lock) -> None:
+async def test_lock_is_taken_once_for_what_was_seen_and_renewed_with_the_time_of_the_lock(
+    lock: Lock, clock: ManualClock
+) -> None:
     assert await lock.read() is None
-
-
-async def test_who_takes_the_lock_is_in_it_with_the_lock_s_time(lock: Lock, clock: ManualClock) -> None:
     taken = await lock.take(None, ONE, LEASE)
     assert taken == await lock.read()
     assert (taken.holder, taken.incarnation, taken.term, taken.transitions) == ("one", "one-1", 1, 0)
     assert (taken.lease, taken.acquired_at, taken.renewed_at) == (LEASE, clock.now(), clock.now())
-
-
-async def test_of_two_that_saw_the_same_one_takes_it(lock: Lock) -> None:
-    await lock.take(None, ONE, LEASE)
     with pytest.raises(ConflictError):
         await lock.take(None, TWO, LEASE)
-    seen = await lock.read()
+    clock.advance(timedelta(seconds=2))
+    renewed = await lock.renew(taken)
+    assert renewed.version != taken.version
+    assert renewed == replace(taken, version=renewed.version, renewed_at=clock.now())
+    seen = await lock.renew(taken)
+    assert seen == await lock.read(), "an answer that was lost costs nothing: the holder renews again"
     await lock.take(seen, TWO, LEASE)
     with pytest.raises(ConflictError):
         await lock.take(seen, ONE, LEASE)
 
 
-async def test_a_renewal_changes_the_version_and_the_time_and_nothing_else(lock: Lock, clock: ManualClock) -> None:
-    taken = await lock.take(None, ONE, LEASE)
-    clock.advance(timedelta(seconds=2))
-    renewed = await lock.renew(taken)
-    assert renewed.version != taken.version
-    assert renewed == replace(taken, version=renewed.version, renewed_at=clock.now())
-    assert await lock.renew(taken) == await lock.read(), "an answer that was lost costs nothing: the holder renews again"
-
-
-async def test_nobody_renews_or_releases_what_another_has_taken(lock: Lock) -> None:
+async def test_only_the_holder_of_a_term_renews_or_releases_and_terms_only_rise(lock: Lock) -> None:
     mine = await lock.take(None, ONE, LEASE)
     theirs = await lock.take(mine, TWO, LEASE)
     with pytest.raises(ConflictError):
@@ -81,33 +71,17 @@ async def test_nobody_renews_or_releases_what_another_has_taken(lock: Lock) -> N
     with pytest.raises(ConflictError):
         await lock.renew(mine)
     assert await lock.read() == again, "the same process in an earlier term is another"
-
-
-async def test_a_released_lock_keeps_its_term_and_the_next_is_higher(lock: Lock) -> None:
-    mine = await lock.take(None, ONE, LEASE)
-    assert await lock.release(mine)
-    assert not await lock.release(mine)
+    assert await lock.release(again)
+    assert not await lock.release(again)
     with pytest.raises(ConflictError):
-        await lock.renew(mine)
+        await lock.renew(again)
     left = await lock.read()
     assert left is not None
-    assert (left.holder, left.term) == ("", 1)
-    again = await lock.take(left, ONE, LEASE)
-    assert (again.term, again.transitions) == (2, 1)
-
-
-async def test_transitions_count_holders_and_terms_count_takings(lock: Lock) -> None:
-    first = await lock.take(None, ONE, LEASE)
-    same = await lock.take(first, Candidate("one", "one-2"), LEASE)
-    other = await lock.take(same, TWO, LEASE)
-    assert [(each.term, each.transitions) for each in (first, same, other)] == [(1, 0), (2, 0), (3, 1)]
-
-
-async def test_a_closed_way_to_the_lock_says_so(lifeline: Lifeline) -> None:
-    await lifeline.close()
-    await lifeline.close()
-    with pytest.raises(UnavailableError):
-        await lifeline.ask(lambda leaders: leaders.record())
+    assert (left.holder, left.term) == ("", 3)
+    last = await lock.take(left, Candidate("one", "one-2"), LEASE)
+    same = await lock.take(last, Candidate("one", "one-3"), LEASE)
+    terms = [(each.term, each.transitions) for each in (mine, theirs, again, last, same)]
+    assert terms == [(1, 0), (2, 1), (3, 2), (4, 3), (5, 3)], "transitions count holders, terms count takings"
 
 
 def _write(tx: Transaction) -> None:
@@ -123,16 +97,38 @@ def flag(clock: ManualClock) -> Leadership:
     return Leadership(clock)
 
 
-async def test_the_leader_writes(store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock) -> None:
-    term = (await RowLock(lifeline).take(None, ONE, LEASE)).term
-    flag.hold(term, clock.monotonic() + 10)
-    fenced = FencedStore(store, flag, term)
-    await fenced.run(_write)
-    assert await fenced.read(_written) == "yes"
+async def test_leader_writes_in_its_own_term_alone(
+    store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock
+) -> None:
+    lock = RowLock(lifeline)
+    first = await lock.take(None, ONE, LEASE)
+    flag.hold(first.term, clock.monotonic() + 10)
+    left_behind = FencedStore(store, flag, first.term)
+    await left_behind.run(lambda tx: tx.facts.set("first", "yes"))
+    assert await left_behind.read(lambda tx: tx.facts.get("first")) == "yes"
     assert (flag.refused, flag.fenced) == (0, 0)
+    second = await lock.take(first, TWO, LEASE)
+    with pytest.raises(NotLeaderError, match="not committed"):
+        await left_behind.run(_write)
+    assert await store.read(_written) is None, "refused inside its transaction"
+    assert flag.term is None, "who was fenced leads no more"
+    assert (flag.refused, flag.fenced) == (0, 1)
+    third = await lock.take(second, ONE, LEASE)
+    flag.hold(third.term, clock.monotonic() + 10)
+    with pytest.raises(NotLeaderError):
+        await left_behind.run(_write)
+    assert (flag.refused, flag.fenced) == (1, 1)
+    await FencedStore(store, flag, third.term).run(_write)
+    assert await store.read(_written) == "yes"
+    for _ in range(2):
+        await lifeline.close()
+    with pytest.raises(UnavailableError):
+        await lifeline.ask(lambda leaders: leaders.record())
 
 
-async def test_who_does_not_lead_reads_and_its_writes_are_not_sent(store: Store, flag: Leadership, clock: ManualClock) -> None:
+async def test_replica_that_does_not_lead_reads_sends_no_write_and_closes_nothing(
+    store: Store, flag: Leadership, clock: ManualClock
+) -> None:
     fenced = FencedStore(store, flag, 1)
     for _ in range(2):
         with pytest.raises(NotLeaderError, match="nothing was sent"):
@@ -142,45 +138,90 @@ async def test_who_does_not_lead_reads_and_its_writes_are_not_sent(store: Store,
     assert await fenced.read(_written) is None
     assert (flag.refused, flag.fenced) == (2, 0)
     await fenced.check()
-    assert [batch async for batch in _first(fenced)] == [()]
-
-
-async def _first(store: Store) -> AsyncIterator[object]:
-    revision = await store.wait_for_change(0, timedelta())
-    async for batch in store.follow(revision):
-        yield tuple(batch)
-        return
-
-
-async def test_a_write_of_an_earlier_term_is_refused_inside_its_transaction(
-    store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock
-) -> None:
-    lock = RowLock(lifeline)
-    mine = await lock.take(None, ONE, LEASE)
-    flag.hold(mine.term, clock.monotonic() + 10)
-    await lock.take(mine, TWO, LEASE)
-    with pytest.raises(NotLeaderError, match="not committed"):
-        await FencedStore(store, flag, mine.term).run(_write)
-    assert await store.read(_written) is None
-    assert flag.term is None, "who was fenced leads no more"
-    assert (flag.refused, flag.fenced) == (0, 1)
-
-
-async def test_what_a_term_left_behind_does_not_write_in_the_next_term_of_the_same_process(
-    store: Store, lifeline: Lifeline, flag: Leadership, clock: ManualClock
-) -> None:
-    lock = RowLock(lifeline)
-    first = await lock.take(None, ONE, LEASE)
-    left_behind = FencedStore(store, flag, first.term)
-    second = await lock.take(first, ONE, LEASE)
-    flag.hold(second.term, clock.monotonic() + 10)
-    with pytest.raises(NotLeaderError):
-        await left_behind.run(_write)
-    assert (flag.refused, flag.fenced) == (1, 0)
-    await FencedStore(store, flag, second.term).run(_write)
-
-
-async def test_closing_what_controllers_have_closes_nothing(store: Store, flag: Leadership) -> None:
-    await FencedStore(store, flag, 1).close()
+    assert await fenced.wait_for_change(0, timedelta()) == 0
+    assert await anext(fenced.follow(0)) == ()
+    await fenced.close()
     await store.run(namespaces.ensure_standing)
     assert await store.read(namespaces.get, HUB) is not None
+
+
+ABOUT = {"apiVersion": "hub.test/v1", "kind": "HubLeader", "metadata": {"name": "hub"}}
+
+
+@pytest.fixture
+async def row_lock(database: SqlDatabase, store: Store, clock: ManualClock) -> AsyncIterator[RowLock]:
+    await store.run(namespaces.ensure_standing)
+    line = SqlLifeline(database.url, lease=LEASE, clock=clock)
+    yield RowLock(line)
+    await line.close()
+
+
+async def tell(store: Store, clock: ManualClock, held: Record) -> None:
+    """As the leader of that term does."""
+    flag = Leadership(clock)
+    flag.hold(held.term, clock.monotonic() + 10)
+    ours = Told("", ABOUT, "LeaderElection", f"{held.holder} leads in term {held.term}")
+    await FencedStore(store, flag, held.term).run(succession.tell, held.term, ours, "tester")
+
+
+def told(tx: Transaction) -> list[tuple[str, int]]:
+    """Every message, and how often it was told, in the order of the telling."""
+    events = sorted(tx.objects.find(EVENTS, Query()).items, key=lambda stored: stored.revision)
+    return [(str(event.document["message"]), event.document["count"]) for event in events]
+
+
+async def test_a_term_is_told_once_however_often_its_leader_begins(store: Store, row_lock: RowLock, clock: ManualClock) -> None:
+    held = await row_lock.take(None, ONE, LEASE)
+    await tell(store, clock, held)
+    await tell(store, clock, await row_lock.renew(held))
+    assert await store.read(told) == [("one leads in term 1", 1)]
+
+
+async def test_terms_that_ended_before_they_were_told_are_told_by_the_next_leader(
+    store: Store, row_lock: RowLock, clock: ManualClock
+) -> None:
+    one = await row_lock.take(None, ONE, LEASE)
+    began = format_time(clock.now())
+    assert await row_lock.release(one)
+    two = await row_lock.take(await row_lock.read(), TWO, LEASE)
+    with pytest.raises(NotLeaderError):
+        await tell(store, clock, one)
+    assert await store.read(told) == [], "who leads no more tells nothing, and takes nothing from the next"
+    clock.advance(timedelta(seconds=1))
+    await tell(store, clock, await row_lock.take(two, ONE, LEASE))
+    assert await store.read(told) == [
+        (f"one became leader in term 1, at {began}: the term ended before it was told why", 1),
+        (f"two became leader in term 2, at {began}: the term ended before it was told why", 1),
+        ("one leads in term 3", 1),
+    ]
+
+
+async def test_of_very_many_terms_the_newest_are_told_and_how_many_are_left_out(
+    store: Store, row_lock: RowLock, clock: ManualClock
+) -> None:
+    held = None
+    for _ in range(KEPT + 7):
+        held = await row_lock.take(held, ONE, LEASE)
+    assert held is not None
+    await tell(store, clock, held)
+    events = await store.read(told)
+    assert len(events) == 1 + KEPT
+    assert events[0] == ("the 7 changes of leader before term 8 are left out", 1)
+    assert events[1][0].startswith("one became leader in term 8, ")
+    assert events[-1] == (f"one leads in term {KEPT + 7}", 1)
+    following = await row_lock.take(held, TWO, LEASE)
+    await tell(store, clock, following)
+    assert (await store.read(told))[1 + KEPT :] == [(f"two leads in term {KEPT + 8}", 1)], "they are left out once"
+
+
+@pytest.mark.parametrize("fact", ["no JSON", '{"terms": 1}', '{"terms": [{"of a later": "release"}]}'])
+async def test_what_cannot_be_read_keeps_nobody_from_leading(
+    store: Store, row_lock: RowLock, clock: ManualClock, fact: str
+) -> None:
+    one = await row_lock.take(None, ONE, LEASE)
+    await row_lock.release(one)
+    await store.run(lambda tx: tx.facts.set(FACT, fact))
+    two = await row_lock.take(await row_lock.read(), TWO, LEASE)
+    assert two.term == one.term + 1
+    await tell(store, clock, two)
+    assert await store.read(told) == [("two leads in term 2", 1)]

@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Callable
 from dataclasses import replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from itertools import count
 
 import pytest
@@ -15,13 +15,15 @@ from hub.domain.credential import Bounds, CredentialRecord, CredentialUse, Tally
 from hub.domain.heartbeat import Beat, LastBeat
 from hub.ports import Store, Transaction
 from hub.services import credentials, requests
+from hub.services import revocation_lists as lists
 from hub.services.credentials import Terms
 from hub.store import SqlStore
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, ForbiddenError
 from machinery.identity import AddOnName, AgentId, ClusterName, CredentialId, SerialNumber
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import LIFETIMES, Newcomer
+from tests.unit.hub.test_revocation_lists import FIRST, TwoSigners
 
 EDGE, FAR = ClusterName("edge"), ClusterName("far")
 NONE = timedelta()
@@ -52,28 +54,49 @@ def credential(clock: ManualClock) -> CredentialRecord:
     return CredentialRecord(CredentialId("c"), EDGE, 3, clock.now(), clock.now() + timedelta(hours=1), "ann")
 
 
-async def test_certificate_is_found_by_all_that_it_is_known_by(store: Store, record: CertificateRecord) -> None:
-    await store.run(lambda tx: tx.certificates.add(record))
+async def test_certificate_is_found_by_all_that_it_is_known_by_and_revoked_once(
+    store: Store, record: CertificateRecord, clock: ManualClock
+) -> None:
     bare = replace(
         record, serial=SerialNumber(1), purpose=Purpose.BOOTSTRAP, request_uid=None, cluster=None, agent=None, addon=None
     )
-    await store.run(lambda tx: tx.certificates.add(bare))
-    assert await store.read(lambda tx: tx.certificates.by_serial(record.serial)) == record
-    assert await store.read(lambda tx: tx.certificates.by_serial(bare.serial)) == bare
-    assert await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(2))) is None
-    assert await store.read(lambda tx: list(tx.certificates.of_cluster(EDGE))) == [record]
-    assert await store.read(lambda tx: list(tx.certificates.of_request("r"))) == [record]
-    assert await store.read(lambda tx: list(tx.certificates.of_credential(CredentialId("c")))) == [bare]
-    assert len(await store.read(lambda tx: tx.certificates.of_key("k"))) == 2
-
-
-async def test_the_logins_of_an_account_are_found_and_can_be_many(store: Store, record: CertificateRecord) -> None:
-    login = replace(record, purpose=Purpose.LOGIN, request_uid=None, credential=CredentialId("uid"), cluster=None)
+    login = replace(bare, purpose=Purpose.LOGIN, credential=CredentialId("uid"))
     logins = [replace(login, serial=SerialNumber(number)) for number in (2, 3)]
-    for each in (*logins, record, replace(login, serial=SerialNumber(4), credential=CredentialId("other"))):
+    others = (
+        replace(login, serial=SerialNumber(4), credential=CredentialId("other")),
+        replace(login, serial=SerialNumber(5), purpose=Purpose.BOOTSTRAP),
+        replace(record, serial=SerialNumber(6), purpose=Purpose.RECOVERY),
+    )
+
+    def add_and_read(tx: Transaction) -> list[CertificateRecord | None]:
+        seen = [tx.certificates.by_serial(record.serial)]
+        tx.certificates.add(record)
+        return [*seen, tx.certificates.by_serial(record.serial)]
+
+    def revoke_and_read(tx: Transaction, at: datetime, reason: str) -> CertificateRecord | None:
+        tx.certificates.revoke([record.serial], at, reason)
+        tx.certificates.revoke([], at, "Nothing")
+        return tx.certificates.by_serial(record.serial)
+
+    assert await store.run(add_and_read) == [None, record]
+    for each in (bare, *logins, *others):
         await store.run(_add, each)
-    await store.run(_add, replace(login, serial=SerialNumber(5), purpose=Purpose.BOOTSTRAP))
+    with pytest.raises(ConflictError):
+        await store.run(_add, replace(record, serial=SerialNumber(7)))
+    found = [
+        await store.read(lambda tx, serial: tx.certificates.by_serial(SerialNumber(serial)), serial)
+        for serial in (record.serial, 1, 7)
+    ]
+    assert found == [record, bare, None]
+    assert await store.read(lambda tx: list(tx.certificates.of_cluster(EDGE))) == [record, others[2]]
+    assert await store.read(lambda tx: list(tx.certificates.of_request("r"))) == [record, others[2]]
+    assert await store.read(lambda tx: list(tx.certificates.of_credential(CredentialId("c")))) == [bare]
     assert await store.read(lambda tx: list(tx.certificates.of_account("uid"))) == logins
+    assert len(await store.read(lambda tx: tx.certificates.of_key("k"))) == 7
+    revoked = replace(record, revoked_at=clock.now(), revoked_reason="Stolen")
+    assert await store.run(revoke_and_read, clock.now(), "Stolen") == revoked
+    assert await store.run(revoke_and_read, clock.now() + timedelta(hours=1), "Again") == revoked
+    assert not revoked.is_open(clock.now())
 
 
 async def test_only_logins_that_ended_are_forgotten_and_only_so_many(
@@ -118,25 +141,6 @@ async def test_certificates_that_ended_are_found_but_for_the_first_of_each_agent
     assert sorted(left) == [1, 3, 4, 5]
 
 
-async def test_request_has_one_certificate_of_a_purpose(store: Store, record: CertificateRecord) -> None:
-    await store.run(lambda tx: tx.certificates.add(record))
-    await store.run(lambda tx: tx.certificates.add(replace(record, serial=SerialNumber(2), purpose=Purpose.RECOVERY)))
-    with pytest.raises(ConflictError):
-        await store.run(lambda tx: tx.certificates.add(replace(record, serial=SerialNumber(3))))
-    assert await store.read(lambda tx: tx.certificates.by_serial(SerialNumber(3))) is None
-
-
-async def test_revocation_keeps_its_first_time_and_reason(store: Store, record: CertificateRecord, clock: ManualClock) -> None:
-    await store.run(lambda tx: tx.certificates.add(record))
-    await store.run(lambda tx: tx.certificates.revoke([record.serial], clock.now(), "Stolen"))
-    later = clock.now() + timedelta(hours=1)
-    await store.run(lambda tx: tx.certificates.revoke([record.serial], later, "Again"))
-    await store.run(lambda tx: tx.certificates.revoke([], later, "Nothing"))
-    found = await store.read(lambda tx: tx.certificates.by_serial(record.serial))
-    assert found == replace(record, revoked_at=clock.now(), revoked_reason="Stolen")
-    assert not found.is_open(clock.now())
-
-
 def _add(tx: Transaction, record: CertificateRecord) -> None:
     tx.certificates.add(record)
 
@@ -158,59 +162,45 @@ async def test_revoked_certificates_are_told_with_their_reasons_and_listed_until
     assert listed == [record.serial]
 
 
-async def test_a_transaction_sees_the_certificates_that_it_adds_and_revokes(store: Store, record: CertificateRecord) -> None:
-    def add_and_revoke(tx: Transaction) -> list[CertificateRecord | None]:
-        seen = [tx.certificates.by_serial(record.serial)]
-        tx.certificates.add(record)
-        seen.append(tx.certificates.by_serial(record.serial))
-        tx.certificates.revoke([record.serial], tx.now, "Test")
-        return [*seen, tx.certificates.by_serial(record.serial)]
-
-    before, added, revoked = await store.run(add_and_revoke)
-    assert (before, added) == (None, record)
-    assert revoked is not None
-    assert revoked.revoked_at is not None
-
-
-async def test_credential_remembers_whom_it_admitted(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
+async def test_credential_remembers_its_token_whom_it_admitted_and_when_it_was_revoked(
+    store: Store, credential: CredentialRecord, clock: ManualClock
+) -> None:
     other = replace(credential, id=CredentialId("d"), cluster=None, uses=None, created_at=clock.now() + timedelta(1))
+    once = replace(credential, id=CredentialId("e"), uses=1, created_at=clock.now() + timedelta(2))
 
     def fill(tx: Transaction) -> None:
-        tx.credentials.add(credential)
-        tx.credentials.add(other)
+        for each in (credential, other, once):
+            tx.credentials.add(each)
         tx.credentials.admit(credential.id, EDGE, clock.now())
         tx.credentials.admit(credential.id, FAR, clock.now())
 
+    async def revoked_since(moment: datetime) -> list[CredentialId]:
+        return await store.read(lambda tx: list(tx.credentials.revoked_since(moment)))
+
     await store.run(fill)
+    for _ in range(3):
+        await store.run(credentials.admit, once.id, EDGE)
     assert await store.read(lambda tx: tx.credentials.by_id(credential.id)) == credential
     assert await store.read(lambda tx: tx.credentials.by_id(CredentialId("x"))) is None
-    assert await store.read(lambda tx: tx.credentials.admitted(credential.id)) == {EDGE, FAR}
-    assert await store.read(lambda tx: tx.credentials.admitted(other.id)) == frozenset()
-    assert await store.read(lambda tx: (tx.credentials.spent(credential.id), tx.credentials.spent(other.id))) == (2, 0)
+    admitted = [await store.read(lambda tx, each: tx.credentials.admitted(each.id), each) for each in (credential, other)]
+    assert admitted == [{EDGE, FAR}, frozenset()]
+    spent = [await store.read(lambda tx, each: tx.credentials.spent(each.id), each) for each in (credential, other, once)]
+    assert spent == [2, 0, 1], "a name that comes again costs no use"
     assert await store.read(lambda tx: tx.credentials.has_admitted(credential.id, FAR))
     assert not await store.read(lambda tx: tx.credentials.has_admitted(other.id, FAR))
-    assert await store.read(lambda tx: list(tx.credentials.all())) == [credential, other]
+    assert await store.read(lambda tx: list(tx.credentials.all())) == [credential, other, once]
+    began = clock.now()
+    clock.advance(timedelta(seconds=9))
+    assert await revoked_since(began) == []
     await store.run(lambda tx: tx.credentials.revoke(other.id, clock.now()))
     assert await store.read(lambda tx: tx.credentials.by_id(other.id)) == replace(other, revoked_at=clock.now())
-
-
-async def test_a_credentials_token_is_known_by_its_hash(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
+    await store.run(credentials.revoke, once.id)
+    assert sorted(await revoked_since(clock.now())) == [other.id, once.id]
+    assert await revoked_since(clock.now() + timedelta(microseconds=1)) == []
     record, token = await store.run(credentials.create_token, Terms(EDGE, 3, timedelta(hours=1)), "ann")
     assert await store.read(lambda tx: tx.credentials.by_id(record.id)) == record
-    assert record == replace(credential, id=record.id, created_at=clock.now(), token_hash=token_hash(token))
-
-
-async def test_revoked_credentials_are_told_by_the_time_of_their_revocation(
-    store: Store, credential: CredentialRecord, clock: ManualClock
-) -> None:
-    began = clock.now()
-    await store.run(lambda tx: tx.credentials.add(credential))
-    clock.advance(timedelta(seconds=9))
-    assert await store.read(lambda tx: list(tx.credentials.revoked_since(began))) == []
-    await store.run(credentials.revoke, credential.id)
-    assert await store.read(lambda tx: list(tx.credentials.revoked_since(clock.now()))) == [credential.id]
-    late = clock.now() + timedelta(microseconds=1)
-    assert await store.read(lambda tx: list(tx.credentials.revoked_since(late))) == []
+    expected = replace(credential, id=record.id, created_at=clock.now(), expires_at=clock.now() + timedelta(hours=1))
+    assert record == replace(expected, token_hash=token_hash(token))
 
 
 async def test_whoever_waits_for_revocations_is_told_of_each_and_finds_it(
@@ -263,16 +253,13 @@ async def test_uses_are_not_overspent_by_many_at_once(store: Store, credential: 
     assert len(await store.read(lambda tx: tx.credentials.admitted(credential.id))) == 3
 
 
-async def test_name_that_comes_again_costs_no_use(store: Store, credential: CredentialRecord) -> None:
-    await store.run(lambda tx: tx.credentials.add(replace(credential, uses=1)))
-    for _ in range(3):
-        await store.run(credentials.admit, credential.id, EDGE)
-    assert await store.read(lambda tx: tx.credentials.spent(credential.id)) == 1
-
-
-async def test_a_credential_is_never_remembered_as_it_was_before_it_was_written(
-    store: Store, credential: CredentialRecord
+async def test_credential_is_read_as_it_was_last_written(
+    store: Store, credential: CredentialRecord, clock: ManualClock
 ) -> None:
+    demand = Demand("https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b")
+    bounds = Bounds(("edge-*", "lab"), "edge", {"env": "prod"}, demand)
+    bound = replace(credential, id=CredentialId("bound"), cluster=None, bounds=bounds)
+
     def all_of_it(tx: Transaction) -> list[object]:
         seen: list[object] = [tx.credentials.by_id(credential.id)]
         tx.credentials.add(credential)
@@ -287,41 +274,12 @@ async def test_a_credential_is_never_remembered_as_it_was_before_it_was_written(
         return [*seen, tx.credentials.by_id(credential.id)]
 
     assert await store.run(all_of_it) == [None, True, "lost", True, None]
-
-
-async def test_bounds_of_a_credential_and_its_end_are_kept(
-    store: Store, credential: CredentialRecord, clock: ManualClock
-) -> None:
-    demand = Demand("https://issuer.example.org", keys='{"keys": []}', audience="x", subject="system:serviceaccount:a:b")
-    bounds = Bounds(("edge-*", "lab"), "edge", {"env": "prod"}, demand)
-    bound = replace(credential, cluster=None, bounds=bounds)
     await store.run(lambda tx: tx.credentials.add(bound))
-    assert await store.read(lambda tx: tx.credentials.by_id(credential.id)) == bound
-    await store.run(lambda tx: tx.credentials.revoke(credential.id, clock.now(), by="ann", reason="leaked"))
-    await store.run(lambda tx: tx.credentials.revoke(credential.id, clock.now(), by="bob", reason="again"))
-    ended = await store.read(lambda tx: tx.credentials.by_id(credential.id))
+    assert await store.read(lambda tx: tx.credentials.by_id(bound.id)) == bound
+    await store.run(lambda tx: tx.credentials.revoke(bound.id, clock.now(), by="ann", reason="leaked"))
+    await store.run(lambda tx: tx.credentials.revoke(bound.id, clock.now(), by="bob", reason="again"))
+    ended = await store.read(lambda tx: tx.credentials.by_id(bound.id))
     assert ended == replace(bound, revoked_at=clock.now(), revoked_by="ann", revoked_reason="leaked")
-
-
-async def test_a_use_that_is_kept_again_takes_the_place_of_what_the_transaction_has_read(
-    store: Store, credential: CredentialRecord, clock: ManualClock
-) -> None:
-    held = CredentialUse(credential.id, EDGE, AgentId("a1"), "edge-1", clock.now())
-    again = replace(held, request="edge-2", issued_at=clock.now(), serial=SerialNumber(7))
-
-    def use(tx: Transaction) -> list[CredentialUse | None]:
-        tx.credentials.add(credential)
-        seen = []
-        for one in (held, again):
-            tx.credentials.keep_use(one)
-            seen.append(tx.credentials.use_of(credential.id, EDGE, AgentId("a1")))
-        tx.credentials.drop_use(again)
-        seen.append(tx.credentials.use_of(credential.id, EDGE, AgentId("a1")))
-        tx.credentials.keep_use(again)
-        return seen
-
-    assert await store.run(use) == [held, again, None]
-    assert await store.read(lambda tx: list(tx.credentials.uses(credential.id))) == [again]
 
 
 async def test_uses_are_recorded_counted_and_forgotten(store: Store, credential: CredentialRecord, clock: ManualClock) -> None:
@@ -352,7 +310,41 @@ async def test_uses_are_recorded_counted_and_forgotten(store: Store, credential:
     assert await store.read(lambda tx: (list(tx.credentials.all()), list(tx.credentials.uses(credential.id)))) == ([], [])
 
 
-async def test_a_name_is_bound_to_one_issuer_until_it_is_released(store: Store, clock: ManualClock) -> None:
+async def test_newest_beat_is_kept_as_database_time_minus_age_beside_its_session(store: Store, clock: ManualClock) -> None:
+    async def stored(age: timedelta, *, available: bool | None) -> LastBeat | None:
+        await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, age, available=available)]))
+        return await store.read(lambda tx: tx.heartbeats.of(EDGE))
+
+    second = timedelta(seconds=1)
+    first = [Beat(EDGE, 1.5 * second, available=True), Beat(FAR, NONE, available=None)]
+    await store.run(lambda tx: tx.heartbeats.store(first))
+    last = LastBeat(EDGE, clock.now() - 1.5 * second, available=True, session=None)
+    far = LastBeat(FAR, clock.now(), available=None, session=None)
+    assert await store.read(lambda tx: list(tx.heartbeats.all())) == [last, far]
+    assert await store.read(lambda tx: tx.changes.newest()) == 0
+    assert await stored(2 * second, available=False) == last, "a late beat moves nothing backwards"
+    clock.advance(3 * second)
+    assert await stored(second, available=False) == replace(last, at=clock.now() - second, available=False)
+    assert await stored(NONE, available=None) == replace(last, at=clock.now(), available=False), "the verdict stays"
+    await store.run(lambda tx: tx.heartbeats.set_session(EDGE, "s1", agent_version="v1"))
+    expected = LastBeat(EDGE, clock.now(), available=True, session="s1", agent_version="v1")
+    assert await stored(NONE, available=True) == expected
+    await store.run(lambda tx: tx.heartbeats.set_session(EDGE, None))
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == replace(expected, session=None)
+    await store.run(lambda tx: tx.heartbeats.forget(EDGE))
+    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
+    many = [Beat(ClusterName(f"c{number}"), NONE, available=True) for number in range(1000)]
+    await store.run(lambda tx: tx.heartbeats.store(many))
+    assert len(await store.read(lambda tx: tx.heartbeats.all())) == 1 + 1000
+
+
+async def test_facts_and_bindings_are_kept_replaced_and_released(store: Store, clock: ManualClock) -> None:
+    assert await store.read(lambda tx: tx.facts.get("hub-id")) is None
+    for value in "ab":
+        await store.run(lambda tx, value: tx.facts.set("hub-id", value), value)
+    assert await store.read(lambda tx: tx.facts.get("hub-id")) == "b"
+    settled = await asyncio.gather(*(store.run(lambda tx, one: tx.facts.settle("ca", one), str(one)) for one in range(20)))
+    assert set(settled) == {await store.read(lambda tx: tx.facts.get("ca"))}
     binding = Binding(EDGE, "https://issuer", "system:serviceaccount:a:b", "thumb", clock.now())
     await store.run(lambda tx: tx.bindings.bind(binding))
     assert await store.read(lambda tx: (tx.bindings.of(EDGE), tx.bindings.of(FAR))) == (binding, None)
@@ -360,58 +352,8 @@ async def test_a_name_is_bound_to_one_issuer_until_it_is_released(store: Store, 
     assert await store.read(lambda tx: tx.bindings.of(EDGE)) is None
 
 
-async def test_beats_are_stored_as_database_time_minus_age(store: Store, clock: ManualClock) -> None:
-    beats = [Beat(EDGE, timedelta(milliseconds=1500), available=True), Beat(FAR, NONE, available=None)]
-    await store.run(lambda tx: tx.heartbeats.store(beats))
-    assert await store.read(lambda tx: list(tx.heartbeats.all())) == [
-        LastBeat(EDGE, clock.now() - timedelta(milliseconds=1500), available=True, session=None),
-        LastBeat(FAR, clock.now(), available=None, session=None),
-    ]
-    assert await store.read(lambda tx: tx.changes.newest()) == 0
-
-
-async def test_late_heartbeat_never_moves_a_beat_backwards(store: Store, clock: ManualClock) -> None:
-    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=True)]))
-    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, timedelta(seconds=1), available=False)]))
-    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == LastBeat(EDGE, clock.now(), available=True, session=None)
-    clock.advance(timedelta(seconds=3))
-    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, timedelta(seconds=1), available=False)]))
-    last = await store.read(lambda tx: tx.heartbeats.of(EDGE))
-    assert last == LastBeat(EDGE, clock.now() - timedelta(seconds=1), available=False, session=None)
-
-
-async def test_beat_without_a_verdict_keeps_the_last_one(store: Store, clock: ManualClock) -> None:
-    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=False)]))
-    clock.advance(timedelta(seconds=1))
-    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=None)]))
-    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == LastBeat(EDGE, clock.now(), available=False, session=None)
-
-
-async def test_session_and_beat_of_a_cluster_do_not_overwrite_one_another(store: Store, clock: ManualClock) -> None:
-    await store.run(lambda tx: tx.heartbeats.set_session(EDGE, "s1", agent_version="v1"))
-    await store.run(lambda tx: tx.heartbeats.store([Beat(EDGE, NONE, available=True)]))
-    expected = LastBeat(EDGE, clock.now(), available=True, session="s1", agent_version="v1")
-    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == expected
-    await store.run(lambda tx: tx.heartbeats.set_session(EDGE, None))
-    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) == replace(expected, session=None)
-    await store.run(lambda tx: tx.heartbeats.forget(EDGE))
-    assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None
-
-
-async def test_facts_are_kept_and_replaced(store: Store) -> None:
-    assert await store.read(lambda tx: tx.facts.get("hub-id")) is None
-    await store.run(lambda tx: tx.facts.set("hub-id", "a"))
-    await store.run(lambda tx: tx.facts.set("hub-id", "b"))
-    assert await store.read(lambda tx: tx.facts.get("hub-id")) == "b"
-
-
-async def test_a_fact_that_many_settle_at_once_is_settled_once(store: Store) -> None:
-    told = await asyncio.gather(*(store.run(lambda tx, value: tx.facts.settle("ca", value), str(one)) for one in range(20)))
-    assert set(told) == {await store.read(lambda tx: tx.facts.get("ca"))}
-
-
 async def test_one_request_issued_by_many_at_once_has_one_certificate(store: Store, clock: ManualClock) -> None:
-    newcomer = Newcomer(MemoryStore(clock))
+    newcomer = Newcomer(InlineStore(clock))
 
     def submit(tx: Transaction) -> str:
         record, _ = credentials.create(
@@ -437,3 +379,16 @@ async def test_one_request_issued_by_many_at_once_has_one_certificate(store: Sto
     found = await store.read(lambda tx: tx.certificates.of_request(stored.uid))
     assert sorted(record.purpose for record in found) == [Purpose.AGENT, Purpose.RECOVERY]
     assert stored.revision == await store.read(lambda tx: tx.changes.newest())
+
+
+AT_ONCE = 8
+
+
+async def test_replicas_that_sign_at_once_end_with_one_list(store: Store) -> None:
+    signer = TwoSigners()
+    signed = await asyncio.gather(*(store.run(lists.sign, signer, FIRST) for _ in range(AT_ONCE)))
+    kept = await store.read(lists.standing, signer, FIRST)
+    assert kept is not None
+    assert kept in signed
+    assert len({each.number for each in signed}) == len({each.der for each in signed})
+    assert kept.number == max(each.number for each in signed)

@@ -46,38 +46,39 @@ async def test_a_replica_is_kept_as_it_was_put_and_goes(store: Store) -> None:
     assert await store.read(lambda tx: tx.changes.newest()) == 0, "no news"
 
 
-async def test_the_newest_session_of_an_agent_is_kept_in_whatever_order_they_come(store: Store) -> None:
+async def test_newest_session_of_an_agent_is_kept_in_whatever_order_they_come(store: Store) -> None:
     newer, same = replace(SESSION, session="s2", replica="two", at=AT + MOMENT), replace(SESSION, session="s3", at=AT + MOMENT)
-    told = [
+    opened = [
         await store.run(lambda tx, each: tx.agent_sessions.open(each), each) for each in (SESSION, newer, SESSION, same, newer)
     ]
-    assert told == [True, True, False, True, False]
+    assert opened == [True, True, False, True, False]
     assert await store.run(lambda tx: tx.agent_sessions.open(same)), "the same again is no other"
     assert list(await store.read(lambda tx: tx.agent_sessions.opened_since(AT, but=""))) == [same]
+    racing = [replace(SESSION, session=f"r{number}", at=AT + number * MOMENT) for number in range(2, 12)]
+    await asyncio.gather(*(store.run(lambda tx, each: tx.agent_sessions.open(each), each) for each in reversed(racing)))
+    assert list(await store.read(lambda tx: tx.agent_sessions.opened_since(AT, but=""))) == [racing[-1]]
+    for session, left in (("s3", ["one"]), ("r11", [])):
+        await store.run(lambda tx, one: tx.agent_sessions.close(EDGE, AGENT, one), session)
+        assert await store.read(lambda tx: tx.agent_sessions.replicas()) == left, "only the newest ends"
 
 
-async def test_a_session_ends_only_while_it_is_the_newest(store: Store) -> None:
-    await open_on(store, SESSION, replace(SESSION, session="s2", at=AT + MOMENT))
-    await store.run(lambda tx: tx.agent_sessions.close(EDGE, AGENT, "s1"))
-    assert await store.read(lambda tx: tx.agent_sessions.replicas()) == ["one"]
-    await store.run(lambda tx: tx.agent_sessions.close(EDGE, AGENT, "s2"))
-    assert await store.read(lambda tx: tx.agent_sessions.replicas()) == []
-
-
-async def test_what_others_opened_since_a_moment_is_told(store: Store) -> None:
+async def test_sessions_are_found_by_moment_replica_and_cluster(store: Store) -> None:
     late, other = (
         replace(SESSION, agent=OTHER, session="s2", at=AT + MOMENT),
         replace(SESSION, cluster=FAR, session="s3", replica="two"),
     )
     await open_on(store, SESSION, late, other)
 
-    def told(tx: Transaction, since: datetime, but: str) -> set[str]:
+    def opened(tx: Transaction, since: datetime, but: str) -> set[str]:
         return {each.session for each in tx.agent_sessions.opened_since(since, but=but)}
 
-    assert await store.read(told, AT, "") == {"s1", "s2", "s3"}
-    assert await store.read(told, AT, "one") == {"s3"}
+    assert await store.read(opened, AT, "") == {"s1", "s2", "s3"}
+    assert await store.read(opened, AT, "one") == {"s3"}
+    assert await store.read(opened, AT + MOMENT, "two") == {"s2"}
     assert await store.read(lambda tx: tx.agent_sessions.of(EDGE)) == [late, SESSION], "by the names of agents"
-    assert await store.read(told, AT + MOMENT, "two") == {"s2"}
+    assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == [OTHER, AGENT]
+    await store.run(lambda tx: tx.agent_sessions.close(EDGE, AGENT, SESSION.session))
+    assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == [OTHER]
 
 
 async def test_all_sessions_of_a_replica_end_at_once_and_no_others(store: Store) -> None:
@@ -102,17 +103,3 @@ async def test_sessions_that_no_replica_has_end_where_nothing_was_heard(store: S
     clock.advance(MOMENT)
     assert await store.run(lambda tx: tx.agent_sessions.end_unowned(clock.now())) == 1
     assert [await store.read(session_of, cluster) for cluster in (EDGE, FAR, never)] == ["s1", None, None]
-
-
-async def test_sessions_of_one_agent_that_race_leave_the_newest(store: Store) -> None:
-    sessions = [replace(SESSION, session=f"s{number}", at=AT + number * MOMENT) for number in range(10)]
-    await asyncio.gather(*(store.run(lambda tx, each: tx.agent_sessions.open(each), each) for each in reversed(sessions)))
-    assert list(await store.read(lambda tx: tx.agent_sessions.opened_since(AT, but=""))) == [sessions[-1]]
-
-
-async def test_the_agents_of_a_cluster_are_those_that_have_a_session(store: Store) -> None:
-    twin = replace(SESSION, agent=AgentId("aaaaa"), session="s2")
-    await open_on(store, SESSION, twin, replace(SESSION, cluster=ClusterName("elsewhere"), session="s3"))
-    assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == sorted((AGENT, twin.agent))
-    await store.run(lambda tx: tx.agent_sessions.close(EDGE, AGENT, SESSION.session))
-    assert list(await store.read(lambda tx: tx.agent_sessions.agents(EDGE))) == [twin.agent]

@@ -18,7 +18,7 @@ from hub.services import clusters
 from machinery.conditions import Condition
 from machinery.errors import InvalidError, MusterError
 from machinery.identity import AgentId, ClusterName, SerialNumber
-from tests.fakes.databases import Database, SqlDatabase
+from tests.fakes.databases import SqlDatabase
 
 EDGE = ClusterName("edge")
 AGENT, SERIAL = AgentId("a"), SerialNumber(10)
@@ -31,11 +31,11 @@ ODD = (
 )
 
 
-def takes_no_nul(database: Database) -> bool:
-    return isinstance(database, SqlDatabase) and database.url.startswith("postgresql")
+def takes_no_nul(database: SqlDatabase) -> bool:
+    return database.url.startswith("postgresql")
 
 
-def refused(database: Database) -> AbstractContextManager[object]:
+def refused(database: SqlDatabase) -> AbstractContextManager[object]:
     """As invalid, where the database takes no NUL."""
     return pytest.raises(InvalidError, match="characters that the database") if takes_no_nul(database) else nullcontext()
 
@@ -45,7 +45,7 @@ async def accepted(store: Store, cluster: ClusterName = EDGE) -> None:
     await store.run(clusters.set_accepted, cluster, accepted=True, actor="admin")
 
 
-async def test_a_nul_is_kept_or_refused_as_invalid(store: Store, database: Database) -> None:
+async def test_a_nul_is_kept_or_refused_as_invalid(store: Store, database: SqlDatabase) -> None:
     await accepted(store)
     for report in ODD:
         with refused(database):
@@ -57,7 +57,9 @@ async def test_a_nul_is_kept_or_refused_as_invalid(store: Store, database: Datab
     await store.check()
 
 
-async def test_who_shares_a_transaction_with_one_that_holds_a_nul_is_stored_at_once(store: Store, database: Database) -> None:
+async def test_who_shares_a_transaction_with_one_that_holds_a_nul_is_stored_at_once(
+    store: Store, database: SqlDatabase
+) -> None:
     others = [ClusterName(f"edge{number}") for number in range(5)]
     for cluster in (EDGE, *others):
         await accepted(store, cluster)
@@ -70,12 +72,12 @@ async def test_who_shares_a_transaction_with_one_that_holds_a_nul_is_stored_at_o
     good = StatusReport(kubernetes_version="v1.31.2")
     asked = [(cluster, good) for cluster in others]
     asked.insert(2, (EDGE, ODD[0]))
-    async with asyncio.timeout(30):
-        told = await asyncio.gather(
-            store.run(lambda _: busy.wait(0.2)),  # what comes meanwhile shares the next transaction
-            *(store.run(report, cluster, said) for cluster, said in asked),
-            return_exceptions=True,
-        )
+    working = asyncio.create_task(store.run(lambda _: busy.wait()))  # what comes meanwhile shares the next transaction
+    await asyncio.sleep(0)
+    reports = [asyncio.create_task(store.run(report, cluster, said)) for cluster, said in asked]
+    await asyncio.sleep(0)
+    busy.set()
+    told = await asyncio.gather(working, *reports, return_exceptions=True)
     wrong = [isinstance(each, InvalidError) for each in told if isinstance(each, Exception)]
     assert wrong == [True] * takes_no_nul(database)
     for cluster in others:

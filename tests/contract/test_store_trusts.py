@@ -60,67 +60,45 @@ async def test_of_several_agents_of_a_cluster_the_certificate_counts_that_ends_l
     assert firsts == [AT + MOMENT, AT + 3 * MOMENT, AT + 3 * MOMENT, None]
 
 
-async def test_what_is_on_record_already_is_not_written_again(store: Store) -> None:
-    await joined_cluster(store, EDGE)
-    now = await store.read(lambda tx: tx.now)
-    record = record_of(1, issued=now, ends=now + timedelta(days=1))
+async def test_trust_is_noted_when_it_changes_and_never_for_a_cluster_that_is_gone(store: Store) -> None:
+    for name in (EDGE, FAR):
+        await joined_cluster(store, name)
+    now, day = await store.read(lambda tx: tx.now), timedelta(days=1)
+    record = record_of(1, issued=now, ends=now + day)
     words = [Told(record, frozenset((OLD,)))]
+
+    async def kept() -> AgentTrust:
+        found = await store.read(lambda tx: tx.trusts.get(EDGE, AGENT))
+        assert found is not None
+        return found
+
     assert await store.run(trust.note, words) == 1
-    before = await store.read(lambda tx: tx.trusts.get(EDGE, AGENT))
+    before = await kept()
     assert await store.read(lambda tx: list(trust.news(tx, words))) == []
     assert await store.run(trust.note, words) == 0
-    assert await store.read(lambda tx: tx.trusts.get(EDGE, AGENT)) == before
+    assert await kept() == before, "what is on record is not written again"
+    newer = record_of(2, issued=now + MOMENT, ends=now + day)
     assert await store.run(trust.note, [Told(record, frozenset((OLD, NEW)))]) == 1
-    assert await store.run(trust.note, [Told(replace(record, serial=SerialNumber(2)), frozenset((OLD, NEW)))]) == 1
-    kept = await store.read(lambda tx: tx.trusts.get(EDGE, AGENT))
-    assert kept is not None
-    assert (kept.serial, kept.trusts(NEW), kept.signed_by) == (2, True, "hub/1")
-
-
-async def test_the_certificate_that_an_agent_came_with_last_counts_and_not_the_newest(store: Store) -> None:
-    """It may have gone back to the one before: a CA is not retired while it is needed."""
-    await joined_cluster(store, EDGE)
-    now = await store.read(lambda tx: tx.now)
-    newer = record_of(2, issued=now + MOMENT, ends=now + timedelta(days=1))
-    older = record_of(1, issued=now, ends=now + timedelta(days=1))
-    for record in (newer, older):
-        await store.run(trust.note, [Told(record, None)])
-    kept = await store.read(lambda tx: tx.trusts.get(EDGE, AGENT))
-    assert kept is not None
-    assert kept.serial == 1
-
-
-async def test_a_cluster_that_is_gone_has_no_row_and_none_that_comes_late(store: Store) -> None:
-    await joined_cluster(store, EDGE)
-    now = await store.read(lambda tx: tx.now)
-    words = [Told(record_of(1, issued=now, ends=now + timedelta(days=1)), None)]
-    await store.run(trust.note, words)
+    assert await store.run(trust.note, [Told(newer, frozenset((OLD, NEW)))]) == 1
+    assert ((await kept()).serial, (await kept()).trusts(NEW), (await kept()).signed_by) == (2, True, "hub/1")
+    await store.run(trust.note, [Told(record, None)])
+    assert (await kept()).serial == 1, "the agent has gone back to the one before: its CA is not retired while it is needed"
+    ended = record_of(3, issued=now - 2 * day, ends=now - day, cluster=FAR)
+    await store.run(trust.note, [Told(ended, None)])
+    assert [each.cluster for each in await store.read(trust.standing)] == [EDGE], "an ended certificate is not waited for"
 
     def delete(tx: Transaction) -> None:
         clusters.remove(tx, clusters.find(tx, EDGE), "ann")
 
     await store.run(delete)
-    assert await store.read(lambda tx: list(tx.trusts.all())) == []
-    assert await store.run(trust.note, words) == 0
-    assert await store.read(lambda tx: list(tx.trusts.all())) == []
+    for _ in range(2):
+        assert await store.read(lambda tx: [each.cluster for each in tx.trusts.all()]) == [FAR]
+        assert await store.run(trust.note, words) == 0
 
 
-async def test_whose_certificate_has_ended_is_not_waited_for(store: Store) -> None:
-    for name in (EDGE, FAR):
-        await joined_cluster(store, name)
-    now = await store.read(lambda tx: tx.now)
-    ended = record_of(1, issued=now - timedelta(days=2), ends=now - timedelta(days=1))
-    alive = record_of(2, issued=now, ends=now + timedelta(days=1), cluster=FAR)
-    await store.run(trust.note, [Told(ended, None), Told(alive, None)])
-    assert [each.cluster for each in await store.read(trust.standing)] == [FAR]
-
-
-@pytest.mark.parametrize("said", [["short"], ["G" * 64], ["A" * 64], [f"{n:064x}" for n in range(33)]])
-def test_what_is_no_list_of_fingerprints_is_refused(said: list[str]) -> None:
-    with pytest.raises(BadRequestError, match="trusted_authorities"):
-        told(said)
-
-
-def test_an_agent_that_does_not_say_is_not_one_that_trusts_nothing() -> None:
+def test_fingerprints_are_read_and_none_is_not_an_empty_trust() -> None:
+    for said in (["short"], ["G" * 64], ["A" * 64], [f"{n:064x}" for n in range(33)]):
+        with pytest.raises(BadRequestError, match="trusted_authorities"):
+            told(said)
     assert told([]) is None
     assert not replace(FIRST, trusted=None).trusts(OLD)

@@ -1,4 +1,3 @@
-import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AbstractAsyncContextManager, aclosing, asynccontextmanager
 from dataclasses import dataclass
@@ -9,10 +8,11 @@ import pytest
 
 from hollow.cluster import HollowCluster
 from hollow.faults import Faults
+from machinery.clock import SystemClock
 from machinery.errors import MusterError, UnavailableError
 from machinery.kube.client import KubeClient, Resource
 from machinery.timestamps import format_micro_time
-from spoke.cluster import KubeCluster
+from spoke.cluster import KubeCluster, KubeEvents
 from spoke.cluster.kube import CLAIMS, LEASES, NODES
 from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.ports import Cluster, Health
@@ -116,61 +116,39 @@ async def stage(request: pytest.FixtureRequest, hollow_cluster: HollowCluster) -
         yield made
 
 
-async def test_the_cluster_has_a_uid_and_a_version(stage: Stage) -> None:
-    assert len(await stage.cluster.uid()) == 36
-    assert await stage.cluster.uid() == await stage.cluster.uid()
-    assert (await stage.cluster.version()).startswith("v1.")
-
-
-async def test_nodes_are_told_with_their_resources(stage: Stage) -> None:
-    await stage.set_nodes(NODE)
-    assert list(await stage.cluster.nodes()) == [NODE]
-    await stage.set_nodes(CORDONED)
-    assert list(await stage.cluster.nodes()) == [CORDONED]
-
-
-async def test_claims_are_told_by_name_and_value(stage: Stage) -> None:
-    await stage.set_claims(CLAIM)
-    assert list(await stage.cluster.claims()) == [CLAIM]
-    await stage.set_claims()
-    assert list(await stage.cluster.claims()) == []
-
-
-async def test_a_lease_is_told_by_when_it_was_renewed(stage: Stage) -> None:
-    assert await stage.cluster.lease_renewed_at("default", "addon") is None
+async def test_cluster_reports_its_identity_nodes_claims_leases_changes_and_health(stage: Stage) -> None:
+    cluster = stage.cluster
+    assert len(await cluster.uid()) == 36
+    assert await cluster.uid() == await cluster.uid()
+    assert (await cluster.version()).startswith("v1.")
+    assert await cluster.lease_renewed_at("default", "addon") is None
     await stage.set_lease("default", "addon", MOMENT)
-    assert await stage.cluster.lease_renewed_at("default", "addon") == MOMENT
-
-
-async def test_a_healthy_cluster_is_told_so(stage: Stage) -> None:
-    assert await stage.cluster.health() == Health(ok=True, status_code=200, detail="ok")
-
-
-async def test_a_broken_cluster_is_unhealthy_and_its_reads_raise(stage: Stage) -> None:
-    await stage.break_down()
-    health = await stage.cluster.health()
-    assert (health.ok, health.status_code) == (False, 500)
-    reads: Sequence[Any] = (stage.cluster.uid, stage.cluster.version, stage.cluster.nodes, stage.cluster.claims)
-    for read in reads:
-        with pytest.raises(MusterError):
-            await read()
-
-
-async def test_changes_name_what_changed(stage: Stage) -> None:
+    assert await cluster.lease_renewed_at("default", "addon") == MOMENT
     await stage.set_nodes(NODE)
     await stage.set_claims(CLAIM)
-    async with asyncio.timeout(10), aclosing(stage.cluster.changes()) as changes:  # type: ignore[type-var]
+    assert (list(await cluster.nodes()), list(await cluster.claims())) == ([NODE], [CLAIM])
+    async with aclosing(cluster.changes()) as changes:  # type: ignore[type-var]
         assert {await anext(changes), await anext(changes)} == {"nodes", "claims"}
         await stage.set_nodes(CORDONED)
         assert await anext(changes) == "nodes"
         await stage.set_claims()
         assert await anext(changes) == "claims"
+    assert (list(await cluster.nodes()), list(await cluster.claims())) == ([CORDONED], [])
+    assert await cluster.health() == Health(ok=True, status_code=200, detail="ok")
+    await stage.break_down()
+    health = await cluster.health()
+    assert (health.ok, health.status_code) == (False, 500)
+    reads: Sequence[Any] = (cluster.uid, cluster.version, cluster.nodes, cluster.claims)
+    for read in reads:
+        with pytest.raises(MusterError):
+            await read()
 
 
 LABEL = "clusterset.open-cluster-management.io/abc"
 
 
-async def test_namespaces_are_made_with_a_label_and_found_by_it(stage: Stage) -> None:
+async def test_namespaces_are_found_by_a_label_and_made_only_when_that_is_wanted(stage: Stage) -> None:
+    await stage.cluster.label_namespace("gone", LABEL, "true", create=False)
     assert await stage.cluster.labelled_namespaces(LABEL) == frozenset()
     await stage.cluster.label_namespace("blue", LABEL, "true", create=True)
     await stage.cluster.label_namespace("red", LABEL, "true", create=True)
@@ -181,6 +159,16 @@ async def test_namespaces_are_made_with_a_label_and_found_by_it(stage: Stage) ->
     assert await stage.cluster.labelled_namespaces(LABEL) == {"blue", "red"}
 
 
-async def test_a_namespace_that_is_not_there_is_made_only_when_that_is_wanted(stage: Stage) -> None:
-    await stage.cluster.label_namespace("gone", LABEL, "true", create=False)
-    assert await stage.cluster.labelled_namespaces(LABEL) == frozenset()
+NAMESPACE = "open-cluster-management-agent"
+
+
+async def test_an_announcement_is_an_event_about_the_owners_secret(hollow_cluster: HollowCluster) -> None:
+    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
+        events = KubeEvents(client, NAMESPACE, SystemClock())
+        await events.announce("HubFailedOver", "from a to b", warning=False)
+        await events.announce("HubEpochRaised", "x" * 5000, warning=True)
+        found = await client.list(f"/api/v1/namespaces/{NAMESPACE}/events")
+    told = {event["reason"]: event for event in found}
+    assert told["HubFailedOver"]["message"] == "from a to b"
+    assert told["HubFailedOver"]["involvedObject"]["name"] == "hub-kubeconfig-secret"
+    assert (told["HubEpochRaised"]["type"], len(told["HubEpochRaised"]["message"])) == ("Warning", 1024)
