@@ -1,6 +1,8 @@
 """The charts as the Helm library renders them, and what is looked for in what comes out."""
 
 import json
+import re
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -157,7 +159,21 @@ def _rendered(chart: str, values: str, name: str) -> str:
         loaded.validate_schema(json.loads(values))
         rendered = loaded.render(json.loads(values), name=name, namespace="fleet")
     texts = [text for path, text in sorted(rendered.items()) if path.endswith(".yaml")]
-    return json.dumps([document for text in texts for document in yaml.safe_load_all(text) if document])
+    return json.dumps([each for text in texts for each in yaml.load_all(text, Loader=yaml.CSafeLoader) if each])
+
+
+def refusal_flaws(chart: str, wrong: Iterable[tuple[dict[str, Any], str]]) -> list[str]:
+    """Values, beside the least ones, that are rendered or refused without the pattern."""
+    flaws = []
+    for values, pattern in wrong:
+        try:
+            render(chart, VALUES[chart] | values)
+        except helm_python.HelmError as error:
+            if not re.search(pattern, str(error)):
+                flaws.append(f"{values}: {error}")
+        else:
+            flaws.append(f"{values} is not refused")
+    return flaws
 
 
 def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:

@@ -1,19 +1,25 @@
 """What is generated of the charts: the table in each README, the program's settings in its schema, `hubctl join`'s manifests.
 
-`python -m tests.charts` writes them; a test says when that was forgotten.
+`python -m tests.charts.written` writes them; a test says when that was forgotten.
 """
 
 import json
-from collections.abc import Iterator
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from datetime import timedelta
+from enum import StrEnum
 from pathlib import Path
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Literal, Union, get_args, get_origin
 
 import helm_python
 import yaml
+from pydantic import BaseModel
 
 from hub.cli import joining
-from tests.charts.settings_schema import settings_schema
-from tests.charts.values_table import table
+from hub.settings import Settings as HubSettings
+from spoke.settings import Settings as SpokeSettings
 
 CHARTS = Path(__file__).parents[2] / "charts"
 HELMS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
@@ -59,3 +65,133 @@ def _without_helm(value: Any) -> Any:
 def write() -> None:
     for path, content in generated():
         path.write_text(content)
+
+
+@dataclass(frozen=True, slots=True)
+class Program:
+    """What a chart runs. `apart`: settings that have no place in a chart's file, or that the pod says."""
+
+    settings: type[BaseModel]
+    apart: frozenset[str]
+    duration: str
+
+
+PROGRAMS: Mapping[str, Program] = {
+    "hub": Program(
+        HubSettings,
+        frozenset({"database_url", "replica_name", "leader_elect_resource_namespace", "kube_cert_agent_namespace"}),
+        r"^([0-9]+(\.[0-9]+)?(ms|s|m|h|d))+$",
+    ),
+    "spoke": Program(SpokeSettings, frozenset({"kubeconfig", "proxy_url"}), r"^[0-9]+(\.[0-9]+)?(ms|s|m|h)$"),
+}
+
+
+def own_of_the_chart(chart: str) -> frozenset[str]:
+    """Settings that the chart has values of its own for, and those that are no file's."""
+    templates = (path.read_text() for path in sorted((CHARTS / chart / "templates").glob("*")) if path.is_file())
+    named = re.findall(rf"- name: {chart.upper()}_([A-Z_]+)$", "\n".join(templates), re.MULTILINE)
+    return frozenset(name.lower() for name in named) | PROGRAMS[chart].apart
+
+
+def settings_schema(chart: str) -> dict[str, Any]:
+    return {"type": "object", "additionalProperties": False, "properties": dict(sorted(_properties(chart)))}
+
+
+def _properties(chart: str) -> Iterator[tuple[str, dict[str, Any]]]:
+    program, own = PROGRAMS[chart], own_of_the_chart(chart)
+    for name, field in program.settings.model_fields.items():
+        if name not in own:
+            described = {"description": field.description} if field.description else {}
+            yield name, {**_form(field.annotation, program.duration), **described}
+
+
+def _form(annotation: Any, duration: str) -> dict[str, Any]:
+    """As a settings file has it."""
+    arguments = [each for each in get_args(annotation) if each is not type(None)]
+    origin = get_origin(annotation)
+    if origin is Annotated or origin in (Union, UnionType):
+        return _form(arguments[0], duration)
+    if isinstance(annotation, type) and issubclass(annotation, StrEnum):
+        return {"enum": [each.value for each in annotation]}
+    known: dict[Any, dict[str, Any]] = {
+        Literal: {"enum": arguments},
+        tuple: {"type": "array", "items": {"type": "string", "minLength": 1}},
+        dict: {"type": "object", "additionalProperties": {"type": "string"}},
+        bool: {"type": "boolean"},
+        int: {"type": "integer", "minimum": 0},
+        float: {"type": "number", "minimum": 0},
+        timedelta: {"type": "string", "pattern": duration},
+    }
+    return known.get(origin or annotation, {"type": "string"})
+
+
+_KEY = re.compile(r"^( *)([A-Za-z][\w.-]*):(.*)$")
+_WIDEST = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Value:
+    """`default` is None for what only holds others."""
+
+    path: str
+    default: str | None
+    meaning: str
+
+
+def values_of(text: str) -> Iterator[Value]:
+    """In the order of the file. What stands below an example or a list is part of it."""
+    known = yaml.safe_load(text)
+    comment: list[str] = []
+    above: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        stripped = line.strip()
+        found = _KEY.match(line)
+        if stripped.startswith("#"):
+            comment.append(stripped.removeprefix("#").removeprefix(" "))
+        elif found:
+            depth = len(found[1])
+            above = [each for each in above if each[0] < depth]
+            path = [*(name for _, name in above), found[2]]
+            value = _at(known, path)
+            if value is not _NOTHING:
+                yield Value(".".join(path), _shown(value), _told(comment))
+                above.append((depth, found[2]))
+            comment = []
+        else:
+            comment = []
+
+
+_NOTHING = object()
+
+
+def _at(known: Any, path: list[str]) -> Any:
+    for step in path:
+        if not isinstance(known, dict) or step not in known:
+            return _NOTHING
+        known = known[step]
+    return known
+
+
+def _shown(value: Any) -> str | None:
+    return None if isinstance(value, dict) and value else json.dumps(value)
+
+
+def _told(comment: list[str]) -> str:
+    """Sentences in one line; an example, which is indented, as code."""
+    told = [f"`{line.strip()}`" if line.startswith("  ") else line for line in comment]
+    return " ".join(told).replace("|", "\\|")
+
+
+def table(text: str) -> str:
+    rows = [value for value in values_of(text) if value.default is not None or value.meaning]
+    lines = ["| value | default | what it is |", "|---|---|---|"]
+    for value in rows:
+        default = f"`{value.default}`" if value.default is not None else ""
+        if len(default) > _WIDEST:
+            default = "see values.yaml"
+        lines.append(f"| `{value.path}` | {default} | {value.meaning} |")
+    return "\n".join(lines) + "\n"
+
+
+if __name__ == "__main__":
+    write()

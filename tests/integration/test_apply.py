@@ -132,11 +132,8 @@ async def test_an_apply_makes_what_is_not_there_and_says_created(client: Client)
     status, again = await client.apply(example(number=1))
     assert (status, again) == (200, made)
 
-
-async def test_yaml_is_taken_too(client: Client) -> None:
-    status, made = await client.apply(yaml.safe_dump(example(names={"a": "1"})).encode())
-
-    assert (status, made["names"]) == (201, {"a": "1"})
+    status, changed = await client.apply(yaml.safe_dump(example(names={"a": "1"})).encode())
+    assert (status, changed["names"]) == (200, {"a": "1"})
 
 
 @pytest.mark.parametrize("client", [NoCreating()], indirect=True)
@@ -160,9 +157,11 @@ async def test_a_dry_run_answers_and_writes_nothing(client: Client) -> None:
     assert await client.get() == before
 
 
-async def test_the_status_is_applied_on_its_own_path(client: Client) -> None:
+async def test_the_status_is_applied_on_its_own_path_and_not_through_the_object(client: Client) -> None:
     assert (await client.apply(example(status={"phase": "A"}), path=f"{PATH}/status"))[0] == 404
-    await client.create(number=1)
+    status, document = await client.apply(example(number=1, status={"phase": "A"}))
+    assert (status, "status" in document) == (201, False)
+    assert held(document) == {"me": {"f:number": {}}}
 
     status, document = await client.apply(example(number=2, status={"phase": "A"}), path=f"{PATH}/status")
 
@@ -170,41 +169,26 @@ async def test_the_status_is_applied_on_its_own_path(client: Client) -> None:
     assert held(document)["me status"] == {"f:status": {"f:phase": {}}}
 
 
-async def test_the_status_is_not_applied_through_the_object(client: Client) -> None:
-    status, document = await client.apply(example(number=1, status={"phase": "A"}))
-
-    assert (status, "status" in document) == (201, False)
-    assert held(document) == {"me": {"f:number": {}}}
-
-
-@pytest.mark.parametrize(
-    ("query", "status", "message"),
-    [
+async def test_what_an_apply_asks_is_checked(client: Client) -> None:
+    wrong = [
         ("", 422, 'PatchOptions.meta.k8s.io "" is invalid: fieldManager: Required value: is required for apply patch'),
         ("fieldManager=" + "x" * 129, 422, "fieldManager: Too long: may not be more than 128 bytes"),
         ("fieldManager=a%07b", 422, "should only contain printable characters (at position 1)"),
         ("fieldManager=me&dryRun=Some", 422, 'Unsupported value: ["Some"]'),
-    ],
-)
-async def test_what_an_apply_asks_is_checked(client: Client, query: str, status: int, message: str) -> None:
-    code, refusal = await client.apply(example(number=1), query)
+    ]
+    for query, status, message in wrong:
+        code, refusal = await client.apply(example(number=1), query)
+        assert code == status, query
+        assert message in refusal["message"]
 
-    assert code == status
-    assert message in refusal["message"]
-
-
-async def test_only_an_apply_can_be_forced(client: Client) -> None:
     await client.create(number=1)
-
     status, refusal = await client.merge({"number": 2}, f"{PATH}?force=true")
-
     assert (status, refusal["details"]["causes"][0]["field"]) == (422, "force")
     assert "may not be specified for non-apply patch" in refusal["message"]
 
 
-@pytest.mark.parametrize(
-    ("config", "message"),
-    [
+async def test_a_configuration_that_does_not_fit_is_refused(client: Client) -> None:
+    wrong: list[tuple[Any, str]] = [
         (example(V2, number=1), "invalid object type: example.com/v2, Kind=Example"),
         ({"kind": "Example", "metadata": {"name": "a"}}, "invalid object type: , Kind=Example"),
         (example(metadata={"name": "b"}), "the name of the object (b) does not match the name on the URL (a)"),
@@ -226,21 +210,14 @@ async def test_only_an_apply_can_be_forced(client: Client) -> None:
         (b"a: [", "error decoding patch: yaml parse error in line 2"),
         (b"{,}", "error decoding patch: it is neither JSON nor YAML"),
         (b'{"apiVersion": "example.com/v1", "kind": "Example", "metadata": 5}', "metadata must be an object"),
-    ],
-)
-async def test_a_configuration_that_does_not_fit_is_refused(client: Client, config: Any, message: str) -> None:
-    status, refusal = await client.apply(config)
-
-    assert (status, refusal["reason"]) == (400, "BadRequest")
-    assert message in refusal["message"]
-
-
-async def test_several_misfits_are_told_together(client: Client) -> None:
+    ]
+    for config, message in wrong:
+        status, refusal = await client.apply(config)
+        assert (status, refusal["reason"]) == (400, "BadRequest"), config
+        assert message in refusal["message"]
     _, refusal = await client.apply(example(nosuch=1, number="1"))
-
-    assert refusal["message"].endswith(
-        "errors:\n  .nosuch: field not declared in schema\n  .number: expected integer, got string"
-    )
+    together = "errors:\n  .nosuch: field not declared in schema\n  .number: expected integer, got string"
+    assert refusal["message"].endswith(together)
 
 
 @pytest.mark.parametrize(
@@ -261,27 +238,19 @@ async def test_a_field_that_is_said_twice_is_refused_warned_about_or_ignored(cli
     assert (await client.send("PATCH", f"{path}Ignore", body, media))[2] == []
 
 
-async def test_an_apply_for_an_object_that_is_gone_makes_no_other_one(client: Client) -> None:
-    made = await client.create(number=1)
-    gone = example(metadata={"uid": made["metadata"]["uid"]}, number=2)
-    async with client.session.delete(client.url + PATH):
-        pass
-
-    status, refusal = await client.apply(gone)
-
-    assert (status, refusal["reason"]) == (409, "Conflict")
-    assert "no existing object was found" in refusal["message"]
-
-
-async def test_a_revision_in_the_configuration_locks(client: Client) -> None:
+async def test_an_apply_to_an_object_that_is_gone_or_was_changed_is_a_conflict(client: Client) -> None:
     made = await client.create(number=1)
     stale = example(metadata={"resourceVersion": made["metadata"]["resourceVersion"]}, text="a")
     await client.merge({"text": "b"})
-
     status, refusal = await client.apply(stale, "fieldManager=me&force=true")
-
     assert (status, refusal["reason"]) == (409, "Conflict")
     assert "the object has been modified" in refusal["message"]
+
+    async with client.session.delete(client.url + PATH):
+        pass
+    status, refusal = await client.apply(example(metadata={"uid": made["metadata"]["uid"]}, number=2))
+    assert (status, refusal["reason"]) == (409, "Conflict")
+    assert "no existing object was found" in refusal["message"]
 
 
 async def test_the_manager_of_who_does_not_say_is_the_users_program(client: Client) -> None:
@@ -321,31 +290,17 @@ async def test_a_writer_of_the_status_resets_nothing(client: Client) -> None:
     assert held(document)["Python status"] == {"f:status": {".": {}, "f:phase": {}}}
 
 
-@pytest.mark.parametrize(
-    "nonsense",
-    [
-        [{"manager": "x"}],
-        "x",
-        5,
-        [5],
-        [{"operation": "Apply", "apiVersion": V1, "fieldsType": "FieldsV1", "fieldsV1": {"spec": {}}}],
-    ],
-)
-async def test_managed_fields_that_say_nothing_change_nothing(client: Client, nonsense: Any) -> None:
+async def test_a_writer_may_say_who_holds_what_and_nonsense_changes_nothing(client: Client) -> None:
     await client.apply(example(number=1))
+    entry = {"operation": "Apply", "apiVersion": V1, "fieldsType": "FieldsV1", "fieldsV1": {"spec": {}}}
+    nonsense: tuple[Any, ...] = ([{"manager": "x"}], "x", 5, [5], [entry])
+    for number, each in enumerate(nonsense):
+        status, document = await client.merge({"metadata": {"managedFields": each}, "text": str(number)})
+        assert status == 200, each
+        assert held(document) == {"me": {"f:number": {}}, "Python": {"f:text": {}}}, each
 
-    status, document = await client.merge({"metadata": {"managedFields": nonsense}, "text": "a"})
-
-    assert status == 200
-    assert held(document) == {"me": {"f:number": {}}, "Python": {"f:text": {}}}
-
-
-async def test_a_writer_may_say_who_holds_what(client: Client) -> None:
-    await client.apply(example(number=1))
-    entry = {**(await client.get())["metadata"]["managedFields"][0], "manager": "other"}
-
-    _, document = await client.merge({"metadata": {"managedFields": [entry]}})
-
+    [own, *_] = (await client.get())["metadata"]["managedFields"]
+    _, document = await client.merge({"metadata": {"managedFields": [{**own, "manager": "other"}]}})
     assert held(document) == {"other": {"f:number": {}}}
 
 
@@ -369,13 +324,10 @@ async def test_a_write_that_changes_nothing_leaves_revision_and_time(client: Cli
     for patch in ({}, {"number": 1}, {"metadata": {"managedFields": before["metadata"]["managedFields"]}}):
         assert (await client.merge(patch))[1] == before
 
-
-async def test_an_apply_whose_only_change_the_server_takes_back_writes_nothing(client: Client) -> None:
-    config = example(metadata={"creationTimestamp": None}, number=1)
+    config = example(metadata={"creationTimestamp": None}, text="a")
     _, made = await client.apply(config)
     client.clock.advance(timedelta(minutes=1))
-
-    assert await client.apply(config) == (200, made)
+    assert await client.apply(config) == (200, made), "the server takes back the only change"
 
 
 async def test_finalizers_and_owners_are_held_one_by_one(client: Client) -> None:

@@ -19,6 +19,7 @@ from hub.store.backup import Snapshot, write_tables
 from hub.store.sole import sole_user
 from machinery.sealing import Seal
 from tests.contract.test_store_backup import rewritten
+from tests.fakes.databases import migrated
 
 WORDS = "correct horse battery staple"
 
@@ -34,7 +35,7 @@ def hub(tmp_path: Path) -> Path:
 
 
 async def first_start(folder: Path) -> None:
-    store = SqlStore(f"sqlite:///{folder / 'hub.db'}", Seal.parse((folder / "secrets.key").read_bytes()))
+    store = SqlStore(f"sqlite:///{migrated(folder / 'hub.db')}", Seal.parse((folder / "secrets.key").read_bytes()))
     await store.open()
     await store.run(settle)
     await store.run(authorities.adopt, Made((folder / "ca.crt").read_bytes(), None))
@@ -66,25 +67,24 @@ def test_a_hub_and_its_keys_go_into_a_file_and_come_out_elsewhere(hub: Path, tmp
     assert {path.stat().st_mode & 0o077 for path in elsewhere.iterdir()} == {0}
 
 
-def test_what_becomes_of_the_keys_is_asked(hub: Path, tmp_path: Path) -> None:
-    both = (f"--passphrase-file={tmp_path / 'passphrase'}", "--without-keys")
-    for flags in ((), both):
-        answer = run(hub, "backup", tmp_path / "hub.zip", *flags)
+def test_what_becomes_of_the_keys_is_asked_and_without_them_the_restored_hub_waits(hub: Path, tmp_path: Path) -> None:
+    file, sealed = tmp_path / "hub.zip", f"--passphrase-file={tmp_path / 'passphrase'}"
+    for flags in ((), (sealed, "--without-keys")):
+        answer = run(hub, "backup", file, *flags)
         assert (answer.exit_code, "say what becomes of the hub's keys" in answer.output) == (1, True)
-    assert not (tmp_path / "hub.zip").exists()
-    (tmp_path / "passphrase").write_text("short\n")
-    answer = run(hub, "backup", tmp_path / "hub.zip", both[0])
-    assert (answer.exit_code, "12 characters at least" in answer.output) == (1, True)
-
-
-def test_without_keys_the_restored_hub_is_told_to_wait_for_them(hub: Path, tmp_path: Path) -> None:
-    file = tmp_path / "hub.zip"
+    assert not file.exists()
     answer = run(hub, "backup", file, "--without-keys")
     assert (answer.exit_code, "keep a copy of" in answer.output) == (0, True)
     answer = run(tmp_path / "elsewhere", "restore", file)
     assert (answer.exit_code, "put them there before it starts" in answer.output) == (0, True)
-    answer = run(tmp_path / "third", "restore", file, f"--passphrase-file={tmp_path / 'passphrase'}")
+    answer = run(tmp_path / "third", "restore", file, sealed)
     assert (answer.exit_code, "has no keys in it" in answer.output) == (1, True)
+    grouped = CliRunner(env={"HUB_API_GROUP_SUFFIX": "example.org"})
+    answer = grouped.invoke(main, ["restore", str(file), f"--data-dir={tmp_path / 'fourth'}"])
+    assert (answer.exit_code, "--api-group-suffix open-cluster-management.io" in answer.output) == (1, True)
+    (tmp_path / "passphrase").write_text("short\n")
+    answer = run(hub, "backup", tmp_path / "short.zip", sealed)
+    assert (answer.exit_code, "12 characters at least" in answer.output) == (1, True)
 
 
 def test_keys_open_with_their_passphrase_and_with_their_backup_alone(hub: Path, tmp_path: Path) -> None:
@@ -118,15 +118,6 @@ def test_nothing_is_restored_over_other_keys_or_under_a_hub_that_runs(hub: Path,
         assert run(hub, "backup", tmp_path / "again.zip", sealed).exit_code == 0, "a backup is made while it runs"
     assert run(hub, "restore", file, sealed, "--replace").exit_code == 0
     assert list(hub.glob("hub.db.before-restore.*"))
-
-
-def test_a_hub_with_other_api_groups_is_told_how_to_be_restored(hub: Path, tmp_path: Path) -> None:
-    file = tmp_path / "hub.zip"
-    assert run(hub, "backup", file, "--without-keys").exit_code == 0
-    answer = CliRunner(env={"HUB_API_GROUP_SUFFIX": "example.org"}).invoke(
-        main, ["restore", str(file), f"--data-dir={tmp_path / 'elsewhere'}"]
-    )
-    assert (answer.exit_code, "--api-group-suffix open-cluster-management.io" in answer.output) == (1, True)
 
 
 def test_keys_that_come_or_go_while_the_rows_are_read_are_in_the_backup(

@@ -1,12 +1,9 @@
 """The `kubernetes` package as other programs use it: typed, dynamic, threads, asyncio; against a hub and a hollow cluster."""
 
 import asyncio
-import functools
-import threading
-from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine
+import queue
+from collections.abc import AsyncIterator
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 import kubernetes
@@ -54,23 +51,9 @@ async def server(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPa
         return
     hub = HubUnderTest(tmp_path_factory.mktemp("hub"))
     await hub.start()
-    yield Server(_loaded(await hub.admin()), f"{group}/v1", "ManagedCluster", {"hubAcceptsClient": False})
+    kubeconfig = yaml.safe_load((await hub.admin()).read_bytes())
+    yield Server(kubeconfig, f"{group}/v1", "ManagedCluster", {"hubAcceptsClient": False})
     await hub.stop()
-
-
-def _loaded(path: Path) -> dict[str, Any]:
-    content: dict[str, Any] = yaml.safe_load(path.read_bytes())
-    return content
-
-
-def on_a_thread(test: Callable[..., None]) -> Callable[..., Coroutine[Any, Any, None]]:
-    """Runs a test of the blocking client beside the server's event loop."""
-
-    @functools.wraps(test)
-    async def run(*arguments: Any, **named: Any) -> None:
-        await asyncio.to_thread(test, *arguments, **named)
-
-    return run
 
 
 def connected(server: Server) -> Any:
@@ -82,8 +65,12 @@ def config_map(name: str, **data: str) -> Any:
     return sync_client.V1ConfigMap(metadata=sync_client.V1ObjectMeta(name=name, labels={"of": name}), data=data)
 
 
-@on_a_thread
-def test_typed_objects_live_from_create_to_delete(server: Server) -> None:
+async def test_the_blocking_client_is_typed_dynamic_and_has_watches_and_informers(server: Server) -> None:
+    for check in (check_typed, check_watch, check_dynamic, check_apply, check_informer):
+        await asyncio.to_thread(check, server)  # beside the server's event loop
+
+
+def check_typed(server: Server) -> None:
     with connected(server) as api:
         core = sync_client.CoreV1Api(api)
         created = core.create_namespaced_config_map(NAMESPACE, config_map("typed", a="1"))
@@ -94,14 +81,28 @@ def test_typed_objects_live_from_create_to_delete(server: Server) -> None:
         with pytest.raises(sync_client.ApiException) as refused:
             core.replace_namespaced_config_map("typed", NAMESPACE, created)
         deleted = core.delete_namespaced_config_map("typed", NAMESPACE)
-
     assert (replaced.data, patched.data) == ({"a": "2"}, {"a": "2", "b": "3"})
     assert [item.metadata.name for item in listed.items] == ["typed"]
     assert (refused.value.status, deleted["status"]) == (409, "Success")
 
 
-@on_a_thread
-def test_dynamic_objects_are_found_by_discovery(server: Server) -> None:
+def check_watch(server: Server) -> None:
+    with connected(server) as api:
+        core, watch = sync_client.CoreV1Api(api), sync_watch.Watch()
+        core.create_namespaced_config_map(NAMESPACE, config_map("watched"))
+        since = core.list_namespaced_config_map(NAMESPACE).metadata.resource_version
+        core.patch_namespaced_config_map("watched", NAMESPACE, {"data": {"a": "2"}})
+        core.delete_namespaced_config_map("watched", NAMESPACE)
+        told = []
+        how = {"resource_version": since, "timeout_seconds": 10, "field_selector": "metadata.name=watched"}
+        for event in watch.stream(core.list_namespaced_config_map, NAMESPACE, **how):
+            told.append((event["type"], event["object"].data["a"]))
+            if event["type"] == "DELETED":
+                watch.stop()
+    assert told == [("MODIFIED", "2"), ("DELETED", "2")]
+
+
+def check_dynamic(server: Server) -> None:
     with connected(server) as api:
         client = sync_dynamic.DynamicClient(api, cache_file=None)
         resource = client.resources.get(api_version=server.api_version, kind=server.kind)
@@ -114,136 +115,83 @@ def test_dynamic_objects_are_found_by_discovery(server: Server) -> None:
         resource.delete(name="dynamic")
         with pytest.raises(NotFoundError):
             resource.get(name="dynamic")
-
     assert (made.kind, patched.metadata.labels.tier) == (server.kind, "gold")
     assert [item.metadata.name for item in chosen.items] == ["dynamic"]
 
 
-@on_a_thread
-def test_dynamic_objects_are_applied_on_the_server(server: Server) -> None:
+def check_apply(server: Server) -> None:
     with connected(server) as api:
         resource = sync_dynamic.DynamicClient(api).resources.get(api_version="v1", kind="ConfigMap")
         body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "applied"}, "data": {"a": "1"}}
         resource.server_side_apply(body=body, namespace=NAMESPACE, field_manager="one")
+        other = {"body": {**body, "data": {"a": "2"}}, "namespace": NAMESPACE, "field_manager": "two"}
         with pytest.raises(ConflictError):
-            resource.server_side_apply(body={**body, "data": {"a": "2"}}, namespace=NAMESPACE, field_manager="two")
-        taken = resource.server_side_apply(
-            body={**body, "data": {"a": "2"}}, namespace=NAMESPACE, field_manager="two", force_conflicts=True
-        )
+            resource.server_side_apply(**other)
+        taken = resource.server_side_apply(**other, force_conflicts=True)
         resource.delete(name="applied", namespace=NAMESPACE)
-
     assert taken.data.a == "2"
 
 
-@on_a_thread
-def test_a_watch_of_threads_tells_changes_in_order(server: Server) -> None:
-    with connected(server) as api:
-        core = sync_client.CoreV1Api(api)
-        core.create_namespaced_config_map(NAMESPACE, config_map("watched"))
-        core.patch_namespaced_config_map("watched", NAMESPACE, {"data": {"a": "1"}})
-        since = core.list_namespaced_config_map(NAMESPACE).metadata.resource_version
-        core.patch_namespaced_config_map("watched", NAMESPACE, {"data": {"a": "2"}})
-        core.delete_namespaced_config_map("watched", NAMESPACE)
-        watch = sync_watch.Watch()
-        told = []
-        for event in watch.stream(
-            core.list_namespaced_config_map,
-            NAMESPACE,
-            resource_version=since,
-            timeout_seconds=10,
-            field_selector="metadata.name=watched",
-        ):
-            told.append((event["type"], (event["object"].data or {}).get("a")))
-            if event["type"] == "DELETED":
-                watch.stop()
+def check_informer(server: Server) -> None:
+    seen: queue.Queue[str] = queue.Queue()
 
-    assert told == [("MODIFIED", "2"), ("DELETED", "2")]
-
-
-@on_a_thread
-def test_an_informer_keeps_a_copy(server: Server) -> None:
-    seen: deque[str] = deque()
-    moved = threading.Event()
-
-    def note(kind: str) -> Callable[[Any], None]:
-        def noted(item: Any) -> None:
-            if item.metadata.name.startswith("informed"):
-                seen.append(f"{kind} {item.metadata.name}")
-                moved.set()
-
-        return noted
-
-    def until(count: int) -> None:
-        while len(seen) < count:
-            assert moved.wait(15), seen
-            moved.clear()
+    def expect(*events: str) -> None:
+        for event in events:
+            assert seen.get(timeout=15) == event
 
     with connected(server) as api, connected(server) as watching:
         core = sync_client.CoreV1Api(api)
         core.create_namespaced_config_map(NAMESPACE, config_map("informed-a"))
         informer = SharedInformer(sync_client.CoreV1Api(watching).list_namespaced_config_map, namespace=NAMESPACE)
         for kind in ("ADDED", "MODIFIED", "DELETED"):
-            informer.add_event_handler(kind, note(kind))
+
+            def note(item: Any, kind: str = kind) -> None:
+                if item.metadata.name.startswith("informed"):
+                    seen.put(f"{kind} {item.metadata.name}")
+
+            informer.add_event_handler(kind, note)
         informer.start()
-        until(1)
+        expect("ADDED informed-a")
         core.create_namespaced_config_map(NAMESPACE, config_map("informed-b"))
-        until(2)
+        expect("ADDED informed-b")
         core.patch_namespaced_config_map("informed-b", NAMESPACE, {"data": {"a": "1"}})
-        until(3)
         core.delete_namespaced_config_map("informed-a", NAMESPACE)
-        until(4)
+        expect("MODIFIED informed-b", "DELETED informed-a")
         kept = {item.metadata.name for item in informer.cache.list() if item.metadata.name.startswith("informed")}
         informer._stop_event.set()  # its stop() would wait for the next event, which then comes
         core.delete_namespaced_config_map("informed-b", NAMESPACE)
         informer.stop()
-
-    assert list(seen)[:4] == ["ADDED informed-a", "ADDED informed-b", "MODIFIED informed-b", "DELETED informed-a"]
     assert kept == {"informed-b"}
 
 
-async def test_the_asyncio_client_is_typed_too(server: Server) -> None:
+async def test_the_asyncio_client_is_typed_dynamic_and_has_watches(server: Server) -> None:
     async with await aio_config.new_client_from_config_dict(server.kubeconfig) as api:
-        leases = aio_client.CoordinationV1Api(api)
+        leases, core = aio_client.CoordinationV1Api(api), aio_client.CoreV1Api(api)
         moment = "2026-11-21T08:00:00.123456Z"
         body = {"metadata": {"name": "beat"}, "spec": {"holderIdentity": "me", "leaseDurationSeconds": 60, "renewTime": moment}}
         made = await leases.create_namespaced_lease(NAMESPACE, body)
         read = await leases.read_namespaced_lease("beat", NAMESPACE)
-        deleted = await leases.delete_namespaced_lease("beat", NAMESPACE)
+        assert (await leases.delete_namespaced_lease("beat", NAMESPACE))["status"] == "Success"
+        assert made.metadata.uid == read.metadata.uid
+        assert read.spec.renew_time.microsecond == 123456
 
-    assert made.metadata.uid == read.metadata.uid
-    assert read.spec.renew_time.microsecond == 123456
-    assert deleted["status"] == "Success"
-
-
-async def test_the_asyncio_client_is_dynamic_too(server: Server) -> None:
-    async with await aio_config.new_client_from_config_dict(server.kubeconfig) as api:
-        client = await aio_dynamic.DynamicClient(api)
-        resource = await client.resources.get(api_version=server.api_version, kind=server.kind)
-        since = (await resource.get()).metadata.resourceVersion
-        made = await resource.create(body=server.document("async-dynamic"))
-        told = []
-        async for event in resource.watch(resource_version=since, timeout=2):  # to its end: the package closes it only then
-            told.append((event["type"], event["object"].metadata.name))
-            if event["type"] == "ADDED":
-                await resource.delete(name="async-dynamic")
-
-    assert made.metadata.name == "async-dynamic"
-    assert (told[0], told[-1]) == (("ADDED", "async-dynamic"), ("DELETED", "async-dynamic"))
-
-
-async def test_the_asyncio_watch_follows_from_a_list(server: Server) -> None:
-    async with await aio_config.new_client_from_config_dict(server.kubeconfig) as api:
-        core = aio_client.CoreV1Api(api)
         since = (await core.list_namespaced_config_map(NAMESPACE)).metadata.resource_version
         await core.create_namespaced_config_map(NAMESPACE, {"metadata": {"name": "followed"}, "data": {"a": "1"}})
         await core.delete_namespaced_config_map("followed", NAMESPACE)
-        told = []
-        async with aio_watch.Watch().stream(
-            core.list_namespaced_config_map, NAMESPACE, resource_version=since, timeout_seconds=10
-        ) as events:
+        told, how = [], {"resource_version": since, "timeout_seconds": 10}
+        async with aio_watch.Watch().stream(core.list_namespaced_config_map, NAMESPACE, **how) as events:
             async for event in events:
                 told.append((event["type"], event["object"].metadata.name))
                 if event["type"] == "DELETED":
                     break
+        assert told == [("ADDED", "followed"), ("DELETED", "followed")]
 
-    assert told == [("ADDED", "followed"), ("DELETED", "followed")]
+        client = await aio_dynamic.DynamicClient(api)
+        resource = await client.resources.get(api_version=server.api_version, kind=server.kind)
+        since, told = (await resource.get()).metadata.resourceVersion, []
+        await resource.create(body=server.document("async-dynamic"))
+        async for event in resource.watch(resource_version=since, timeout=2):  # to its end: the package closes it only then
+            told.append((event["type"], event["object"].metadata.name))
+            if event["type"] == "ADDED":
+                await resource.delete(name="async-dynamic")
+        assert (told[0], told[-1]) == (("ADDED", "async-dynamic"), ("DELETED", "async-dynamic"))

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import AsyncIterator, Iterator
+from dataclasses import dataclass
 from typing import Any
 
 import aiohttp
@@ -15,35 +16,35 @@ METHODS = ("get", "put", "post", "patch", "delete")
 VERBS = {"create": "post", "update": "put", "deletecollection": "delete", "list": "get", "watch": "get"}
 
 
+@dataclass(frozen=True, slots=True)
+class Published:
+    """A server, and what it publishes: version 3 by path, and version 2."""
+
+    session: aiohttp.ClientSession
+    url: str
+    documents: dict[str, Any]
+    two: Any
+
+    def get(self, path: str, **how: Any) -> Any:
+        return self.session.get(self.url + path, **how)
+
+
 @pytest.fixture(scope="module")
-async def url() -> AsyncIterator[str]:
+async def published() -> AsyncIterator[Published]:
     world = MemoryWorld(EveryoneIsAdmin())
     await world.start()
-    yield world.url
-    await world.close()
-
-
-@pytest.fixture
-async def session() -> AsyncIterator[aiohttp.ClientSession]:
     async with aiohttp.ClientSession() as session:
-        yield session
-
-
-async def documents(session: aiohttp.ClientSession, url: str) -> dict[str, Any]:
-    """The version 3 documents by their path."""
-    async with session.get(f"{url}/openapi/v3") as answer:
-        index = (await answer.json())["paths"]
-    found = {}
-    for path, entry in index.items():
-        async with session.get(url + entry["serverRelativeURL"]) as answer:
-            assert answer.headers["Cache-Control"] == "public, immutable"
-            found[path] = await answer.json()
-    return found
-
-
-async def version_two(session: aiohttp.ClientSession, url: str) -> Any:
-    async with session.get(f"{url}/openapi/v2") as answer:
-        return await answer.json()
+        async with session.get(f"{world.url}/openapi/v3") as answer:
+            index = (await answer.json())["paths"]
+        documents = {}
+        for path, entry in index.items():
+            async with session.get(world.url + entry["serverRelativeURL"]) as answer:
+                assert answer.headers["Cache-Control"] == "public, immutable"
+                documents[path] = await answer.json()
+        async with session.get(f"{world.url}/openapi/v2") as answer:
+            two = await answer.json()
+        yield Published(session, world.url, documents, two)
+    await world.close()
 
 
 def references(value: Any) -> Iterator[str]:
@@ -64,14 +65,13 @@ def operations(document: Any) -> Iterator[tuple[str, str, Any]]:
                 yield path, method, item[method]
 
 
-async def test_every_verb_of_discovery_has_its_operation(session: aiohttp.ClientSession, url: str) -> None:
-    found = await documents(session, url)
+async def test_every_verb_of_discovery_has_its_operation(published: Published) -> None:
     missing = []
-    for path, document in found.items():
+    for path, document in published.documents.items():
         if not path.startswith(("api/v", "apis/")) or path.count("/") == 1 != path.startswith("api/"):
             continue
         documented = {(route, method) for route, method, _ in operations(document)}
-        async with session.get(f"{url}/{path}") as answer:
+        async with published.get(f"/{path}") as answer:
             listed = (await answer.json())["resources"]
         for resource in listed:
             name, _, part = resource["name"].partition("/")
@@ -84,104 +84,82 @@ async def test_every_verb_of_discovery_has_its_operation(session: aiohttp.Client
     assert missing == []
 
 
-async def test_references_lead_somewhere_and_operations_have_names_of_their_own(
-    session: aiohttp.ClientSession, url: str
-) -> None:
-    found = await documents(session, url)
-    for document in found.values():
+def test_references_names_parameters_and_merge_keys_are_complete(published: Published) -> None:
+    documents, two = published.documents, published.two
+    for document in documents.values():
         known = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
         assert set(references(document)) <= known
-    two = await version_two(session, url)
+        for path, method, operation in operations(document):
+            if method == "patch":  # kubectl follows no references there
+                named = {each["name"] for each in operation["parameters"]}
+                assert {"dryRun", "fieldManager", "fieldValidation", "force"} <= named, path
     assert set(references(two)) <= {f"#/definitions/{name}" for name in two["definitions"]}
-    names = [operation["operationId"] for document in found.values() for _, _, operation in operations(document)]
+    names = [operation["operationId"] for document in documents.values() for _, _, operation in operations(document)]
     assert sorted(set(names)) == sorted(names)
     assert sorted(operation["operationId"] for _, _, operation in operations(two)) == sorted(names)
 
-
-async def test_kubectl_finds_the_parameters_that_it_looks_for(session: aiohttp.ClientSession, url: str) -> None:
-    """It follows no references there."""
-    for document in (await documents(session, url)).values():
-        for path, method, operation in operations(document):
-            if method == "patch":
-                assert {"dryRun", "fieldManager", "fieldValidation", "force"} <= {
-                    each["name"] for each in operation["parameters"]
-                }, path
-
-
-async def test_strategic_merges_know_the_keys_of_lists(session: aiohttp.ClientSession, url: str) -> None:
-    found = await documents(session, url)
-    schemas = found["apis/certificates.k8s.io/v1"]["components"]["schemas"]
-    conditions = schemas["io.k8s.api.certificates.v1.CertificateSigningRequest"]["properties"]["status"]["properties"]
-    patch = found["apis/certificates.k8s.io/v1"]["paths"]["/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}"][
-        "patch"
-    ]
-
-    assert conditions["conditions"]["x-kubernetes-patch-merge-key"] == "type"
+    found = documents["apis/certificates.k8s.io/v1"]
+    schema = found["components"]["schemas"]["io.k8s.api.certificates.v1.CertificateSigningRequest"]
+    conditions = schema["properties"]["status"]["properties"]["conditions"]
+    patch = found["paths"]["/apis/certificates.k8s.io/v1/certificatesigningrequests/{name}"]["patch"]
+    assert conditions["x-kubernetes-patch-merge-key"] == "type"
     assert "application/strategic-merge-patch+json" in patch["requestBody"]["content"]
-    custom = found["apis/cluster.open-cluster-management.io/v1"]["paths"]
-    accepted = custom["/apis/cluster.open-cluster-management.io/v1/managedclusters/{name}"]["patch"]["requestBody"]["content"]
-    assert "application/strategic-merge-patch+json" not in accepted
+    custom = documents["apis/cluster.open-cluster-management.io/v1"]["paths"]
+    patch = custom["/apis/cluster.open-cluster-management.io/v1/managedclusters/{name}"]["patch"]
+    assert "application/strategic-merge-patch+json" not in patch["requestBody"]["content"]
 
 
-async def test_the_documents_by_hash(session: aiohttp.ClientSession, url: str) -> None:
-    path = f"{url}/openapi/v3/api/v1"
-    async with session.get(path) as answer:
+async def test_the_documents_by_hash(published: Published) -> None:
+    path = "/openapi/v3/api/v1"
+    async with published.get(path) as answer:
         tag = answer.headers["ETag"]
         assert answer.headers["Cache-Control"] == "no-cache, private"
-    async with session.get(path, params={"hash": "0"}, allow_redirects=False) as answer:
-        assert (answer.status, answer.headers["Location"]) == (301, f"/openapi/v3/api/v1?hash={tag.strip(chr(34))}")
-    async with session.get(path, headers={"If-None-Match": f'"x", W/{tag}'}) as answer:
+    async with published.get(path, params={"hash": "0"}, allow_redirects=False) as answer:
+        assert (answer.status, answer.headers["Location"]) == (301, f"{path}?hash={tag.strip(chr(34))}")
+    async with published.get(path, headers={"If-None-Match": f'"x", W/{tag}'}) as answer:
         assert (answer.status, await answer.read()) == (304, b"")
-    async with session.get(f"{url}/openapi/v3/api/v9") as answer:
+    async with published.get("/openapi/v3/api/v9") as answer:
         assert answer.status == 404
-    async with session.get(f"{url}/openapi/v3") as answer:
+    async with published.get("/openapi/v3") as answer:
         index = answer.headers["ETag"]
-    async with session.get(f"{url}/openapi/v3", headers={"If-None-Match": index}) as answer:
+    async with published.get("/openapi/v3", headers={"If-None-Match": index}) as answer:
         assert answer.status == 304
 
 
-@pytest.mark.parametrize(
-    ("accept", "status", "media"),
-    [
-        ("", 200, "application/json"),
-        ("*/*", 200, "application/json"),
-        ("application/json", 200, "application/json"),
-        (f"{PROTO};q=0.5, application/json", 200, "application/json"),
-        (PROTO, 200, PROTO),
-        (OLD_PROTO, 200, PROTO),
-        (f"text/html, {OLD_PROTO}", 200, PROTO),
-        ("text/html", 406, None),
-    ],
+ACCEPTED = (
+    ("", 200, "application/json"),
+    ("*/*", 200, "application/json"),
+    ("application/json", 200, "application/json"),
+    (f"{PROTO};q=0.5, application/json", 200, "application/json"),
+    (PROTO, 200, PROTO),
+    (OLD_PROTO, 200, PROTO),
+    (f"text/html, {OLD_PROTO}", 200, PROTO),
+    ("text/html", 406, None),
 )
-async def test_version_two_is_chosen_by_accept(
-    session: aiohttp.ClientSession, url: str, accept: str, status: int, media: str | None
-) -> None:
-    async with session.get(f"{url}/openapi/v2", headers={"Accept": accept}) as answer:
-        assert answer.status == status
-        assert answer.headers["Vary"] == "Accept, Accept-Encoding"
-        assert media is None or answer.headers["Content-Type"] == media
 
 
-async def test_both_encodings_of_version_two_have_one_etag_and_come_compressed(
-    session: aiohttp.ClientSession, url: str
-) -> None:
+async def test_version_two_is_chosen_by_accept_has_one_etag_and_comes_compressed(published: Published) -> None:
+    for accept, status, media in ACCEPTED:
+        async with published.get("/openapi/v2", headers={"Accept": accept}) as answer:
+            assert answer.status == status, accept
+            assert answer.headers["Vary"] == "Accept, Accept-Encoding"
+            assert media is None or answer.headers["Content-Type"] == media, accept
     tags, sizes = [], []
     for accept in ("application/json", PROTO):
         for encoding in ("gzip", "identity"):
-            async with session.get(f"{url}/openapi/v2", headers={"Accept": accept, "Accept-Encoding": encoding}) as answer:
-                body = await answer.read()
+            async with published.get("/openapi/v2", headers={"Accept": accept, "Accept-Encoding": encoding}) as answer:
+                sizes.append(len(await answer.read()))
                 tags.append(answer.headers["ETag"])
-                sizes.append(len(body))
                 assert answer.headers.get("Content-Encoding") == ("gzip" if encoding == "gzip" else None)
     assert len(set(tags)) == 1
     assert sizes[0] == sizes[1] != sizes[2] == sizes[3]
-    async with session.get(f"{url}/openapi/v2", headers={"Accept": PROTO, "If-None-Match": tags[0]}) as answer:
+    async with published.get("/openapi/v2", headers={"Accept": PROTO, "If-None-Match": tags[0]}) as answer:
         assert answer.status == 304
 
 
-async def test_the_protobuf_of_version_two_names_what_the_json_names(session: aiohttp.ClientSession, url: str) -> None:
-    two = await version_two(session, url)
-    async with session.get(f"{url}/openapi/v2", headers={"Accept": PROTO}) as answer:
+async def test_the_protobuf_of_version_two_names_what_the_json_names(published: Published) -> None:
+    two = published.two
+    async with published.get("/openapi/v2", headers={"Accept": PROTO}) as answer:
         message = await answer.read()
 
     document = fields(message)

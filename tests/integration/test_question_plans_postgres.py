@@ -12,6 +12,7 @@ from bench.asking_fleet import fill
 from bench.asking_questions import QUESTIONS
 from hub.store import certificates
 from hub.store.engine import migrating_engine, parse_url
+from tests.fixtures.postgres import Databases
 from tests.unit.hub.test_question_plans import statement_of
 
 pytestmark = pytest.mark.postgres
@@ -23,10 +24,8 @@ and documents are never read whole to choose."""
 
 
 @pytest.fixture(scope="module")
-def database() -> Iterator[Connection]:
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_server() as url:
+def database(postgres_databases: Databases) -> Iterator[Connection]:
+    with postgres_databases.migrated() as url:
         asyncio.run(fill(url, CLUSTERS))
         engine = migrating_engine(parse_url(url))
         with engine.connect() as connection:
@@ -49,27 +48,27 @@ def plan(database: Connection, question: Any) -> dict[str, Any]:
     return whole
 
 
-@pytest.mark.parametrize("question", [each for each in QUESTIONS if not each.is_plain], ids=lambda question: question.name)
-def test_only_narrow_tables_are_read_whole_and_no_document_is_read_to_choose(database: Connection, question: Any) -> None:
-    found = plan(database, question)
-    whole = {node["Relation Name"] for node in nodes(found) if node["Node Type"] == "Seq Scan"}
-    assert whole - {"objects"} <= NARROW, found
-    choosing = [found] if question.group_by else [node for node in nodes(found) if node["Node Type"] == "Limit"]
-    assert choosing
-    for node in nodes(choosing[-1]):
-        assert node.get("Relation Name") != "objects", node
-        assert not any("document" in column for column in node.get("Output", ())), node
+def test_only_narrow_tables_are_read_whole_and_no_document_is_read_to_choose(database: Connection) -> None:
+    for question in (each for each in QUESTIONS if not each.is_plain):
+        found = plan(database, question)
+        whole = {node["Relation Name"] for node in nodes(found) if node["Node Type"] == "Seq Scan"}
+        assert whole - {"objects"} <= NARROW, (question.name, found)
+        choosing = [found] if question.group_by else [node for node in nodes(found) if node["Node Type"] == "Limit"]
+        assert choosing, question.name
+        for node in nodes(choosing[-1]):
+            assert node.get("Relation Name") != "objects", (question.name, node)
+            assert not any("document" in column for column in node.get("Output", ())), (question.name, node)
 
 
-@pytest.mark.parametrize("statement", certificates.LOOKED_FOR)
-def test_what_is_looked_for_among_all_certificates_scans_none(database: Connection, statement: Any) -> None:
+def test_what_is_looked_for_among_all_certificates_scans_none(database: Connection) -> None:
     """A table without rows is scanned whatever indexes it has, unless that is made dear: then only where none fits."""
     values = {"value": "a", "moment": 1, "ended_before": 1, "purpose": "agent", "limit": 9}
-    names = statement.compile(dialect=database.dialect).params
-    chosen = statement.params({name: values[name] for name in names})
-    compiled = chosen.compile(database.engine, compile_kwargs={"literal_binds": True})
-    with database.begin_nested():
-        database.execute(text("SET LOCAL enable_seqscan = off"))
-        found = database.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {compiled}").scalar_one()
-    whole = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
-    assert not [node for node in nodes(whole) if node["Node Type"] == "Seq Scan"], whole
+    for statement in certificates.LOOKED_FOR:
+        names = statement.compile(dialect=database.dialect).params
+        chosen = statement.params({name: values[name] for name in names})
+        compiled = chosen.compile(database.engine, compile_kwargs={"literal_binds": True})
+        with database.begin_nested():
+            database.execute(text("SET LOCAL enable_seqscan = off"))
+            found = database.exec_driver_sql(f"EXPLAIN (FORMAT JSON) {compiled}").scalar_one()
+        whole = (json.loads(found) if isinstance(found, str) else found)[0]["Plan"]
+        assert not [node for node in nodes(whole) if node["Node Type"] == "Seq Scan"], (str(statement), whole)

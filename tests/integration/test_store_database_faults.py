@@ -21,7 +21,7 @@ from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.services import certificates
 from hub.store import SqlStore
-from hub.store.bounds import SLACK, SessionLimits
+from hub.store.bounds import SessionLimits
 from hub.store.commit import UnknownOutcomeError
 from hub.store.engine import parse_url, writing_engine
 from machinery import pki
@@ -29,11 +29,11 @@ from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ExpiredError, UnauthorizedError, UnavailableError
 from machinery.identity import ClusterName, SerialNumber, Subject
 from tests.fakes.databases import until_ready
-from tests.fakes.small_disk import small_disk
+from tests.fakes.postgres import small_disk
 from tests.trials import repeated
 
 if TYPE_CHECKING:
-    from tests.fakes.postgres_cluster import PostgresServer  # only where the package is installed
+    from tests.fakes.postgres import PostgresServer  # only where the package is installed
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(240)]
 
@@ -104,9 +104,8 @@ class Load:
     async def progress(self, more: int = 20) -> None:
         """Returns when every replica has written again, several times."""
         before = {writer: self._of(writer) for writer in range(len(self.stores))}
-        async with asyncio.timeout(60):
-            while any(self._of(writer) < count + more for writer, count in before.items()):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.01)
+        while any(self._of(writer) < count + more for writer, count in before.items()):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.01)
 
     def _of(self, writer: int) -> int:
         return sum(1 for name in self.done if int(name[1:].partition("-")[0]) % len(self.stores) == writer)
@@ -129,9 +128,8 @@ async def loaded(stores: list[SqlStore]) -> AsyncIterator[Load]:
         found = await stores[0].read(names)
         missing = load.done - found
         assert not missing, f"{len(missing)} acknowledged writes are lost"
-        async with asyncio.timeout(30):
-            while not all(found <= seen for seen in load.seen):  # noqa: ASYNC110 - nobody tells
-                await asyncio.sleep(0.02)
+        while not all(found <= seen for seen in load.seen):  # noqa: ASYNC110 - nobody tells
+            await asyncio.sleep(0.02)
         for store in stores:
             await store.check()
     finally:
@@ -141,14 +139,13 @@ async def loaded(stores: list[SqlStore]) -> AsyncIterator[Load]:
 
 async def unready(store: SqlStore) -> None:
     """Returns when the check fails."""
-    async with asyncio.timeout(30):
-        while True:
-            try:
-                async with asyncio.timeout(1.5):  # as the hub's readiness asks
-                    await store.check()
-            except (UnavailableError, TimeoutError):
-                return
-            await asyncio.sleep(0.02)
+    while True:
+        try:
+            async with asyncio.timeout(1.5):  # as the hub's readiness asks
+                await store.check()
+        except (UnavailableError, TimeoutError):
+            return
+        await asyncio.sleep(0.02)
 
 
 @pytest.fixture
@@ -166,15 +163,17 @@ def pair(replicated_servers: tuple["PostgresServer", "PostgresServer"]) -> tuple
 
 
 @repeated(1, 10)
-@pytest.mark.parametrize("mode", ["fast", "immediate"])
-async def test_a_restart_under_load(server: "PostgresServer", mode: str, trial: int) -> None:
+async def test_a_restart_under_load(server: "PostgresServer", trial: int) -> None:
     del trial
     async with replicas(server.url) as stores, loaded(stores) as load:
-        await asyncio.to_thread(server.stop, mode)
-        await asyncio.gather(*(unready(store) for store in stores))
-        await asyncio.to_thread(server.start)
-        await asyncio.gather(*(until_ready(store) for store in stores))
-        assert load.failures
+        for mode in ("fast", "immediate"):
+            failures = load.failures
+            await asyncio.to_thread(server.stop, mode)
+            await asyncio.gather(*(unready(store) for store in stores))
+            await asyncio.to_thread(server.start)
+            await asyncio.gather(*(until_ready(store) for store in stores))
+            await load.progress()
+            assert load.failures > failures
 
 
 @repeated(1, 10)
@@ -195,11 +194,9 @@ async def test_a_server_that_freezes_is_left_for_the_standby(pair: tuple["Postgr
     primary, standby, url = pair
     async with replicas(url) as stores, loaded(stores):
         await asyncio.to_thread(primary.freeze)
-        begun = asyncio.get_running_loop().time()
         await asyncio.gather(*(unready(store) for store in stores))
         await asyncio.to_thread(standby.promote)
         await asyncio.gather(*(until_ready(store) for store in stores))
-        assert asyncio.get_running_loop().time() - begun < 5 * (HELD + SLACK).total_seconds()
 
 
 CANCEL = text("SELECT pg_cancel_backend(pid) FROM pg_stat_activity WHERE wait_event = 'SyncRep'")
@@ -252,15 +249,9 @@ async def test_a_revocation_that_the_standby_confirms_late_ends_what_every_repli
         visible = asyncio.create_task(until_visible(primary, record.serial))
         await asyncio.to_thread(standby.start)
         await visible
-        began = asyncio.get_running_loop().time()
         for peers in everybody:
-            async with asyncio.timeout(5 * REFUSED_WITHIN):
-                while await is_known(peers, certificate):  # noqa: ASYNC110 - nobody tells
-                    await asyncio.sleep(0.01)
-        assert asyncio.get_running_loop().time() - began < 5 * REFUSED_WITHIN
-
-
-REFUSED_WITHIN = 1.0
+            while await is_known(peers, certificate):  # noqa: ASYNC110 - nobody tells
+                await asyncio.sleep(0.01)
 
 
 async def is_known(peers: Peers, certificate: bytes) -> bool:
@@ -309,13 +300,12 @@ async def test_a_full_disk_under_the_server(server_template: "PostgresServer", s
                 assert "before" in await two.read(names)
                 disk.free()
                 await until_ready(one)
-                async with asyncio.timeout(30):
-                    while True:
-                        try:
-                            await one.run(put, "after", 200_000)
-                            break
-                        except (UnavailableError, ConflictError):
-                            await asyncio.sleep(0.1)
+                while True:
+                    try:
+                        await one.run(put, "after", 200_000)
+                        break
+                    except (UnavailableError, ConflictError):
+                        await asyncio.sleep(0.1)
                 assert acknowledged | {"after"} <= await two.read(names)
                 revision = await one.read(newest)
                 assert await two.wait_for_change(revision - 1, timedelta(seconds=30)) == revision

@@ -18,13 +18,11 @@ import pytest
 from sqlalchemy.exc import OperationalError
 
 from hub.domain.change import MANAGED_CLUSTERS, Key, Query
-from hub.domain.heartbeat import Beat
 from hub.ports import Transaction
 from hub.store import SqlStore
 from hub.store.changes import LEAP
 from hub.store.engine import parse_url
 from machinery.errors import InvalidError, UnavailableError
-from machinery.identity import ClusterName
 from tests.trials import repeated
 
 ROOT = Path(__file__).parents[2]
@@ -73,18 +71,11 @@ async def test_database_locked_by_another_process(store: SqlStore, path: Path) -
         outcomes = await asyncio.gather(*(store.run(put, f"many{n}") for n in range(20)), return_exceptions=True)
         assert {type(outcome) for outcome in outcomes} == {UnavailableError}
         assert await store.read(names) == ["before"]
+        with pytest.raises(UnavailableError, match="locked by another process"):
+            await store.check()  # the lock does not go
+    await store.check()
     await store.run(put, "after")
     assert await store.read(names) == ["after", "before"]
-
-
-async def test_a_lock_that_does_not_go_makes_the_store_unready(store: SqlStore, path: Path) -> None:
-    with locked(path):
-        for _ in range(2):
-            with pytest.raises(UnavailableError):
-                await store.run(put, "a")
-        with pytest.raises(UnavailableError, match="locked by another process"):
-            await store.check()
-    await store.check()
 
 
 async def test_a_log_that_has_lost_nothing_is_not_begun_anew(store: SqlStore) -> None:
@@ -105,12 +96,6 @@ async def test_a_log_that_has_lost_nothing_is_not_begun_anew(store: SqlStore) ->
     assert not await store._mend(5, replace(log[-1], encoded=b"{}")), "once is enough for all replicas"
     assert await store._mend(far + 1, None), "the newest fell"
     assert await store.read(bounds) == (far + 1 + LEAP,) * 2
-
-
-async def test_query_that_writes_anyway_is_stopped_by_the_database(store: SqlStore) -> None:
-    with pytest.raises(UnavailableError, match="cannot be written"):
-        await store.read(lambda tx: tx.facts.set("name", "value"))
-    assert await store.read(lambda tx: tx.facts.get("name")) is None
 
 
 async def test_disk_full(store: SqlStore) -> None:
@@ -155,54 +140,46 @@ async def test_a_fault_while_the_last_one_is_found_to_be_over_is_not_forgotten(
     assert writer.fault is None
 
 
-async def test_file_that_cannot_be_written(store: SqlStore) -> None:
+async def test_file_that_cannot_be_written_and_query_that_writes_are_refused(store: SqlStore) -> None:
     await store.run(put, "before")
 
     def protect(tx: Transaction, value: str) -> None:
         tx.objects._connection.exec_driver_sql(f"PRAGMA query_only = {value}")  # type: ignore[attr-defined]
 
+    with pytest.raises(UnavailableError, match="cannot be written"):
+        await store.read(lambda tx: tx.facts.set("name", "value"))
     await store.run(protect, "ON")
     with pytest.raises(UnavailableError, match="cannot be written"):
         await store.run(put, "during")
-    assert await store.read(names) == ["before"]
+    assert await store.read(lambda tx: (names(tx), tx.facts.get("name"))) == (["before"], None)
 
 
-@pytest.mark.skipif(os.geteuid() == 0, reason="root may write everywhere")
-async def test_directory_that_cannot_be_written(tmp_path: Path) -> None:
-    closed = tmp_path / "closed"
-    closed.mkdir(mode=0o500)
-    await _refused(f"sqlite:///{closed}/hub.db", "cannot be opened")
+async def test_database_that_cannot_be_opened_says_why_without_its_password(tmp_path: Path) -> None:
+    (tmp_path / "closed").mkdir(mode=0o500)
+    (tmp_path / "text.db").write_bytes(b"not a database at all" * 100)
+    table = {
+        f"sqlite:///{tmp_path}/nowhere/hub.db": "cannot be opened",
+        f"sqlite:///{tmp_path}/text.db": "not a SQLite database",
+        "postgresql://nobody:secret@127.0.0.1:1/hub": "does not answer",
+        f"postgresql://hub:secret@/hub?host={tmp_path}": "does not answer",
+    }
+    if os.geteuid() != 0:  # root may write everywhere
+        table[f"sqlite:///{tmp_path}/closed/hub.db"] = "cannot be opened"
+    for url, words in table.items():
+        store = SqlStore(url, busy_timeout_ms=100)
+        with pytest.raises(UnavailableError, match=words) as refused:
+            await store.open()
+        assert "secret" not in str(refused.value)
+        with pytest.raises(UnavailableError):
+            await store.run(put, "a")
+        await store.close()
 
 
-async def test_directory_that_does_not_exist(tmp_path: Path) -> None:
-    await _refused(f"sqlite:///{tmp_path}/nowhere/hub.db", "cannot be opened")
-
-
-async def test_file_that_is_no_database(path: Path) -> None:
-    await asyncio.to_thread(path.write_bytes, b"not a database at all" * 100)
-    await _refused(f"sqlite:///{path}", "not a SQLite database")
-
-
-async def _refused(url: str, words: str) -> None:
-    store = SqlStore(url, busy_timeout_ms=100)
-    with pytest.raises(UnavailableError, match=words):
-        await store.open()
-    await store.close()
-
-
-async def test_server_that_does_not_answer() -> None:
-    store = SqlStore("postgresql://nobody:secret@127.0.0.1:1/hub")
-    with pytest.raises(UnavailableError, match="does not answer") as refused:
-        await store.open()
-    assert "secret" not in str(refused.value)
-    await store.close()
-
-
-@pytest.mark.parametrize("url", ["", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://root:secret@host/db"])
-def test_url_that_is_none_is_refused_without_its_password(url: str) -> None:
-    with pytest.raises(InvalidError, match="database") as refused:
-        parse_url(url)
-    assert "secret" not in str(refused.value)
+def test_url_that_is_none_is_refused_without_its_password() -> None:
+    for url in ("", "nonsense", "sqlite://", "sqlite:///:memory:", "mysql://root:secret@host/db"):
+        with pytest.raises(InvalidError, match="database") as refused:
+            parse_url(url)
+        assert "secret" not in str(refused.value)
 
 
 def _killed_writer(path: Path, after: int) -> set[str]:
@@ -215,7 +192,7 @@ def _killed_writer(path: Path, after: int) -> set[str]:
         return acknowledged | {line.strip() for line in writer.stdout if line.endswith("\n")}
 
 
-@repeated(2, 50)
+@repeated(1, 50)
 async def test_acknowledged_writes_survive_kill_9(path: Path, trial: int) -> None:
     after = Random(trial).randrange(1, 500)
     acknowledged = await asyncio.to_thread(_killed_writer, path, after)
@@ -246,23 +223,15 @@ async def test_changes_of_another_process_are_found_by_the_poll(path: Path) -> N
     await ours.open()
     await theirs.open()
     seen: list[int] = []
-    async with asyncio.timeout(30):
-        await asyncio.gather(*(store.run(put, f"{side}{n}") for n in range(20) for side, store in (("a", ours), ("b", theirs))))
-        async for changes in ours.follow(0):
-            seen += [change.revision for change in changes]
-            if seen and seen[-1] == 40:
-                break
+    await asyncio.gather(*(store.run(put, f"{side}{n}") for n in range(20) for side, store in (("a", ours), ("b", theirs))))
+    async for changes in ours.follow(0):
+        seen += [change.revision for change in changes]
+        if seen and seen[-1] == 40:
+            break
     assert seen == list(range(1, 41))
-    assert await ours.wait_for_change(39, timedelta(seconds=10)) == 40
+    assert await ours.wait_for_change(39, timedelta(hours=1)) == 40
     await ours.close()
     await theirs.close()
-
-
-async def test_store_that_was_never_opened_can_be_closed(path: Path) -> None:
-    store = SqlStore(f"sqlite:///{path}")
-    with pytest.raises(UnavailableError):
-        await store.run(put, "a")
-    await store.close()
 
 
 async def test_close_waits_for_what_was_submitted(path: Path) -> None:
@@ -276,9 +245,3 @@ async def test_close_waits_for_what_was_submitted(path: Path) -> None:
     await reopened.open()
     assert len(await reopened.read(names)) == outcomes.count(None) == 50
     await reopened.close()
-
-
-async def test_thousand_beats_are_one_transaction(store: SqlStore) -> None:
-    beats = [Beat(ClusterName(f"c{n}"), timedelta(), available=True) for n in range(1000)]
-    await store.run(lambda tx: tx.heartbeats.store(beats))
-    assert len(await store.read(lambda tx: tx.heartbeats.all())) == 1000

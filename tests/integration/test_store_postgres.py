@@ -3,7 +3,6 @@
 import asyncio
 from collections.abc import AsyncIterator, Iterator
 from datetime import UTC, datetime, timedelta
-from pathlib import Path
 
 import pytest
 from sqlalchemy import Engine, text
@@ -18,28 +17,18 @@ from hub.store import SqlStore
 from hub.store.engine import parse_url, writing_engine
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import ClusterName, CredentialId
-from tests.fakes.databases import SqlDatabase
 
 pytestmark = pytest.mark.postgres
 
 END_OTHERS = text("""
     SELECT pg_terminate_backend(pid) FROM pg_stat_activity
-    WHERE pid <> pg_backend_pid() AND application_name = 'muster-hub'
+    WHERE datname = current_database() AND pid <> pg_backend_pid() AND application_name = 'muster-hub'
 """)
 
 
-@pytest.fixture(scope="module")
-def url() -> Iterator[str]:
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_server() as server:
-        yield server
-
-
 @pytest.fixture
-async def replicas(url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
-    SqlDatabase(url).clear()
-    both = tuple(SqlStore(url, poll=timedelta(milliseconds=50)) for _ in range(2))
+async def replicas(migrated_postgres_url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
+    both = tuple(SqlStore(migrated_postgres_url, poll=timedelta(milliseconds=50)) for _ in range(2))
     await asyncio.gather(*(store.open() for store in both))
     yield both[0], both[1]
     for store in both:
@@ -47,9 +36,9 @@ async def replicas(url: str) -> AsyncIterator[tuple[SqlStore, SqlStore]]:
 
 
 @pytest.fixture
-def other(url: str) -> Iterator[Engine]:
+def other(migrated_postgres_url: str) -> Iterator[Engine]:
     """A session that holds things up."""
-    engine = writing_engine(parse_url(url))
+    engine = writing_engine(parse_url(migrated_postgres_url))
     yield engine
     engine.dispose()
 
@@ -61,16 +50,25 @@ def increment(tx: Transaction) -> int:
     return count
 
 
-async def test_replicas_that_open_at_once_migrate_once(replicas: tuple[SqlStore, SqlStore]) -> None:
-    assert [await store.read(lambda tx: tx.changes.newest()) for store in replicas] == [0, 0]
+async def test_replicas_that_open_at_once_migrate_once(postgres_url: str) -> None:
+    stores = [SqlStore(postgres_url) for _ in range(2)]
+    await asyncio.gather(*(store.open() for store in stores))
+    assert [await store.read(lambda tx: tx.changes.newest()) for store in stores] == [0, 0]
+    for store in stores:
+        await store.close()
 
 
-async def test_no_update_is_lost_between_replicas(replicas: tuple[SqlStore, SqlStore]) -> None:
-    counts = await asyncio.gather(*(store.run(increment) for _ in range(30) for store in replicas))
-    assert sorted(counts) == list(range(1, 61))
+async def test_replicas_lose_no_update_overspend_no_use_and_see_changes_in_order(replicas: tuple[SqlStore, SqlStore]) -> None:
+    seen: list[int] = []
 
+    async def follow() -> None:
+        async for changes in replicas[0].follow(0):
+            seen.extend(change.revision for change in changes)
+            if seen and seen[-1] == 60:
+                return
 
-async def test_uses_are_not_overspent_between_replicas(replicas: tuple[SqlStore, SqlStore]) -> None:
+    counts, _ = await asyncio.gather(asyncio.gather(*(store.run(increment) for _ in range(30) for store in replicas)), follow())
+    assert sorted(counts) == seen == list(range(1, 61))
     now = datetime(2026, 1, 1, tzinfo=UTC)
     record = CredentialRecord(CredentialId("c"), None, 3, now, datetime.max.replace(tzinfo=UTC), "ann")
     await replicas[0].run(lambda tx: tx.credentials.add(record))
@@ -94,26 +92,9 @@ async def test_beat_that_was_judged_cannot_be_replaced_before_the_verdict(
     await replicas[0].run(judge)
 
 
-async def test_follower_sees_both_replicas_changes_in_order(replicas: tuple[SqlStore, SqlStore]) -> None:
-    async def put(store: SqlStore, name: str) -> None:
-        document = {"metadata": {"name": name, "uid": name}}
-        await store.run(lambda tx: tx.objects.put(MANAGED_CLUSTERS, document, None, "tester"))
-
-    seen: list[int] = []
-
-    async def follow() -> None:
-        async for changes in replicas[0].follow(0):
-            seen.extend(change.revision for change in changes)
-            if seen and seen[-1] == 60:
-                return
-
-    async with asyncio.timeout(30):
-        writes = [put(store, f"{side}{n}") for n in range(30) for side, store in zip("ab", replicas, strict=True)]
-        await asyncio.gather(follow(), *writes)
-    assert seen == list(range(1, 61))
-
-
-async def test_read_is_a_snapshot(replicas: tuple[SqlStore, SqlStore], other: Engine) -> None:
+async def test_reads_are_snapshots_a_read_only_server_says_so_and_an_ended_session_is_replaced(
+    replicas: tuple[SqlStore, SqlStore], other: Engine
+) -> None:
     await replicas[0].run(increment)
 
     def look_twice(tx: Transaction) -> tuple[int, int]:
@@ -122,29 +103,15 @@ async def test_read_is_a_snapshot(replicas: tuple[SqlStore, SqlStore], other: En
             connection.execute(text("UPDATE objects SET revision = 99"))
         return first, tx.objects.find(MANAGED_CLUSTERS, Query()).items[0].revision
 
-    assert await replicas[0].read(look_twice) == (1, 1)
-
-
-async def test_session_that_was_ended_is_replaced(replicas: tuple[SqlStore, SqlStore], other: Engine) -> None:
-    await replicas[0].run(increment)
-    with other.begin() as connection:
-        connection.execute(END_OTHERS)
-    assert await replicas[0].run(increment) == 2
-    assert len((await replicas[1].read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query()))).items) == 1
-
-
-async def test_read_only_server_says_so(replicas: tuple[SqlStore, SqlStore]) -> None:
     def protect(tx: Transaction) -> None:
         tx.objects._connection.execute(text("SET TRANSACTION READ ONLY"))  # type: ignore[attr-defined]
         increment(tx)
 
+    assert await replicas[0].read(look_twice) == (1, 1)
     with pytest.raises(UnavailableError, match="does not take writes"):
         await replicas[0].run(protect)
-
-
-async def test_password_is_in_no_error(tmp_path: Path) -> None:
-    store = SqlStore(f"postgresql://hub:secret@/hub?host={tmp_path}")
-    with pytest.raises(UnavailableError) as refused:
-        await store.open()
-    assert "secret" not in str(refused.value)
-    await store.close()
+    with other.begin() as connection:
+        connection.execute(text("UPDATE objects SET revision = 1"))
+        connection.execute(END_OTHERS)
+    assert await replicas[0].run(increment) == 2
+    assert len((await replicas[1].read(lambda tx: tx.objects.find(MANAGED_CLUSTERS, Query()))).items) == 1

@@ -1,6 +1,6 @@
 """Selectable fields of objects that an earlier release stored: found after the first start, and not looked for again."""
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -17,14 +17,10 @@ CONDITION = {"reason": "R", "message": "", "lastTransitionTime": "2026-11-21T00:
 
 
 @pytest.fixture(params=["sqlite", pytest.param("postgres", marks=pytest.mark.postgres)])
-async def database(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[SqlDatabase]:
+def database(request: pytest.FixtureRequest, tmp_path: Path) -> SqlDatabase:
     if request.param == "sqlite":
-        yield sqlite_database(tmp_path)
-        return
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_server() as url:
-        yield SqlDatabase(url)
+        return sqlite_database(tmp_path)
+    return SqlDatabase(request.getfixturevalue("migrated_postgres_url"))
 
 
 def make_clusters(tx: Transaction) -> None:

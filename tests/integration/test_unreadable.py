@@ -14,25 +14,25 @@ GARBLED = b"GET / HTTP/1.1\r\nHost: hub\r\nAuthorization: Bearer of-some\x00body
 async def _answer(port: int) -> bytes:
     reader, writer = await asyncio.open_connection("127.0.0.1", port)
     writer.write(GARBLED)
-    async with asyncio.timeout(10):
-        answer = await reader.readline()
+    answer = await reader.readline()
     writer.close()
     return answer
 
 
-@pytest.mark.parametrize("level", [logging.INFO, logging.DEBUG])
 async def test_a_request_that_cannot_be_read_is_told_to_who_debugs_and_never_what_it_said(
-    caplog: pytest.LogCaptureFixture, level: int
+    caplog: pytest.LogCaptureFixture,
 ) -> None:
-    listening = await serve(web.Application(), "127.0.0.1", 0)
-    try:
-        with caplog.at_level(level):
-            assert b" 400 " in await _answer(listening.port)
-    finally:
-        await listening.close()
-    told = [record for record in caplog.records if record.name.startswith(("aiohttp", "machinery"))]
-    assert [record.levelno for record in told] == ([logging.DEBUG] if level == logging.DEBUG else [])
-    assert "of-some" not in caplog.text
+    for level, expected in ((logging.INFO, []), (logging.DEBUG, [logging.DEBUG])):
+        caplog.clear()
+        listening = await serve(web.Application(), "127.0.0.1", 0)
+        try:
+            with caplog.at_level(level):
+                assert b" 400 " in await _answer(listening.port)
+        finally:
+            await listening.close()
+        logged = [record for record in caplog.records if record.name.startswith(("aiohttp", "machinery"))]
+        assert [record.levelno for record in logged] == expected
+        assert "of-some" not in caplog.text
 
 
 async def test_a_defect_of_a_handler_is_told_with_its_stack(caplog: pytest.LogCaptureFixture) -> None:
@@ -45,8 +45,7 @@ async def test_a_defect_of_a_handler_is_told_with_its_stack(caplog: pytest.LogCa
     try:
         reader, writer = await asyncio.open_connection("127.0.0.1", listening.port)
         writer.write(b"GET / HTTP/1.1\r\nHost: hub\r\n\r\n")
-        async with asyncio.timeout(10):
-            assert b" 500 " in await reader.readline()
+        assert b" 500 " in await reader.readline()
         writer.close()
     finally:
         await listening.close()

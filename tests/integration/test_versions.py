@@ -1,4 +1,4 @@
-"""What agents and hubs of every release have said works with this one; `tests/contract/test_store_versions.py`: what they kept.
+"""What agents and hubs of every release have said works with this one; `tests/contract/test_store_backup.py`: what they kept.
 
 `tests/fixtures/versions` has a folder of each, as `record.py` there made it when the release was made; none is ever changed.
 """
@@ -25,7 +25,8 @@ from machinery.wire.session.v1 import session_pb2 as session
 from spoke.domain.report import ClusterReport
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress
-from tests.fakes.rpc_stage import HUB, RpcStage, rpc_stage
+from tests.fakes.inprocess_hub import HUB
+from tests.fakes.rpc_stage import RpcStage, rpc_stage
 from tests.fakes.tape import CONNECT, DOWN, REGISTRATION, UP, Tape, kinds, read_tape
 
 RELEASES = sorted(Path(__file__).parents[1].joinpath("fixtures", "versions").glob("*.*/"))

@@ -1,39 +1,92 @@
 """The agent's chart: what each of its values makes of the objects, and which values it refuses, in which words."""
 
 from datetime import timedelta
+from pathlib import Path
 from typing import Any
 
-import helm_python
-import pytest
 import yaml
 
 from spoke import settings as spoke_settings
 from spoke.__main__ import STOP_WITHIN
 from spoke.candidacy import LEASE
 from spoke.settings import Settings
-from tests.charts.rendering import CHARTS, MATRIX, VALUES, environment, of_kind, only, plain, pod_spec, pods_of, render
-from tests.charts.settings_schema import own_of_the_chart, settings_schema
+from tests.charts.rendering import (
+    FULL,
+    MATRIX,
+    VALUES,
+    environment,
+    of_kind,
+    only,
+    plain,
+    pod_spec,
+    pods_of,
+    refusal_flaws,
+    render,
+)
 
 LEAST = VALUES["spoke"]
 
 
-def settings_of(values: dict[str, Any]) -> Settings:
-    return spoke_settings.load({}, plain(environment(render("spoke", values))), None)
+def settings_of(values: dict[str, Any], file: dict[str, Any] | None = None) -> Settings:
+    return spoke_settings.load(file or {}, plain(environment(render("spoke", values))), None)
 
 
 def resources(documents: list[dict[str, Any]], kind: str) -> set[str]:
     return {each for role in of_kind(documents, kind) for rule in role["rules"] for each in rule["resources"]}
 
 
-def test_the_agent_is_given_more_time_to_end_than_it_takes() -> None:
+def test_one_agent_has_a_lease_of_its_own_and_time_to_end() -> None:
     assert pod_spec(render("spoke", LEAST))["terminationGracePeriodSeconds"] >= 2 * STOP_WITHIN
-
-
-def test_the_lease_that_it_may_write_is_the_one_that_it_writes() -> None:
     [rule] = [each for each in only(render("spoke", LEAST), "Role")["rules"] if each.get("resourceNames")]
     assert rule["resourceNames"] == [settings_of(LEAST).leader_elect_resource_name] == [LEASE]
-    alone = only(render("spoke", MATRIX["spoke"]["one process"]), "Role")
-    assert not [each for each in alone["rules"] if "leases" in each["resources"]]
+
+    off = VALUES["spoke"] | {"leaderElection": {"enabled": False}}
+    documents = render("spoke", off)
+    assert not [each for each in only(documents, "Role")["rules"] if "leases" in each["resources"]]
+    assert only(documents, "Deployment")["spec"]["strategy"] == {"type": "Recreate"}
+    assert settings_of(off).leader_elect is False
+
+
+def test_several_processes_of_an_agent_share_a_lease_keep_apart_and_are_not_evicted_at_once() -> None:
+    values = LEAST | {"replicas": 2, "leaderElection": {"resourceName": "edge", "retryPeriod": "1s"}}
+    documents = render("spoke", values)
+    deployment = only(documents, "Deployment")["spec"]
+    assert deployment["replicas"] == 2
+    assert deployment["strategy"] == {"type": "RollingUpdate", "rollingUpdate": {"maxUnavailable": 0, "maxSurge": 1}}
+    rules = [rule for rule in only(documents, "Role")["rules"] if "leases" in rule["resources"]]
+    assert [(rule["verbs"], rule.get("resourceNames")) for rule in rules] == [
+        (["create"], None),
+        (["get", "list", "watch", "update", "delete"], ["edge"]),
+    ]
+    assert environment(documents)["POD_NAME"] == {"fieldRef": {"fieldPath": "metadata.name"}}
+    settings = settings_of(values)
+    assert (settings.leader_elect, settings.leader_elect_resource_name) == (True, "edge")
+    assert settings.election_timings.retry.total_seconds() == 1
+    labels = deployment["template"]["metadata"]["labels"]
+    [term] = pod_spec(documents)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
+    assert term["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= labels.items()
+    assert only(documents, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
+
+
+def test_bootstrap_kubeconfigs_and_another_cluster_come_from_secrets() -> None:
+    documents, settings = render("spoke", FULL["spoke"]), settings_of(FULL["spoke"])
+    assert settings.spoke_external_server_urls == ("https://one.example.com:6443", "https://two.example.com:6443")
+    assert settings.health_listen == "0.0.0.0:8000"
+    assert settings.bootstrap_kubeconfig_secret == ("west", "north")
+    mounted = {mount["mountPath"]: mount["name"] for mount in pod_spec(documents)["containers"][0]["volumeMounts"]}
+    volumes = {volume["name"]: volume.get("secret", {}).get("secretName") for volume in pod_spec(documents)["volumes"]}
+    assert volumes[mounted["/spoke/bootstrap"]] == "east"
+    assert settings.spoke_kubeconfig == Path("/spoke/config/kubeconfig")
+    assert volumes[mounted["/spoke/config"]] == "managed"
+
+    least = render("spoke", LEAST)
+    assert not {"SPOKE_BOOTSTRAP_KUBECONFIG_SECRET", "SPOKE_SPOKE_KUBECONFIG"} & set(environment(least))
+    assert of_kind(least, "Secret") == []
+    documents = render("spoke", MATRIX["spoke"]["with its bootstrap"])
+    secret = only(documents, "Secret")
+    assert set(secret["stringData"]) == {"kubeconfig"}
+    [volume] = [each for each in pod_spec(documents)["volumes"] if each["name"] == "bootstrap"]
+    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
 
 
 def test_rights_for_add_ons_are_a_role_of_their_own_and_go_with_them() -> None:
@@ -74,19 +127,10 @@ def test_rights_of_a_hosted_agent_are_those_that_it_has_when_it_runs_there_and_n
     ]
 
 
-def test_a_bootstrap_kubeconfig_becomes_the_secret_that_is_mounted() -> None:
-    documents = render("spoke", MATRIX["spoke"]["with its bootstrap"])
-    secret = only(documents, "Secret")
-    assert set(secret["stringData"]) == {"kubeconfig"}
-    [volume] = [each for each in pod_spec(documents)["volumes"] if each["name"] == "bootstrap"]
-    assert volume["secret"]["secretName"] == secret["metadata"]["name"]
-    assert of_kind(render("spoke", LEAST), "Secret") == []
-
-
-def test_settings_reach_the_agent_in_a_file_and_those_of_the_chart_are_not_among_them() -> None:
+def test_settings_reach_the_agent_in_a_file() -> None:
     documents = render("spoke", MATRIX["spoke"]["settings"])
     file = yaml.safe_load(only(documents, "ConfigMap")["data"]["spoke.yaml"])
-    settings = spoke_settings.load(file, plain(environment(documents)), None)
+    settings = settings_of(MATRIX["spoke"]["settings"], file)
     assert settings.cluster_healthcheck_period == timedelta(minutes=5)
     assert settings.cluster_labels == {"region": "eu"}
     for pod in pods_of(documents):
@@ -94,15 +138,6 @@ def test_settings_reach_the_agent_in_a_file_and_those_of_the_chart_are_not_among
         [argument] = [each for each in container["args"] if each.startswith("--config=")]
         [mount] = [each for each in container["volumeMounts"] if argument.startswith(f"--config={each['mountPath']}/")]
         assert mount["name"] in {each["name"] for each in pod["volumes"]}
-    assert set(settings_schema("spoke")["properties"]) == set(Settings.model_fields) - own_of_the_chart("spoke")
-
-
-def test_processes_of_one_agent_keep_apart_and_are_not_evicted_at_once() -> None:
-    documents = render("spoke", MATRIX["spoke"]["several processes"])
-    labels = only(documents, "Deployment")["spec"]["template"]["metadata"]["labels"]
-    [term] = pod_spec(documents)["affinity"]["podAntiAffinity"]["preferredDuringSchedulingIgnoredDuringExecution"]
-    assert term["podAffinityTerm"]["labelSelector"]["matchLabels"].items() <= labels.items()
-    assert only(documents, "PodDisruptionBudget")["spec"]["maxUnavailable"] == 1
 
 
 def test_metrics_are_scraped_where_they_are_told_and_the_policy_lets_that_in() -> None:
@@ -130,9 +165,8 @@ def test_the_test_walks_the_path_with_the_agents_own_settings_and_account() -> N
             }
 
 
-@pytest.mark.parametrize(
-    ("values", "word"),
-    [
+def test_wrong_values_are_refused_with_their_place_or_the_reason() -> None:
+    wrong: list[tuple[dict[str, Any], str]] = [
         ({"clusterName": "Not_A_Name"}, r"at '/clusterName'"),
         ({"bootstrap": {"existingSecret": ""}}, r"at '/bootstrap/existingSecret': minLength: got 0, want 1"),
         ({"bootstrap": {"furtherSecrets": "west"}}, r"at '/bootstrap/furtherSecrets': got string, want array"),
@@ -144,13 +178,8 @@ def test_the_test_walks_the_path_with_the_agents_own_settings_and_account() -> N
         ({"leaderElection": {"leaseDuration": "15"}}, r"at '/leaderElection/leaseDuration'"),
         ({"securityContext": {"runAsUser": 0}}, r"at '/securityContext/runAsUser': minimum: got 0, want 1"),
         ({"strategy": {"type": "Rolling"}}, r"at '/strategy/type': value must be one of"),
-    ],
-)
-def test_the_schema_refuses_with_the_place_and_what_is_wanted(values: dict[str, Any], word: str) -> None:
-    with helm_python.Chart.load(CHARTS / "spoke") as loaded, pytest.raises(helm_python.HelmError, match=word):
-        loaded.validate_schema(LEAST | values)
-
-
-def test_what_does_not_go_together_is_refused_with_the_reason() -> None:
-    with pytest.raises(helm_python.HelmError, match="one of them in one release"):
-        render("spoke", LEAST | {"hosted": {"kubeconfigSecret": "x", "rightsOnly": True}})
+        ({"hosted": {"kubeconfigSecret": "x", "rightsOnly": True}}, "one of them in one release"),
+        ({"leaderElection": {"enabled": False}, "replicas": 2}, r"which needs leaderElection\.enabled"),
+    ]
+    flaws = refusal_flaws("spoke", wrong)
+    assert not flaws, "\n".join(flaws)

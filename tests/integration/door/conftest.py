@@ -1,59 +1,49 @@
 """A store on SQLite, the door's storage over it, and the whole door on a real port with real certificates."""
 
 import asyncio
+import json
 import os
 import socket
-import sys
+import ssl
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
-from contextlib import AsyncExitStack, contextmanager, suppress
-from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from collections.abc import AsyncIterator, Iterator, Mapping
+from contextlib import asynccontextmanager, contextmanager, suppress
+from dataclasses import dataclass
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
-from hub.access import AccessLimits, Capacity, Peers
-from hub.apiserver import verbosity
-from hub.apiserver.auditing import Auditing
-from hub.apiserver.clientca import ClientAuthorityFile
-from hub.apiserver.credentials import HubAddress
-from hub.apiserver.door import Door, build_door
-from hub.apiserver.entrance import WayIn
 from hub.apiserver.feed import ChangeFeed
-from hub.apiserver.lists import RevocationLists
-from hub.apiserver.login import LoginSettings
 from hub.apiserver.storage import ServiceStorage
-from hub.audit import Auditor, Policy, default_policy
-from hub.audit.filesink import FileSink
-from hub.audit.storesink import StoreSink
-from hub.audit.trail import Trail
+from hub.composition.access import Access
+from hub.composition.operators import OperatorsDoor
 from hub.domain.certificate import Holder, IssuedCertificate, Lifetimes, Profile, Purpose
 from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, Requester
-from hub.issuer import LocalIssuer, ServingNames
+from hub.installation import ADMIN_FILE
+from hub.issuer import RotatingIssuer
 from hub.ports import Issuer, Transaction
-from hub.services import certificates, clusters, namespaces, operators, requests
+from hub.services import certificates, clusters, namespaces, requests
 from hub.services.credentials import Terms, create_token
 from hub.store import SqlStore
 from machinery import kubeconfig, pki
-from machinery.apiserver.draining import Draining
-from machinery.apiserver.filters import Filters
-from machinery.apiserver.limiting import Limiting
-from machinery.apiserver.limits import REQUEST_LIMIT
-from machinery.apiserver.serving import serve
-from machinery.clock import SystemClock
-from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, agent_subject, bootstrap_user
-from machinery.lifecycle.verbosity import Verbosity
-from machinery.metrics import Registry
+from machinery.identity import AgentId, ClusterName, SerialNumber, Subject, agent_subject, bootstrap_user
 from machinery.product import GROUP_SUFFIX
-from machinery.tasks import GuardedTasks
-from machinery.tls import Serving
+from machinery.tls import Serving, client_context
+from tests import programs
 from tests.fakes.databases import SEAL, migrated
+from tests.fakes.inprocess_hub import InProcessHub
+from tests.fakes.issuer import sign_anything
 
 LIFETIMES = Lifetimes()
-HUB_ID = HubId("3f9f6a3e-58a6-4b6c-9a0e-1f5c3c2b7d11")
-ROOT = Path(__file__).parents[3]
+REPLICA = "here"
+CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
+REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
+ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
+RBAC = "/apis/rbac.authorization.k8s.io/v1"
+MERGE = {"content-type": "application/merge-patch+json"}
 
 
 @pytest.fixture
@@ -94,100 +84,40 @@ class Ended:
     err: str
 
 
-@dataclass
-class HubUnderTest:
-    """A hub's HTTPS door over a data directory; `stop` and `start` keep port and files."""
+class HubUnderTest(InProcessHub):
+    """A hub that runs no controllers, and what operators and agents do at its HTTPS door."""
 
-    folder: Path
-    advertised: str = "127.0.0.1"
-    port: int = 0
-    policy: Policy | None = None
-    capacity: Capacity | None = None
-    audit_log: Path | None = None
-    replica: str = "here"
-    database: str | None = None
-    """None: SQLite in the folder."""
-    store: SqlStore = field(init=False)
-    issuer: LocalIssuer = field(init=False)
-    door: Door = field(init=False)
-    auditor: Auditor = field(init=False)
-    limits: AccessLimits = field(init=False)
-    serving: Serving = field(init=False)
-    draining: Draining = field(init=False)
-    client_cas: tuple[Path, tuple[str, ...]] | None = None
-    make_ways_in: Callable[[Serving], tuple[WayIn, ...]] | None = None
-    ways_in: tuple[WayIn, ...] = ()
-    group_suffix: str = GROUP_SUFFIX
-    lease: timedelta = timedelta(seconds=60)
-    login: LoginSettings | None = None
-    metrics: Registry = field(default_factory=Registry)
-    join_labels: tuple[str, ...] = ()
-    verbosity: Verbosity = field(default_factory=lambda: Verbosity("info", lambda _level: None))
-    _running: AsyncExitStack | None = None
-
-    async def start(self) -> None:
-        async with AsyncExitStack() as stack:
-            now, clock = datetime.now(UTC), SystemClock()
-            url = self.database or f"sqlite:///{migrated(self.folder / 'hub.db')}"
-            self.store = SqlStore(url, SEAL, group_suffix=self.group_suffix)
-            stack.push_async_callback(self.store.close)
-            await self.store.open()
-            await self.store.run(namespaces.ensure_standing)
-            self.issuer = LocalIssuer.open(self.folder, LIFETIMES, now)
-            names = ServingNames(("localhost", "hub.example.org"), ("127.0.0.1",))
-            self.serving = serving = Serving(self.issuer.serving(self.folder, names, LIFETIMES, now))
-            peers = Peers(self.store, clock)
-            if self.client_cas is not None:
-                path, groups = self.client_cas
-                self.ways_in = (ClientAuthorityFile(path, groups, serving, clock),)
-            if self.make_ways_in is not None:
-                self.ways_in = self.make_ways_in(serving)
-            sinks = [StoreSink(self.store, self.replica), *([FileSink(str(self.audit_log))] if self.audit_log else [])]
-            trails = [Trail(sink, clock, window=timedelta(milliseconds=20)) for sink in sinks]
-            self.auditor = Auditor(self.policy or default_policy(GROUP_SUFFIX), trails, clock)
-            await self.auditor.open()
-            self.limits, self.draining = AccessLimits(clock, self.capacity), Draining()
-            address = HubAddress(HUB_ID, f"https://{self.advertised}:6443", f"{self.advertised}:8443")
-            self.door = build_door(
-                self.store,
-                self.issuer,
-                peers.identify,
-                address,
-                clock=clock,
-                revocations=peers.listen,
-                group_suffix=self.group_suffix,
-                default_lease_duration=self.lease,
-                filters=Filters(
-                    gate=(self.draining.gate,),
-                    in_flight=(RevocationLists(self.store, self.issuer, clock),),
-                    audit=(Auditing(self.auditor),),
-                    limits=(Limiting(self.limits.place, self.limits.rates, clock, REQUEST_LIMIT, self.limits.watches),),
-                ),
-                ways_in=self.ways_in,
-                login=self.login,
-                join_labels=self.join_labels,
-                metrics=self.metrics.scrape,
-                pages={verbosity.PATH: verbosity.LogLevel(self.store, self.verbosity, self.replica)},
-            )
-            await self.door.prepare()
-            tasks = await stack.enter_async_context(GuardedTasks("hub"))
-            tasks.start("door", self.door.run())
-            tasks.start("revocations", peers.run())
-            tasks.start("audit", self.auditor.run())
-            listening = await serve(self.door.application(), "127.0.0.1", self.port, serving.context)
-            stack.push_async_callback(listening.close)
-            self.port = listening.port
-            self._running = stack.pop_all()
-
-    async def stop(self) -> None:
-        if self._running is not None:
-            running, self._running = self._running, None
-            await running.aclose()
+    def __init__(self, folder: Path, **settings: Any) -> None:
+        super().__init__(folder, **{"replica_name": REPLICA, **settings})
 
     async def restart(self) -> None:
         await self.stop()
         with kept_free(self.port):
             await self.start()
+
+    @property
+    def port(self) -> int:
+        return self.hub.context.settings.https_listen.port
+
+    @property
+    def store(self) -> SqlStore:
+        return self.hub.resources.store
+
+    @property
+    def issuer(self) -> RotatingIssuer:
+        return self.hub.resources.issuer
+
+    @property
+    def serving(self) -> Serving:
+        return self.hub.certificates.doors.serving
+
+    @property
+    def access(self) -> Access:
+        return self.hub.access
+
+    @property
+    def operators(self) -> OperatorsDoor:
+        return self.hub.operators
 
     @property
     def server(self) -> str:
@@ -210,12 +140,7 @@ class HubUnderTest:
         return path
 
     async def admin(self) -> Path:
-        path = self.folder / "admin.kubeconfig"
-        if path.exists():
-            return path
-        key = pki.generate_key()
-        issued = await self.store.run(operators.admit, "admin", pki.public_key_of(key), self.issuer, LIFETIMES)
-        return self.kubeconfig("admin", issued, key)
+        return self.folder / ADMIN_FILE
 
     async def agent(self, cluster: str, *, expired_since: timedelta | None = None) -> Path:
         """The kubeconfig of an agent of `cluster`."""
@@ -223,6 +148,18 @@ class HubUnderTest:
         left = LIFETIMES.agent if expired_since is None else -expired_since
         issued = await self.store.run(_sign_agent, self.issuer, ClusterName(cluster), pki.public_key_of(key), left)
         return self.kubeconfig(f"agent-{cluster}", issued, key)
+
+    async def certificate(self, purpose: Purpose, subject: Subject, whose: Holder | None = None) -> Path:
+        """The kubeconfig of anybody with a certificate of the hub's CA, whatever the hub itself would sign."""
+        key = pki.generate_key()
+
+        def sign(tx: Transaction) -> IssuedCertificate:
+            begins, ends = tx.now - LIFETIMES.backdate, tx.now + LIFETIMES.bootstrap
+            profile = Profile(purpose, subject, pki.public_key_of(key), begins, ends)
+            return sign_anything(tx, self.issuer, profile, whose or Holder())
+
+        name = f"{purpose}-{subject.common_name}".replace(":", "-")
+        return self.kubeconfig(name, await self.store.run(sign), key)
 
     async def join(self, name: str, **labels: str) -> None:
         """A ManagedCluster, as an operator enters it."""
@@ -253,11 +190,131 @@ class HubUnderTest:
     async def hubctl(self, *arguments: str, path: Path | None = None, **environment: str) -> Ended:
         """Runs hubctl as a process with the admin kubeconfig, or `path`."""
         chosen = path or await self.admin()
-        return await run(sys.executable, "-m", "hub.cli", *arguments, HUBCTL_KUBECONFIG=str(chosen), **environment)
+        ended = await programs.run("hub.cli", *arguments, env=_environment(HUBCTL_KUBECONFIG=str(chosen), **environment))
+        return Ended(ended.returncode, ended.stdout, ended.stderr)
+
+    async def start_hubctl(self, *arguments: str, path: Path | None = None) -> "Running":
+        """Starts a hubctl that goes on, as with --watch."""
+        env = _environment(HUBCTL_KUBECONFIG=str(path or await self.admin()))
+        pipe = programs.PIPE
+        return Running(await programs.start("hub.cli", *arguments, env=env, unbuffered=True, stdout=pipe, stderr=pipe))
 
     async def kubectl(self, *arguments: str, path: Path | None = None) -> Ended:
         chosen = path or await self.admin()
         return await run("kubectl", f"--kubeconfig={chosen}", f"--cache-dir={self.folder / 'cache'}", *arguments)
+
+
+@asynccontextmanager
+async def hub_with(folder: Path, **settings: Any) -> AsyncIterator[HubUnderTest]:
+    """A hub with other settings than those of the fixture `hub`."""
+    running = HubUnderTest(folder, **settings)
+    await running.start()
+    yield running
+    await running.stop()
+
+
+@dataclass
+class Running:
+    """A program that goes on."""
+
+    process: programs.Process
+
+    async def line(self) -> str:
+        assert self.process.stdout is not None
+        async with asyncio.timeout(15):
+            return (await self.process.stdout.readline()).decode().rstrip()
+
+    async def end(self) -> str:
+        self.process.terminate()
+        _, err = await self.process.communicate()
+        return err.decode()
+
+
+@dataclass
+class Visitor:
+    """A client of the HTTPS door."""
+
+    hub: HubUnderTest
+    context: ssl.SSLContext
+
+    async def ask(self, method: str, path: str, body: Any = None, **headers: str) -> tuple[int, Any]:
+        async with (
+            self.session() as session,
+            session.request(method, self.hub.server + path, json=body, headers=headers) as response,
+        ):
+            text = await response.text()
+            return response.status, json.loads(text) if text.startswith("{") else text
+
+    async def get(self, path: str) -> tuple[int, Any]:
+        return await self.ask("GET", path)
+
+    async def patch(self, path: str, body: Any) -> tuple[int, Any]:
+        """A merge patch."""
+        return await self.ask("PATCH", path, body, **MERGE)
+
+    async def until(self, path: str, status: int) -> None:
+        """Returns when the path is answered with that status."""
+        async with asyncio.timeout(10):
+            while (await self.get(path))[0] != status:
+                pass
+
+    async def bind(self, role: str, kind: str, user: str, *, namespace: str = "") -> None:
+        """Binds a ClusterRole to a User, Group or ServiceAccount; the binding has the subject's name."""
+        group = {"namespace": namespace} if namespace else {"apiGroup": "rbac.authorization.k8s.io"}
+        binding = {
+            "metadata": {"name": user},
+            "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": role},
+            "subjects": [{"kind": kind, "name": user, **group}],
+        }
+        status, answer = await self.ask("POST", f"{RBAC}/clusterrolebindings", binding)
+        assert status == 201, answer
+
+    def session(self) -> aiohttp.ClientSession:
+        return aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=self.context))
+
+    @asynccontextmanager
+    async def watch(self, path: str) -> AsyncIterator["Watch"]:
+        async with self.session() as session, session.get(f"{self.hub.server}{path}") as response:
+            assert response.status == 200
+            yield Watch(response)
+
+
+@dataclass
+class Watch:
+    """An open watch."""
+
+    response: aiohttp.ClientResponse
+
+    async def event(self) -> Any:
+        return json.loads(await self.response.content.readline())
+
+    async def type(self) -> str:
+        return str((await self.event())["type"])
+
+    async def broken(self) -> None:
+        """Returns when the server has cut the connection."""
+        async with asyncio.timeout(10):
+            with pytest.raises(aiohttp.ClientError):
+                while await self.response.content.readline():
+                    pass
+
+    @property
+    def is_open(self) -> bool:
+        return not self.response.content.at_eof()
+
+
+def nobody(hub: HubUnderTest) -> Visitor:
+    return Visitor(hub, client_context(hub.issuer.trust_bundle))
+
+
+def holder(hub: HubUnderTest, path: Path) -> Visitor:
+    """The user of a kubeconfig."""
+    credential = kubeconfig.read_kubeconfig(path).require_credential()
+    return Visitor(hub, client_context(hub.issuer.trust_bundle, credential.chain, credential.key))
+
+
+async def admin_of(hub: HubUnderTest) -> Visitor:
+    return holder(hub, await hub.admin())
 
 
 @contextmanager
@@ -282,9 +339,9 @@ def _request(cluster: str) -> bytes:
     return pki.build_request(agent_subject(ClusterName(cluster), AgentId("bcdfg")), pki.generate_key())
 
 
-def environment(**more: str) -> Mapping[str, str]:
-    kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
-    return {**kept, "PYTHONPATH": str(ROOT), **more}
+def _environment(**more: str) -> Mapping[str, str]:
+    kept = {name: value for name, value in os.environ.items() if name in ("PATH", "HOME") or name.startswith(programs.FRESH)}
+    return {**kept, **more}
 
 
 async def run(*command: str, **variables: str) -> Ended:
@@ -293,7 +350,7 @@ async def run(*command: str, **variables: str) -> Ended:
         stdin=asyncio.subprocess.DEVNULL,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
-        env=environment(**variables),
+        env=_environment(**variables),
     )
     try:
         async with asyncio.timeout(30):

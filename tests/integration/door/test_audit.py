@@ -3,7 +3,6 @@
 import asyncio
 import json
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -11,20 +10,17 @@ from typing import Any
 import aiohttp
 import pytest
 
-from hub.audit import Policy
-from hub.audit.policy import Rule
 from hub.audit.verify import breaches, verify_store
 from hub.domain.audit import Level, Record, read_record
 from hub.ports import Transaction
 from machinery import pki
 from machinery.clock import SystemClock
-from tests.integration.door.conftest import HubUnderTest
-from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
+from tests.integration.door.conftest import CLUSTERS, REPLICA, HubUnderTest, admin_of, holder, hub_with, nobody
 
 GROUP = "hub.open-cluster-management.io/v1alpha1"
 RECORDS = f"/apis/{GROUP}/auditrecords"
 SECRET = "canary-3f1c9a7e-never-seen"  # noqa: S105 - what must not be found
-ALL = Policy((Rule(level=Level.REQUEST_RESPONSE),))
+ALL = "{apiVersion: audit.k8s.io/v1, kind: Policy, rules: [{level: RequestResponse}]}"
 
 
 def cluster(name: str) -> dict[str, Any]:
@@ -35,40 +31,28 @@ def cluster(name: str) -> dict[str, Any]:
     }
 
 
-@asynccontextmanager
-async def audited(tmp_path: Path, policy: Policy | None = None) -> AsyncIterator[HubUnderTest]:
-    hub = HubUnderTest(tmp_path, policy=policy)
-    await hub.start()
-    try:
-        yield hub
-    finally:
-        await hub.stop()
-
-
 @pytest.fixture
 async def everything(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
-    """A hub that remembers all requests with their bodies, as far as it ever does."""
-    async with audited(tmp_path, ALL) as hub:
+    """A hub that records all requests with their bodies, as far as it ever does."""
+    file = tmp_path / "policy.yaml"
+    file.write_text(ALL)
+    async with hub_with(tmp_path, audit_policy_file=file) as hub:
         yield hub
-
-
-async def admin(hub: HubUnderTest) -> Visitor:
-    return holder(hub, await hub.admin())
 
 
 async def records(hub: HubUnderTest) -> list[Record]:
     """All that is remembered by now; the chain holds."""
-    await hub.auditor.finish()
+    await hub.access.auditor.flush()
 
     def stored(tx: Transaction) -> list[bytes]:
-        return [link.document for link in tx.audit.links(hub.replica, after=0, limit=1_000)]
+        return [link.document for link in tx.audit.links(REPLICA, after=0, limit=1_000)]
 
     assert list(breaches(await verify_store(hub.store, {}))) == []
     return [record for document in await hub.store.read(stored) if (record := read_record(document))]
 
 
 async def test_each_change_leaves_one_record_that_says_who_what_and_how(hub: HubUnderTest) -> None:
-    visitor = await admin(hub)
+    visitor = await admin_of(hub)
     agent = holder(hub, await hub.agent("edge"))
     await visitor.ask("POST", CLUSTERS, cluster("edge"), **{"User-Agent": "test/1", "Audit-ID": "my-id"})
     await visitor.get(f"{CLUSTERS}/edge")
@@ -94,28 +78,23 @@ async def test_each_change_leaves_one_record_that_says_who_what_and_how(hub: Hub
     assert missing.response_status is not None
     assert missing.response_status.code == 404
 
-
-async def test_refused_credentials_and_malformed_timeouts_are_remembered(hub: HubUnderTest) -> None:
     await nobody(hub).ask("POST", CLUSTERS, cluster("edge"), Authorization=f"Bearer {SECRET}")
-    await (await admin(hub)).ask("POST", f"{CLUSTERS}?timeout=soon", cluster("edge"))
-    unknown, malformed = await records(hub)
+    await (await admin_of(hub)).ask("POST", f"{CLUSTERS}?timeout=soon", cluster("edge"))
+    *_, unknown, malformed = await records(hub)
     assert unknown.response_status is not None
     assert (unknown.response_status.code, unknown.user and unknown.user.username) == (401, "system:anonymous")
     assert malformed.response_status is not None
     assert malformed.response_status.code == 400
 
-
-async def test_whoever_acts_as_another_is_remembered_as_both(hub: HubUnderTest) -> None:
-    visitor = await admin(hub)
     await visitor.ask("POST", CLUSTERS, cluster("edge"), **{"Impersonate-User": "bob", "Impersonate-Group": "system:masters"})
-    (record,) = await records(hub)
+    *_, record = await records(hub)
     assert record.user is not None
     assert record.impersonated_user is not None
     assert (record.user.username, record.impersonated_user.username) == ("admin", "bob")
 
 
-async def test_a_watch_leaves_a_record_when_it_begins_and_one_when_it_ends(everything: HubUnderTest) -> None:
-    visitor = await admin(everything)
+async def test_watches_timeouts_and_token_hashes_are_recorded(everything: HubUnderTest) -> None:
+    visitor = await admin_of(everything)
     watch = f"{everything.server}{CLUSTERS}?watch=1&timeoutSeconds=1"
     async with (
         aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=visitor.context)) as session,
@@ -129,17 +108,19 @@ async def test_a_watch_leaves_a_record_when_it_begins_and_one_when_it_ends(every
     assert ended.received is not None
     assert ended.at - ended.received > timedelta(seconds=0.9)
 
-
-async def test_a_request_over_its_deadline_is_remembered_as_such(everything: HubUnderTest) -> None:
-    visitor = await admin(everything)
     status, _ = await visitor.get(f"{CLUSTERS}?timeout=50ms&resourceVersion=999999&resourceVersionMatch=NotOlderThan")
-    (record,) = await records(everything)
+    *_, record = await records(everything)
     assert record.response_status is not None
     assert (status, record.response_status.code, record.response_status.reason) == (504, 504, "Timeout")
 
+    await nobody(everything).ask("GET", CLUSTERS, Authorization=f"Bearer {SECRET}")
+    *_, record = await records(everything)
+    assert record.annotations["authentication.kubernetes.io/token-hash"].startswith("SHA256=")
+    assert SECRET not in repr(record)
+
 
 async def test_secrets_are_in_no_record_whatever_the_policy_says(everything: HubUnderTest) -> None:
-    visitor = await admin(everything)
+    visitor = await admin_of(everything)
     core = "/api/v1/namespaces/default/secrets"
     secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": "s"}, "stringData": {"password": SECRET}}
     await visitor.ask("POST", core, secret)
@@ -163,19 +144,12 @@ async def test_secrets_are_in_no_record_whatever_the_policy_says(everything: Hub
     assert "PRIVATE KEY" not in text
 
 
-async def test_a_bearer_token_stands_as_its_hash(everything: HubUnderTest) -> None:
-    await nobody(everything).ask("GET", CLUSTERS, Authorization=f"Bearer {SECRET}")
-    (record,) = await records(everything)
-    assert record.annotations["authentication.kubernetes.io/token-hash"].startswith("SHA256=")
-    assert SECRET not in repr(record)
-
-
 async def test_records_are_found_by_fields_and_in_pages_and_cannot_be_written(hub: HubUnderTest) -> None:
-    visitor = await admin(hub)
+    visitor = await admin_of(hub)
     for name in ("a", "b", "c"):
         await visitor.ask("POST", CLUSTERS, cluster(name))
     await visitor.ask("DELETE", f"{CLUSTERS}/b")
-    await hub.auditor.finish()
+    await hub.access.auditor.flush()
 
     async def found(query: str = "") -> list[str]:
         _, answer = await visitor.get(f"{RECORDS}?{query}")
@@ -208,10 +182,10 @@ async def test_records_are_found_by_fields_and_in_pages_and_cannot_be_written(hu
 
 
 async def test_hubctl_shows_who_did_what(hub: HubUnderTest) -> None:
-    visitor = await admin(hub)
+    visitor = await admin_of(hub)
     await visitor.ask("POST", CLUSTERS, cluster("edge"))
     await visitor.ask("DELETE", f"{CLUSTERS}/edge")
-    await hub.auditor.finish()
+    await hub.access.auditor.flush()
     table, deleted, one, none, wrong = await asyncio.gather(
         hub.hubctl("audit"),
         hub.hubctl("audit", "--verb=delete", "--resource=managedclusters", "--user=admin", "--since=1h", "-o", "wide"),

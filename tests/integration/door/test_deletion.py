@@ -1,22 +1,28 @@
-"""Deleting clusters through kubectl and hubctl, with the hub's controller at work: in order, waited for, given up by force."""
+"""Deleted clusters: in order, waited for, or given up by force."""
 
 import asyncio
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
 
 from hub.controllers.removal import Removal, wanted
-from hub.domain.change import MANAGED_CLUSTERS
+from hub.domain.certificate import Purpose
+from hub.domain.change import CLUSTER_ROLES, MANAGED_CLUSTERS, Key
 from hub.domain.event import Told
+from hub.domain.removal import FINALIZER, FORCED
+from hub.ports import Transaction
+from hub.services import clusters, objects
 from machinery.controller import Controller
+from machinery.identity import Subject
 from machinery.tasks import GuardedTasks
-from tests.integration.door.conftest import HubUnderTest
+from tests.fakes.hubctl import hubctl_at
+from tests.integration.door.conftest import HubUnderTest, admin_of
 from tests.integration.door.test_kubectl import ADD_ON, CLUSTER, create
 
-pytestmark = pytest.mark.kubectl
 HELD = ADD_ON.replace("namespace: edge1}", "namespace: edge1, finalizers: [example.com/pre-delete]}")
 
 
@@ -44,6 +50,7 @@ async def accepted(hub: HubUnderTest, addon: str) -> None:
     await create(hub, "addon.yaml", addon)
 
 
+@pytest.mark.kubectl
 async def test_kubectl_waits_until_a_clusters_addons_are_gone(hub: HubUnderTest) -> None:
     await accepted(hub, HELD)
     async with removing(hub):
@@ -61,6 +68,7 @@ async def test_kubectl_waits_until_a_clusters_addons_are_gone(hub: HubUnderTest)
     assert (await hub.kubectl("get", "ns", "edge1")).code == 0
 
 
+@pytest.mark.kubectl
 async def test_hubctl_gives_a_cluster_up_and_says_what_stays_behind(hub: HubUnderTest) -> None:
     await accepted(hub, HELD)
     async with removing(hub) as told:
@@ -76,3 +84,47 @@ async def test_hubctl_gives_a_cluster_up_and_says_what_stays_behind(hub: HubUnde
     assert json.loads((await hub.kubectl("get", "mca", "-A", "-o", "json")).out)["items"] == []
     assert [each.reason for each in told] == ["DeletionForced"]
     assert "--force is for clusters alone" in (await hub.hubctl("delete", "csr", "x", "--force")).err
+
+
+async def enter(hub: HubUnderTest, *finalizers: str, **annotations: str) -> None:
+    metadata = {"name": "edge1", "finalizers": list(finalizers), "annotations": annotations}
+    await hub.store.run(clusters.put, {"metadata": metadata, "spec": {"hubAcceptsClient": True}}, None, "test")
+
+
+async def clerk(hub: HubUnderTest) -> Path:
+    """Somebody who may change clusters and may not delete any."""
+    verbs = ["get", "list", "patch", "update"]
+    rules = [{"verbs": verbs, "apiGroups": ["*"], "resources": ["managedclusters", "managedclusteraddons"]}]
+    role = {"metadata": {"name": "clerk"}, "rules": rules}
+    await hub.store.run(objects.put, CLUSTER_ROLES, role, None, "test")
+    await (await admin_of(hub)).bind("clerk", "User", "clerk")
+    return await hub.certificate(Purpose.LOGIN, Subject("clerk"))
+
+
+async def annotations(hub: HubUnderTest) -> dict[str, str] | None:
+    def read(tx: Transaction) -> dict[str, str] | None:
+        stored = tx.objects.get(MANAGED_CLUSTERS, Key("", "edge1"))
+        return None if stored is None else dict(stored.document["metadata"].get("annotations") or {})
+
+    return await hub.store.read(read)
+
+
+async def test_a_forced_deletion_marks_only_a_cluster_that_is_being_deleted(hub: HubUnderTest) -> None:
+    await enter(hub, FINALIZER)
+    said = await hubctl_at(await clerk(hub), "delete", "cluster", "edge1", "--force")
+    assert said.code != 0
+    assert "cannot delete" in said.err
+    assert await annotations(hub) == {}
+
+    said = await hubctl_at(await hub.admin(), "delete", "cluster", "edge1", "--force", "--dry-run")
+    assert (said.code, await annotations(hub)) == (0, {}), said
+    said = await hubctl_at(await hub.admin(), "delete", "cluster", "edge1", "--force")
+    assert (said.code, said.out) == (0, 'cluster "edge1" is being deleted by force\n'), said
+    assert await annotations(hub) == {FORCED: "true"}
+
+
+async def test_a_plain_deletion_says_that_a_cluster_is_given_up_because_somebody_marked_it(hub: HubUnderTest) -> None:
+    await enter(hub, FINALIZER, **{FORCED: "true"})
+    said = await hubctl_at(await hub.admin(), "delete", "cluster", "edge1")
+    assert said.code == 0, said
+    assert f"warning: nothing is waited for: it bears the annotation {FORCED}" in said.err

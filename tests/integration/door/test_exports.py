@@ -13,10 +13,8 @@ import pytest
 from hub.apiserver.storage import ServiceStorage
 from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.ports import Transaction
-from tests.integration.door.conftest import HubUnderTest
-from tests.integration.door.test_access import holder
+from tests.integration.door.conftest import CLUSTERS, HubUnderTest, holder
 
-CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
 BIG = 40_000
 PORTION = 10
 

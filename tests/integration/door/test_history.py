@@ -1,9 +1,6 @@
 """The past at the HTTPS door, and what hubctl makes of it."""
 
-import asyncio
 import json
-import sys
-from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -13,10 +10,9 @@ from hub.ports import Transaction
 from hub.services import clusters
 from machinery.identity import ClusterName
 from machinery.product import GROUP_SUFFIX
-from tests.integration.door.conftest import HubUnderTest, environment
+from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder
 
 EDGE = ClusterName("edge1")
-CLUSTERS = f"/apis/cluster.{GROUP_SUFFIX}/v1/managedclusters"
 AVAILABLE = "ManagedClusterConditionAvailable"
 
 
@@ -34,9 +30,9 @@ async def remove(hub: HubUnderTest, name: str) -> None:
 
 
 async def raw(hub: HubUnderTest, path: str) -> tuple[int, Any]:
-    """Exit code and document, as kubectl gets it."""
-    answer = await hub.kubectl("get", "--raw", path)
-    return answer.code, json.loads(answer.out) if answer.code == 0 else answer.err
+    """Exit code and document, as kubectl --raw gets it."""
+    status, answer = await (await admin_of(hub)).get(path)
+    return (0, answer) if status == 200 else (1, json.dumps(answer))
 
 
 async def forget(hub: HubUnderTest) -> None:
@@ -45,7 +41,6 @@ async def forget(hub: HubUnderTest) -> None:
     await hub.store.run(lambda tx: tx.changes.forget(None))
 
 
-@pytest.mark.kubectl
 async def test_a_list_and_an_object_are_read_as_they_were(hub: HubUnderTest) -> None:
     for name in ("edge1", "edge2"):
         await hub.join(name, env="prod")
@@ -66,8 +61,28 @@ async def test_a_list_and_an_object_are_read_as_they_were(hub: HubUnderTest) -> 
     assert (await raw(hub, f"{CLUSTERS}/edge1"))[1]["metadata"]["labels"]["env"] == "test"
 
 
-@pytest.mark.kubectl
-async def test_the_past_is_read_below_the_watch_window_and_no_further_than_it_is_kept(hub: HubUnderTest) -> None:
+async def test_the_past_is_read_below_the_watch_window_and_refused_where_it_cannot_be_read_or_written(
+    hub: HubUnderTest, subtests: pytest.Subtests
+) -> None:
+    for path, word in (
+        (f"{CLUSTERS}?at=yesterday", "give a time such as"),
+        (f"{CLUSTERS}?at=2999-01-01T00:00Z", "has not come yet"),
+        (f"{CLUSTERS}?at=1&resourceVersion=1", "exclude each other"),
+        (f"{CLUSTERS}?at=1&watch=1", "the past does not change"),
+        (f"{CLUSTERS}?at=999999", "not of this database"),
+        ("/api/v1/namespaces/default/secrets?at=1", "the past of secrets is not kept"),
+        ("/api/v1/events?at=1", "the past of events is not kept"),
+        (f"/apis/hub.{GROUP_SUFFIX}/v1alpha1/hubreplicas?at=1", "the past of hubreplicas is not kept"),
+    ):
+        with subtests.test(path=path):
+            code, refused = await raw(hub, path)
+            assert (code, word in refused) == (1, True), refused
+
+    await hub.join("edge2")
+    status, answer = await (await admin_of(hub)).ask("DELETE", f"{CLUSTERS}/edge2?at=1")
+    assert (status >= 400, "what was cannot be changed" in answer["message"]) == (True, True)
+    assert await hub.store.read(clusters.find, ClusterName("edge2"))
+
     await hub.join("edge1", env="prod")
     then = await hub.store.read(lambda tx: tx.changes.newest())
     await label(hub, "edge1", env="test")
@@ -82,35 +97,7 @@ async def test_the_past_is_read_below_the_watch_window_and_no_further_than_it_is
     assert (code, "the past is remembered from revision" in refused) == (1, True)
 
 
-@pytest.mark.kubectl
-@pytest.mark.parametrize(
-    ("path", "word"),
-    [
-        (f"{CLUSTERS}?at=yesterday", "give a time such as"),
-        (f"{CLUSTERS}?at=2999-01-01T00:00Z", "has not come yet"),
-        (f"{CLUSTERS}?at=1&resourceVersion=1", "exclude each other"),
-        (f"{CLUSTERS}?at=1&watch=1", "the past does not change"),
-        (f"{CLUSTERS}?at=999999", "not of this database"),
-        ("/api/v1/namespaces/default/secrets?at=1", "the past of secrets is not kept"),
-        ("/api/v1/events?at=1", "the past of events is not kept"),
-        (f"/apis/hub.{GROUP_SUFFIX}/v1alpha1/hubreplicas?at=1", "the past of hubreplicas is not kept"),
-    ],
-)
-async def test_what_cannot_be_asked_of_the_past_is_refused_with_the_reason(hub: HubUnderTest, path: str, word: str) -> None:
-    code, refused = await raw(hub, path)
-    assert (code, word in refused) == (1, True), refused
-
-
-@pytest.mark.kubectl
-async def test_the_past_cannot_be_written(hub: HubUnderTest) -> None:
-    await hub.join("edge1")
-    ended = await hub.kubectl("delete", "--raw", f"{CLUSTERS}/edge1?at=1")
-    assert (ended.code, "what was cannot be changed" in ended.err) == (1, True)
-    assert await hub.store.read(clusters.find, EDGE)
-
-
-@pytest.mark.kubectl
-async def test_a_history_tells_each_change_also_of_what_is_gone(hub: HubUnderTest) -> None:
+async def test_history_lists_each_change_of_an_object_to_readers_with_that_right(hub: HubUnderTest) -> None:
     await hub.join("edge1", env="prod")
     await label(hub, "edge1", env="test", tier="a")
     await remove(hub, "edge1")
@@ -131,6 +118,12 @@ async def test_a_history_tells_each_change_also_of_what_is_gone(hub: HubUnderTes
     assert (await raw(hub, f"{CLUSTERS}/nobody/history"))[1]["changes"] == []
     after = told["changes"][1]["revision"]
     assert (await raw(hub, f"{CLUSTERS}/edge1/history?after={after}"))[1]["changes"] == told["changes"][:1]
+
+    await hub.join("edge1")
+    await hub.store.run(_accept)
+    agent = holder(hub, await hub.agent("edge1"))
+    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
+    assert (await agent.get(f"{CLUSTERS}/edge1/history"))[0] == 403
 
 
 async def test_what_is_forgotten_is_no_change_but_what_the_rest_differs_from(hub: HubUnderTest) -> None:
@@ -180,35 +173,13 @@ async def test_hubctl_shows_what_was_what_became_of_it_and_what_is_different(hub
 
 async def test_a_history_that_is_watched_shows_each_change_once(hub: HubUnderTest) -> None:
     await hub.join("edge1", step="0")
-    watching = await asyncio.create_subprocess_exec(
-        *(sys.executable, "-u", "-m", "hub.cli", "history", "edge1", "-w"),
-        stdout=asyncio.subprocess.PIPE,
-        env=environment(HUBCTL_KUBECONFIG=str(await hub.admin())),
-    )
-    assert watching.stdout is not None
-    try:
-        async with asyncio.timeout(30):
-            lines = [(await watching.stdout.readline()).decode() for _ in range(2)]
-            assert lines[1].split()[-1] == "added"
-            for step in range(1, 4):
-                await label(hub, "edge1", step=str(step))
-            shown = [(await watching.stdout.readline()).decode() for _ in range(3)]
-        assert [line.split()[-1] for line in shown] == ["1", "2", "3"]
-    finally:
-        with suppress(ProcessLookupError):
-            watching.kill()
-        await watching.wait()
-
-
-@pytest.mark.kubectl
-async def test_who_may_read_an_object_may_not_therefore_read_its_history(hub: HubUnderTest) -> None:
-    """It is a right of its own, which the role `view` has; an agent's rights end with what is."""
-    await hub.join("edge1")
-    await hub.store.run(_accept)
-    agent = await hub.agent("edge1")
-    assert (await hub.kubectl("get", "--raw", f"{CLUSTERS}/edge1", path=agent)).code == 0
-    refused = await hub.kubectl("get", "--raw", f"{CLUSTERS}/edge1/history", path=agent)
-    assert (refused.code, "Forbidden" in refused.err) == (1, True)
+    watching = await hub.start_hubctl("history", "edge1", "-w")
+    lines = [await watching.line() for _ in range(2)]
+    assert lines[1].split()[-1] == "added"
+    for step in range(1, 4):
+        await label(hub, "edge1", step=str(step))
+    assert [(await watching.line()).split()[-1] for _ in range(3)] == ["1", "2", "3"]
+    await watching.end()
 
 
 def _accept(tx: Transaction) -> None:

@@ -18,13 +18,8 @@ from machinery.timestamps import format_time
 from tests.e2e.processes import until
 from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.hubctl import hubctl_at
-from tests.integration.door.conftest import LIFETIMES, HubUnderTest
-from tests.integration.door.test_access import Visitor, holder
-from tests.integration.door.test_hubctl import start
+from tests.integration.door.conftest import ACCOUNTS, LIFETIMES, RBAC, HubUnderTest, Visitor, admin_of
 
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
-BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-GROUP = "rbac.authorization.k8s.io"
 V1, V1BETA1 = "client.authentication.k8s.io/v1", "client.authentication.k8s.io/v1beta1"
 PLUGIN = """#!/bin/sh
 printf '%s\\n' "$KUBERNETES_EXEC_INFO" >> asked
@@ -97,11 +92,8 @@ async def site(hub: HubUnderTest, tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     program = folder / "plugin"
     program.write_text(PLUGIN)
     program.chmod(stat.S_IRWXU)
-    admin = holder(hub, await hub.admin())
-    subjects = [{"kind": "Group", "apiGroup": GROUP, "name": "system:serviceaccounts:default"}]
-    role = {"apiGroup": GROUP, "kind": "ClusterRole", "name": "cluster-admin"}
-    binding = {"apiVersion": f"{GROUP}/v1", "kind": "ClusterRoleBinding", "metadata": {"name": "robots"}}
-    assert (await admin.ask("POST", BINDINGS, {**binding, "subjects": subjects, "roleRef": role}))[0] == 201
+    admin = await admin_of(hub)
+    await admin.bind("cluster-admin", "Group", "system:serviceaccounts:default")
     await hub.join("edge1")
     return Site(hub, admin, folder)
 
@@ -125,6 +117,28 @@ async def test_a_token_opens_to_hubctl_what_it_opens_to_kubectl(site: Site) -> N
     labelled = await hubctl_at(path, "label", "cluster", "edge1", "env=prod")
     assert labelled.code == 0, labelled.err
 
+    token = await site.token("robot")
+    async with connect_proxy("ann:hush-hush") as proxy:
+        good, bad = (f"http://ann:{password}@127.0.0.1:{proxy.port}" for password in ("hush-hush", "hush"))
+        assert await whoami(by_proxy(site.user(token=token), good)) == account("robot")
+        assert proxy.tunnels == [f"127.0.0.1:{site.hub.port}"]
+        refused = await hubctl_at(by_proxy(site.user(token=token), bad), "get", "clusters")
+    assert (refused.code, "it answers 407" in refused.err) == (UNREACHABLE, True), refused
+    assert "hush" not in refused.err
+
+    path = site.user(tokenFile="guess")
+    (site.hub.folder / "guess").write_text("hush-hush-hush")
+    said = await hubctl_at(path, "get", "clusters")
+    assert (said.code, f'does not know user "robot" of kubeconfig {path}: the token in' in said.err) == (FAILED, True), said
+    assert "`kubectl create token NAME`" in said.err
+    assert "`hubctl login`" in said.err
+    assert "hush" not in said.out + said.err
+
+    await site.admin.ask("DELETE", f"{RBAC}/clusterrolebindings/system:serviceaccounts:default")
+    said = await hubctl_at(site.user(token=await site.token("robot")), "get", "clusters")
+    assert (said.code, f'User "{account("robot")}" cannot list' in said.err) == (FAILED, True), said
+    assert 'user "robot" of kubeconfig' in said.err
+
 
 async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Site) -> None:
     file = site.hub.folder / "token"
@@ -132,7 +146,7 @@ async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Sit
     assert await whoami(path) == account("inline"), "while the file is not there"
     file.write_text(await site.token("one") + "\n")
     assert await whoami(path) == account("one")
-    watching = await start(site.hub, "get", "clusters", "-w", "-o", "name", path=path)
+    watching = await site.hub.start_hubctl("get", "clusters", "-w", "-o", "name", path=path)
     assert (await watching.line()).endswith("/edge1")
     file.write_text(await site.token("two"))
     await site.end("one")
@@ -141,33 +155,32 @@ async def test_a_tokens_file_counts_before_the_token_and_is_read_again(site: Sit
     assert "Traceback" not in await watching.end()
 
 
-@pytest.mark.parametrize("version", [V1, V1BETA1])
-async def test_a_plug_in_is_called_as_kubectl_calls_it(site: Site, version: str) -> None:
-    site.answer({"token": await site.token("robot")}, version)
-    env = [{"name": "TENANT", "value": "one"}]
-    path = site.plugin(apiVersion=version, args=["login", "--for", "hub"], env=env, provideClusterInfo=True)
-    assert await whoami(path) == account("robot")
-    assert (site.folder / "called").read_text() == "login --for hub|one\n"
-    (asked,) = site.asked
-    assert (asked["apiVersion"], asked["kind"], asked["spec"]["interactive"]) == (version, "ExecCredential", False)
-    assert asked["spec"]["cluster"]["server"] == site.hub.server
-
-
-async def test_a_plug_in_that_nobody_lets_know_of_the_cluster_is_told_nothing_of_it(site: Site) -> None:
+async def test_a_plug_in_is_called_as_kubectl_calls_it_and_once_more_after_a_refusal(
+    site: Site, subtests: pytest.Subtests
+) -> None:
     site.answer({"token": await site.token("robot")})
     said = await hubctl_at(site.plugin(), "get", "clusters,csr")
     assert (said.code, len(site.asked)) == (0, 1), "one answer serves all requests of a command"
     assert site.asked[0]["spec"] == {"interactive": False}
 
-
-async def test_what_the_hub_refuses_is_told_anew_once(site: Site) -> None:
     site.answer({"token": await site.token("robot")})
     path = site.plugin()
     await site.end("robot")
-    said = await whoami(path)
-    assert len(site.asked) == 2, "asked once more, and no more than that"
-    assert f'does not know user "robot" of kubeconfig {path}' in said
-    assert "the credential that the plug-in" in said
+    refused = await whoami(path)
+    assert len(site.asked) == 3, "asked once more, and no more than that"
+    assert f'does not know user "robot" of kubeconfig {path}' in refused
+    assert "the credential that the plug-in" in refused
+
+    for version in (V1, V1BETA1):
+        with subtests.test(version=version):
+            site.answer({"token": await site.token("robot")}, version)
+            env = [{"name": "TENANT", "value": "one"}]
+            path = site.plugin(apiVersion=version, args=["login", "--for", "hub"], env=env, provideClusterInfo=True)
+            assert await whoami(path) == account("robot")
+            assert (site.folder / "called").read_text() == "login --for hub|one\n"
+            asked = site.asked[-1]
+            assert (asked["apiVersion"], asked["kind"], asked["spec"]["interactive"]) == (version, "ExecCredential", False)
+            assert asked["spec"]["cluster"]["server"] == site.hub.server
 
 
 async def test_what_is_posted_is_not_sent_again_when_its_connection_is_dropped(site: Site) -> None:
@@ -183,7 +196,7 @@ async def test_what_is_posted_is_not_sent_again_when_its_connection_is_dropped(s
 
 @pytest.mark.parametrize("ends", ["refused", "over"])
 async def test_a_watch_goes_on_with_what_the_plug_in_tells_next(site: Site, ends: str) -> None:
-    watching = await start(site.hub, "get", "clusters", "-w", "-o", "name", path=site.plugin())
+    watching = await site.hub.start_hubctl("get", "clusters", "-w", "-o", "name", path=site.plugin())
 
     async def begun() -> bool:
         return bool(site.asked)
@@ -205,36 +218,8 @@ async def test_a_watch_goes_on_with_what_the_plug_in_tells_next(site: Site, ends
     assert "Traceback" not in await watching.end()
 
 
-async def test_a_token_that_is_none_is_refused_with_its_user_and_what_to_do(site: Site) -> None:
-    path = site.user(tokenFile="guess")
-    (site.hub.folder / "guess").write_text("hush-hush-hush")
-    said = await hubctl_at(path, "get", "clusters")
-    assert (said.code, f'does not know user "robot" of kubeconfig {path}: the token in' in said.err) == (FAILED, True), said
-    assert "`kubectl create token NAME`" in said.err
-    assert "`hubctl login`" in said.err
-    assert "hush" not in said.out + said.err
-
-
-async def test_a_user_without_the_right_is_named(site: Site) -> None:
-    await site.admin.ask("DELETE", f"{BINDINGS}/robots")
-    said = await hubctl_at(site.user(token=await site.token("robot")), "get", "clusters")
-    assert (said.code, f'User "{account("robot")}" cannot list' in said.err) == (FAILED, True), said
-    assert 'user "robot" of kubeconfig' in said.err
-
-
 def by_proxy(path: Path, proxy: str) -> Path:
     document = yaml.safe_load(path.read_text())
     document["clusters"][0]["cluster"]["proxy-url"] = proxy
     path.write_text(yaml.safe_dump(document))
     return path
-
-
-async def test_hubctl_goes_through_the_proxy_of_the_kubeconfig(site: Site) -> None:
-    token = await site.token("robot")
-    async with connect_proxy("ann:hush-hush") as proxy:
-        good, bad = (f"http://ann:{password}@127.0.0.1:{proxy.port}" for password in ("hush-hush", "hush"))
-        assert await whoami(by_proxy(site.user(token=token), good)) == account("robot")
-        assert proxy.tunnels == [f"127.0.0.1:{site.hub.port}"]
-        refused = await hubctl_at(by_proxy(site.user(token=token), bad), "get", "clusters")
-    assert (refused.code, "it answers 407" in refused.err) == (UNREACHABLE, True), refused
-    assert "hush" not in refused.err

@@ -11,20 +11,17 @@ from typing import Any
 
 import pytest
 
-from hub.apiserver.login import LoginSettings
 from hub.domain.certificate import CertificateRecord, Purpose
 from machinery import pki
 from machinery.identity import SerialNumber, Subject
 from machinery.tls import client_context
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, SigningKey, claims_of, running
-from tests.integration.door.conftest import HubUnderTest
-from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
+from tests.integration.door.conftest import CLUSTERS, RBAC, HubUnderTest, Visitor, admin_of, hub_with, nobody
 
 GROUP = "login.open-cluster-management.io"
 LOGIN = f"/apis/{GROUP}/v1alpha1"
 REQUESTS = f"{LOGIN}/tokencredentialrequests"
-RBAC = "/apis/rbac.authorization.k8s.io/v1"
 SELF = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
 FAILED = {"message": "authentication failed"}
 JWT = {"apiGroup": GROUP, "kind": "JWTAuthenticator", "name": "corp"}
@@ -70,12 +67,12 @@ class Stage:
         return record
 
     async def change(self, path: str, **spec: Any) -> None:
-        status, answer = await self.admin.ask("PATCH", path, {"spec": spec}, **{"Content-Type": "application/merge-patch+json"})
+        status, answer = await self.admin.patch(path, {"spec": spec})
         assert status == 200, answer
 
     async def audited(self) -> list[dict[str, Any]]:
         """The newest records of exchanges, the newest last."""
-        await self.hub.auditor.flush()
+        await self.hub.access.auditor.flush()
         path = "/apis/hub.open-cluster-management.io/v1alpha1/auditrecords?fieldSelector=resource=tokencredentialrequests"
         status, answer = await self.admin.get(path)
         assert status == 200, answer
@@ -96,7 +93,7 @@ def authority() -> OtherCA:
 async def stage(hub: HubUnderTest, authority: OtherCA) -> AsyncIterator[Stage]:
     issuer, webhook = FakeIssuer(authority), FakeWebhook(authority)
     async with running(issuer), running(webhook):
-        admin = holder(hub, await hub.admin())
+        admin = await admin_of(hub)
         jwt = made("JWTAuthenticator", "corp", issuer=issuer.url, audience=AUDIENCE, tls=ca_of(authority))
         hook = made("WebhookAuthenticator", "hook", endpoint=f"{webhook.url}/review", tls=ca_of(authority))
         for path, document in ((f"{LOGIN}/jwtauthenticators", jwt), (f"{LOGIN}/webhookauthenticators", hook)):
@@ -113,14 +110,7 @@ async def whoami(visitor: Visitor) -> tuple[str, list[str]]:
     return user["username"], user["groups"]
 
 
-async def ended(visitor: Visitor) -> None:
-    """Returns when the visitor is not known any more."""
-    async with asyncio.timeout(5):
-        while (await visitor.get("/version"))[0] != 401:  # noqa: ASYNC110 - the door tells nobody
-            await asyncio.sleep(0.05)
-
-
-async def test_a_token_of_an_issuer_becomes_a_certificate_with_its_user_and_groups(stage: Stage) -> None:
+async def test_a_token_of_an_issuer_becomes_a_certificate_with_the_rights_of_its_user_and_groups(stage: Stage) -> None:
     status = await stage.exchange(stage.issuer.token("ann", groups=["ops", "dev"]))
     credential = status["credential"]
     assert set(status) == {"credential"}
@@ -129,42 +119,36 @@ async def test_a_token_of_an_issuer_becomes_a_certificate_with_its_user_and_grou
     assert facts.subject == Subject("ann", frozenset(("ops", "dev")))
     record = await stage.record(credential)
     assert (record.purpose, record.user, record.groups) == (Purpose.LOGIN, "ann", ("dev", "ops"))
-    assert record.signed_by == stage.hub.issuer.name
+    assert record.signed_by == stage.hub.issuer.current.name
     assert (record.not_after - record.issued_at).total_seconds() == 300
     assert (record.issued_at - record.not_before).total_seconds() == 300
     visitor = Visitor(stage.hub, context_of(stage.hub, credential))
     assert await whoami(visitor) == ("ann", ["dev", "ops", "system:authenticated"])
 
-
-async def test_the_rights_of_a_login_are_those_that_roles_give(stage: Stage) -> None:
     ann = await stage.login(stage.issuer.token("ann", groups=["ops"]))
-    status, answer = await ann.get(CLUSTERS)
-    assert (status, 'User "ann" cannot list' in answer["message"]) == (403, True)
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "ops"},
-        "subjects": [{"kind": "Group", "apiGroup": "rbac.authorization.k8s.io", "name": "ops"}],
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
-    }
-    assert (await stage.admin.ask("POST", f"{RBAC}/clusterrolebindings", binding))[0] == 201
+    code, answer = await ann.get(CLUSTERS)
+    assert (code, 'User "ann" cannot list' in answer["message"]) == (403, True)
+    await stage.admin.bind("view", "Group", "ops")
     assert (await ann.get(CLUSTERS))[0] == 200
     assert (await ann.ask("DELETE", f"{CLUSTERS}/none"))[0] == 403
 
+    path = f"{LOGIN}/jwtauthenticators/corp"
+    ann = await stage.login(stage.issuer.token("ann", groups=["chiefs", "system:masters"]))
+    assert (await whoami(ann))[1] == ["chiefs", "system:authenticated"]
+    await stage.change(path, operatorGroups=["chiefs"])
+    ann = await stage.login(stage.issuer.token("ann", groups=["chiefs"]))
+    assert "system:masters" in (await whoami(ann))[1]
+    assert (await ann.get(CLUSTERS))[0] == 200
 
-async def test_with_a_request_of_the_caller_no_private_key_comes_back(stage: Stage) -> None:
-    key = pki.generate_key()
-    request = pki.build_request(Subject("system:masters", frozenset(("system:masters",))), key).decode()
-    credential = (await stage.exchange(stage.issuer.token(), request=request))["credential"]
-    assert "clientKeyData" not in credential
-    chain = credential["clientCertificateData"].encode()
-    assert pki.key_matches(chain, key)
-    assert pki.parse_certificate(chain).subject == Subject("ann"), "the request's subject does not count"
-    status, answer = await nobody(stage.hub).ask("POST", REQUESTS, asked(stage.issuer.token(), request="no request"))
-    assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.request")
+    credential = (await stage.exchange(stage.issuer.token()))["credential"]
+    ann = Visitor(stage.hub, context_of(stage.hub, credential))
+    assert (await whoami(ann))[0] == "ann"
+    record = await stage.record(credential)
+    await stage.hub.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "Test"))
+    await ann.until("/version", 401)
 
 
-async def test_a_webhook_names_a_user(stage: Stage) -> None:
+async def test_a_webhook_names_a_user_and_is_asked_again_after_a_failure(stage: Stage) -> None:
     extra = {"authentication.kubernetes.io/credential-id": ["JTI=1"]}
     stage.webhook.users["good"] = {"username": "bob", "groups": ["ops", "system:authenticated"], "extra": extra}
     bob = await stage.login("good", WEBHOOK)
@@ -175,8 +159,6 @@ async def test_a_webhook_names_a_user(stage: Stage) -> None:
     await stage.exchange("good", WEBHOOK)
     assert len(stage.webhook.asked) == 1, "an answer is kept for a moment"
 
-
-async def test_a_webhook_that_fails_lets_nobody_in_and_is_asked_again(stage: Stage) -> None:
     stage.webhook.users["token"] = {"username": "bob"}
     stage.webhook.status = 500
     assert await stage.exchange("token", WEBHOOK) == FAILED
@@ -225,7 +207,7 @@ async def test_the_audit_log_has_the_hash_of_the_token_and_never_the_token(stage
     good, bad = await stage.audited()
     assert good["annotations"]["authentication.kubernetes.io/token-hash"] == f"SHA256={sha256(token.encode()).hexdigest()}"
     assert good["annotations"]["login.muster/authenticator"] == "JWTAuthenticator/corp"
-    assert good["annotations"]["login.muster/signed-by"] == stage.hub.issuer.name
+    assert good["annotations"]["login.muster/signed-by"] == stage.hub.issuer.current.name
     assert "begin with" in bad["annotations"]["login.muster/failure"]
     assert not any(name in each["annotations"] for each in (good, bad) for name in ("login.muster/user", "login.muster/groups"))
     everything = json.dumps([good, bad])
@@ -244,15 +226,23 @@ WRONG: dict[str, tuple[dict[str, Any], str, int, str | None]] = {
 }
 
 
-async def test_what_is_wrong_with_a_request_itself_is_told(stage: Stage) -> None:
+async def test_a_login_request_that_is_wrong_in_itself_is_refused_by_field(stage: Stage) -> None:
     for name, (body, query, code, field) in WRONG.items():
         status, answer = await nobody(stage.hub).ask("POST", REQUESTS + query, body)
         assert status == code, (name, answer)
         if field is not None:
             assert answer["details"]["causes"][0]["field"] == field, name
 
+    key = pki.generate_key()
+    request = pki.build_request(Subject("system:masters", frozenset(("system:masters",))), key).decode()
+    credential = (await stage.exchange(stage.issuer.token(), request=request))["credential"]
+    assert "clientKeyData" not in credential
+    chain = credential["clientCertificateData"].encode()
+    assert pki.key_matches(chain, key)
+    assert pki.parse_certificate(chain).subject == Subject("ann"), "the request's subject does not count"
+    status, answer = await nobody(stage.hub).ask("POST", REQUESTS, asked(stage.issuer.token(), request="no request"))
+    assert (status, answer["details"]["causes"][0]["field"]) == (422, "spec.request")
 
-async def test_requests_are_listed_as_none_and_stand_in_discovery(stage: Stage) -> None:
     status, answer = await nobody(stage.hub).get(REQUESTS)
     assert (status, answer["kind"], answer["items"]) == (200, "TokenCredentialRequestList", [])
     assert answer["metadata"]["resourceVersion"] == "0"
@@ -276,21 +266,11 @@ async def test_the_token_of_a_service_account_becomes_its_certificate_and_ends_w
     again = await stage.login(token, ACCOUNT)
     assert (await stage.admin.ask("DELETE", f"{accounts}/robot"))[0] == 200
     for visitor in (robot, again):
-        await ended(visitor)
+        await visitor.until("/version", 401)
     assert await stage.exchange(token, ACCOUNT) == FAILED
 
 
-async def test_a_change_and_a_removal_of_an_authenticator_count_at_once(stage: Stage) -> None:
-    token, path = stage.issuer.token(), f"{LOGIN}/jwtauthenticators/corp"
-    await stage.exchange(token)
-    await stage.change(path, audience="others")
-    assert await stage.exchange(token) == FAILED
-    assert "credential" in await stage.exchange(stage.issuer.token(aud="others"))
-    await stage.admin.ask("DELETE", path)
-    assert await stage.exchange(stage.issuer.token(aud="others")) == FAILED
-
-
-async def test_rotated_keys_are_found_and_made_up_ones_do_not_hammer_the_issuer(stage: Stage) -> None:
+async def test_changes_of_authenticators_and_rotated_keys_count_at_once(stage: Stage) -> None:
     await stage.exchange(stage.issuer.token())
     assert stage.issuer.fetched == 1
     made_up = SigningKey("made-up")
@@ -298,15 +278,13 @@ async def test_rotated_keys_are_found_and_made_up_ones_do_not_hammer_the_issuer(
         assert await stage.exchange(made_up.sign(claims_of(stage.issuer.url))) == FAILED
     assert stage.issuer.fetched == 1, "fetches have a time between them"
 
-
-async def test_operators_come_out_of_a_token_where_a_group_is_mapped_and_nowhere_else(stage: Stage) -> None:
-    path = f"{LOGIN}/jwtauthenticators/corp"
-    ann = await stage.login(stage.issuer.token("ann", groups=["chiefs", "system:masters"]))
-    assert (await whoami(ann))[1] == ["chiefs", "system:authenticated"]
-    await stage.change(path, operatorGroups=["chiefs"])
-    ann = await stage.login(stage.issuer.token("ann", groups=["chiefs"]))
-    assert "system:masters" in (await whoami(ann))[1]
-    assert (await ann.get(CLUSTERS))[0] == 200
+    token, path = stage.issuer.token(), f"{LOGIN}/jwtauthenticators/corp"
+    await stage.exchange(token)
+    await stage.change(path, audience="others")
+    assert await stage.exchange(token) == FAILED
+    assert "credential" in await stage.exchange(stage.issuer.token(aud="others"))
+    await stage.admin.ask("DELETE", path)
+    assert await stage.exchange(stage.issuer.token(aud="others")) == FAILED
 
 
 FLAWED: list[tuple[str, dict[str, Any], str]] = [
@@ -329,52 +307,25 @@ FLAWED: list[tuple[str, dict[str, Any], str]] = [
 ]
 
 
-async def test_an_authenticator_that_cannot_work_is_refused(stage: Stage) -> None:
+async def test_authenticators_are_checked_and_made_by_nobody_who_may_not_impersonate_all(stage: Stage) -> None:
     for kind, spec, field in FLAWED:
         status, answer = await stage.admin.ask("POST", f"{LOGIN}/{kind.lower()}s", made(kind, "bad", **spec))
         assert (status, [each["field"] for each in answer["details"]["causes"]]) == (422, [field])
 
-
-async def test_nobody_has_an_authenticator_name_whom_he_may_not_be(stage: Stage) -> None:
-    role = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRole",
-        "metadata": {"name": "keeper"},
-        "rules": [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]}],
-    }
-    binding = {
-        "apiVersion": "rbac.authorization.k8s.io/v1",
-        "kind": "ClusterRoleBinding",
-        "metadata": {"name": "keeper"},
-        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": "ann"}],
-        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "keeper"},
-    }
+    role = {"metadata": {"name": "keeper"}, "rules": [{"apiGroups": [GROUP], "resources": ["*"], "verbs": ["*"]}]}
     assert (await stage.admin.ask("POST", f"{RBAC}/clusterroles", role))[0] == 201
-    assert (await stage.admin.ask("POST", f"{RBAC}/clusterrolebindings", binding))[0] == 201
+    await stage.admin.bind("keeper", "User", "ann")
     ann = await stage.login(stage.issuer.token("ann"))
     own = made("WebhookAuthenticator", "mine", endpoint="https://mine.example.org")
     status, answer = await ann.ask("POST", f"{LOGIN}/webhookauthenticators", own)
     assert (status, "may not impersonate all users" in answer["message"]) == (403, True)
-    path, patch = f"{LOGIN}/jwtauthenticators/corp", {"Content-Type": "application/merge-patch+json"}
-    assert (await ann.ask("PATCH", path, {"spec": {"operatorGroups": ["all"]}}, **patch))[0] == 403
-    assert (await ann.ask("PATCH", path, {"metadata": {"labels": {"a": "b"}}}, **patch))[0] == 200
+    path = f"{LOGIN}/jwtauthenticators/corp"
+    assert (await ann.patch(path, {"spec": {"operatorGroups": ["all"]}}))[0] == 403
+    assert (await ann.patch(path, {"metadata": {"labels": {"a": "b"}}}))[0] == 200
 
 
 async def test_one_address_asks_only_so_fast_and_is_told_when_to_come_back(tmp_path: Path) -> None:
-    hub = HubUnderTest(tmp_path, login=LoginSettings(rate=0.01, burst=2))
-    await hub.start()
-    try:
+    async with hub_with(tmp_path, login_rate=0.01, login_burst=2) as hub:
         answers = [await nobody(hub).ask("POST", REQUESTS, asked("")) for _ in range(3)]
-    finally:
-        await hub.stop()
     assert [status for status, _ in answers] == [422, 422, 429]
     assert answers[2][1]["details"]["retryAfterSeconds"] > 60
-
-
-async def test_a_revoked_login_opens_nothing_any_more(stage: Stage) -> None:
-    credential = (await stage.exchange(stage.issuer.token()))["credential"]
-    ann = Visitor(stage.hub, context_of(stage.hub, credential))
-    assert (await whoami(ann))[0] == "ann"
-    record = await stage.record(credential)
-    await stage.hub.store.run(lambda tx: tx.certificates.revoke([record.serial], tx.now, "Test"))
-    await ended(ann)

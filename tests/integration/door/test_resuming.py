@@ -10,35 +10,31 @@ from pathlib import Path
 from random import Random
 
 import pytest
+from pydantic import SecretStr
 
 from hub.domain.change import MANAGED_CLUSTERS, Document, Key
 from hub.ports import Transaction
 from hub.services import clusters
 from machinery.errors import ConflictError
 from machinery.kube.client import KubeClient
-from tests.fakes.databases import SqlDatabase
-from tests.integration.door.conftest import HubUnderTest
+from tests.integration.door.conftest import CLUSTERS, HubUnderTest
 from tests.trials import soaked, trials
 
 pytestmark = [pytest.mark.postgres, pytest.mark.timeout(1800)]
 
-CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
 WATCH = {"watch": "1", "allowWatchBookmarks": "true"}
 CHANGES = trials(500, 10_000)
 
 
 @pytest.fixture
-async def replicas(tmp_path: Path) -> AsyncIterator[list[HubUnderTest]]:
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_server() as url:
-        SqlDatabase(url).clear()
-        async with AsyncExitStack() as stack:
-            hubs = [HubUnderTest(tmp_path, database=url, replica=name) for name in ("one", "two")]
-            for hub in hubs:
-                await hub.start()
-                stack.push_async_callback(hub.stop)
-            yield hubs
+async def replicas(tmp_path: Path, migrated_postgres_url: str) -> AsyncIterator[list[HubUnderTest]]:
+    async with AsyncExitStack() as stack:
+        own = {name: {"replica_name": name, "database_url": SecretStr(migrated_postgres_url)} for name in ("one", "two")}
+        hubs = [HubUnderTest(tmp_path / name, **settings) for name, settings in own.items()]
+        for hub in hubs:
+            await hub.start()
+            stack.push_async_callback(hub.stop)
+        yield hubs
 
 
 def change(tx: Transaction, name: str, number: int) -> None:
@@ -126,7 +122,7 @@ async def test_clients_that_are_cut_at_random_and_sent_elsewhere_see_exactly_wha
     replicas: list[HubUnderTest],
 ) -> None:
     async with AsyncExitStack() as stack:
-        paths = [await stack.enter_async_context(await KubeClient.from_file(await fresh_admin(hub))) for hub in replicas]
+        paths = [await stack.enter_async_context(await KubeClient.from_file(await hub.admin())) for hub in replicas]
         watchers = [Client(paths, Random(number)) for number in range(3)]
         await asyncio.gather(*(watcher.list() for watcher in watchers))
         writing = asyncio.create_task(write(replicas, Random(11)))
@@ -148,8 +144,3 @@ async def follow(watcher: Client, writing: asyncio.Task[None]) -> None:
     while not writing.done():
         await watcher.watch()
     await writing
-
-
-async def fresh_admin(hub: HubUnderTest) -> Path:
-    (hub.folder / "admin.kubeconfig").unlink(missing_ok=True)
-    return await hub.admin()

@@ -1,27 +1,36 @@
-"""Revocations through the door: made by hubctl, shown, never changed, made by operators alone, and felt by whom they end."""
+"""Certificates that end early: revocations and their lists, orders to renew, and changes of the CA."""
 
 import asyncio
 import json
+import shutil
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
 
 import aiohttp
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from hub.domain import cluster as cluster_rules
-from hub.services import clusters
+from hub.domain import document as doc
+from hub.domain.authority import Authority, Phase, Wish
+from hub.domain.certificate import Lifetimes
+from hub.domain.renewal import RENEW
+from hub.issuer.local import make_authority
+from hub.ports import Transaction
+from hub.services import authorities, clusters
+from hub.services.authorities import Made, authority_id
+from machinery import kubeconfig
 from machinery.identity import ClusterName
-from tests.integration.door.conftest import HubUnderTest
-from tests.integration.door.test_access import CLUSTERS, Visitor, holder
+from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder, nobody, run
 
 REVOCATIONS = "/apis/hub.open-cluster-management.io/v1alpha1/revocations"
 KIND = {"apiVersion": "hub.open-cluster-management.io/v1alpha1", "kind": "Revocation"}
 
 
-async def admin(hub: HubUnderTest) -> Visitor:
-    return holder(hub, await hub.admin())
-
-
 async def revoke(hub: HubUnderTest, name: str = "r1", **spec: str) -> tuple[int, dict[str, object]]:
-    status, answer = await (await admin(hub)).ask("POST", REVOCATIONS, {**KIND, "metadata": {"name": name}, "spec": spec})
+    status, answer = await (await admin_of(hub)).ask("POST", REVOCATIONS, {**KIND, "metadata": {"name": name}, "spec": spec})
     return status, dict(answer)
 
 
@@ -41,97 +50,42 @@ async def test_hubctl_revokes_a_cluster_and_says_what_ended_and_how_it_comes_bac
     assert answer["details"]["causes"][0]["reason"] == "CertificateRevoked"
     assert "KeyCompromise" in answer["message"]
 
+    await hub.join("edge2")
+    agent = await hub.agent("edge2")
+    (record,) = await hub.store.read(lambda tx: tx.certificates.of_cluster(ClusterName("edge2")))
+    text = f"{record.serial:X}"
+    serial = ":".join(text[place : place + 2] for place in range(0, len(text), 2))
+    assert (await hub.hubctl("revoke", "serial", serial)).code == 0
+    assert (await holder(hub, agent).get(f"{CLUSTERS}/edge2"))[0] == 401
 
-@pytest.mark.parametrize(
-    ("arguments", "said"),
-    [
+
+async def test_what_cannot_be_revoked_is_refused_with_the_reason(hub: HubUnderTest, subtests: pytest.Subtests) -> None:
+    for arguments, said in (
         (("cluster", "nobody"), 'cluster "nobody" not found'),
         (("agent", "edge1", "nobody"), 'agent "nobody" of cluster "edge1" not found'),
         (("serial", "5f"), "no certificate with serial 5f"),
         (("serial", "five"), "is no serial"),
         (("bootstrap-credential", "nobody"), 'bootstrap credential "nobody" not found'),
-    ],
-)
-async def test_hubctl_says_that_there_is_nothing_to_revoke(hub: HubUnderTest, arguments: tuple[str, ...], said: str) -> None:
-    done = await hub.hubctl("revoke", *arguments)
-    assert done.code != 0
-    assert said in done.err
-
-
-async def test_a_serial_is_taken_as_openssl_shows_it(hub: HubUnderTest) -> None:
-    await hub.join("edge1")
-    agent = await hub.agent("edge1")
-    (record,) = await hub.store.read(lambda tx: tx.certificates.of_cluster(ClusterName("edge1")))
-    text = f"{record.serial:X}"
-    shown = ":".join(text[place : place + 2] for place in range(0, len(text), 2))
-    assert (await hub.hubctl("revoke", "serial", shown)).code == 0
-    assert (await holder(hub, agent).get(f"{CLUSTERS}/edge1"))[0] == 401
-
-
-async def test_a_watch_of_a_revoked_cluster_ends_at_once_and_the_operators_goes_on(hub: HubUnderTest) -> None:
-    await hub.join("edge1")
-    agent, own = holder(hub, await hub.agent("edge1")), await admin(hub)
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=agent.context)) as session,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=own.context)) as operators,
-        session.get(f"{hub.server}{CLUSTERS}/edge1?watch=1") as response,
-        operators.get(f"{hub.server}{REVOCATIONS}?watch=1") as told,
     ):
-        await response.content.readline()
-        assert (await revoke(hub, cluster="edge1"))[0] == 201
-        async with asyncio.timeout(5):
-            with pytest.raises(aiohttp.ClientError):
-                while await response.content.readline():
-                    pass
-            event = json.loads(await told.content.readline())
-        assert (event["type"], event["object"]["spec"]["cluster"]) == ("ADDED", "edge1")
-        assert event["object"]["status"]["revokedBy"] == "admin"
+        with subtests.test(said=said):
+            done = await hub.hubctl("revoke", *arguments)
+            assert done.code != 0
+            assert said in done.err
 
-
-async def test_a_revocation_is_neither_changed_nor_deleted(hub: HubUnderTest) -> None:
-    await hub.join("edge1")
-    assert (await revoke(hub, cluster="edge1"))[0] == 201
-    operator = await admin(hub)
-    for method in ("PUT", "PATCH", "DELETE"):
-        assert (await operator.ask(method, f"{REVOCATIONS}/r1", {}))[0] == 405, method
-    assert (await operator.ask("DELETE", REVOCATIONS, {}))[0] == 405
-
-
-async def test_nobody_but_operators_revokes_or_looks(hub: HubUnderTest) -> None:
-    await hub.join("edge1")
-    await hub.store.run(clusters.set_accepted, ClusterName("edge1"), accepted=True, actor="test")
-    agent = holder(hub, await hub.agent("edge1"))
-    body = {**KIND, "metadata": {"name": "r1"}, "spec": {"cluster": "edge2"}}
-    assert (await agent.ask("POST", REVOCATIONS, body))[0] == 403
-    assert (await agent.get(REVOCATIONS))[0] == 403
-
-
-async def test_a_dry_run_revokes_nothing(hub: HubUnderTest) -> None:
-    await hub.join("edge1")
-    agent = holder(hub, await hub.agent("edge1"))
-    body = {**KIND, "metadata": {"name": "r1"}, "spec": {"cluster": "edge1"}}
-    status, answer = await (await admin(hub)).ask("POST", f"{REVOCATIONS}?dryRun=All", body)
-    assert (status, answer["status"]["certificatesRevoked"]) == (201, 1)
-    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
-
-
-@pytest.mark.parametrize(
-    ("spec", "said"),
-    [
+    for spec, said in (
         ({}, "name a cluster, a serial or a bootstrapCredential"),
         ({"cluster": "edge1", "serial": "5"}, "one of them alone"),
         ({"agent": "a"}, "name a cluster"),
         ({"cluster": "edge1", "reason": "Bored"}, "spec.reason: Unsupported value"),
         ({"serial": "XYZ"}, "spec.serial"),
-    ],
-)
-async def test_what_names_nothing_or_too_much_is_refused_in_words(hub: HubUnderTest, spec: dict[str, str], said: str) -> None:
-    status, answer = await revoke(hub, **spec)
-    assert status == 422
-    assert said in str(answer["message"])
+    ):
+        with subtests.test(said=said):
+            status, answer = await revoke(hub, **spec)
+            assert status == 422
+            assert said in str(answer["message"])
 
 
-async def test_an_agent_of_a_denied_cluster_is_told_that_for_machines_too(hub: HubUnderTest) -> None:
+async def test_an_agent_of_a_denied_cluster_gets_the_reason_as_a_cause(hub: HubUnderTest) -> None:
     await hub.join("edge1")
     for accepted in (True, False):
         await hub.store.run(clusters.set_accepted, ClusterName("edge1"), accepted=accepted, actor="test")
@@ -144,6 +98,227 @@ async def test_an_agent_of_a_denied_cluster_is_told_that_for_machines_too(hub: H
             status, answer = await agent.get("/apis/coordination.k8s.io/v1/namespaces/edge1/leases")
             if "details" in answer and answer["details"].get("causes"):
                 break
-            await asyncio.sleep(0.05)
     assert (status, answer["details"]["causes"][0]["reason"]) == (403, "ClusterDenied")
     assert "hubctl accept edge1" in answer["message"]
+
+
+async def test_a_watch_of_a_revoked_cluster_ends_and_the_revocation_stays(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    agent = holder(hub, await hub.agent("edge1"))
+    body = {**KIND, "metadata": {"name": "r1"}, "spec": {"cluster": "edge1"}}
+    status, answer = await (await admin_of(hub)).ask("POST", f"{REVOCATIONS}?dryRun=All", body)
+    assert (status, answer["status"]["certificatesRevoked"]) == (201, 1)
+    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
+
+    own = await admin_of(hub)
+    async with agent.watch(f"{CLUSTERS}/edge1?watch=1") as mine, own.watch(f"{REVOCATIONS}?watch=1") as revocations:
+        await mine.event()
+        assert (await revoke(hub, cluster="edge1"))[0] == 201
+        await mine.broken()
+        event = await revocations.event()
+    assert (event["type"], event["object"]["spec"]["cluster"]) == ("ADDED", "edge1")
+    assert event["object"]["status"]["revokedBy"] == "admin"
+
+    for method in ("PUT", "PATCH", "DELETE"):
+        assert (await own.ask(method, f"{REVOCATIONS}/r1", {}))[0] == 405, method
+    assert (await own.ask("DELETE", REVOCATIONS, {}))[0] == 405
+
+
+async def fetch(hub: HubUnderTest, path: str, **headers: str) -> tuple[int, bytes, str]:
+    connector = aiohttp.TCPConnector(ssl=nobody(hub).context)
+    async with aiohttp.ClientSession(connector=connector) as session, session.get(hub.server + path, headers=headers) as answer:
+        return answer.status, await answer.read(), answer.headers.get("ETag", "")
+
+
+def path_of(hub: HubUnderTest, form: str) -> str:
+    return f"/crl/{hub.issuer.current.name.rpartition('/')[2]}.{form}"
+
+
+async def openssl(*arguments: str | Path) -> tuple[int, str]:
+    ended = await run("openssl", *map(str, arguments))
+    return ended.code, ended.out + ended.err
+
+
+async def test_lists_are_public_and_the_same_until_something_is_revoked_and_after_a_restart(hub: HubUnderTest) -> None:
+    status, body, _ = await fetch(hub, "/crl")
+    assert status == 200
+    assert path_of(hub, "crl").encode() in body
+    for path in ("/crl/ffffffffffffffff.crl", f"{path_of(hub, 'exe')}", "/crl/../version/x", "/crlx"):
+        assert (await fetch(hub, path))[0] in (403, 404), path
+    assert (await fetch(hub, CLUSTERS))[0] == 403
+    assert (await nobody(hub).ask("POST", path_of(hub, "crl")))[0] == 405
+    assert (await nobody(hub).ask("DELETE", "/crl"))[0] == 405
+
+    _, before, tag = await fetch(hub, path_of(hub, "crl"))
+    assert (await fetch(hub, path_of(hub, "crl"), **{"If-None-Match": tag}))[0] == 304
+    await hub.restart()
+    assert (await fetch(hub, path_of(hub, "crl")))[1] == before
+    await hub.join("edge1")
+    agent = await hub.agent("edge1")
+    assert (await hub.hubctl("revoke", "cluster", "edge1")).code == 0
+    async with asyncio.timeout(5):
+        while (await fetch(hub, path_of(hub, "crl")))[1] == before:
+            pass
+    assert (await holder(hub, agent).get(f"{CLUSTERS}/edge1"))[0] == 401
+
+
+async def test_openssl_the_library_and_hubctl_read_a_list_with_the_revoked_certificate(hub: HubUnderTest) -> None:
+    await hub.join("edge3")
+    await hub.agent("edge3")
+    await hub.hubctl("revoke", "cluster", "edge3", "--reason", "Superseded")
+    revoked, good = await hub.agent("edge1"), await hub.agent("edge2")
+    await hub.join("edge1")
+    assert (await hub.hubctl("revoke", "cluster", "edge1", "--reason", "KeyCompromise")).code == 0
+    text = (await hub.hubctl("get", "crl")).out
+    assert hub.issuer.current.name in text
+    assert "superseded" in text
+    written = (await hub.hubctl("get", "crl", "-o", "pem")).out
+    assert x509.load_pem_x509_crl(written.encode()).issuer == x509.load_pem_x509_certificate(hub.issuer.trust_bundle).subject
+    assert "is for revocation lists" in (await hub.hubctl("get", "clusters", "-o", "pem")).err
+    assert "has no CA" in (await hub.hubctl("get", "crl", "ffff")).err
+
+    status, der, _ = await fetch(hub, path_of(hub, "crl"))
+    found = x509.load_der_x509_crl(der)
+    key = x509.load_pem_x509_certificate(hub.issuer.trust_bundle).public_key()
+    assert status == 200
+    assert isinstance(key, ec.EllipticCurvePublicKey)
+    assert found.is_signature_valid(key)
+    if shutil.which("openssl") is None:
+        pytest.skip("no openssl to ask")
+    pem, ca = hub.folder / "crl.pem", hub.folder / "bundle.pem"
+    pem.write_bytes((await fetch(hub, path_of(hub, "pem")))[1])
+    ca.write_bytes(hub.issuer.trust_bundle)
+    assert (await openssl("crl", "-in", pem, "-CAfile", ca, "-noout"))[1].strip() == "verify OK"
+    text = (await openssl("crl", "-in", pem, "-noout", "-text"))[1]
+    for said in ("Key Compromise", "X509v3 CRL Number", "X509v3 Authority Key Identifier", "Next Update", "ecdsa-with-SHA256"):
+        assert said in text
+    for path, code, told in ((revoked, 2, "certificate revoked"), (good, 0, "OK")):
+        leaf = hub.folder / "leaf.pem"
+        leaf.write_bytes(kubeconfig.read_kubeconfig(path).require_credential().chain)
+        outcome = await openssl("verify", "-CAfile", ca, "-CRLfile", pem, "-crl_check", "-purpose", "sslclient", leaf)
+        assert outcome[0] == code, outcome
+        assert told in outcome[1]
+
+
+async def ordered(hub: HubUnderTest, name: str) -> str:
+    stored = await hub.store.read(clusters.find, ClusterName(name))
+    return doc.annotations(stored.document).get(RENEW, "")
+
+
+async def test_an_operator_has_a_cluster_renewed_and_sees_when_it_has(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    await hub.agent("edge1")
+    asked = await hub.hubctl("rotate", "cluster", "edge1", "--within", "10m")
+    assert (asked.code, asked.out) == (0, 'cluster "edge1" is asked to renew within 10m\n')
+    assert (await ordered(hub, "edge1")).endswith("/PT600S")
+    waiting = await hub.hubctl("rotate", "cluster", "edge1", "--wait", "--timeout", "1s")
+    assert (waiting.code, "0 of 1 renewed" in waiting.out, "edge1" in waiting.err) == (4, True, True)
+    order = asyncio.create_task(hub.hubctl("rotate", "cluster", "edge1", "--wait", "--timeout", "30s"))
+    before = await ordered(hub, "edge1")
+    async with asyncio.timeout(20):
+        while await ordered(hub, "edge1") == before:
+            pass
+    await hub.agent("edge1")
+    done = await order
+    assert (done.code, "1 of 1 renewed" in done.out) == (0, True), done.err
+
+
+async def test_rotation_orders_are_refused_or_spread_over_all_clusters(hub: HubUnderTest) -> None:
+    for name in ("edge1", "edge2", "edge3"):
+        await hub.join(name)
+    asked = await hub.hubctl("rotate", "cluster", "--all", "--wait")
+    assert (asked.code, asked.out) == (0, "3 clusters are asked to renew within 1m\n3 of 3 renewed\n"), asked.err
+    assert all([await ordered(hub, name) for name in ("edge1", "edge2", "edge3")])
+
+    await hub.join("edge4")
+    refused = await hub.hubctl("rotate", "cluster", "edge4", path=await hub.agent("edge4"))
+    assert (refused.code, "managedclusters/rotate" in refused.err) == (1, True), refused.err
+    for words, code in ((("nobody",), 3), ((), 2), (("edge4", "--all"), 2), (("edge4", "--within", "soon"), 2)):
+        assert (await hub.hubctl("rotate", "cluster", *words)).code == code, words
+    too_long = await hub.hubctl("rotate", "cluster", "edge4", "--within", "30d")
+    assert (too_long.code, "spec.withinSeconds" in too_long.err) == (1, True), too_long.err
+    assert await ordered(hub, "edge4") == ""
+
+
+async def begun(hub: HubUnderTest) -> str:
+    first = await hub.store.run(authorities.adopt, Made(hub.issuer.trust_bundle, None))
+    return str(first.id)
+
+
+async def every(hub: HubUnderTest) -> dict[str, Authority]:
+    return {each.id: each for each in await hub.store.read(authorities.all_of)}
+
+
+async def test_ca_status_shows_phase_certificates_and_what_is_waited_for(hub: HubUnderTest) -> None:
+    first = await begun(hub)
+    await hub.agent("edge1")
+    shown = await hub.hubctl("ca", "status")
+    assert shown.code == 0, shown.err
+    assert [line.split()[:2] for line in shown.out.splitlines()] == [["NAME", "PHASE"], [first, "Issuing"]]
+    one = json.loads((await hub.hubctl("get", "ca", first, "-o", "json")).out)["status"]
+    assert one["signed"]["agent"] == 1
+    assert one["signed"]["operator"] >= 1
+    assert (one["phase"], one["compromised"], one["waitsFor"]) == ("Issuing", False, [])
+    assert one["certificate"].encode() == hub.issuer.trust_bundle
+    assert "PRIVATE" not in json.dumps(one)
+
+    await hub.join("edge1")
+    await hub.store.run(_accept_edge1)
+    one = (await every(hub))[authority_id(hub.issuer.trust_bundle)]
+    outgoing = replace(one, phase=Phase.OUTGOING, since=one.since + timedelta(seconds=1))
+    await hub.store.run(lambda tx: tx.authorities.put(outgoing))
+    told = (await hub.hubctl("ca", "status")).out
+    assert f"{one.id} waits for 1 agents holding a certificate of it" in told
+    assert "certificates of it that operators have" in told
+
+
+async def test_before_a_ca_is_given_up_it_is_said_who_needs_a_new_bootstrap_credential(hub: HubUnderTest) -> None:
+    first = await begun(hub)
+    await hub.join("edge1")
+    await hub.agent("edge1")
+    await hub.store.run(_accept_edge1)
+    kept = await hub.hubctl("ca", "rotate", "--compromised")
+    assert kept.code != 0
+    assert "1 agents will need a new bootstrap credential:\n  edge1\n" in kept.out
+    assert (await every(hub))[authority_id(hub.issuer.trust_bundle)].wish is None, "asking is not doing"
+    done = await hub.hubctl("ca", "rotate", "--compromised", "--within", "5s", "--yes")
+    assert done.code == 0, done.err
+    one = (await every(hub))[authority_id(hub.issuer.trust_bundle)]
+    assert (one.id, one.wish) == (first, Wish.COMPROMISED)
+    assert one.ends_at is not None
+    before = one.ends_at
+    assert (await hub.hubctl("ca", "rotate", "--compromised", "--within", "1h", "--yes")).code == 0
+    assert (await every(hub))[one.id].ends_at == before, "it never gets more time"
+
+
+def _accept_edge1(tx: Transaction) -> None:
+    clusters.set_accepted(tx, ClusterName("edge1"), accepted=True, actor="admin")
+
+
+async def test_ca_rotation_is_ordered_by_operators_and_never_by_agents(hub: HubUnderTest, subtests: pytest.Subtests) -> None:
+    await begun(hub)
+    agent = await hub.agent("edge1")
+    for action in ("rotate", "proceed", "compromised"):
+        with subtests.test(action=action):
+            words = {"rotate": ("rotate",), "proceed": ("proceed", "x"), "compromised": ("rotate", "--compromised", "--yes")}[
+                action
+            ]
+            refused = await hub.hubctl("ca", *words, path=agent)
+            assert refused.code == 1
+            assert "cannot" in refused.err
+            assert all(each.wish is None for each in (await every(hub)).values())
+
+    first = await begun(hub)
+    assert (await hub.hubctl("ca", "rotate")).code == 0
+    assert (await hub.hubctl("ca", "rotate")).code == 0, "ordered twice it is one change"
+    one = (await every(hub))[authority_id(hub.issuer.trust_bundle)]
+    assert (one.wish, one.wished_by, one.phase) == (Wish.ROTATE, "admin", Phase.ISSUING)
+    refused = await hub.hubctl("ca", "proceed", first)
+    assert (refused.code, "nothing of it is waited for" in refused.err) == (1, True)
+    made, _key = make_authority(Lifetimes(), (await hub.store.read(lambda tx: tx.now)))
+    second = (await hub.store.run(authorities.propose, Made(made.certificate, None))).id
+    assert (await hub.hubctl("ca", "proceed", second)).code == 0
+    assert (await every(hub))[second].wish is Wish.PROCEED
+    again = await hub.hubctl("ca", "rotate")
+    assert (again.code, "is Distributing still" in again.err) == (1, True)
+    assert (await hub.hubctl("ca", "proceed", "0123456789abcdef")).code == 3

@@ -1,26 +1,24 @@
-"""An agent opens its own cluster and no other: tried on every path that discovery names, so that no resource is forgotten."""
+"""No client opens another cluster: every resource, verb and path of discovery, with every kind of credential."""
 
 import asyncio
 import json
+import ssl
 from base64 import b64encode
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import aiohttp
 import pytest
 
 from hub.domain.approval_rule import of_flag
-from hub.domain.certificate import Holder, Profile, Purpose
+from hub.domain.certificate import Holder, Purpose
 from hub.domain.request import CLUSTER_LABEL, SIGNER, USAGES, RequestPhase
-from hub.issuer import LocalIssuer
 from hub.ports import Transaction
 from hub.services import clusters, requests
 from machinery import pki
-from machinery.identity import AddOnName, AgentId, ClusterName, agent_subject
-from tests.fakes.issuing import sign_anything
-from tests.integration.door.conftest import LIFETIMES, HubUnderTest
-from tests.integration.door.test_access import CLUSTERS, Visitor, holder
+from machinery.identity import AddOnName, AgentId, ClusterName, Subject, addon_subject, agent_subject, recovery_subject
+from tests.integration.door.conftest import CLUSTERS, HubUnderTest, Visitor, admin_of, holder, nobody
 
 OTHER = "edge2"
 OWN_EVERYWHERE = {
@@ -95,26 +93,10 @@ async def accept(hub: HubUnderTest, name: str, *, accepted: bool = True) -> None
     await hub.store.run(use_case)
 
 
-async def settled(visitor: Visitor, path: str, status: int) -> None:
-    """Returns when the path answers so."""
-    async with asyncio.timeout(10):
-        while (await visitor.get(path))[0] != status:  # noqa: ASYNC110 - the door tells nobody
-            await asyncio.sleep(0.02)
-
-
 async def signed(hub: HubUnderTest, agent: str, cluster: str = "edge1", purpose: Purpose = Purpose.AGENT) -> Visitor:
     """A certificate of an agent, recorded as whatever `purpose` says."""
-    key = pki.generate_key()
-
-    def sign(tx: Transaction, issuer: LocalIssuer) -> Any:
-        subject = agent_subject(ClusterName(cluster), AgentId(agent))
-        until = tx.now + LIFETIMES.agent
-        profile = Profile(purpose, subject, pki.public_key_of(key), tx.now - LIFETIMES.backdate, until)
-        whose = Holder(cluster=ClusterName(cluster), agent=AgentId(agent), addon=AddOnName("metrics"))
-        return sign_anything(tx, issuer, profile, whose)
-
-    issued = await hub.store.run(sign, hub.issuer)
-    return holder(hub, hub.kubeconfig(f"{cluster}-{agent}-{purpose}", issued, key))
+    whose = Holder(cluster=ClusterName(cluster), agent=AgentId(agent), addon=AddOnName("metrics"))
+    return holder(hub, await hub.certificate(purpose, agent_subject(ClusterName(cluster), AgentId(agent)), whose))
 
 
 @pytest.fixture
@@ -126,26 +108,9 @@ async def agent(hub: HubUnderTest) -> Visitor:
     return await signed(hub, "bcdfg")
 
 
-async def test_no_path_of_discovery_opens_another_cluster(hub: HubUnderTest, agent: Visitor) -> None:
-    served = await places(holder(hub, await hub.admin()))
-    assert {place.name for place in served} >= {"managedclusters", "leases", "secrets", "clusterroles", "managedclusteraddons"}
-    opened = []
-    tried = 0
-    connector = aiohttp.TCPConnector(ssl=agent.context)
-    async with aiohttp.ClientSession(hub.server, connector=connector) as session:
-        for place in served:
-            for method, path in place.requests:
-                if method == "POST" and (place.group, place.name) in OWN_EVERYWHERE:
-                    continue
-                tried += 1
-                async with session.request(method, path, json={}) as response:
-                    if response.status != 403:
-                        opened.append((method, path, response.status))
-    assert opened == []
-    assert tried > 150
-
-
-async def test_an_agent_finds_what_it_needs_of_its_own_cluster(hub: HubUnderTest, agent: Visitor) -> None:
+async def test_an_agent_uses_its_own_cluster_and_neither_accepts_nor_denies_itself(
+    hub: HubUnderTest, agent: Visitor, subtests: pytest.Subtests
+) -> None:
     own, selected = f"{CLUSTERS}/edge1", "fieldSelector=metadata.name%3Dedge1"
     labelled = f"labelSelector={CLUSTER_LABEL}%3Dedge1"
     await hub.request("edge1", "mine")
@@ -158,15 +123,9 @@ async def test_an_agent_finds_what_it_needs_of_its_own_cluster(hub: HubUnderTest
     assert (await agent.get(f"{REQUESTS}/nobodys"))[0] == 403
     assert (await agent.get("/apis/addon.open-cluster-management.io/v1beta1/namespaces/edge1/managedclusteraddons"))[0] == 200
     patch = {"status": {"version": {"kubernetes": "v1.31.0"}}}
-    assert (await _patch(agent, f"{own}/status", patch))[0] == 200
-    assert (await _patch(agent, f"{CLUSTERS}/{OTHER}/status", patch))[0] == 403
+    assert (await agent.patch(f"{own}/status", patch))[0] == 200
+    assert (await agent.patch(f"{CLUSTERS}/{OTHER}/status", patch))[0] == 403
 
-
-async def _patch(visitor: Visitor, path: str, body: Any) -> tuple[int, Any]:
-    return await visitor.ask("PATCH", path, body, **{"content-type": "application/merge-patch+json"})
-
-
-async def test_an_agent_can_neither_accept_nor_deny_itself(agent: Visitor) -> None:
     for accepts, status in ((True, 200), (False, 403)):
         document = (await agent.get(f"{CLUSTERS}/edge1"))[1]
         changed = {**document, "spec": {**document["spec"], "hubAcceptsClient": accepts}}
@@ -174,77 +133,51 @@ async def test_an_agent_can_neither_accept_nor_deny_itself(agent: Visitor) -> No
         assert answer[0] == status, answer
     assert "cannot update the HubAcceptsClient field" in answer[1]["message"]
     labels = {"cluster.open-cluster-management.io/clusterset": "prod"}
-    labelled = {**document, "metadata": {**document["metadata"], "labels": labels}}
-    assert (await agent.ask("PUT", f"{CLUSTERS}/edge1", labelled))[0] == 403
+    changed = {**document, "metadata": {**document["metadata"], "labels": labels}}
+    assert (await agent.ask("PUT", f"{CLUSTERS}/edge1", changed))[0] == 403
 
-
-async def test_denial_withdraws_and_acceptance_grants_again(hub: HubUnderTest, agent: Visitor) -> None:
-    leases = LEASES.format("edge1")
-    assert (await agent.get(leases))[0] == 200
-    await accept(hub, "edge1", accepted=False)
-    await settled(agent, leases, 403)
     assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
-    assert (await _patch(agent, f"{CLUSTERS}/edge1/status", {"status": {}}))[0] == 403
-    await accept(hub, "edge1")
-    await settled(agent, leases, 200)
+    for purpose in (Purpose.ADDON, Purpose.RECOVERY):
+        with subtests.test(purpose=purpose):
+            pretender = await signed(hub, "bcdfg", purpose=purpose)
+            for path in (f"{CLUSTERS}/edge1", LEASES.format("edge1"), f"{CLUSTERS}?fieldSelector=metadata.name%3Dedge1"):
+                assert (await pretender.get(path))[0] in (401, 403), path
 
 
-async def test_an_open_watch_ends_when_its_cluster_is_denied(hub: HubUnderTest, agent: Visitor) -> None:
-    admin = holder(hub, await hub.admin())
-    watch = f"{hub.server}{CLUSTERS}/edge1?watch=1"
-    async with (
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=agent.context)) as session,
-        aiohttp.ClientSession(connector=aiohttp.TCPConnector(ssl=admin.context)) as operators,
-        session.get(watch) as response,
-        operators.get(watch) as kept,
-    ):
-        assert json.loads(await response.content.readline())["type"] == "ADDED"
-        assert json.loads(await kept.content.readline())["type"] == "ADDED"
+async def test_denial_ends_watches_and_withdraws_rights_until_the_cluster_is_accepted_again(
+    hub: HubUnderTest, agent: Visitor
+) -> None:
+    admin = await admin_of(hub)
+    async with agent.watch(f"{CLUSTERS}/edge1?watch=1") as mine, admin.watch(f"{CLUSTERS}/edge1?watch=1") as others:
+        assert [await mine.type(), await others.type()] == ["ADDED", "ADDED"]
         await accept(hub, "edge1", accepted=False)
-        async with asyncio.timeout(10):
-            with pytest.raises(aiohttp.ClientError):
-                while await response.content.readline():
-                    pass
-        assert not kept.content.at_eof(), "the others watch on"
+        await mine.broken()
+        assert others.is_open
 
-
-async def test_another_agent_of_the_same_group_opens_nothing(hub: HubUnderTest, agent: Visitor) -> None:
-    newer = await signed(hub, "other")
     leases = LEASES.format("edge1")
-    # Issued by no request of the change log: what is known of the cluster is read anew with its next change.
-    await accept(hub, "edge1", accepted=False)
+    await agent.until(leases, 403)
+    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
+    assert (await agent.patch(f"{CLUSTERS}/edge1/status", {"status": {}}))[0] == 403
     await accept(hub, "edge1")
-    await settled(newer, leases, 200)
-    await settled(agent, leases, 403)
+    await agent.until(leases, 200)
+
+    await admin.bind("view", "Group", "system:open-cluster-management:edge1")
+    assert (await agent.get(CLUSTERS))[0] == 200
+    await accept(hub, "edge1", accepted=False)
+    await agent.until(CLUSTERS, 403)
+
+    newer = await signed(hub, "other")
+    # Issued by no request of the change log: what is known of the cluster is read anew with its next change.
+    await accept(hub, "edge1")
+    await newer.until(leases, 200)
+    await agent.until(leases, 403)
     assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 403
     assert (await newer.get(f"{CLUSTERS}/edge1"))[0] == 200
 
 
-@pytest.mark.parametrize("purpose", [Purpose.ADDON, Purpose.RECOVERY])
-async def test_a_certificate_with_an_agents_names_but_another_record_opens_nothing(
-    hub: HubUnderTest, agent: Visitor, purpose: Purpose
+async def test_a_bootstrap_certificate_joins_and_requests_for_its_own_cluster_within_its_uses(
+    hub: HubUnderTest, tmp_path: Any
 ) -> None:
-    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
-    pretender = await signed(hub, "bcdfg", purpose=purpose)
-    for path in (f"{CLUSTERS}/edge1", LEASES.format("edge1"), f"{CLUSTERS}?fieldSelector=metadata.name%3Dedge1"):
-        assert (await pretender.get(path))[0] in (401, 403), path
-
-
-async def test_roles_bound_to_a_clusters_group_count_for_its_own_agent_alone(hub: HubUnderTest, agent: Visitor) -> None:
-    admin = holder(hub, await hub.admin())
-    binding = {
-        "metadata": {"name": "edge1-view"},
-        "roleRef": {"kind": "ClusterRole", "name": "view"},
-        "subjects": [{"kind": "Group", "name": "system:open-cluster-management:edge1"}],
-    }
-    rbac = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-    assert (await admin.ask("POST", rbac, binding))[0] == 201
-    assert (await agent.get(CLUSTERS))[0] == 200
-    await accept(hub, "edge1", accepted=False)
-    await settled(agent, CLUSTERS, 403)
-
-
-async def test_a_bootstrap_certificate_joins_by_the_api_within_its_uses(hub: HubUnderTest, tmp_path: Any) -> None:
     file = tmp_path / "b.kubeconfig"
     made = await hub.hubctl("create", "bootstrap-kubeconfig", "--cluster", "edge7", "-o", str(file), "--allow-loopback")
     assert made.code == 0, made
@@ -262,8 +195,15 @@ async def test_a_bootstrap_certificate_joins_by_the_api_within_its_uses(hub: Hub
     assert (await joining.ask("POST", CLUSTERS, other))[0] == 403
     assert (await joining.ask("POST", CLUSTERS, document))[0] == 201
     assert (await joining.get(f"{CLUSTERS}/edge7"))[0] == 200
+    assert (await joining.ask("DELETE", f"{CLUSTERS}/edge7"))[0] == 403
     assert (await joining.get(f"{REQUESTS}?labelSelector={CLUSTER_LABEL}%3Dedge7"))[0] == 200
     assert (await joining.get(REQUESTS))[0] == 403
+
+    status, own = await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge7"))
+    assert status == 201, own
+    assert (await joining.get(f"{REQUESTS}/{own['metadata']['name']}"))[0] == 200
+    assert (await joining.ask("POST", REQUESTS, request_for("edge8", "bcdfg", "edge7")))[0] == 403
+    assert (await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge8")))[0] == 403
 
 
 def request_for(cluster: str, agent: str, labelled: str) -> dict[str, Any]:
@@ -288,13 +228,157 @@ async def test_an_agent_renews_by_the_api_without_a_human_and_only_itself(hub: H
         assert (await hub.store.run(requests.state, other["metadata"]["name"])).phase is RequestPhase.PENDING
 
 
-async def test_a_bootstrap_certificate_asks_for_its_own_cluster_alone(hub: HubUnderTest, tmp_path: Any) -> None:
-    file = tmp_path / "b.kubeconfig"
-    made = await hub.hubctl("create", "bootstrap-kubeconfig", "--cluster", "edge7", "-o", str(file), "--allow-loopback")
-    assert made.code == 0, made
-    joining = holder(hub, file)
-    status, own = await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge7"))
-    assert status == 201, own
-    assert (await joining.get(f"{REQUESTS}/{own['metadata']['name']}"))[0] == 200
-    assert (await joining.ask("POST", REQUESTS, request_for("edge8", "bcdfg", "edge7")))[0] == 403
-    assert (await joining.ask("POST", REQUESTS, request_for("edge7", "bcdfg", "edge8")))[0] == 403
+FORBIDDEN, UNKNOWN = 403, 401
+CLUSTER_GROUP = "cluster.open-cluster-management.io"
+LOGINS = {("login.open-cluster-management.io", "tokencredentialrequests")}
+"""What somebody asks who is nobody yet; there is nothing in it to list."""
+PUBLIC = {"/version", "/healthz", "/livez", "/readyz", "/crl"}
+"""Open to whoever comes: they tell of no cluster. Below /livez and its like too, as Kubernetes has it."""
+KNOWN = {"/", "/api", "/apis", "/openapi/v2", "/openapi/v3"}
+"""What is served to whoever is known, and tells what could be asked: discovery."""
+COUNTED = {"/metrics"}
+"""What is open to who looks after the hub, and to nobody else here."""
+PARTS = ("/healthz/", "/livez/", "/readyz/", "/api/", "/apis/", "/openapi/v3/")
+"""What lies below one of these is as open as that."""
+
+
+@dataclass(frozen=True)
+class Asker:
+    """Somebody, and how the door refuses him. `may`: what opens all the same, because it is nobody's cluster."""
+
+    name: str
+    context: ssl.SSLContext
+    refused: int = FORBIDDEN
+    may: frozenset[tuple[str, str]] = field(default_factory=lambda: frozenset(OWN_EVERYWHERE))
+    """Group and resource of creations that are answered."""
+
+
+@pytest.fixture
+async def askers(hub: HubUnderTest) -> list[Asker]:
+    edge1, agent = ClusterName("edge1"), AgentId("bcdfg")
+    for name in ("edge1", OTHER):
+        await hub.join(name)
+        await accept(hub, name)
+    await hub.request(OTHER, "theirs")
+    file = hub.folder / "edge7.kubeconfig"
+    await hub.hubctl("create", "bootstrap-kubeconfig", "--cluster", "edge7", "-o", str(file), "--allow-loopback")
+    of_addon = Holder(cluster=edge1, addon=AddOnName("metrics"))
+    addon = holder(hub, await hub.certificate(Purpose.ADDON, addon_subject(edge1, AddOnName("metrics"), "agent"), of_addon))
+    of_agent = Holder(cluster=edge1, agent=agent)
+    recovery = holder(hub, await hub.certificate(Purpose.RECOVERY, recovery_subject(edge1, agent), of_agent))
+    guest = holder(hub, await hub.certificate(Purpose.LOGIN, Subject("guest"), Holder()))
+    await hub.join("edge3")
+    revoked = await hub.agent("edge3")
+    await hub.revoke(revoked)
+    reviews = frozenset(pair for pair in OWN_EVERYWHERE if pair[1] != "certificatesigningrequests")
+    joins = OWN_EVERYWHERE | {(CLUSTER_GROUP, "managedclusters")}
+    return [
+        Asker("agent", (await signed(hub, "bcdfg")).context),
+        Asker("add-on", addon.context, may=reviews),
+        Asker("recovery", recovery.context, UNKNOWN, may=frozenset()),
+        Asker("bootstrap", holder(hub, file).context, may=frozenset(joins)),
+        Asker("login", guest.context, may=reviews),
+        Asker("revoked", holder(hub, revoked).context, UNKNOWN, may=frozenset()),
+        Asker("nobody", nobody(hub).context, may=frozenset()),
+    ]
+
+
+async def statuses(hub: HubUnderTest, asker: Asker, asked: Iterator[tuple[str, str]]) -> list[tuple[str, str, int]]:
+    connector = aiohttp.TCPConnector(ssl=asker.context)
+    found = []
+    async with aiohttp.ClientSession(hub.server, connector=connector) as session:
+        for method, path in asked:
+            async with session.request(method, path, json={}) as response:
+                found.append((method, path, response.status))
+    return found
+
+
+def of_others(served: list[Place], asker: Asker) -> Iterator[tuple[str, str]]:
+    for place in served:
+        if asker.name == "nobody" and (place.group, place.name) in LOGINS:
+            continue
+        for method, path in place.requests:
+            if method != "POST" or (place.group, place.name) not in asker.may:
+                yield method, path
+
+
+async def test_no_resource_of_discovery_opens_another_cluster_to_anybody(hub: HubUnderTest, askers: list[Asker]) -> None:
+    served = await places(await admin_of(hub))
+    assert {place.name for place in served} >= {"managedclusters", "revocations", "secrets", "managedclusters/move"}
+    before = await stored(hub)
+    opened = []
+    for asker in askers:
+        found = await statuses(hub, asker, of_others(served, asker))
+        assert len(found) > 150
+        opened += [(asker.name, *each) for each in found if each[2] != asker.refused]
+    assert "\n".join(map(str, opened)) == ""
+    assert await stored(hub) == before
+
+
+async def stored(hub: HubUnderTest) -> list[Any]:
+    """All objects there are, but for what the hub itself notes."""
+    admin = await admin_of(hub)
+    found = []
+    for path in (CLUSTERS, LEASES.format(OTHER)):
+        found += (await admin.get(path))[1]["items"]
+    return found
+
+
+async def test_no_other_path_tells_anybody_anything_but_what_is_public(hub: HubUnderTest, askers: list[Asker]) -> None:
+    listed = (await (await admin_of(hub)).get("/"))[1]["paths"]
+    unexpected = [path for path in listed if path not in PUBLIC | KNOWN | COUNTED and not path.startswith(PARTS)]
+    assert unexpected == [], "a new path needs an expectation here"
+    tried = sorted({*PUBLIC, *KNOWN, *COUNTED, *listed, "/debug/pprof", "/logs", "/configz", "/statusz"})
+    for asker in askers:
+        answers = {path: status for _, path, status in await statuses(hub, asker, (("GET", path) for path in tried))}
+        for path, status in answers.items():
+            served = path == "/crl" or (asker.refused == FORBIDDEN and path in PUBLIC)
+            assert status != 200 or served or (asker.name != "nobody" and _is_discovery(path)), (asker.name, path)
+            assert status == 200 or not served, (asker.name, path, status)
+            if asker.refused == UNKNOWN and path != "/crl":
+                assert status == UNKNOWN, (asker.name, path, status)
+
+
+def _is_discovery(path: str) -> bool:
+    return path in KNOWN or path.startswith(PARTS)
+
+
+async def test_lists_and_watches_hold_nothing_of_another_cluster(hub: HubUnderTest, askers: list[Asker]) -> None:
+    agent = next(asker for asker in askers if asker.name == "agent")
+    await hub.request("edge1", "mine")
+    served = await places(await admin_of(hub))
+    connector = aiohttp.TCPConnector(ssl=agent.context)
+    seen = 0
+    async with aiohttp.ClientSession(hub.server, connector=connector) as session:
+        answers = await asyncio.gather(*(_items(session, path) for place in served for path in _own(place)))
+    for path, items in answers:
+        for item in items:
+            metadata = item["metadata"]
+            own = {metadata.get("namespace"), metadata["name"], (metadata.get("labels") or {}).get(CLUSTER_LABEL)}
+            assert "edge1" in own, (path, metadata)
+            assert OTHER not in own, (path, metadata)
+            seen += 1
+    assert seen >= 6, "its cluster, its lease and its request, listed and watched"
+
+
+def _own(place: Place) -> Iterator[str]:
+    """Every way to list and watch that may be open to an agent of edge1, and those that must not be."""
+    if "/" in place.name:
+        return
+    roots = [f"{place.prefix}/{place.name}"] + [f"{place.prefix}/namespaces/edge1/{place.name}"] * place.namespaced
+    for verb in {"list", "watch"} & set(place.verbs):
+        watch = "watch=1&timeoutSeconds=1&" if verb == "watch" else ""
+        for root in roots:
+            for selector in ("", "fieldSelector=metadata.name%3Dedge1", f"labelSelector={CLUSTER_LABEL}%3Dedge1"):
+                yield f"{root}?{watch}{selector}"
+
+
+async def _items(session: aiohttp.ClientSession, path: str) -> tuple[str, list[Any]]:
+    async with session.get(path) as response:
+        text = await response.text()
+        if response.status != 200:
+            return path, []
+        if "watch=1" not in path:
+            return path, list(json.loads(text).get("items") or ())
+        events = [json.loads(line) for line in text.splitlines() if line.strip()]
+        return path, [event["object"] for event in events if event["type"] != "BOOKMARK"]

@@ -1,26 +1,43 @@
-"""ServiceAccounts' tokens at the door: asked for, used, reviewed, ended; by the API and by kubectl."""
+"""Tokens of ServiceAccounts at the HTTPS door: requested, used, reviewed, ended; and open watches end with their credential."""
 
+import asyncio
 import io
 import json
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import AsyncExitStack, asynccontextmanager
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+import aiohttp
 import pytest
 
+from hub.apiserver.storage import ServiceStorage
+from hub.domain.change import ADDONS, MANAGED_CLUSTERS, SERVICE_ACCOUNTS, Key
+from hub.ports import Transaction
+from hub.services import addon_tokens, credentials
+from hub.services.credentials import Terms
 from machinery import logs
+from machinery.apiserver.access import AllowEverything
+from machinery.apiserver.filters import Filters
+from machinery.apiserver.kinds.core import SERVICE_ACCOUNT
+from machinery.apiserver.resource import Group
+from machinery.apiserver.server import ApiServer
+from machinery.apiserver.serving import serve
+from machinery.clock import SystemClock
 from machinery.pki import unverified_claims
-from tests.integration.door.conftest import HubUnderTest
-from tests.integration.door.test_access import CLUSTERS, Visitor, holder, nobody
-from tests.integration.door.test_tokens import get
+from machinery.product import GROUP_SUFFIX
+from tests.fakes.fleetwork import addon, cluster, put, remove
+from tests.integration.door.conftest import ACCOUNTS, CLUSTERS, HubUnderTest, Visitor, Watch, admin_of, holder, nobody
+from tests.integration.door.test_bootstrap_credentials import get
 
-ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 REVIEWS = "/apis/authentication.k8s.io/v1/tokenreviews"
 USER = "system:serviceaccount:default:metrics"
 
 
 @pytest.fixture
 async def admin(hub: HubUnderTest) -> Visitor:
-    return holder(hub, await hub.admin())
+    return await admin_of(hub)
 
 
 async def make(admin: Visitor) -> str:
@@ -65,10 +82,23 @@ async def test_a_token_request_is_answered_as_kubernetes_answers(hub: HubUnderTe
     status, answer = await get(nobody(hub), CLUSTERS, answer["status"]["token"])
     assert (status, f'User "{USER}" cannot list' in answer["message"]) == (403, True)
 
+    claims = unverified_claims(await token_of(admin, expirationSeconds=2**32)) or {}
+    assert claims["exp"] - claims["iat"] == 366 * 24 * 3600
 
-@pytest.mark.parametrize(
-    ("spec", "code", "words"),
-    [
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token?dryRun=All", body)
+    assert (status, answer["status"]["token"]) == (201, "")
+
+
+async def test_a_token_request_that_cannot_be_granted_is_refused_with_the_reason(
+    admin: Visitor, subtests: pytest.Subtests
+) -> None:
+    assert (await ask_token(admin))[0] == 404
+    await make(admin)
+    assert (await ask_token(admin, name="other"))[0] == 400
+    assert (await admin.get(f"{ACCOUNTS}/metrics/token"))[0] == 405
+
+    for spec, code, words in (
         ({"expirationSeconds": 599}, 422, "may not specify a duration less than 10 minutes"),
         ({"expirationSeconds": 2**32 + 1}, 422, "may not specify a duration larger than 2^32 seconds"),
         ({"audiences": [""]}, 422, "spec.audiences"),
@@ -78,42 +108,17 @@ async def test_a_token_request_is_answered_as_kubernetes_answers(hub: HubUnderTe
             "cannot bind token to object of type v1, Kind=Pod",
         ),
         ({"expirationSeconds": "soon"}, 400, "expirationSeconds"),
-    ],
-)
-async def test_a_token_request_that_cannot_be_granted_is_refused(admin: Visitor, spec: Any, code: int, words: str) -> None:
-    await make(admin)
-    status, answer = await ask_token(admin, spec)
-    assert (status, words in answer["message"]) == (code, True), answer
+    ):
+        with subtests.test(words=words):
+            status, answer = await ask_token(admin, spec)
+            assert (status, words in answer["message"]) == (code, True), answer
 
-
-async def test_no_token_for_who_is_not_there_and_none_by_another_name(admin: Visitor) -> None:
-    assert (await ask_token(admin))[0] == 404
-    await make(admin)
-    assert (await ask_token(admin, name="other"))[0] == 400
-    assert (await admin.get(f"{ACCOUNTS}/metrics/token"))[0] == 405
-
-
-async def test_a_token_request_without_a_spec_is_refused_and_no_defect(admin: Visitor) -> None:
-    await make(admin)
     asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest"}
     status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token", asked)
     assert (status, "spec" in answer["message"]) == (422, True), answer
 
 
-async def test_a_year_is_the_longest(admin: Visitor) -> None:
-    await make(admin)
-    claims = unverified_claims(await token_of(admin, expirationSeconds=2**32)) or {}
-    assert claims["exp"] - claims["iat"] == 366 * 24 * 3600
-
-
-async def test_a_dry_run_gives_no_token(admin: Visitor) -> None:
-    await make(admin)
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    status, answer = await admin.ask("POST", f"{ACCOUNTS}/metrics/token?dryRun=All", body)
-    assert (status, answer["status"]["token"]) == (201, "")
-
-
-async def test_a_review_says_who_a_token_is(admin: Visitor) -> None:
+async def test_a_token_review_says_whose_a_token_is_and_why_one_is_refused(admin: Visitor) -> None:
     uid = await make(admin)
     status = await review(admin, await token_of(admin))
     assert status["authenticated"] is True
@@ -123,29 +128,21 @@ async def test_a_review_says_who_a_token_is(admin: Visitor) -> None:
     groups = ["system:serviceaccounts", "system:serviceaccounts:default", "system:authenticated"]
     assert status["user"] == {"username": USER, "uid": uid, "groups": groups}
 
-
-async def test_a_review_knows_for_whom_a_token_is(admin: Visitor) -> None:
-    await make(admin)
     vault = await token_of(admin, audiences=["vault"])
     assert (await review(admin, vault, "vault", "other"))["audiences"] == ["vault"]
     refused = await review(admin, vault)
     assert (refused.get("authenticated"), refused["user"]) == (None, {})
     assert "is invalid for the target audiences" in refused["error"]
 
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {}}
+    status, answer = await admin.ask("POST", REVIEWS, body)
+    assert (status, answer["message"]) == (400, "token is required for TokenReview in authentication")
 
-async def test_a_review_says_why_a_token_is_not_good(admin: Visitor) -> None:
-    await make(admin)
     token = await token_of(admin)
     assert (await review(admin, "guess"))["error"] == "invalid bearer token"
     assert (await review(admin, token[:-4] + "AAAA"))["error"] == "invalid bearer token"
     await admin.ask("DELETE", f"{ACCOUNTS}/metrics")
     assert (await review(admin, token))["error"] == 'serviceaccounts "metrics" not found'
-
-
-async def test_a_review_needs_a_token(admin: Visitor) -> None:
-    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenReview", "spec": {}}
-    status, answer = await admin.ask("POST", REVIEWS, body)
-    assert (status, answer["message"]) == (400, "token is required for TokenReview in authentication")
 
 
 async def test_deleting_an_account_ends_its_tokens_at_once(hub: HubUnderTest, admin: Visitor) -> None:
@@ -192,3 +189,104 @@ async def test_no_token_stays_in_log_records_or_database(hub: HubUnderTest, admi
         assert canary not in text
         assert canary.encode() not in stored
     assert "bearer token refused" in text
+
+
+@pytest.fixture
+async def open_to_all(hub: HubUnderTest) -> AsyncIterator[str]:
+    """A server that allows everything to whoever comes through the hub's entrance."""
+    entrance = hub.operators.door.entrance
+    server = ApiServer(
+        (Group("", (SERVICE_ACCOUNT,)),),
+        ServiceStorage(hub.store, hub.operators.door.feed, GROUP_SUFFIX),
+        authenticator=entrance.authenticator,
+        authorizer=AllowEverything(),
+        clock=SystemClock(),
+        version={},
+        filters=Filters(impersonation=(entrance.presence,)),
+    )
+    listening = await serve(server.application(), "127.0.0.1", 0)
+    yield f"http://127.0.0.1:{listening.port}"
+    await listening.close()
+
+
+@asynccontextmanager
+async def watching(url: str, token: str) -> AsyncIterator[Watch]:
+    async with AsyncExitStack() as stack:
+        session = await stack.enter_async_context(aiohttp.ClientSession())
+        headers = {"Authorization": f"Bearer {token}"}
+        asked = session.get(f"{url}{ACCOUNTS}?watch=1", headers=headers)
+        response = await stack.enter_async_context(asked)
+        assert response.status == 200
+        yield Watch(response)
+
+
+async def bootstrap(hub: HubUnderTest, lifetime: timedelta = timedelta(hours=1)) -> tuple[str, Callable[[], Awaitable[None]]]:
+    """A bootstrap token, and what revokes it."""
+    record, token = await hub.store.run(credentials.create_token, Terms(None, None, lifetime), "ann")
+
+    async def revoke() -> None:
+        await hub.store.run(credentials.revoke, record.id)
+
+    return token, revoke
+
+
+async def test_open_watches_end_with_the_bootstrap_token_that_opened_them(hub: HubUnderTest, open_to_all: str) -> None:
+    await make(await admin_of(hub))
+    token, _ = await bootstrap(hub, timedelta(seconds=2))
+    async with watching(open_to_all, token) as mine:
+        assert await mine.type() == "ADDED"
+        await mine.broken()
+
+    (token, revoke), (other, _) = await bootstrap(hub), await bootstrap(hub)
+    async with watching(open_to_all, token) as mine, watching(open_to_all, other) as theirs:
+        assert [await mine.type(), await theirs.type()] == ["ADDED", "ADDED"]
+        await revoke()
+        await mine.broken()
+        assert theirs.is_open
+
+
+async def test_a_deleted_service_account_ends_its_watches(hub: HubUnderTest, open_to_all: str) -> None:
+    admin = await admin_of(hub)
+    await make(admin)
+    token, (other, _) = await token_of(admin), await bootstrap(hub)
+    async with watching(open_to_all, token) as mine, watching(open_to_all, other) as theirs:
+        assert [await mine.type(), await theirs.type()] == ["ADDED", "ADDED"]
+        assert (await admin.ask("DELETE", f"{ACCOUNTS}/metrics"))[0] == 200
+        await mine.broken()
+        assert await theirs.type() == "DELETED"
+
+
+BY_TOKEN = [{"type": "kubeClient", "kubeClient": {"driver": "token"}}]
+EDGE1, EDGE2 = Key("edge1", "metrics"), Key("edge2", "metrics")
+
+
+async def asks(visitor: Visitor, namespace: str, account: str) -> int:
+    body = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
+    status, _ = await visitor.ask("POST", f"/api/v1/namespaces/{namespace}/serviceaccounts/{account}/token", body)
+    return status
+
+
+async def settled(visitor: Visitor, status: int) -> None:
+    """Returns when a request for the add-on's own token is answered so."""
+    async with asyncio.timeout(10):
+        while await asks(visitor, "edge1", "metrics-agent") != status:
+            pass
+
+
+def fill(tx: Transaction) -> None:
+    for key in (EDGE1, EDGE2):
+        put(tx, MANAGED_CLUSTERS, cluster(key.namespace))
+        put(tx, ADDONS, addon(key.name, key.namespace, registrations=BY_TOKEN))
+        addon_tokens.settle(tx, key, "test")
+    put(tx, SERVICE_ACCOUNTS, {"metadata": {"name": "other", "namespace": "edge1"}})
+
+
+async def test_an_agent_asks_for_the_tokens_of_its_own_add_ons_alone(hub: HubUnderTest) -> None:
+    await hub.store.run(fill)
+    agent = holder(hub, await hub.agent("edge1"))
+    await settled(agent, 201)
+    assert await asks(agent, "edge1", "other") == 403
+    assert await asks(agent, "edge2", "metrics-agent") == 403
+    await hub.store.run(remove, ADDONS, "metrics", "edge1")
+    await hub.store.run(addon_tokens.settle, EDGE1, "test")
+    await settled(agent, 403)

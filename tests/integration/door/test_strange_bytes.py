@@ -14,9 +14,8 @@ import pytest
 
 from hub.audit.verify import breaches, verify_lines
 from hub.domain.audit import Record
-from tests.integration.door.conftest import HubUnderTest
-from tests.integration.door.test_access import CLUSTERS, holder, nobody
-from tests.integration.door.test_audit import ALL, admin, cluster, records
+from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, hub_with, nobody
+from tests.integration.door.test_audit import ALL, cluster, records
 from tests.trials import soaked, trials
 
 STRANGE: list[tuple[bytes, bytes, int]] = [
@@ -70,10 +69,10 @@ class Telephone:
 @pytest.fixture
 async def hub(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
     """It remembers all requests, in the database and in a file."""
-    running = HubUnderTest(tmp_path, policy=ALL, audit_log=tmp_path / "audit.log")
-    await running.start()
-    yield running
-    await running.stop()
+    file = tmp_path / "policy.yaml"
+    file.write_text(ALL)
+    async with hub_with(tmp_path, audit_policy_file=file, audit_log_path=str(tmp_path / "audit.log")) as running:
+        yield running
 
 
 def anybody(hub: HubUnderTest) -> Telephone:
@@ -81,7 +80,7 @@ def anybody(hub: HubUnderTest) -> Telephone:
 
 
 async def operator(hub: HubUnderTest) -> Telephone:
-    return Telephone(hub, (await admin(hub)).context)
+    return Telephone(hub, (await admin_of(hub)).context)
 
 
 async def remembered(hub: HubUnderTest) -> list[Record]:
@@ -96,7 +95,7 @@ async def remembered(hub: HubUnderTest) -> list[Record]:
 async def test_strange_requests_are_refused_and_remembered_and_so_is_the_next(hub: HubUnderTest) -> None:
     codes = [(await anybody(hub).say(line, header))[0] for line, header, _ in STRANGE]
     assert codes == [code for _, _, code in STRANGE]
-    assert (await (await admin(hub)).ask("POST", CLUSTERS, cluster("edge")))[0] == 201
+    assert (await (await admin_of(hub)).ask("POST", CLUSTERS, cluster("edge")))[0] == 201
     *strange, last = await remembered(hub)
     expected = [code for line, _, code in STRANGE if line not in UNREMEMBERED]
     assert [each.response_status and each.response_status.code for each in strange] == expected
@@ -106,34 +105,33 @@ async def test_strange_requests_are_refused_and_remembered_and_so_is_the_next(hu
     assert all(each.audit_id.isprintable() and len(each.audit_id) == 36 for each in strange)
 
 
-async def test_a_certificate_beside_a_token_that_is_none_is_remembered_with_both(hub: HubUnderTest) -> None:
+async def test_odd_credentials_long_paths_and_deep_bodies_are_recorded_within_bounds(
+    hub: HubUnderTest, subtests: pytest.Subtests
+) -> None:
     status, _ = await (await operator(hub)).say(b"DELETE " + CLUSTERS.encode() + b"/x", b"Authorization: Bearer \xff")
     (record,) = await remembered(hub)
     assert record.user is not None
     assert (status, record.user.username, record.verb) == (404, "admin", "delete")
     assert record.annotations["authentication.kubernetes.io/token-hash"] == f"SHA256={sha256(bytes((255,))).hexdigest()}"
 
-
-async def test_what_is_remembered_of_a_request_is_bounded_whatever_its_path_says(hub: HubUnderTest) -> None:
     name = b"x" * 500_000
     for path in (CLUSTERS.encode() + b"/" + name, b"/apis/" + name + b"/" + name[:9_000] + b"/" + name[:400_000] + b"/y/z"):
         assert (await anybody(hub).say(b"DELETE " + path))[0] == 403
     found = await remembered(hub)
-    assert len(found) == 2
+    assert len(found) == 3
     assert all(len(msgspec.json.encode(each)) < 20_000 for each in found)
 
-
-@pytest.mark.parametrize("levels", [64, 600, 900])
-async def test_a_body_that_is_nested_deeply_is_remembered(hub: HubUnderTest, levels: int) -> None:
-    body = {**cluster("edge"), "spec": {"unknown": 1}}
-    nested = json.dumps(body).replace("1}", '{"a":' * levels + "1" + "}" * levels + "}").encode()
-    status, answer = await (await operator(hub)).say(
-        b"POST " + CLUSTERS.encode(), b"Content-Type: application/json", b"Audit-Id: deep", body=nested
-    )
-    (record,) = await remembered(hub)
-    assert record.response_status is not None
-    assert (record.audit_id, record.verb, record.response_status.code) == ("deep", "create", status)
-    assert status < 500, answer
+    for levels in (64, 600, 900):
+        with subtests.test(levels=levels):
+            body = {**cluster("edge"), "spec": {"unknown": 1}}
+            nested = json.dumps(body).replace("1}", '{"a":' * levels + "1" + "}" * levels + "}").encode()
+            status, answer = await (await operator(hub)).say(
+                b"POST " + CLUSTERS.encode(), b"Content-Type: application/json", b"Audit-Id: deep", body=nested
+            )
+            *_, record = await remembered(hub)
+            assert record.response_status is not None
+            assert (record.audit_id, record.verb, record.response_status.code) == ("deep", "create", status)
+            assert status < 500, answer
 
 
 @soaked(REQUESTS)
@@ -149,7 +147,7 @@ async def test_no_bytes_in_headers_or_path_fail_the_door_or_the_audit(hub: HubUn
         headers = [name + b": " + made(5) for name in choose.sample(HEADERS, k=2)]
         status, answer = await choose.choice(callers).say(line, *headers, body=choose.choice((b"", b"{}")))
         assert 100 < status < 500, (line, headers, answer)
-    assert (await holder(hub, await hub.admin()).ask("POST", CLUSTERS, cluster("edge")))[0] == 201
+    assert (await (await admin_of(hub)).ask("POST", CLUSTERS, cluster("edge")))[0] == 201
     last = (await remembered(hub))[-1]
     assert last.object_ref is not None
     assert last.object_ref.name == "edge"

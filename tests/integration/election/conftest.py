@@ -1,38 +1,33 @@
-"""One PostgreSQL for all of them, empty before each."""
+"""A database on PostgreSQL, a store on it and the lock in it."""
 
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator
+from datetime import timedelta
 
 import pytest
 
 from hub.election import RowLock
 from hub.store import SqlStore
+from hub.store.bounds import SessionLimits
 from hub.store.lifeline import SqlLifeline
 from machinery.election import KUBERNETES
-from tests.fakes.databases import SqlDatabase
 
 
-@pytest.fixture(scope="session")
-def url() -> Iterator[str]:
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_server() as server:
-        yield server
+@pytest.fixture
+def url(migrated_postgres_url: str) -> str:
+    return migrated_postgres_url
 
 
 @pytest.fixture
 async def store(url: str) -> AsyncIterator[SqlStore]:
-    """A hub's database, with its tables."""
-    SqlDatabase(url).clear()
-    store = SqlStore(url)
+    store = SqlStore(url, session=SessionLimits(timedelta(minutes=1)))  # a transaction may stand still on a busy machine
     await store.open()
     yield store
     await store.close()
 
 
 @pytest.fixture
-async def row(url: str, store: SqlStore) -> AsyncIterator[RowLock]:
+async def row(url: str) -> AsyncIterator[RowLock]:
     """The lock in that database, over a connection of its own."""
-    del store  # it makes the tables
     line = SqlLifeline(url, lease=KUBERNETES.lease)
     yield RowLock(line)
     await line.close()

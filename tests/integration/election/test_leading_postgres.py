@@ -20,7 +20,7 @@ from machinery.election import Candidate, Leadership, Record
 from machinery.errors import ConflictError, NotLeaderError
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LeaseLock
-from tests.fakes.timetable import ManualTimetable
+from tests.fakes.virtual_time import ManualTimetable
 
 pytestmark = pytest.mark.postgres
 OURS, LEASE = Candidate("new", "new-1"), timedelta(seconds=15)

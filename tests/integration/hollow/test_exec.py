@@ -1,22 +1,44 @@
-"""Exec into hollow pods over the real channel, by the client that the hub uses, and Deployments whose pods come up."""
+"""Exec, Deployments, and the Secret with the keys of the CA in a hollow cluster."""
 
+import asyncio
 import base64
 import json
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Mapping
+from contextlib import suppress
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
 
 from hollow.cluster import AUTHORITY_PATH, HollowCluster
 from hollow.faults import Faults
+from hub.domain.authority import AuthorityId
+from hub.domain.certificate import Lifetimes
+from hub.issuer.keyvaults import SecretKeys
+from hub.issuer.local import make_authority
+from hub.kubecert import deployment as rules
+from hub.kubecert.clusterinfo import cluster_info
+from hub.kubecert.deployment import Shape
+from hub.kubecert.printed import parse_printed
+from hub.kubecert.surroundings import DEPLOYMENTS, PODS, HostCluster
+from hub.management import ClusterKeySecret
+from hub.ports import KeyPair
+from hub.services.authorities import authority_id
 from machinery import pki
-from machinery.errors import BadRequestError, DeadlineError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
-from machinery.kube.client import KubeClient, Resource
+from machinery.errors import (
+    BadRequestError,
+    ConflictError,
+    DeadlineError,
+    ForbiddenError,
+    InvalidError,
+    MusterError,
+    NotFoundError,
+    UnavailableError,
+)
+from machinery.kube.client import KubeClient, Query, Resource
 from machinery.kube.executing import Container, execute
 
-PODS, DEPLOYMENTS = Resource("", "v1", "pods"), Resource("apps", "v1", "deployments")
 SOON = timedelta(seconds=20)
 LABELS = {"app": "agent"}
 
@@ -45,38 +67,32 @@ async def pods(client: KubeClient) -> list[dict[str, Any]]:
 
 
 async def deployed(client: KubeClient, document: dict[str, Any] | None = None) -> Container:
+    """The container of a new deployment; an older one of its name is deleted."""
+    with suppress(NotFoundError):
+        await client.delete(DEPLOYMENTS.path("agent", namespace="default"))
     await client.create(DEPLOYMENTS.path(namespace="default"), document or deployment())
     [pod] = await pods(client)
     return Container("default", pod["metadata"]["name"], "sleeper")
 
 
-async def test_a_command_answers_with_what_it_wrote(client: KubeClient) -> None:
-    """The output is longer than one message of the channel."""
+async def test_command_returns_its_output_and_is_stopped_at_its_limits(
+    client: KubeClient, hollow_cluster: HollowCluster
+) -> None:
     output = await execute(client, await deployed(client), ("agent", "print"), within=SOON)
     pair = {name: base64.b64decode(text) for name, text in json.loads(output).items()}
     assert pki.key_matches(pair["tls.crt"], pair["tls.key"])
     assert len(output) > 512
-
-
-async def test_a_bad_end_is_told_with_its_code_and_what_it_said(client: KubeClient) -> None:
     container = await deployed(client, deployment(path="/elsewhere/ca.crt"))
     with pytest.raises(UnavailableError, match=r"exit code 1: /elsewhere/ca.crt cannot be read: No such file"):
         await execute(client, container, ("agent", "print"), within=SOON)
     with pytest.raises(UnavailableError, match=r"exit code 127: sh: no such program"):
         await execute(client, container, ("sh",), within=SOON)
 
-
-async def test_a_pod_or_container_that_is_not_there_is_refused(client: KubeClient) -> None:
     container = await deployed(client)
     with pytest.raises(NotFoundError):
         await execute(client, Container("default", "gone", "sleeper"), ("agent", "print"), within=SOON)
     with pytest.raises(NotFoundError):
         await execute(client, replace(container, name="other"), ("agent", "print"), within=SOON)
-
-
-async def test_what_is_too_much_or_too_late_is_an_error_and_holds_nothing_of_it(
-    client: KubeClient, hollow_cluster: HollowCluster
-) -> None:
     container = await deployed(client)
     with pytest.raises(InvalidError, match=r"^the command wrote more than is taken$"):
         await execute(client, container, ("agent", "print"), within=SOON, limit=600)
@@ -92,7 +108,7 @@ async def test_a_server_that_is_away_is_told_as_such(hollow_cluster: HollowClust
         await execute(client, container, ("agent", "print"), within=SOON)
 
 
-async def test_pods_of_a_deployment_come_up_change_with_it_and_go_with_it(client: KubeClient) -> None:
+async def test_deployment_runs_pods_only_where_it_can(client: KubeClient) -> None:
     container = await deployed(client)
     [first] = await pods(client)
     assert (first["status"]["phase"], first["spec"]["nodeName"] != "") == ("Running", True)
@@ -107,15 +123,11 @@ async def test_pods_of_a_deployment_come_up_change_with_it_and_go_with_it(client
     await client.delete(path)
     assert await pods(client) == []
 
-
-async def test_a_deployment_whose_pods_it_would_not_find_is_refused(client: KubeClient) -> None:
     wrong = deployment()
     wrong["spec"]["selector"] = {"matchLabels": {"app": "other"}}
     with pytest.raises(InvalidError, match="does not match template"):
         await client.create(DEPLOYMENTS.path(namespace="default"), wrong)
 
-
-async def test_a_pod_without_a_node_that_takes_it_waits(client: KubeClient) -> None:
     for node in await client.list("/api/v1/nodes"):
         await client.patch(f"/api/v1/nodes/{node['metadata']['name']}", {"spec": {"unschedulable": True}})
     container = await deployed(client)
@@ -153,3 +165,130 @@ async def test_an_exchanged_ca_lies_on_the_host_and_opens_the_cluster(
             await somebody.list("/api/v1/nodes")
         with pytest.raises(ForbiddenError):
             await execute(somebody, container, ("agent", "print"), within=SOON)
+
+
+SHAPE = Shape("default", "agent", "muster/hub:test", "default", {"extra": "yes"})
+PATH = DEPLOYMENTS.path("agent", namespace="default")
+
+
+async def made(host: HostCluster) -> Any:
+    [manager] = await host.managers()
+    await host.create(rules.deployment(SHAPE, manager))
+    return await host.deployment()
+
+
+async def test_deployment_or_pod_that_changed_since_is_not_removed(client: KubeClient) -> None:
+    host = HostCluster(client, SHAPE)
+    read = await made(host)
+    await client.patch(PATH, {"metadata": {"annotations": {"somebody": "was here"}}})
+    with pytest.raises(ConflictError):
+        await host.remove(read)
+    await client.delete(PATH)
+    await made(host)
+    with pytest.raises(ConflictError):
+        await host.remove(read)  # another of that name
+    now = await host.deployment()
+    assert now is not None
+    await host.remove(now)
+    assert await host.deployment() is None
+
+    host = HostCluster(client, SHAPE)
+    await made(host)
+    [read] = await host.agents()
+    await client.delete(PODS.path(read["metadata"]["name"], namespace="default"))
+    with pytest.raises(ConflictError):
+        await host.remove_pod(read)
+    [pod] = await host.agents()
+    assert await host.pod(pod["metadata"]["name"]) == pod
+    assert await host.pod("gone") is None
+
+
+async def test_what_a_server_keeps_of_it_is_as_wanted_and_what_it_prints_is_the_clusters_ca(
+    client: KubeClient, hollow_cluster: HollowCluster
+) -> None:
+    host = HostCluster(client, SHAPE)
+    kept = await made(host)
+    [manager] = await host.managers()
+    assert rules.is_as_wanted(kept, rules.deployment(SHAPE, manager))
+    [pod] = await host.agents()
+    printed = parse_printed(await host.printed(pod["metadata"]["name"]), "agent")
+    assert pki.key_matches(printed.certificate, printed.key)
+    info = cluster_info(await host.cluster_info())
+    assert info.server == hollow_cluster.url
+    assert info.authority == hollow_cluster.kubeconfig()["clusters"][0]["cluster"]["certificate-authority-data"]
+
+
+SECRETS = Resource("", "v1", "secrets")
+
+
+def made_pair() -> tuple[AuthorityId, KeyPair]:
+    authority, key = make_authority(Lifetimes(), datetime.now(UTC))
+    return authority_id(authority.certificate), KeyPair(authority.certificate, key)
+
+
+async def test_keys_are_kept_found_offered_and_forgotten_and_no_race_loses_one(client: KubeClient) -> None:
+    async with ClusterKeySecret(client, "default", "hub-ca") as secret:
+        place = SecretKeys(secret)
+        (one, first), (two, second) = made_pair(), made_pair()
+        assert await place.find(one) is None
+        await place.keep(one, first)
+        await secret.write({"note": b"an operator's"})
+        await place.keep(two, second)
+        await place.keep(two, second)
+        assert (await place.find(one), await place.find(two)) == (first, second)
+        offered = await place.offered([one])
+        assert offered == second
+        await place.forget(one)
+        await place.forget(one)
+        assert await place.find(one) is None
+        assert sorted(await secret.read()) == [f"ca-{two}.crt", f"ca-{two}.key", "note"]
+        assert await place.offered([two]) is None
+
+        pairs = [made_pair() for _ in range(4)]
+        await asyncio.gather(*(SecretKeys(secret).keep(one, pair) for one, pair in pairs))
+        for one, pair in pairs:
+            assert await SecretKeys(secret).find(one) == pair
+
+
+Link = dict[str, Any] | MusterError
+
+
+def owned(kind: str, name: str) -> dict[str, Any]:
+    owner = {"apiVersion": "apps/v1", "kind": kind, "name": name, "uid": f"uid-{name}", "controller": True}
+    return {"metadata": {"ownerReferences": [owner]}}
+
+
+class WithChain(KubeClient):
+    """Knows what our pod belongs to, which a hollow cluster need not have: answers and errors by the path's end."""
+
+    links: Mapping[str, Link]
+
+    async def get(self, path: str, query: Query | None = None, *, within: timedelta | None = None) -> dict[str, Any]:
+        link = next((link for end, link in self.links.items() if path.endswith(end)), None)
+        if isinstance(link, MusterError):
+            raise link
+        return link if link is not None else await super().get(path, query, within=within)
+
+
+async def owners_of(name: str, cluster: HollowCluster, links: Mapping[str, Link]) -> list[tuple[str, str, str]]:
+    """The owners of a Secret that is created in such a cluster."""
+    client = await WithChain.from_document(cluster.kubeconfig())
+    vars(client)["links"] = links
+    async with ClusterKeySecret(client, "default", name, pod="hub-0") as secret:
+        await secret.write({"a": b"b"})
+        found = await client.get(SECRETS.path(name, namespace="default"))
+        return [(each["kind"], each["name"], each["uid"]) for each in found["metadata"].get("ownerReferences", ())]
+
+
+async def test_the_secret_belongs_to_what_runs_the_hub_and_is_kept_without_a_readable_owner(
+    hollow_cluster: HollowCluster,
+) -> None:
+    links: dict[str, Link] = {"pods/hub-0": owned("StatefulSet", "hub"), "statefulsets/hub": {"metadata": {}}}
+    assert await owners_of("one", hollow_cluster, links) == [("StatefulSet", "hub", "uid-hub")]
+    links = {"pods/hub-0": owned("ReplicaSet", "hub-5d"), "deployments/hub": {"metadata": {}}}
+    links["replicasets/hub-5d"] = owned("Deployment", "hub")
+    assert await owners_of("two", hollow_cluster, links) == [("Deployment", "hub", "uid-hub")]
+    links["replicasets/hub-5d"] = ForbiddenError("no right")
+    assert await owners_of("three", hollow_cluster, links) == []
+    with pytest.raises(UnavailableError):
+        await owners_of("four", hollow_cluster, {"pods/hub-0": UnavailableError("away")})

@@ -1,279 +1,478 @@
-"""A connection is bounded: slow headers, no headers, too many headers, slow bodies, idleness, handshakes that never end."""
+"""Bounds of a connection, watches at a stop, and the server as its own client."""
 
 import asyncio
+import json
 import ssl
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
+from functools import partial
+from typing import Any
 
+import aiohttp
 import pytest
+from aiohttp import web
 
-from machinery import pki
-from machinery.apiserver.access import AllowEverything, EveryoneIsAdmin
+from machinery.apiserver.access import (
+    ANONYMOUS,
+    AllowEverything,
+    Attributes,
+    Authenticator,
+    Authorizer,
+    Decision,
+    EveryoneIsAdmin,
+)
 from machinery.apiserver.connections import Bounds
+from machinery.apiserver.draining import Draining
+from machinery.apiserver.filters import Filters
 from machinery.apiserver.kinds.core import CONFIG_MAP
-from machinery.apiserver.loopback import Loopback
+from machinery.apiserver.loopback import LIFETIME, SERVER_NAME, USER_AGENT, Loopback, LoopbackAuthenticator, LoopbackClient
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import Group, selectable_fields
 from machinery.apiserver.server import ApiServer, Limits
 from machinery.apiserver.serving import Listening, serve
-from machinery.clock import SystemClock
-from machinery.tls import server_context
+from machinery.apiserver.storage import Actor, Key
+from machinery.apiserver.watches import LAST_WORDS
+from machinery.clock import ManualClock, SystemClock
+from machinery.errors import ForbiddenError, NotFoundError, UnavailableError
+from machinery.pacing import LEAST_RATE
+from machinery.tls import client_context, server_context
+from tests.fakes.virtual_time import in_virtual_time_with_sockets, virtual
+from tests.trials import soaked, trials
 
 GROUPS = (Group("", (CONFIG_MAP,)),)
-TIGHT = Bounds(
-    handshake=timedelta(milliseconds=400),
-    header=timedelta(milliseconds=400),
-    idle=timedelta(milliseconds=1200),
-    header_bytes=20_000,
-)
-PATIENT = Bounds()
+BOUNDS = replace(Bounds(), header_bytes=20_000)
+HANDSHAKE, HEADER, IDLE = (each.total_seconds() for each in (BOUNDS.handshake, BOUNDS.header, BOUNDS.idle))
+REQUEST_SECONDS = 20
 REQUEST = b"GET /version HTTP/1.1\r\nHost: hub\r\n\r\n"
+WATCH = b"GET /api/v1/configmaps?watch=1&timeoutSeconds=60 HTTP/1.1\r\nHost: h\r\n\r\n"
 
 
-async def nobody(_namespace: str) -> bool:
+async def every(_namespace: str) -> bool:
     return True
 
 
-@pytest.fixture
-async def listening() -> AsyncIterator[Listening]:
-    async for one in listener(None):
-        yield one
+def api_server(storage: MemoryStorage | None = None, draining: Draining | None = None, **options: Any) -> ApiServer:
+    """One that lets everybody do everything."""
+    filters = Filters(gate=(draining.gate,), in_flight=(draining.counted,)) if draining else Filters()
+    given = {"authenticator": EveryoneIsAdmin(), "authorizer": AllowEverything(), "filters": filters, **options}
+    stored, version = storage or MemoryStorage(selectable_fields(GROUPS)), {"gitVersion": "v0"}
+    return ApiServer(GROUPS, stored, clock=SystemClock(), version=version, namespaces=every, **given)
 
 
-@pytest.fixture
-async def patient() -> AsyncIterator[Listening]:
-    """Neither headers nor idleness end a connection while a test looks."""
-    async for one in listener(None, replace(TIGHT, header=timedelta(seconds=30), idle=timedelta(seconds=30))):
-        yield one
+def with_listener(story: Callable[[Listening], Awaitable[None]], *, tls: bool = False) -> Callable[[], None]:
+    """Makes a test of a story about one listener."""
+
+    async def played() -> None:
+        server = api_server(limits=Limits(request=timedelta(seconds=REQUEST_SECONDS)))
+        context = server_context(Loopback.fresh(SystemClock().now()).material) if tls else None
+        listening = await serve(server.application(), "127.0.0.1", 0, context, bounds=BOUNDS)
+        await story(listening)
+        await listening.close(timedelta())
+
+    def test() -> None:
+        in_virtual_time_with_sockets(played())
+
+    return test
 
 
-@pytest.fixture
-async def resting() -> AsyncIterator[Listening]:
-    """Idle connections stay for much longer than headers may take."""
-    async for one in listener(None, replace(TIGHT, idle=timedelta(seconds=2))):
-        yield one
+def now() -> float:
+    return asyncio.get_running_loop().time()
 
 
-@pytest.fixture
-async def idling() -> AsyncIterator[Listening]:
-    async for one in listener(None, replace(TIGHT, idle=timedelta(seconds=30))):
-        yield one
-
-
-async def listener(context: ssl.SSLContext | None, bounds: Bounds = TIGHT) -> AsyncIterator[Listening]:
-    server = ApiServer(
-        GROUPS,
-        MemoryStorage(selectable_fields(GROUPS)),
-        authenticator=EveryoneIsAdmin(),
-        authorizer=AllowEverything(),
-        clock=SystemClock(),
-        version={"gitVersion": "v0"},
-        namespaces=nobody,
-        limits=Limits(request=timedelta(milliseconds=400)),
-    )
-    one = await serve(server.application(), "127.0.0.1", 0, context, bounds=bounds)
-    yield one
-    await one.close(timedelta())
-
-
-class Peer:
-    """A client that writes what it likes."""
-
-    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        self._reader = reader
-        self._writer = writer
-        self._opened = asyncio.get_running_loop().time()
-
-    @classmethod
-    async def of(cls, listening: Listening) -> "Peer":
-        return cls(*await asyncio.open_connection("127.0.0.1", listening.port))
-
-    async def secure(self) -> None:
-        """Shakes hands, whoever the server is."""
-        await self._writer.start_tls(_of_whoever())
-
-    def send(self, raw: bytes) -> None:
-        self._writer.write(raw)
-
-    async def answer(self) -> bytes:
-        """Status line and headers of the next answer; the body is read too."""
-        head = await asyncio.wait_for(self._reader.readuntil(b"\r\n\r\n"), 5)
-        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
-        await self._reader.readexactly(length)
-        return head
-
-    async def rest(self, within: float = 5) -> bytes:
-        """Everything until the server closes."""
-        try:
-            return await asyncio.wait_for(self._reader.read(), within)
-        except ConnectionError:
-            return b""
-        finally:
-            self.close()
-
-    async def drip(self, raw: bytes, pause: float) -> float:
-        """Writes a byte at a time until the connection ends; returns after how many seconds it did."""
-        ended = asyncio.ensure_future(self.rest(10))
-        for each in raw:
-            if ended.done():
-                break
-            self._writer.write(bytes((each,)))
-            await asyncio.sleep(pause)
-        await ended
-        return asyncio.get_running_loop().time() - self._opened
-
-    def close(self) -> None:
-        self._writer.transport.abort()
-
-
-def _of_whoever() -> ssl.SSLContext:
+def careless_context() -> ssl.SSLContext:
+    """Accepts any server."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_mode = ssl.CERT_NONE
     return context
 
 
-async def test_headers_that_drip_in_end_the_connection_at_the_deadline(listening: Listening) -> None:
-    peer = await Peer.of(listening)
-    took = await peer.drip(b"GET /version HTTP/1.1\r\nX: " + b"a" * 100, pause=0.05)
-    assert 0.3 < took < 5
+class Peer:
+    """A client that writes what it likes."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.reader = reader
+        self._writer = writer
+
+    @classmethod
+    async def of(cls, listening: Listening) -> "Peer":
+        return cls(*await asyncio.open_connection("127.0.0.1", listening.port))
+
+    async def secure(self) -> None:
+        await self._writer.start_tls(careless_context())
+
+    def send(self, raw: bytes) -> None:
+        self._writer.write(raw)
+
+    async def head(self) -> bytes:
+        """Status line and headers of the next answer."""
+        return await self.reader.readuntil(b"\r\n\r\n")
+
+    async def answer(self, request: bytes = b"") -> bytes:
+        """The head of the answer; the body is read too."""
+        self.send(request)
+        head = await self.head()
+        length = next(int(line.split(b":")[1]) for line in head.split(b"\r\n") if line.lower().startswith(b"content-length"))
+        await self.reader.readexactly(length)
+        return head
+
+    async def rest(self) -> bytes:
+        """Everything until the server closes."""
+        try:
+            return await self.reader.read()
+        except ConnectionError:
+            return b""
+        finally:
+            self.close()
+
+    async def drip(self, raw: bytes, answered: asyncio.Future[bytes]) -> bytes:
+        """Writes a byte every second until the server has answered."""
+        for each in raw:
+            if answered.done():
+                break
+            self.send(bytes((each,)))
+            await asyncio.sleep(1)
+        return await answered
+
+    def close(self) -> None:
+        self._writer.transport.abort()
+
+
+@with_listener
+async def test_incomplete_headers_end_the_connection_at_the_deadline(listening: Listening) -> None:
+    slow, silent = await Peer.of(listening), await Peer.of(listening)
+    assert await slow.drip(b"GET /version HTTP/1.1\r\nX: " + b"a" * 100, asyncio.ensure_future(slow.rest())) == b""
+    assert HEADER <= now() <= HEADER + 1
+    assert await silent.rest() == b""
+    assert now() <= HEADER + 1, "a connection that sends nothing has the same deadline"
     assert len(listening.connections) == 0
+    second = await Peer.of(listening)
+    assert b" 200 " in await second.answer(REQUEST)
+    before = now()
+    second.send(b"GET /version HTT")
+    assert await second.rest() == b""
+    assert now() - before == pytest.approx(HEADER), "the next request of a connection too, though idle ones stay longer"
 
 
-async def test_a_connection_that_says_nothing_ends_at_the_deadline(listening: Listening) -> None:
+@with_listener
+async def test_idle_connection_stays_for_its_time_and_no_longer(listening: Listening) -> None:
+    peer = await Peer.of(listening)
+    for _ in range(3):
+        assert b" 200 " in await peer.answer(REQUEST)
+        await asyncio.sleep(IDLE - 5)
+    assert b" 200 " in await peer.answer(REQUEST)
+    before = now()
+    assert await peer.rest() == b""
+    assert IDLE <= now() - before <= IDLE + 2
+
+
+@with_listener
+async def test_headers_are_bounded_in_size_and_number_however_they_are_cut(listening: Listening) -> None:
+    large, many, cut, often = [await Peer.of(listening) for _ in range(4)]
+    large.send(b"GET /version HTTP/1.1\r\nHost: hub\r\nX: ")
+    for _ in range(7):
+        await asyncio.sleep(0.01)
+        large.send(b"a" * 4000)
+    assert b" 431 " in (await large.rest()).splitlines()[0]
+    many.send(b"GET /version HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(300)) + b"\r\n")
+    assert b" 400 " in (await many.rest()).splitlines()[0]
+    cut.send(b"GET /version HTTP/1.1\r\nHost: hub\r\n")
+    cut.send(b"X: " + b"a" * 15_000)
+    await asyncio.sleep(0.02)
+    assert b" 200 " in await cut.answer(b"\r\n\r\n")
+    for _ in range(60):
+        request = b"GET /version HTTP/1.1\r\nHost: hub\r\nX: " + b"a" * 2_000 + b"\r\n\r\n"
+        assert b" 200 " in await often.answer(request), "many requests are not mistaken for many headers"
+    cut.close()
+    often.close()
+
+
+@with_listener
+async def test_request_has_its_own_deadline_and_a_watch_outlives_that_of_headers(listening: Listening) -> None:
+    peer = await Peer.of(listening)
+    head = b"POST /api/v1/namespaces/a/configmaps HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\n"
+    peer.send(head + b"Content-Length: 5000\r\n\r\n")
+    assert b" 504 " in await peer.drip(b" " * 100, asyncio.ensure_future(peer.answer()))
+    assert REQUEST_SECONDS <= now() <= REQUEST_SECONDS + 1
+    peer.close()
+    watching, before = await Peer.of(listening), now()
+    watching.send(WATCH)
+    assert b" 200 " in await watching.head()
+    assert (await watching.reader.readuntil(b"0\r\n\r\n")).endswith(b"0\r\n\r\n"), "it ended in order, after its own time"
+    assert now() - before == pytest.approx(60, abs=1)
+    watching.close()
+
+
+@partial(with_listener, tls=True)
+async def test_handshake_has_a_deadline_and_needs_tls_1_2(listening: Listening) -> None:
     peer = await Peer.of(listening)
     assert await peer.rest() == b""
-    assert len(listening.connections) == 0
-
-
-async def test_the_second_request_of_a_connection_has_the_same_deadline(idling: Listening) -> None:
-    peer = await Peer.of(idling)
-    peer.send(REQUEST)
-    assert b" 200 " in await peer.answer()
-    peer.send(b"GET /version HTT")
-    assert await peer.rest() == b""  # sooner than an idle connection, which stays for half a minute
-
-
-async def test_an_idle_connection_stays_for_its_time_and_no_longer(resting: Listening) -> None:
-    peer = await Peer.of(resting)
-    for pause in (0.7, 0.7, 0.7, 0):  # together more than its time, each more than headers may take
-        peer.send(REQUEST)
-        assert b" 200 " in await peer.answer()
-        await asyncio.sleep(pause)
-    before = asyncio.get_running_loop().time()
-    assert await peer.rest(10) == b""
-    assert 1.8 < asyncio.get_running_loop().time() - before < 10
-
-
-async def test_headers_over_the_bound_are_refused(patient: Listening) -> None:
-    headers = b"X: " + b"a" * 25_000
-    peer = await Peer.of(patient)
-    peer.send(b"GET /version HTTP/1.1\r\nHost: hub\r\n")
-    await asyncio.sleep(0.02)
-    for start in range(0, len(headers), 4000):
-        peer.send(headers[start : start + 4000])
-        await asyncio.sleep(0.01)
-    assert b" 431 " in (await peer.rest()).splitlines()[0]
-
-
-async def test_too_many_headers_are_refused(listening: Listening) -> None:
-    peer = await Peer.of(listening)
-    peer.send(b"GET /version HTTP/1.1\r\n" + b"".join(b"X-%d: y\r\n" % number for number in range(300)) + b"\r\n")
-    assert b" 400 " in (await peer.rest()).splitlines()[0]
-
-
-async def test_headers_within_the_bound_are_taken_however_they_are_cut(patient: Listening) -> None:
-    peer = await Peer.of(patient)
-    peer.send(b"GET /version HTTP/1.1\r\nHost: hub\r\n")
-    peer.send(b"X: " + b"a" * 15_000)
-    await asyncio.sleep(0.02)
-    peer.send(b"\r\n\r\n")
-    assert b" 200 " in await peer.answer()
-    peer.close()
-
-
-async def test_many_requests_are_not_taken_for_many_headers(listening: Listening) -> None:
-    peer = await Peer.of(listening)
-    for _ in range(60):
-        peer.send(b"GET /version HTTP/1.1\r\nHost: hub\r\nX: " + b"a" * 2_000 + b"\r\n\r\n")
-        assert b" 200 " in await peer.answer()
-    peer.close()
-
-
-async def test_a_body_that_drips_in_ends_with_the_deadline_of_its_request(listening: Listening) -> None:
-    peer = await Peer.of(listening)
-    path = b"/api/v1/namespaces/a/configmaps"
-    peer.send(b"POST " + path + b" HTTP/1.1\r\nHost: h\r\nContent-Type: application/json\r\nContent-Length: 5000\r\n\r\n")
-    for _ in range(100):
-        peer.send(b" ")
-        await asyncio.sleep(0.02)
-        if peer._reader._buffer:  # type: ignore[attr-defined]
-            break
-    assert b" 504 " in await peer.answer()
-    peer.close()
-
-
-async def test_a_request_that_takes_longer_than_headers_may_is_not_cut(listening: Listening) -> None:
-    peer = await Peer.of(listening)
-    peer.send(b"GET /api/v1/configmaps?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: h\r\n\r\n")
-    head = await asyncio.wait_for(peer._reader.readuntil(b"\r\n\r\n"), 5)
-    assert b" 200 " in head
-    assert (await peer.rest(4)).endswith(b"0\r\n\r\n"), "it ended in order, after its own time"
-    peer.close()
-
-
-async def test_a_handshake_that_does_not_end_is_ended() -> None:
-    context = server_context(Loopback.fresh(SystemClock().now()).material)
-    async for one in listener(context):
-        peer = await Peer.of(one)
-        before = asyncio.get_running_loop().time()
-        assert await peer.rest() == b""
-        assert asyncio.get_running_loop().time() - before < 5
-
-
-async def test_tls_below_1_2_is_refused() -> None:
-    material = Loopback.fresh(SystemClock().now()).material
-    old = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    old.check_hostname = False
-    old.verify_mode = ssl.CERT_NONE
+    assert now() == pytest.approx(HANDSHAKE)
+    old = careless_context()
     with pytest.warns(DeprecationWarning, match="deprecated"):
         old.minimum_version = ssl.TLSVersion.TLSv1
     with pytest.warns(DeprecationWarning, match="deprecated"):
         old.maximum_version = ssl.TLSVersion.TLSv1_1
     old.set_ciphers("ALL:@SECLEVEL=0")
-    async for one in listener(server_context(material)):
-        with pytest.raises((ssl.SSLError, ConnectionError)):
-            await asyncio.open_connection("127.0.0.1", one.port, ssl=old)
-    assert pki.parse_certificate(material.chain)
+    with pytest.raises((ssl.SSLError, ConnectionError)):
+        await asyncio.open_connection("127.0.0.1", listening.port, ssl=old)
 
 
-async def test_idle_connections_go_at_once_when_the_listener_is_left_and_busy_ones_after_their_answer(
-    listening: Listening,
-) -> None:
+@with_listener
+async def test_leaving_closes_idle_connections_at_once_and_busy_ones_after_their_answer(listening: Listening) -> None:
     idle = [await Peer.of(listening) for _ in range(50)]
     for peer in idle:
-        peer.send(REQUEST)
-        await peer.answer()
+        await peer.answer(REQUEST)
     busy = await Peer.of(listening)
-    busy.send(b"GET /api/v1/configmaps?watch=1&timeoutSeconds=1 HTTP/1.1\r\nHost: h\r\n\r\n")
-    await asyncio.wait_for(busy._reader.readuntil(b"\r\n\r\n"), 5)
+    busy.send(WATCH)
+    await busy.head()
     await listening.stop_listening()
     listening.connections.leave()
-    async with asyncio.timeout(10):
-        assert {await peer.rest() for peer in idle} == {b""}
-    assert (await busy.rest(4)).endswith(b"0\r\n\r\n")
+    before = now()
+    assert {await peer.rest() for peer in idle} == {b""}
+    assert now() == before
+    assert (await busy.rest()).endswith(b"0\r\n\r\n")
 
 
-async def test_a_connection_whose_handshake_ends_after_the_listener_was_left_goes_at_once() -> None:
-    """Else who asks again and again on it holds up the stop for all the time that there is."""
-    context = server_context(Loopback.fresh(SystemClock().now()).material)
-    async for one in listener(context, PATIENT):
-        late, next_one = await Peer.of(one), await Peer.of(one)
-        await next_one.secure()  # who came before it was let in, too
-        await one.stop_listening()
-        one.connections.leave()
-        await late.secure()
-        late.send(REQUEST)
-        assert await late.rest() == b""
-        next_one.close()
+@partial(with_listener, tls=True)
+async def test_connection_whose_handshake_ends_after_leaving_is_closed_at_once(listening: Listening) -> None:
+    """Otherwise a client that keeps asking on it would delay the stop for all the time there is."""
+    late, next_one = await Peer.of(listening), await Peer.of(listening)
+    await next_one.secure()  # a connection that came earlier was accepted too
+    await listening.stop_listening()
+    listening.connections.leave()
+    await late.secure()
+    before = now()
+    late.send(REQUEST)
+    assert await late.rest() == b""
+    assert now() == before
+    next_one.close()
+
+
+WATCHES = trials(test=100, soak=2_000)
+GRACE = timedelta(seconds=trials(test=3, soak=10))
+ADMIN = Actor("admin")
+
+
+class Stage:
+    def __init__(self, server: ApiServer, storage: MemoryStorage, draining: Draining, url: str) -> None:
+        self.server = server
+        self.storage = storage
+        self.draining = draining
+        self.url = url
+
+    async def write(self, name: str, size: int = 1) -> int:
+        document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": {"x": "y" * size}}
+        return (await self.storage.create(CONFIG_MAP.key, Key("default", name), document, ADMIN)).revision
+
+
+@asynccontextmanager
+async def stage(storage: MemoryStorage | None = None) -> AsyncIterator[Stage]:
+    """A server over these objects, or over none."""
+    stored, draining = storage or MemoryStorage(selectable_fields(GROUPS)), Draining()
+    server = api_server(stored, draining)
+    listening = await serve(server.application(), "127.0.0.1", 0)
+    yield Stage(server, stored, draining, f"http://127.0.0.1:{listening.port}")
+    await listening.close(timedelta())
+
+
+async def watches_open(subject: Stage, count: int) -> None:
+    while len(subject.server.watches) < count:  # noqa: ASYNC110 - the server notifies nobody of it
+        await asyncio.sleep(0.01)
+
+
+async def watched(session: aiohttp.ClientSession, url: str, after: int = 0) -> tuple[list[str], float]:
+    """The names of the objects that one watch tells, and when it ended. Raises when its last line is torn."""
+    place = f"&resourceVersion={after}" if after else ""
+    async with session.get(f"{url}/api/v1/configmaps?watch=1{place}") as response:
+        assert response.status == 200
+        names = [json.loads(line)["object"]["metadata"]["name"] async for line in response.content]
+    return names, now()
+
+
+async def watched_for(session: aiohttp.ClientSession, url: str, after: int, count: int) -> tuple[list[str], int]:
+    """The first `count` names that a watch from a revision tells."""
+    names: list[str] = []
+    async with session.get(f"{url}/api/v1/configmaps?watch=1&resourceVersion={after}") as response:
+        async for line in response.content:
+            names.append(json.loads(line)["object"]["metadata"]["name"])
+            if len(names) == count:
+                break
+    return names, response.status
+
+
+@soaked(WATCHES)
+@virtual
+async def test_watches_end_evenly_and_whole_and_the_next_watch_gets_the_rest() -> None:
+    async with stage() as subject, aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=0)) as session:
+        first = await subject.write("first")
+        watching = [asyncio.create_task(watched(session, subject.url)) for _ in range(WATCHES)]
+        await watches_open(subject, WATCHES)
+        assert subject.server.watches.by_resource() == {"configmaps": WATCHES}
+        draining = asyncio.create_task(subject.server.watches.drain(GRACE))
+        await subject.write("while it drains")
+        before = now()
+        await draining
+        took = now() - before
+        await subject.write("afterwards")
+        ended = await asyncio.gather(*watching)
+        async with stage(subject.storage) as again:
+            for names, _ in ended:
+                assert names in (["first"], ["first", "while it drains"])
+            resumed, _ = await watched_for(session, again.url, first, count=2)
+    rate = max(LEAST_RATE, WATCHES / GRACE.total_seconds())
+    moments = sorted(moment for _, moment in ended)
+    assert took <= GRACE.total_seconds()
+    assert moments[-1] - moments[0] > 0.6 * (WATCHES - 1) / rate, "evenly, not at once"
+    assert resumed == ["while it drains", "afterwards"], "a client that comes back finds what it has missed, once"
+
+
+@pytest.mark.usefixtures("slow_pace")
+@virtual
+async def test_watches_that_cannot_end_evenly_in_time_end_at_its_end() -> None:
+    async with stage() as subject, aiohttp.ClientSession() as session:
+        await subject.write("first")
+        watching = [asyncio.create_task(watched(session, subject.url)) for _ in range(10)]
+        await watches_open(subject, 10)
+        before = now()
+        await subject.server.watches.drain(GRACE)
+        assert now() - before <= GRACE.total_seconds()
+        assert [names for names, _ in await asyncio.gather(*watching)] == [["first"]] * 10
+
+
+@pytest.fixture
+def slow_pace(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("machinery.pacing.LEAST_RATE", 1)
+    monkeypatch.setattr("machinery.apiserver.watches.PACED_SHARE", 50)
+
+
+@virtual
+async def test_client_that_does_not_read_delays_nobody_beyond_the_grace_period() -> None:
+    async with stage() as subject, aiohttp.ClientSession(read_bufsize=1024) as session:
+        for number in range(200):
+            await subject.write(f"large{number}", size=100_000)
+        async with session.get(f"{subject.url}/api/v1/configmaps?watch=1") as response:
+            assert response.status == 200
+            before = now()
+            await subject.server.watches.drain(GRACE)
+            assert now() - before <= GRACE.total_seconds() + LAST_WORDS.total_seconds()
+
+
+@virtual
+async def test_drain_ends_while_it_is_probed_all_the_time() -> None:
+    async with stage() as subject, aiohttp.ClientSession() as session:
+        stop = asyncio.Event()
+        codes: list[int] = []
+
+        async def probe() -> None:
+            while not stop.is_set():
+                async with session.get(f"{subject.url}/readyz") as response:
+                    codes.append(response.status)
+                await asyncio.sleep(0.02)
+
+        probing = asyncio.create_task(probe())
+        subject.draining.refuse()
+        for _ in range(10):
+            await subject.draining.drained()
+            await asyncio.sleep(0.02)
+        stop.set()
+        await probing
+        assert set(codes) == {200}
+        async with session.get(f"{subject.url}/version") as response:
+            assert (response.status, response.headers["Connection"]) == (429, "close")
+
+
+PATH = "/api/v1/namespaces/default/configmaps"
+
+
+class Nobody(Authenticator):
+    async def authenticate(self, request: web.Request) -> Actor:
+        del request
+        return ANONYMOUS
+
+
+class OnlyMasters(Authorizer):
+    async def authorize(self, actor: Actor, attributes: Attributes) -> Decision:
+        del attributes
+        return Decision(allowed="system:masters" in actor.groups)
+
+
+class LoopbackStage:
+    def __init__(self, listening: Listening, loopback: Loopback, public: Loopback, draining: Draining) -> None:
+        self.listening = listening
+        self.loopback = loopback
+        self.public = public
+        self.draining = draining
+
+    def client(self, loopback: Loopback | None = None) -> LoopbackClient:
+        return LoopbackClient(loopback or self.loopback, "0.0.0.0", self.listening.port)  # noqa: S104 - as a hub listens
+
+
+@pytest.fixture
+async def loopback() -> AsyncIterator[LoopbackStage]:
+    now = SystemClock().now()
+    loopback, public = Loopback.fresh(now), Loopback.fresh(now)
+    draining = Draining(loopback)
+    server = api_server(draining=draining, authenticator=LoopbackAuthenticator(loopback, Nobody()), authorizer=OnlyMasters())
+    context = server_context(public.material)
+    loopback.shown_by(context)
+    listening = await serve(server.application(), "127.0.0.1", 0, context)
+    yield LoopbackStage(listening, loopback, public, draining)
+    await listening.close(timedelta())
+
+
+async def test_other_tokens_user_agents_and_certificates_are_rejected(loopback: LoopbackStage) -> None:
+    other = Loopback.fresh(SystemClock().now())
+    forged = Loopback(other.token, loopback.loopback.material, other.not_after)
+    async with loopback.client(forged) as client:
+        with pytest.raises(ForbiddenError):
+            await client.get(PATH)
+
+    stranger = Loopback(loopback.loopback.token, loopback.public.material, loopback.public.not_after)
+    async with loopback.client(stranger) as client:
+        with pytest.raises(UnavailableError):
+            await client.get(PATH)
+
+    shown = {}
+    for name in (SERVER_NAME, "localhost"):
+        context = careless_context()
+        _, writer = await asyncio.open_connection("127.0.0.1", loopback.listening.port, ssl=context, server_hostname=name)
+        shown[name] = writer.get_extra_info("ssl_object").getpeercert(binary_form=True)
+        writer.transport.abort()
+    assert shown[SERVER_NAME] == ssl.PEM_cert_to_DER_cert(loopback.loopback.material.chain.decode())
+    assert shown["localhost"] == ssl.PEM_cert_to_DER_cert(loopback.public.material.chain.decode())
+
+    context = client_context(loopback.loopback.material.trust)
+    url = f"https://127.0.0.1:{loopback.listening.port}{PATH}"
+    for code in (403, 429):
+        async with (
+            aiohttp.ClientSession(headers={"User-Agent": f"{USER_AGENT}1"}) as session,
+            session.get(url, ssl=context, server_hostname=SERVER_NAME) as response,
+        ):
+            assert response.status == code
+        loopback.draining.refuse()
+
+
+async def test_loopback_client_may_do_everything_and_hides_its_secrets(loopback: LoopbackStage) -> None:
+    document = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": "a"}, "data": {"x": "y"}}
+    async with loopback.client() as client:
+        assert (await client.request("POST", PATH, document))["data"] == {"x": "y"}
+        assert (await client.get(f"{PATH}/a"))["metadata"]["name"] == "a"
+        with pytest.raises(NotFoundError):
+            await client.get(f"{PATH}/b")
+        assert await client.get("/readyz") == "ok"
+    loopback.draining.refuse()
+    async with loopback.client() as client:
+        assert [item["metadata"]["name"] for item in (await client.get(PATH))["items"]] == ["a"]
+
+    assert loopback.loopback.token not in repr(loopback.loopback)
+    assert "PRIVATE" not in repr(loopback.loopback)
+    clock = ManualClock()
+    check = Loopback.fresh(clock.now()).check(clock)
+    clock.advance(LIFETIME)
+    await check()
+    clock.advance(timedelta(seconds=1))
+    with pytest.raises(RuntimeError, match="ended at"):
+        await check()

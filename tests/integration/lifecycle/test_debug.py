@@ -1,19 +1,29 @@
-"""What a process does is told to its owner, also while its event loop stands still."""
+"""What a process reports about itself, and its metrics listener."""
 
 import asyncio
 import os
+import secrets
 import signal
 import socket
 import stat
+import sys
 import threading
 import time
+from contextlib import AsyncExitStack
 from pathlib import Path
 
+import aiohttp
 import pytest
 import structlog.testing
+from prometheus_client.parser import text_string_to_metric_families
 
+from hub.metrics import told_metrics
+from hub.settings import load
 from machinery.lifecycle.debug import DebugSignal, DebugSocket, Inspection
 from machinery.lifecycle.server import StartError
+from machinery.lifecycle.systemd import SOCKET, notify_ready
+from machinery.metrics import gauge
+from tests.e2e.processes import free_port
 
 
 def asked(path: Path) -> str:
@@ -36,7 +46,7 @@ async def waits_for_something(_secret: str) -> None:
     await asyncio.Event().wait()
 
 
-async def test_the_report_has_every_thread_every_task_down_to_where_it_waits_and_no_value(tmp_path: Path) -> None:
+async def test_report_shows_threads_tasks_and_sections_but_no_values(tmp_path: Path) -> None:
     task = asyncio.create_task(waits_for_something("the-password"), name="the waiting one")
     await asyncio.sleep(0)
     with DebugSocket(tmp_path / "debug", inspection()):
@@ -49,28 +59,6 @@ async def test_the_report_has_every_thread_every_task_down_to_where_it_waits_and
     assert "Event.wait" in stack, "the innermost frame too"
     assert "the-password" not in told
 
-
-async def test_it_answers_while_the_event_loop_stands_still(tmp_path: Path) -> None:
-    answers: list[str] = []
-    stuck = threading.Event()
-
-    def ask_meanwhile() -> None:
-        stuck.wait(5)
-        answers.append(asked(tmp_path / "debug"))
-
-    with DebugSocket(tmp_path / "debug", inspection()):
-        asking = threading.Thread(target=ask_meanwhile)
-        asking.start()
-        stuck_in_this_function(stuck, asking)
-    assert "stuck_in_this_function" in answers[0]
-
-
-def stuck_in_this_function(stuck: threading.Event, until: threading.Thread) -> None:
-    stuck.set()
-    until.join(10)
-
-
-async def test_a_section_that_fails_is_named_and_costs_only_itself(tmp_path: Path) -> None:
     subject = inspection()
 
     def broken() -> dict[str, str]:
@@ -86,7 +74,25 @@ async def test_a_section_that_fails_is_named_and_costs_only_itself(tmp_path: Pat
     assert "acceptance: 3" in told
 
 
-async def test_only_its_owner_can_open_it_and_it_is_gone_afterwards(tmp_path: Path) -> None:
+def stuck_in_this_function(stuck: threading.Event, until: threading.Thread) -> None:
+    stuck.set()
+    until.join(10)
+
+
+async def test_socket_is_private_removed_and_never_taken_from_others(tmp_path: Path) -> None:
+    answers: list[str] = []
+    stuck = threading.Event()
+
+    def ask_meanwhile() -> None:
+        stuck.wait(5)
+        answers.append(asked(tmp_path / "debug"))
+
+    with DebugSocket(tmp_path / "debug", inspection()):
+        asking = threading.Thread(target=ask_meanwhile)
+        asking.start()
+        stuck_in_this_function(stuck, asking)
+    assert "stuck_in_this_function" in answers[0]
+
     path = tmp_path / "debug"
     with DebugSocket(path, inspection()):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
@@ -94,8 +100,6 @@ async def test_only_its_owner_can_open_it_and_it_is_gone_afterwards(tmp_path: Pa
         assert asked(path), "more than once"
     assert not path.exists()
 
-
-async def test_what_a_killed_process_left_is_replaced_and_nothing_else(tmp_path: Path) -> None:
     left = tmp_path / "debug"
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as dead:
         dead.bind(str(left))
@@ -132,3 +136,69 @@ async def test_a_signal_writes_the_report_into_the_log_while_the_loop_stands_sti
     assert [line["event"] for line in logs] == ["asked what it does"]
     assert "acceptance: 3" in logs[0]["report"]
     assert signal.getsignal(signal.SIGUSR1) is before
+
+
+@pytest.mark.parametrize("abstract", [False, True])
+def test_it_is_told_once_and_the_socket_leaves_the_environment(tmp_path: Path, *, abstract: bool) -> None:
+    name = f"@muster-{secrets.token_hex(8)}" if abstract else str(tmp_path / "notify")
+    environment = {SOCKET: name}
+    with socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM) as systemd:
+        systemd.bind(f"\0{name[1:]}" if abstract else name)
+        systemd.settimeout(5)
+        notify_ready(environment)
+        assert systemd.recv(100) == b"READY=1"
+        assert environment == {}
+        notify_ready(environment)
+        systemd.settimeout(0)
+        with pytest.raises(BlockingIOError):
+            systemd.recv(100)
+
+
+async def test_notify_socket_that_is_gone_is_logged_and_not_inherited(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    environment = {SOCKET: str(tmp_path / "nowhere")}
+    with structlog.testing.capture_logs() as logs:
+        notify_ready(environment)
+    assert len(logs) == 1
+    assert environment == {}
+
+    monkeypatch.setenv(SOCKET, str(tmp_path / "nowhere"))
+    notify_ready()
+    assert SOCKET not in os.environ
+    child = await asyncio.create_subprocess_exec(
+        sys.executable, "-c", f"import os; print({SOCKET!r} in os.environ)", stdout=asyncio.subprocess.PIPE
+    )
+    out, _ = await child.communicate()
+    assert out.strip() == b"False"
+
+
+async def scraped(url: str, path: str = "/metrics") -> tuple[int, str, str]:
+    async with aiohttp.ClientSession() as session, session.get(url + path) as response:
+        return response.status, response.headers["Content-Type"], await response.text()
+
+
+async def test_metrics_listener_serves_prometheus_text_and_nothing_else() -> None:
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        registry = await told_metrics(load({"metrics_listen": f"127.0.0.1:{port}"}), stack)
+        registry.bind(gauge("hub_answer", "An answer."), lambda: 42)
+        url = f"http://127.0.0.1:{port}"
+        status, kind, text = await scraped(url)
+        assert (status, kind) == (200, "text/plain; version=0.0.4; charset=utf-8")
+        read = {family.name: family.samples[0].value for family in text_string_to_metric_families(text)}
+        assert read["muster_hub_answer"] == 42
+        assert read["process_resident_memory_bytes"] > 10_000_000
+        assert read["process_cpu_seconds"] > 0
+        assert (await scraped(url, "/api"))[0] == 404
+    with pytest.raises(aiohttp.ClientConnectorError):
+        await scraped(url)
+
+    async with AsyncExitStack() as stack:
+        registry = await told_metrics(load({}), stack)
+        assert "muster_hub_build_info" in registry.text()
+
+    port = free_port()
+    async with AsyncExitStack() as stack:
+        settings = load({"metrics_listen": f"127.0.0.1:{port}"})
+        await told_metrics(settings, stack)
+        with pytest.raises(StartError, match="--metrics-listen"):
+            await told_metrics(settings, stack)

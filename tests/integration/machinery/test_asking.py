@@ -1,4 +1,4 @@
-"""Asking others over HTTPS: whom is believed, how long is waited, how much is read, and where a question never goes."""
+"""HTTPS requests to other servers: who is trusted, how long is waited, how much is read."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -60,12 +60,15 @@ async def server() -> AsyncIterator[Server]:
         yield made
 
 
-async def test_a_document_is_asked_for_and_posted_to(server: Server) -> None:
+async def test_document_is_fetched_and_posted_without_a_proxy(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
     documents = HttpsDocuments.trusting(server.authority.certificate)
     assert await documents.get(f"{server.url}/good") == {"a": 1}
     assert await documents.post(f"{server.url}/good", {"b": 2}) == {"a": 1}
     await documents.reach(f"{server.url}/anything")
     assert server.asked == ["GET /good", "POST /good"]
+    for name in ("https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
+        monkeypatch.setenv(name, "http://127.0.0.1:1")
+    assert await HttpsDocuments.trusting(server.authority.certificate).get(f"{server.url}/good") == {"a": 1}
 
 
 @pytest.mark.parametrize(
@@ -86,7 +89,7 @@ async def test_another_answer_is_a_failure_without_its_words(server: Server, pat
     assert server.asked == [f"POST {path}"], "a redirect is not followed"
 
 
-async def test_nobody_is_asked_who_is_not_verified(server: Server) -> None:
+async def test_unverified_absent_or_silent_server_is_unavailable(server: Server) -> None:
     for documents in (HttpsDocuments.trusting(OtherCA("else").certificate), HttpsDocuments.trusting(b"")):
         with pytest.raises(UnavailableError, match=r"certificate of 127\.0\.0\.1"):
             await documents.post(f"{server.url}/good", {})
@@ -94,26 +97,14 @@ async def test_nobody_is_asked_who_is_not_verified(server: Server) -> None:
             await documents.reach(server.url)
     assert server.asked == []
 
-
-async def test_an_answer_that_does_not_come_is_not_waited_for(server: Server) -> None:
     documents = HttpsDocuments.trusting(server.authority.certificate, timedelta(milliseconds=200))
     with pytest.raises(UnavailableError, match=r"does not answer within 0\.2 s"):
         await documents.get(f"{server.url}/slow")
 
-
-async def test_a_server_that_is_not_there_is_said_so() -> None:
     documents = HttpsDocuments.trusting(b"")
     for asking in (documents.get, documents.reach):
         with pytest.raises(UnavailableError, match=r"127\.0\.0\.1:1 cannot be"):
             await asking("https://127.0.0.1:1/x")
 
-
-async def test_a_proxy_of_the_environment_does_not_count(server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("https_proxy", "HTTPS_PROXY", "ALL_PROXY"):
-        monkeypatch.setenv(name, "http://127.0.0.1:1")
-    assert await HttpsDocuments.trusting(server.authority.certificate).get(f"{server.url}/good") == {"a": 1}
-
-
-def test_cas_that_cannot_be_read_are_said_so() -> None:
     with pytest.raises(InvalidError):
         HttpsDocuments.trusting(b"no PEM")

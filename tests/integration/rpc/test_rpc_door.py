@@ -1,8 +1,8 @@
-"""The listener itself: the port, the certificates it shows and trusts, health, and what it does without a database."""
+"""The listener: its port and certificates, health, and its stop, at which sessions are asked to leave and end evenly."""
 
 import asyncio
 import ssl
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,217 +13,224 @@ from grpc import aio
 from grpc_health.v1 import health_pb2
 from grpc_health.v1.health_pb2_grpc import HealthStub
 
-from hub.domain.heartbeat import Beat
-from hub.heartbeat import BeatBuffer, Sink
-from hub.rpc.door import RpcDoor
+from hub.issuer import ServingNames
+from hub.rpc.door import TO_LEAVE, RpcDoor
 from machinery import pki
-from machinery.clock import ManualClock
-from machinery.errors import StaleEpochError, UnavailableError
-from machinery.identity import Subject, cluster_name
+from machinery.clock import SystemClock
+from machinery.errors import InvalidError, MusterError
 from machinery.kubeconfig import Credential
 from machinery.lifecycle.server import StartError
+from machinery.pacing import LEAST_RATE
 from machinery.tls import Material, client_context, shown_certificate
-from machinery.wire.registration.v1 import registration_pb2 as wire
-from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
+from machinery.wire.registration.v1 import registration_pb2 as registration
+from machinery.wire.session.v1 import session_pb2 as wire
 from tests.fakes.authority import OtherCA
-from tests.fakes.memory_store import MemoryStore
-from tests.fakes.rpc_stage import RpcStage
+from tests.fakes.rpc_stage import PATIENT, PENDING, RpcStage, Stream, following, refusal, rpc_stage, submission
+from tests.fakes.stage import until
+from tests.trials import soaked, trials
+
+STREAMS = trials(test=20, soak=2_000)
+GRACE = timedelta(seconds=trials(test=6, soak=10))
+AT_ONCE = 50
+GET_HUB = registration.GetHubRequest()
+UNAVAILABLE = grpc.StatusCode.UNAVAILABLE
 
 
-async def test_a_port_that_is_taken_is_said_so_also_by_a_second_hub(stage: RpcStage) -> None:
+async def test_taken_port_is_reported_and_health_is_served_until_the_door_closes(stage: RpcStage) -> None:
     second = RpcDoor("127.0.0.1", stage.door.port, stage.serving, stage.parts)
     try:
         with pytest.raises(StartError, match=f"{stage.door.port}.*in use.*--grpc-listen"):
             await second.start()
     finally:
         await second.close(timedelta())
+    stub: Any = HealthStub(stage.channel(await stage.bootstrap("edge1")))  # type: ignore[no-untyped-call]
+    assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
+    watch = stub.Watch(health_pb2.HealthCheckRequest())
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
+    await stage.door.refuse()
+    assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
+    async with asyncio.timeout(20):
+        assert await watch.read() is aio.EOF
 
 
-async def test_a_peer_without_a_certificate_of_this_hub_is_not_let_in(stage: RpcStage) -> None:
-    from machinery.clock import SystemClock  # noqa: PLC0415 - only here
-
-    now, key = SystemClock().now(), pki.generate_key()
-    foreign = pki.create_authority(
-        Subject("foreign"), key, pki.random_serial(), now - timedelta(days=1), now + timedelta(days=9)
-    )
-    plan = pki.Plan(Subject("x"), pki.public_key_of(key), pki.random_serial(), now, now + timedelta(days=1))
-    async with stage.channel(Credential(foreign.sign(plan), key)) as channel:
-        with pytest.raises(aio.AioRpcError) as caught:
-            await RegistrationStub(channel).GetHub(wire.GetHubRequest())
-    assert caught.value.code() is grpc.StatusCode.UNAVAILABLE
-
-
-async def test_cas_are_exchanged_while_the_door_serves(stage: RpcStage) -> None:
-    """A certificate of a CA that is trusted gets as far as the records, where a stranger's has none."""
+async def test_trusted_cas_and_the_serving_certificate_are_replaced_while_the_door_serves(
+    stage: RpcStage, tmp_path: Path
+) -> None:
+    """A certificate of a trusted CA gets as far as the records, where a stranger has none."""
     other, before = OtherCA(), stage.serving.material
-    stranger = other.issue("x")
+    stranger, mine = other.issue("x"), await stage.bootstrap("edge1")
+    kept = stage.stub(mine)
 
-    async def told(credential: Credential) -> grpc.StatusCode:
-        async with stage.channel(credential) as channel:
-            with pytest.raises(aio.AioRpcError) as caught:
-                await RegistrationStub(channel).GetHub(wire.GetHubRequest())
-        return caught.value.code()
+    async def code_for_stranger() -> grpc.StatusCode:
+        return (await refusal(stage.stub(stranger).GetHub(GET_HUB))).code
 
-    mine = await stage.bootstrap("edge1")
-    async with stage.channel(mine) as kept:
-        assert (await RegistrationStub(kept).GetHub(wire.GetHubRequest())).hub_id
-        assert await told(stranger) is grpc.StatusCode.UNAVAILABLE
-        stage.serving.replace(replace(before, trust=before.trust + other.certificate))
-        assert await told(stranger) is grpc.StatusCode.UNAUTHENTICATED
-        async with stage.channel(mine) as channel:
-            assert (await RegistrationStub(channel).GetHub(wire.GetHubRequest())).hub_id
-        stage.serving.replace(before)
-        assert await told(stranger) is grpc.StatusCode.UNAVAILABLE
-        assert (await RegistrationStub(kept).GetHub(wire.GetHubRequest())).hub_id
+    assert (await kept.GetHub(GET_HUB)).hub_id
+    assert await code_for_stranger() is UNAVAILABLE
+    stage.serving.replace(replace(before, trust=before.trust + other.certificate))
+    assert await code_for_stranger() is grpc.StatusCode.UNAUTHENTICATED
+    assert (await stage.stub(mine).GetHub(GET_HUB)).hub_id
+    stage.serving.replace(before)
+    assert await code_for_stranger() is UNAVAILABLE
+    assert (await kept.GetHub(GET_HUB)).hub_id
 
-
-async def test_a_new_serving_certificate_is_shown_to_the_next_connection(stage: RpcStage, tmp_path: Path) -> None:
-    before = await shown_certificate("localhost", stage.door.port)
-    folder = tmp_path / "next"
+    with pytest.raises(InvalidError):
+        stage.serving.replace(Material(before.chain, pki.generate_key(), before.trust))
+    assert stage.serving.material is before
+    assert client_context(before.trust)
+    shown, folder = await shown_certificate("localhost", stage.door.port), tmp_path / "next"
     folder.mkdir()
-    from hub.issuer import ServingNames  # noqa: PLC0415 - only here
-    from machinery.clock import SystemClock  # noqa: PLC0415 - only here
-
-    material = stage.issuer.serving(folder, ServingNames(("localhost",)), stage.lifetimes, SystemClock().now())
+    material = stage.issuer.current.serving(folder, ServingNames(("localhost",)), stage.lifetimes, SystemClock().now())
     stage.serving.replace(material)
     after = await shown_certificate("localhost", stage.door.port)
-    assert before != after == ssl.PEM_cert_to_DER_cert(material.chain.decode())
-    async with stage.channel(await stage.bootstrap("edge1")) as channel:
-        assert (await RegistrationStub(channel).GetHub(wire.GetHubRequest())).hub_id
+    assert shown != after == ssl.PEM_cert_to_DER_cert(material.chain.decode())
+    assert (await stage.stub(mine).GetHub(GET_HUB)).hub_id
 
 
-async def test_health_is_served_and_a_watch_ends_with_the_door(stage: RpcStage) -> None:
-    async with stage.channel(await stage.bootstrap("edge1")) as channel:
-        stub: Any = HealthStub(channel)  # type: ignore[no-untyped-call]
-        assert (await stub.Check(health_pb2.HealthCheckRequest())).status == health_pb2.HealthCheckResponse.SERVING
-        watch = stub.Watch(health_pb2.HealthCheckRequest())
-        assert (await watch.read()).status == health_pb2.HealthCheckResponse.SERVING
-        await stage.door.refuse()
-        assert (await watch.read()).status == health_pb2.HealthCheckResponse.NOT_SERVING
-        async with asyncio.timeout(10):
-            assert await watch.read() is aio.EOF
-
-
-async def test_calls_after_the_gate_closed_are_unavailable_and_never_cancelled(stage: RpcStage) -> None:
-    async with stage.channel(await stage.bootstrap("edge1")) as channel:
-        stub = RegistrationStub(channel)
-        await stub.GetHub(wire.GetHubRequest())
-        calls = [stub.GetHub(wire.GetHubRequest()) for _ in range(200)]
+async def test_calls_at_a_stop_are_answered_or_unavailable_and_never_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("hub.rpc.door.STILL_WITHIN", timedelta(minutes=1))  # a busy machine needs longer for so many
+    possible = {grpc.StatusCode.OK, UNAVAILABLE}
+    async with rpc_stage(tmp_path, **PATIENT) as stage:
+        stub, credential = stage.stub(await stage.bootstrap("edge1")), await stage.bootstrap("edge2")
+        calls = [stub.GetHub(GET_HUB) for _ in range(200)]
+        await calls[0].code()
+        await stage.door.stop_listening()
+        assert {await call.code() for call in calls} <= possible
+        assert await Stream(stage.channel(credential)).status() is UNAVAILABLE
+        calls = [stub.GetHub(GET_HUB) for _ in range(200)]
         await stage.door.refuse()
         await stage.door.drain(timedelta(seconds=5))
         await stage.door.close(timedelta(seconds=1))
-        codes = {await call.code() for call in calls}
-    assert codes <= {grpc.StatusCode.OK, grpc.StatusCode.UNAVAILABLE}
+        assert {await call.code() for call in calls} <= possible
 
 
-def test_a_key_that_does_not_fit_leaves_the_serving_material_as_it_was(tmp_path: Path) -> None:
-    from hub.domain.certificate import Lifetimes  # noqa: PLC0415 - only here
-    from hub.issuer import LocalIssuer, ServingNames  # noqa: PLC0415 - only here
-    from machinery.clock import SystemClock  # noqa: PLC0415 - only here
-    from machinery.errors import InvalidError  # noqa: PLC0415 - only here
-    from machinery.tls import Serving  # noqa: PLC0415 - only here
+@dataclass
+class End:
+    """How one agent saw the stop."""
 
-    now = SystemClock().now()
-    issuer = LocalIssuer.open(tmp_path, Lifetimes(), now)
-    serving = Serving(issuer.serving(tmp_path, ServingNames(("localhost",)), Lifetimes(), now))
-    before = serving.material
-    with pytest.raises(InvalidError):
-        serving.replace(Material(before.chain, pki.generate_key(), before.trust))
-    assert serving.material is before
-    assert client_context(before.trust)
+    reconnect_after: timedelta = timedelta()
+    code: grpc.StatusCode | None = None
+    acknowledged: int = 0
 
 
-class Acks(Sink):
-    def __init__(self) -> None:
-        self.seen: list[int] = []
-
-    def acknowledge(self, sequence: int, *, ended_silence: bool) -> None:
-        del ended_silence
-        self.seen.append(sequence)
-
-    def refuse(self, error: StaleEpochError) -> None:
-        raise AssertionError(error.message)
-
-
-class UnwillingStore(MemoryStore):
-    """A store that is away, or slow, while it is told to be."""
-
-    def __init__(self) -> None:
-        super().__init__(ManualClock())
-        self.away = False
-        self.gate: asyncio.Event | None = None
-
-    async def run(self, use_case: Any, *args: Any, **kwargs: Any) -> Any:
-        if self.gate is not None:
-            await self.gate.wait()
-        if self.away:
-            raise UnavailableError("the database is away")
-        return await super().run(use_case, *args, **kwargs)
+async def seen(stream: Stream) -> End:
+    """Reads to the end, answering a drain with one more beat, as an agent does that has something to report."""
+    end = End()
+    try:
+        while isinstance(message := await stream.call.read(), wire.HubMessage):
+            kind = message.WhichOneof("message")
+            if kind == "drain":
+                end.reconnect_after = message.drain.reconnect_after.ToTimedelta()
+                await stream.send(beat=wire.Beat(sequence=7))
+            elif kind == "beat_ack":
+                end.acknowledged = max(end.acknowledged, message.beat_ack.sequence)
+        end.code = await stream.call.code()
+    except aio.AioRpcError as error:
+        end.code = error.code()
+    return end
 
 
-async def beats_of(store: MemoryStore, cluster: str) -> Any:
-    return await store.read(lambda tx: tx.heartbeats.of(cluster_name(cluster)))
+@dataclass
+class Acted:
+    """When the door asked one session to leave, and when it ended it."""
+
+    asked: float = 0.0
+    ended: float = 0.0
 
 
-async def test_a_beat_is_acknowledged_only_once_it_is_durable() -> None:
-    store, acks = UnwillingStore(), Acks()
-    buffer = BeatBuffer(store, ManualClock(), timedelta(seconds=1))
-    store.gate = asyncio.Event()
-    buffer.hold(cluster_name("edge1"), 1, acks, available=True)
-    flush = asyncio.create_task(buffer.flush())
-    await asyncio.sleep(0)
-    assert acks.seen == []
-    store.gate.set()
-    await flush
-    assert acks.seen == [1]
-    assert (await beats_of(store, "edge1")).available is True
+def recorded(session: Any) -> Acted:
+    acted, drain, end, loop = Acted(), session.drain, session.end, asyncio.get_running_loop()
+
+    def drained(reconnect_after: timedelta) -> None:
+        acted.asked = loop.time()
+        drain(reconnect_after)
+
+    def ended(error: MusterError) -> None:
+        acted.ended = acted.ended or loop.time()
+        end(error)
+
+    session.drain, session.end = drained, ended
+    return acted
 
 
-async def test_while_the_database_is_away_the_newest_beat_is_kept_and_none_acknowledged() -> None:
-    store, clock, acks = UnwillingStore(), ManualClock(), Acks()
-    buffer = BeatBuffer(store, clock, timedelta(seconds=1))
-    store.away = True
-    for sequence in (1, 2):
-        buffer.hold(cluster_name("edge1"), sequence, acks, available=sequence == 1, ends_silence=sequence == 2)
-        await buffer.flush()
-        clock.advance(timedelta(seconds=1))
-    assert acks.seen == []
-    store.away = False
-    await buffer.flush()
-    assert acks.seen == [2]
-    assert (await beats_of(store, "edge1")).available is False
+async def sessions(stage: RpcStage, count: int) -> list[Stream]:
+    """Open sessions, each of a cluster of its own."""
+    slots = asyncio.Semaphore(AT_ONCE)
+
+    async def open_one(number: int) -> Stream:
+        async with slots:
+            return await stage.welcomed(await stage.enrol(f"edge{number}"))
+
+    return await asyncio.gather(*(open_one(number) for number in range(count)))
 
 
-async def test_a_beat_is_as_old_as_it_waited(monkeypatch: pytest.MonkeyPatch) -> None:
-    del monkeypatch
-    store, clock = MemoryStore(ManualClock()), ManualClock()
-    seen: list[Beat] = []
+@soaked(STREAMS)
+async def test_sessions_at_a_stop_are_asked_to_leave_and_end_evenly_with_their_last_beats_stored(tmp_path: Path) -> None:
+    """That no more end at once than the rate allows is shown in virtual time, with `machinery.pacing`."""
+    async with rpc_stage(tmp_path, **PATIENT) as stage:
+        streams = await sessions(stage, STREAMS)
+        silent, late = Stream(stage.channel(await stage.enrol("silent"))), await stage.bootstrap("late")
+        stub = stage.stub(await stage.bootstrap("waits"))
+        await stage.join(stub, "waits")
+        followed = stub.FollowRequest(following((await stub.SubmitRequest(submission("waits"))).name))
+        assert (await followed.read()).state == PENDING
+        await until(lambda: stage.parts.gate.in_flight >= STREAMS + 2)
+        reading = [asyncio.create_task(seen(stream)) for stream in streams]
+        acts = [recorded(session) for session in stage.parts.sessions.all()]
+        await stage.door.refuse()
+        await stage.door.drain(GRACE)
+        ends = await asyncio.gather(*reading)
+        assert await followed.code() is UNAVAILABLE
+        assert await silent.status() is UNAVAILABLE, "it has sent no hello"
+        assert len(stage.parts.sessions) == 0
+        assert (await stage.last_beat()).session is None
+        assert await (await Stream.open(stage, late)).status() is UNAVAILABLE
+    rate = max(LEAST_RATE, STREAMS / (GRACE.total_seconds() - 1))
+    assert {end.code for end in ends} == {UNAVAILABLE}
+    assert all(end.reconnect_after > timedelta() for end in ends)
+    assert {end.acknowledged for end in ends} == {7}, "what was reported in the meantime is stored"
+    assert all(act.ended - act.asked > TO_LEAVE.total_seconds() - 0.001 for act in acts), "time to open a session elsewhere"
+    moments = sorted(act.asked for act in acts)
+    assert moments[-1] - moments[0] > 0.8 * (STREAMS - 1) / rate, "evenly, not at once"
 
-    class Watching(MemoryStore):
-        async def run(self, use_case: Any, *args: Any, **kwargs: Any) -> Any:
-            seen.extend(args[0])
-            return await store.run(use_case, *args, **kwargs)
 
-    buffer = BeatBuffer(Watching(ManualClock()), clock, timedelta(seconds=1))
-    buffer.hold(cluster_name("edge1"), 1, Acks(), available=None)
-    clock.advance(timedelta(milliseconds=700))
-    await buffer.flush()
-    assert [beat.age for beat in seen] == [timedelta(milliseconds=700)]
+async def test_sessions_that_cannot_end_evenly_in_time_end_together(tmp_path: Path) -> None:
+    async with rpc_stage(tmp_path, **PATIENT) as stage:
+        reading = [asyncio.create_task(seen(stream)) for stream in await sessions(stage, 3)]
+        await stage.door.refuse()
+        await stage.door.drain(timedelta(milliseconds=200))
+        assert {end.code for end in await asyncio.gather(*reading)} == {UNAVAILABLE}
 
 
-async def test_a_beat_that_ends_a_silence_is_acknowledged_although_the_window_ends_while_it_is_stored() -> None:
-    store, acks = UnwillingStore(), Acks()
-    buffer = BeatBuffer(store, ManualClock(), timedelta(milliseconds=20))
-    buffer.hold(cluster_name("edge1"), 1, acks, available=True)
-    running = asyncio.create_task(buffer.run())
-    async with asyncio.timeout(20):
-        while acks.seen != [1]:  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0)
-    store.gate = asyncio.Event()
-    buffer.hold(cluster_name("edge2"), 2, acks, available=True, ends_silence=True)
-    await asyncio.sleep(0.1)
-    store.gate.set()
-    async with asyncio.timeout(20):
-        while acks.seen != [1, 2]:  # noqa: ASYNC110 - it tells nobody
-            await asyncio.sleep(0)
-    running.cancel()
+async def connecting(stage: RpcStage, credential: Credential) -> Stream:
+    """A stream that has passed the gate and has sent no hello."""
+    before = stage.parts.gate.in_flight
+    stream = Stream(stage.channel(credential))
+    await until(lambda: stage.parts.gate.in_flight > before)
+    return stream
+
+
+async def test_drained_replica_takes_no_session_and_keeps_those_that_have_not_left(stage: RpcStage) -> None:
+    agent, other = await stage.enrol("edge1"), await stage.enrol("edge2")
+    hello = wire.Hello(agent_version="1.2.3", cluster_uid="uid-1")
+    stays, late = await stage.welcomed(agent), await connecting(stage, other)
+    stage.parts.cordon.order(True)  # noqa: FBT003 - what is ordered
+    assert "drained" in (await stays.expect("drain")).reason
+    await stays.beat(3)
+    refused = await Stream.open(stage, other, epoch=5)
+    assert await refused.status() is UNAVAILABLE
+    assert "drained" in str(await refused.call.details())
+    await late.send(hello=hello)
+    assert await late.status() is UNAVAILABLE
+    with pytest.raises(AssertionError, match="edge2 has neither"):
+        await stage.last_beat("edge2")
+    stage.parts.cordon.order(False)  # noqa: FBT003 - likewise
+    await stage.welcomed(other)
+    assert len(stage.parts.sessions) == 2
+
+    late = await connecting(stage, other)
+    stage.parts.gate.close()  # after it has passed: its session would open after the drain has counted them
+    await late.send(hello=hello)
+    assert await late.status() is UNAVAILABLE
+    assert len(stage.parts.sessions) == 2

@@ -1,4 +1,4 @@
-"""Messages that no agent would send: each is taken or refused for a reason, and nobody else notices."""
+"""Messages and ends of streams that no agent would send: each is taken or refused for a reason, and no other agent notices."""
 
 import asyncio
 from contextlib import suppress
@@ -6,7 +6,6 @@ from random import Random
 from typing import Any
 
 import grpc
-import pytest
 from grpc import aio
 
 from hub.rpc.status import REASON
@@ -14,8 +13,8 @@ from machinery.wire.registration.v1 import registration_pb2 as registration
 from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire
 from tests.fakes.odd_messages import odd
-from tests.fakes.rpc_stage import RpcStage, Stream
-from tests.trials import repeated, trials
+from tests.fakes.rpc_stage import RpcStage, Stream, csr, refusal
+from tests.trials import repeated, soaked, trials
 
 DEFECT = "InternalError"
 METHODS = {
@@ -29,7 +28,8 @@ METHODS = {
     "IssueAddOnToken": registration.IssueAddOnTokenRequest,
 }
 CALLS = trials(test=40, soak=1_000)
-WITHIN = 5.0
+LEAVERS = trials(test=100, soak=5_000)
+WITHIN = 20.0
 
 
 def check(error: aio.AioRpcError, sent: object) -> None:
@@ -39,9 +39,9 @@ def check(error: aio.AioRpcError, sent: object) -> None:
     assert reason not in (None, DEFECT), (error.code(), error.details(), sent)
 
 
-async def ask(channel: aio.Channel, method: str, request: object) -> None:
+async def ask(stub: Any, method: str, request: object) -> None:
     """One call to its first answer."""
-    call = getattr(RegistrationStub(channel), method)(request, timeout=WITHIN)
+    call = getattr(stub, method)(request, timeout=WITHIN)
     try:
         if hasattr(call, "read"):
             await call.read()
@@ -52,31 +52,16 @@ async def ask(channel: aio.Channel, method: str, request: object) -> None:
         check(error, request)
 
 
-async def beat(stream: Stream, sequence: int) -> None:
-    """Another agent's session goes on."""
-    await stream.send(beat=wire.Beat(sequence=sequence, verdict=wire.VERDICT_AVAILABLE))
-    async with asyncio.timeout(WITHIN):
-        assert (await stream.expect("beat_ack")).sequence == sequence
-
-
 @repeated(test=1, soak=20)
-async def test_odd_registrations_are_taken_or_refused_for_a_reason(stage: RpcStage, trial: int) -> None:
+async def test_odd_messages_are_taken_or_refused_for_a_reason(stage: RpcStage, trial: int) -> None:
     random = Random(trial)
-    other = await Stream.open(stage, await stage.enrol("far"))
-    credentials = (await stage.bootstrap(None), await stage.enrol("edge1"))
-    for credential in credentials:
-        async with stage.channel(credential) as channel:
-            for number in range(CALLS):
-                method = list(METHODS)[number % len(METHODS)]
-                await ask(channel, method, odd(METHODS[method], random))
-    await beat(other, 1)
-    await other.close()
+    other, credential = await stage.welcomed(await stage.enrol("far")), await stage.enrol("edge1")
+    for stub in (stage.stub(await stage.bootstrap(None)), stage.stub(credential)):
+        for number in range(CALLS):
+            method = list(METHODS)[number % len(METHODS)]
+            await ask(stub, method, odd(METHODS[method], random))
+    await other.beat(1)
 
-
-@repeated(test=1, soak=20)
-async def test_odd_sessions_go_on_or_end_for_a_reason(stage: RpcStage, trial: int) -> None:
-    random = Random(trial)
-    other, credential = await Stream.open(stage, await stage.enrol("far")), await stage.enrol("edge1")
     for _ in range(CALLS // 2):
         stream = Stream(stage.channel(credential))
         messages = [wire.AgentMessage(hello=odd(wire.Hello, random)), *(odd(wire.AgentMessage, random) for _ in range(8))]
@@ -84,27 +69,40 @@ async def test_odd_sessions_go_on_or_end_for_a_reason(stage: RpcStage, trial: in
             for message in messages:
                 await stream.call.write(message)
             await stream.call.done_writing()
-        async with asyncio.timeout(WITHIN):
-            if await stream.status() is not grpc.StatusCode.OK:
-                assert await stream.status() is not grpc.StatusCode.UNKNOWN, messages
-                assert await stream.trailing(REASON) != DEFECT, messages
+        if (code := await stream.status()) is not grpc.StatusCode.OK:
+            assert code is not grpc.StatusCode.UNKNOWN, messages
+            assert await stream.trailing(REASON) != DEFECT, messages
         await stream.close()
-    await beat(other, 1)
-    await other.close()
+    await other.beat(2)
 
 
-@pytest.mark.parametrize("sent", [b"\xff\xff\xff", b"\x0a\xff"], ids=["tag", "length"])
-async def test_bytes_that_are_no_message_end_the_call_alone(stage: RpcStage, sent: bytes) -> None:
-    other = await Stream.open(stage, await stage.enrol("far"))
-    async with stage.channel(await stage.enrol("edge1")) as channel:
+async def test_bytes_that_are_no_message_end_the_call_alone(stage: RpcStage) -> None:
+    other, channel = await stage.welcomed(await stage.enrol("far")), stage.channel(await stage.enrol("edge1"))
+    for sent in (b"\xff\xff\xff", b"\x0a\xff"):  # no tag, no length
         for method in METHODS:
             call: Any = channel.unary_unary(f"/muster.registration.v1.Registration/{method}")
-            with pytest.raises(aio.AioRpcError):
-                await call(sent, timeout=WITHIN)
+            await refusal(call(sent, timeout=WITHIN))
         session = Stream(channel).raw()
         with suppress(aio.AioRpcError, asyncio.InvalidStateError):
             await session.write(sent)
         async with asyncio.timeout(WITHIN):
             assert await session.code() is not grpc.StatusCode.OK
-    await beat(other, 1)
-    await other.close()
+    await other.beat(1)
+
+
+@soaked(LEAVERS)
+async def test_agent_may_leave_a_stream_at_any_moment(stage: RpcStage) -> None:
+    """When its generator is closed gRPC has forgotten the call: a question about it then takes the process down."""
+    request = registration.RecoverRequest(cluster_name="edge1", agent_id="agent", cluster_uid="uid-1", request=csr())
+    holder, random = await stage.enrol("edge1", recovery=True), Random(1)
+    for trial in range(LEAVERS):
+        channel = stage.channel(holder)
+        call = RegistrationStub(channel).Recover(request)
+        if trial % 2:
+            await call.read()
+        await asyncio.sleep(random.uniform(0, 0.004))  # how far the hub is by then is what is tried
+        call.cancel()
+        with suppress(aio.AioRpcError, asyncio.CancelledError):
+            await call.code()
+        await channel.close()
+    assert (await stage.cluster("edge1"))["metadata"]["name"] == "edge1"

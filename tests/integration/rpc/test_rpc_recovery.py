@@ -1,20 +1,26 @@
-"""A recovery certificate at the real door: it opens one call, for one agent."""
+"""A recovery certificate opens one call, for one agent; also at a restored hub that has forgotten the agent."""
 
 from contextlib import aclosing
 from datetime import timedelta
 
 import pytest
+from sqlalchemy import delete
 
-from hub.services import clusters, requests
+from hub.domain.certificate import Purpose
+from hub.ports import Transaction
+from hub.services import authorities, clusters, requests, restoring
+from hub.services.authorities import Made
+from hub.services.restoring import Order
+from hub.store import schema
 from machinery import pki
 from machinery.clock import SystemClock
-from machinery.errors import ForbiddenError, MusterError, NotFoundError
-from machinery.identity import AgentId, ClusterName, agent_id, agent_subject, cluster_name
+from machinery.errors import ForbiddenError, MusterError, NotFoundError, UnauthorizedError, Verdict
+from machinery.identity import AgentId, ClusterName, cluster_name
 from machinery.kubeconfig import Credential
 from spoke.hubclient.client import GrpcHubClient
 from spoke.hubclient.recovering import RecoveringHubClient
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss, RequestState
-from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
+from tests.fakes.rpc_stage import ADMIN, RpcStage, csr
 
 EDGE, AGENT = ClusterName("edge1"), AgentId("agent")
 
@@ -24,85 +30,106 @@ def dialled(stage: RpcStage, credential: Credential, kind: type[GrpcHubClient]) 
     return kind(address, ClientIdentity(credential.chain, credential.key), SystemClock())
 
 
-async def recovered(stage: RpcStage, holder: Credential, *, cluster: str = "edge1", uid: str = "uid-1") -> tuple[str, bytes]:
-    """The name of the request, and a fresh key for what is issued: the request waits."""
-    key = pki.generate_key()
+async def recover(stage: RpcStage, holder: Credential, *, cluster: str = "edge1", uid: str = "uid-1") -> str:
+    """The name of the request, which waits."""
     client = dialled(stage, holder, RecoveringHubClient)
-    name = cluster_name(cluster)
     try:
-        request = pki.build_request(agent_subject(name, agent_id("agent")), key)
-        return await client.submit_request(name, AGENT, uid, request, duration=timedelta(hours=1)), key
+        return await client.submit_request(cluster_name(cluster), AGENT, uid, csr(cluster), duration=timedelta(hours=1))
     finally:
         await client.close()
 
 
-async def test_an_agent_comes_back_and_what_it_gets_opens_a_session(stage: RpcStage) -> None:
-    holder = await stage.enrol("edge1", recovery=True)
-    key = pki.generate_key()
-    request = pki.build_request(agent_subject(EDGE, AGENT), key)
-    client = dialled(stage, holder, RecoveringHubClient)
-    name = await client.submit_request(EDGE, AGENT, "uid-1", request, duration=None)
-    assert await client.submit_request(EDGE, AGENT, "uid-1", request, duration=None) == name
+async def recover_and_open_a_session(stage: RpcStage, holder: Credential) -> None:
+    key, client = pki.generate_key(), dialled(stage, holder, RecoveringHubClient)
+    request = csr(key=key)
+    names = {await client.submit_request(EDGE, AGENT, "uid-1", request, duration=None) for _ in range(2)}
+    (name,) = names
     await stage.store.run(requests.issue, name, stage.issuer, stage.lifetimes, ADMIN)
-    states: list[RequestState] = []
     async with aclosing(client.follow_request(name)) as following:
-        states.extend([state async for state in following])
+        issued = [state async for state in following][-1]
     await client.close()
-    assert states[-1].state == "issued"
-    stream = await Stream.open(stage, Credential(states[-1].certificate, key))
-    assert (await stream.expect("welcome")).hub_id
-    await stream.close()
+    assert issued.state == "issued"
+    stream = await stage.welcomed(Credential(issued.certificate, key))
+    await stream.beat(1)
 
 
-async def test_a_recovery_certificate_opens_nothing_else(stage: RpcStage) -> None:
-    holder = await stage.enrol("edge1", recovery=True)
-    client = dialled(stage, holder, GrpcHubClient)
-    request = pki.build_request(agent_subject(EDGE, AGENT), pki.generate_key())
-    name, _ = await recovered(stage, holder)
-    refused = [
-        client.info(),
-        client.ensure_cluster(EDGE, AGENT, "uid-1", endpoints=(), annotations={}),
-        client.submit_request(EDGE, AGENT, "uid-1", request, duration=None),
-        anext(client.follow_request(name)),
-    ]
-    for call in refused:
-        with pytest.raises(ForbiddenError):
-            await call
+async def loss_of_session(client: GrpcHubClient) -> Loss:
     with pytest.raises(HubLostError) as lost:
         async with client.session(Greeting("uid-1")):
             pass
-    assert lost.value.loss is Loss.REFUSED
+    return lost.value.loss
+
+
+async def test_recovery_certificate_opens_recover_and_nothing_else(stage: RpcStage) -> None:
+    holder = await stage.enrol("edge1", recovery=True)
+    await recover_and_open_a_session(stage, holder)
+
+    client, name = dialled(stage, holder, GrpcHubClient), await recover(stage, holder)
+    for call in (
+        client.info(),
+        client.ensure_cluster(EDGE, AGENT, "uid-1", endpoints=(), annotations={}),
+        client.submit_request(EDGE, AGENT, "uid-1", csr(), duration=None),
+        anext(client.follow_request(name)),
+    ):
+        with pytest.raises(ForbiddenError):
+            await call
+    assert await loss_of_session(client) is Loss.REFUSED
     await client.close()
 
-
-async def test_no_other_certificate_opens_recover(stage: RpcStage) -> None:
+    again = dialled(stage, holder, RecoveringHubClient)
+    with pytest.raises(NotFoundError):
+        await anext(again.follow_request(name))  # of another run: it is submitted again first
+    await again.close()
     for credential in (await stage.enrol("edge1"), await stage.bootstrap("edge1")):
         with pytest.raises(ForbiddenError, match="cannot recover"):
-            await recovered(stage, credential)
+            await recover(stage, credential)
 
 
-async def test_why_an_agent_may_not_come_back_is_told(stage: RpcStage) -> None:
+async def test_refused_recovery_states_the_reason(stage: RpcStage) -> None:
     holder = await stage.enrol("edge1", recovery=True)
     await stage.enrol("edge2", uid="uid-2")
 
-    async def told(**asked: str) -> tuple[type[MusterError], str]:
+    async def refused(**asked: str) -> MusterError:
         with pytest.raises(MusterError) as error:
-            await recovered(stage, holder, **asked)
-        return type(error.value), error.value.message
+            await recover(stage, holder, **asked)
+        return error.value
 
-    assert (await told(uid="uid-9"))[1].startswith('the cluster name "edge1" belongs to a cluster with another uid')
-    assert "recovers nothing else" in (await told(cluster="edge2", uid="uid-2"))[1]
+    other_uid = 'the cluster name "edge1" belongs to a cluster with another uid'
+    assert (await refused(uid="uid-9")).message.startswith(other_uid)
+    assert "recovers nothing else" in (await refused(cluster="edge2", uid="uid-2")).message
     await stage.accept("edge1", accepted=False)
-    assert "hubctl accept edge1" in (await told())[1]
+    assert "hubctl accept edge1" in (await refused()).message
     await stage.store.run(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE), ADMIN))
-    kind, message = await told()
-    assert kind is NotFoundError or "was deleted here: register again" in message, message
+    error = await refused()
+    assert isinstance(error, NotFoundError) or "was deleted here: register again" in error.message, error.message
 
 
-async def test_a_request_of_another_run_is_submitted_again_first(stage: RpcStage) -> None:
-    holder = await stage.enrol("edge1", recovery=True)
-    name, _ = await recovered(stage, holder)
-    client = dialled(stage, holder, RecoveringHubClient)
-    with pytest.raises(NotFoundError):
-        await anext(client.follow_request(name))
+async def restored(stage: RpcStage) -> None:
+    """The hub comes from a backup of before edge1's join."""
+
+    def forget(tx: Transaction) -> None:
+        connection = tx.certificates._connection  # type: ignore[attr-defined]
+        connection.execute(delete(schema.certificates).where(schema.certificates.c.cluster == EDGE))
+
+    made = await stage.store.read(lambda tx: tx.now)
+    await stage.store.run(authorities.adopt, Made(stage.issuer.trust_bundle, None))
+    await stage.store.run(forget)
+    await stage.store.run(restoring.restored, Order(made))
+
+
+async def test_agent_that_a_restored_hub_has_forgotten_recovers(stage: RpcStage) -> None:
+    holder, known = await stage.enrol("edge1", recovery=True), await stage.enrol("edge2", uid="uid-2")
+    forgotten = await stage.enrol("edge1")
+    await restored(stage)
+    client = dialled(stage, forgotten, GrpcHubClient)
+    assert await loss_of_session(client) is Loss.UNRECORDED
+    with pytest.raises(UnauthorizedError) as refused:
+        await client.info()
+    assert refused.value.verdict is Verdict.CERTIFICATE_LOST
     await client.close()
+    assert await stage.records("edge1", Purpose.RECOVERY) == []
+
+    await recover_and_open_a_session(stage, holder)
+    (record,) = await stage.records("edge1")
+    assert record.agent == AGENT
+    await stage.welcomed(known, uid="uid-2")

@@ -1,15 +1,14 @@
-"""What is revoked is cut off at this door: open streams from inside their handlers with a status, and every next call."""
+"""Revocation cuts off open streams with a status and a cause, and every next call."""
 
 import asyncio
 from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
-from dataclasses import dataclass, replace
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
 from datetime import timedelta
-from time import monotonic
+from pathlib import Path
 from typing import Any
 
 import grpc
-import pytest
 from grpc import aio
 
 from hub.domain.change import MANAGED_CLUSTERS, Key
@@ -17,132 +16,135 @@ from hub.domain.revocation import Target
 from hub.services import certificates, clusters, revocation
 from machinery import pki
 from machinery.conditions import HUB_ACCEPTED, TRUE, Condition
-from machinery.identity import agent_id, agent_subject, cluster_name
+from machinery.identity import cluster_name
 from machinery.kubeconfig import Credential
 from machinery.wire.registration.v1 import registration_pb2 as wire
-from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
-from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream
+from machinery.wire.session.v1 import session_pb2 as session
+from tests.fakes.rpc_stage import (
+    ADMIN,
+    PENDING,
+    RpcStage,
+    SetClock,
+    Stream,
+    csr,
+    following,
+    refusal,
+    rpc_stage,
+    submission,
+)
+from tests.fakes.stage import until
 
-PROMISED = 1.0
 EDGE = cluster_name("edge1")
+REVOKED = (grpc.StatusCode.UNAUTHENTICATED, "CertificateRevoked")
+EXPIRED = (grpc.StatusCode.UNAUTHENTICATED, "CertificateExpired")
 
 
-async def revoke(stage: RpcStage, reason: str = "KeyCompromise") -> None:
-    await stage.store.run(revocation.revoke, Target(cluster=EDGE), reason, ADMIN)
+async def revoke_certificates(stage: RpcStage) -> None:
+    """The certificates alone: what becomes of a request would end a stream that follows it as well."""
+    await stage.store.run(certificates.revoke_cluster, EDGE, "Test")
 
 
 @dataclass
-class Following:
+class Followed:
     """A stream that waits for the decision on a request."""
 
     call: Any
 
-    async def ended(self) -> tuple[grpc.StatusCode, str]:
+    async def end(self) -> tuple[grpc.StatusCode, str]:
         """Status and cause."""
-        with pytest.raises(aio.AioRpcError) as ended:
-            while await self.call.read() is not aio.EOF:
-                pass
-        trailing = dict(ended.value.trailing_metadata() or ())
-        return ended.value.code(), str(trailing.get("cause", ""))
+
+        async def read() -> None:
+            async with asyncio.timeout(20):
+                while await self.call.read() is not aio.EOF:
+                    pass
+
+        refused = await refusal(read())
+        return refused.code, refused.trailing.get("cause", "")
 
 
 @asynccontextmanager
-async def waiting(stage: RpcStage, credential: Credential, *, recovers: bool = False) -> AsyncIterator[Following]:
-    """A request that nobody decides, and the stream that follows it, opened by its first answer."""
-    request = pki.build_request(agent_subject(EDGE, agent_id("agent")), pki.generate_key())
-    about: dict[str, Any] = {"cluster_name": "edge1", "agent_id": "agent", "cluster_uid": "uid-1", "request": request}
-    async with stage.channel(credential) as channel:
-        stub = RegistrationStub(channel)
-        if recovers:
-            call: Any = stub.Recover(wire.RecoverRequest(**about))
-        else:
-            name = (await stub.SubmitRequest(wire.SubmitRequestRequest(**about))).name
-            call = stub.FollowRequest(wire.FollowRequestRequest(name=name))
-        first: Any = await call.read()
-        assert first.state == wire.FollowRequestResponse.STATE_PENDING
-        yield Following(call)
-        call.cancel()
+async def waiting(stage: RpcStage, credential: Credential, *, recovers: bool = False) -> AsyncIterator[Followed]:
+    """A request that is not decided, and the stream that follows it, opened by its first answer."""
+    stub = stage.stub(credential)
+    if recovers:
+        about: dict[str, Any] = {"cluster_name": "edge1", "agent_id": "agent", "cluster_uid": "uid-1"}
+        call = stub.Recover(wire.RecoverRequest(request=csr(), **about))
+    else:
+        call = stub.FollowRequest(following((await stub.SubmitRequest(submission())).name))
+    assert (await call.read()).state == PENDING
+    yield Followed(call)
+    call.cancel()
 
 
-async def test_a_revoked_session_is_cut_and_told_why(stage: RpcStage) -> None:
-    credential = await stage.enrol("edge1")
-    stream = await Stream.open(stage, credential)
-    await stream.expect("welcome")
-    began = monotonic()
-    await revoke(stage)
-    assert await stream.status() is grpc.StatusCode.UNAUTHENTICATED
-    assert monotonic() - began < 5 * PROMISED
-    assert (await stream.trailing("reason"), await stream.trailing("cause")) == ("Unauthorized", "CertificateRevoked")
-    again = await Stream.open(stage, credential)
-    assert await again.status() is grpc.StatusCode.UNAUTHENTICATED
-    assert await again.trailing("cause") == "CertificateRevoked"
-    for each in (stream, again):
-        await each.close()
+async def end_of(stream: Stream) -> tuple[grpc.StatusCode, str, str]:
+    return await stream.status(), await stream.trailing("reason"), await stream.trailing("cause")
 
 
-async def test_a_stream_that_waits_for_its_request_is_cut_at_once(stage: RpcStage) -> None:
-    """It used to notice within half a minute."""
-    async with waiting(stage, await stage.enrol("edge1")) as following:
-        began = monotonic()
-        # the certificate alone: what becomes of the request would end the stream as well
-        await stage.store.run(certificates.revoke_cluster, EDGE, "Test")
-        assert await following.ended() == (grpc.StatusCode.UNAUTHENTICATED, "CertificateRevoked")
-        assert monotonic() - began < 5 * PROMISED
-
-
-async def test_a_stream_that_waits_with_a_revoked_bootstrap_credential_is_cut_at_once(stage: RpcStage) -> None:
-    bootstrap = await stage.bootstrap("edge1")
-    async with stage.channel(bootstrap) as channel:
-        await stage.join(RegistrationStub(channel), "edge1")
-    async with waiting(stage, bootstrap) as following:
-        serial = pki.parse_certificate(bootstrap.chain).serial
-        # the certificate alone, as above
-        await stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "CredentialRevoked"))
-        assert await following.ended() == (grpc.StatusCode.UNAUTHENTICATED, "CredentialRevoked")
-
-
-async def test_a_recovery_that_waits_is_cut_at_once(stage: RpcStage) -> None:
+async def test_revocation_cuts_sessions_and_streams_that_wait_and_no_other_cluster(stage: RpcStage) -> None:
     holder = await stage.enrol("edge1", recovery=True)
     object.__setattr__(stage.parts, "unattended_recovery", False)  # the same parts are the running door's
-    async with waiting(stage, holder, recovers=True) as following:
-        await stage.store.run(certificates.revoke_cluster, EDGE, "Test")
-        assert await following.ended() == (grpc.StatusCode.UNAUTHENTICATED, "CertificateRevoked")
+    async with waiting(stage, holder, recovers=True) as recovery:
+        await revoke_certificates(stage)
+        assert await recovery.end() == REVOKED
+
+    bootstrap = await stage.bootstrap("edge1")
+    async with waiting(stage, bootstrap) as followed:
+        serial = pki.parse_certificate(bootstrap.chain).serial
+        await stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "CredentialRevoked"))
+        assert await followed.end() == (grpc.StatusCode.UNAUTHENTICATED, "CredentialRevoked")
+
+    async with waiting(stage, await stage.enrol("edge1")) as followed:
+        await revoke_certificates(stage)
+        assert await followed.end() == REVOKED
+
+    credential, kept = await stage.enrol("edge1"), await stage.welcomed(await stage.enrol("edge2"))
+    stream = await stage.welcomed(credential)
+    await stage.store.run(revocation.revoke, Target(cluster=EDGE), "KeyCompromise", ADMIN)
+    revoked = (grpc.StatusCode.UNAUTHENTICATED, "Unauthorized", "CertificateRevoked")
+    assert await end_of(stream) == revoked
+    assert await end_of(await Stream.open(stage, credential)) == revoked
+    assert await stage.store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge2"))) is not None
+    await kept.beat(1)
 
 
-async def test_a_stream_that_waits_ends_with_its_certificate(stage: RpcStage) -> None:
-    """It used to be noticed at the next look, up to half a minute later."""
-    brief = replace(stage.lifetimes, agent=timedelta(seconds=4))
-    async with waiting(stage, await stage.enrol("edge1", lifetimes=brief)) as following:
-        began = monotonic()
-        assert await following.ended() == (grpc.StatusCode.UNAUTHENTICATED, "CertificateExpired")
-        assert monotonic() - began < 4 + 5 * PROMISED
+async def test_streams_end_with_their_certificate(tmp_path: Path) -> None:
+    clock, soon = SetClock(), timedelta(milliseconds=20)
+    async with rpc_stage(tmp_path, clock=clock) as stage:
+        credential = await stage.enrol("edge1")
+        stream, (record,) = Stream(stage.channel(credential)), await stage.records("edge1")
+        await until(lambda: stage.parts.gate.in_flight)
+        clock.at = record.not_after - soon  # before the session begins, which then sets its timer
+        async with waiting(stage, credential) as followed:
+            await stream.send(hello=session.Hello(agent_version="1.2.3", cluster_uid="uid-1"))
+            assert (await stream.status(), await stream.trailing("cause")) == EXPIRED
+            clock.at = record.not_after + soon
+            assert await followed.end() == EXPIRED
 
 
-async def test_a_session_that_ends_with_its_certificate_says_so(stage: RpcStage) -> None:
-    brief = replace(stage.lifetimes, agent=timedelta(seconds=4))
-    stream = await Stream.open(stage, await stage.enrol("edge1", lifetimes=brief))
-    await stream.expect("welcome")
-    assert await stream.status() is grpc.StatusCode.UNAUTHENTICATED
-    assert await stream.trailing("cause") == "CertificateExpired"
-    await stream.close()
+async def test_denied_deleted_revoked_and_moved_clusters_get_different_answers(stage: RpcStage) -> None:
+    judged = Condition(HUB_ACCEPTED, TRUE, "HubClusterAdminAccepted", "")  # which a controller sets when it is accepted
 
+    async def deny() -> None:
+        await stage.store.run(clusters.set_condition, cluster_name("denied"), judged, ADMIN)
+        await stage.accept("denied", accepted=False)
 
-async def test_denied_deleted_revoked_and_moved_are_different_answers(stage: RpcStage) -> None:
-    answers = {}
-    for name in ("denied", "deleted", "revoked", "moved"):
+    async def delete() -> None:
+        await stage.store.run(lambda tx: clusters.remove(tx, clusters.find(tx, cluster_name("deleted")), ADMIN))
+
+    async def revoke() -> None:
+        await stage.store.run(revocation.revoke, Target(cluster=cluster_name("revoked")), "Unspecified", ADMIN)
+
+    answers, first = {}, {}
+    for name, act in (("denied", deny), ("deleted", delete), ("revoked", revoke), ("moved", None)):
         credential = await stage.enrol(name)
-        async with AsyncExitStack() as stack:
-            stream = await Stream.open(stage, credential, epoch=5)
-            stack.push_async_callback(stream.close)
-            await stream.expect("welcome")
-            await _happen(stage, name)
-            if name != "moved":
-                await stream.status()
-                assert await stream.trailing("cause") != ""
-            later = await Stream.open(stage, credential, epoch=4 if name == "moved" else 5)
-            stack.push_async_callback(later.close)
-            answers[name] = (await later.status(), await later.trailing("reason"), await later.trailing("cause"))
-    if answers["deleted"][0] is grpc.StatusCode.UNAUTHENTICATED:  # the end of its certificate was heard of first
+        stream = await stage.welcomed(credential, epoch=5)
+        if act is not None:
+            await act()
+            first[name] = await end_of(stream)
+        answers[name] = await end_of(await Stream.open(stage, credential, epoch=5 if act else 4))
+    assert all(cause for _, _, cause in first.values()), first
+    assert first["deleted"][0] in (grpc.StatusCode.NOT_FOUND, grpc.StatusCode.UNAUTHENTICATED)
+    if answers["deleted"][0] is grpc.StatusCode.UNAUTHENTICATED:  # the end of its certificate was noticed first
         assert answers["deleted"][1] == "Unauthorized"
         answers["deleted"] = (grpc.StatusCode.NOT_FOUND, "NotFound", answers["deleted"][2])
     assert answers == {
@@ -153,39 +155,14 @@ async def test_denied_deleted_revoked_and_moved_are_different_answers(stage: Rpc
     }
 
 
-async def _happen(stage: RpcStage, what: str) -> None:
-    name = cluster_name(what)
-    if what == "denied":
-        judged = Condition(HUB_ACCEPTED, TRUE, "HubClusterAdminAccepted", "")  # which a controller sets when it is accepted
-        await stage.store.run(clusters.set_condition, name, judged, ADMIN)
-        await stage.accept(what, accepted=False)
-    elif what == "deleted":
-        await stage.store.run(lambda tx: clusters.remove(tx, clusters.find(tx, name), ADMIN))
-    elif what == "revoked":
-        await stage.store.run(revocation.revoke, Target(cluster=name), "Unspecified", ADMIN)
-
-
-async def test_a_replica_that_cannot_read_revocations_has_no_word_against_anybody(stage: RpcStage) -> None:
-    """It used to answer as to a revoked one, and agents registered anew with bootstrap credentials that had long ended."""
+async def test_replica_that_cannot_read_revocations_accuses_no_certificate(stage: RpcStage) -> None:
+    """An agent whose certificate counts as revoked registers anew, perhaps with a bootstrap credential that has ended."""
     credential = await stage.enrol("edge1")
-    stream = await Stream.open(stage, credential)
-    await stream.expect("welcome")
-    async with waiting(stage, credential) as following:
+    stream = await stage.welcomed(credential)
+    async with waiting(stage, credential) as followed:
         stage.parts.peers._tell(None)
         assert await stream.status() is grpc.StatusCode.UNAVAILABLE
         assert await stream.trailing("cause") == ""
-        await asyncio.sleep(0)  # the one that waits asks again, and is answered, as the database can be read
-        await stage.store.run(certificates.revoke_cluster, EDGE, "Test")
-        assert (await following.ended())[0] is grpc.StatusCode.UNAUTHENTICATED
-    await stream.close()
-
-
-async def test_the_end_of_one_cluster_is_no_other_ones(stage: RpcStage) -> None:
-    await stage.enrol("edge1")
-    kept = await Stream.open(stage, await stage.enrol("edge2"))
-    await kept.expect("welcome")
-    await revoke(stage)
-    assert await stage.store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge2"))) is not None
-    await kept.expect_quiet(stage)
-    assert not kept.call.done()
-    await kept.close()
+        # the follower asked again and was answered, as the database can be read
+        await revoke_certificates(stage)
+        assert (await followed.end())[0] is grpc.StatusCode.UNAUTHENTICATED

@@ -10,10 +10,8 @@ import structlog
 from grpc import aio
 
 from machinery import logs
-from machinery.wire.registration.v1 import registration_pb2 as registration
-from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.fakes.rpc_stage import RpcStage, Stream
+from tests.fakes.rpc_stage import RpcStage, Stream, joining, refusal
 from tests.fakes.tracing import Recorded, attributes, ids, recorded
 
 TRACE, SPAN = "4bf92f3577b34da6a3ce929d0e0e4736", "00f067aa0ba902b7"
@@ -38,10 +36,9 @@ def lines(stream: io.StringIO) -> list[dict[str, str]]:
     return [json.loads(line) for line in stream.getvalue().splitlines()]
 
 
-async def test_a_call_goes_on_with_the_agents_trace_into_the_store(stage: RpcStage, kept: Recorded) -> None:
-    async with stage.channel(await stage.bootstrap("edge1")) as channel:
-        asked = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="uid-1", agent_id="agent")
-        await RegistrationStub(channel).EnsureCluster(asked, metadata=SENT)
+async def test_call_continues_the_agents_trace_into_the_store(stage: RpcStage, kept: Recorded) -> None:
+    stub = stage.stub(await stage.bootstrap("edge1"))
+    await stub.EnsureCluster(joining(), metadata=SENT)
     span, write = kept.one(ENSURE), kept.one("store write")
     assert ids(span)[0] == int(TRACE, 16)
     assert span.parent is not None
@@ -51,24 +48,18 @@ async def test_a_call_goes_on_with_the_agents_trace_into_the_store(stage: RpcSta
     assert attributes(write)["store.use_case"] == "clusters.ensure"
     assert attributes(write)["store.attempts"] == 1
     assert attributes(write)["store.ran_ms"] > 0
-
-
-async def test_a_refusal_is_told_by_its_reason_alone(stage: RpcStage, kept: Recorded) -> None:
-    async with stage.channel(await stage.bootstrap("edge1")) as channel:
-        asked = registration.EnsureClusterRequest(cluster_name="edge2", cluster_uid="uid-1", agent_id="agent")
-        with pytest.raises(aio.AioRpcError):
-            await RegistrationStub(channel).EnsureCluster(asked)
+    kept.forget()
+    await refusal(stub.EnsureCluster(joining("edge2")))
     assert attributes(kept.one(ENSURE))["error.type"] == "Forbidden"
     assert kept.one(ENSURE).parent is None
 
 
-async def test_a_session_is_told_until_it_is_open_and_its_beats_never(stage: RpcStage, kept: Recorded) -> None:
+async def test_session_is_traced_until_it_is_open_and_later_only_its_reports(stage: RpcStage, kept: Recorded) -> None:
     credential = await stage.enrol("edge1")
     kept.forget()
     stream = await Stream.open(stage, credential)
     await stream.expect("desired")
-    opened = kept.one(CONNECT)
-    assert attributes(opened)["muster.cluster"] == "edge1"
+    assert attributes(kept.one(CONNECT))["muster.cluster"] == "edge1"
     assert {span.name for span in kept.spans} == {CONNECT, "store read"}
     kept.forget()
     for sequence in range(1, 21):
@@ -76,60 +67,41 @@ async def test_a_session_is_told_until_it_is_open_and_its_beats_never(stage: Rpc
     while (await stream.expect("beat_ack")).sequence < 20:
         pass
     assert kept.spans == []
-    await stream.close()
 
-
-async def test_a_report_is_a_trace_of_its_own_or_part_of_the_agents(stage: RpcStage, kept: Recorded) -> None:
-    stream = await Stream.open(stage, await stage.enrol("edge1"))
-    await stream.expect("desired")
-    kept.forget()
-    await stream.send(status=wire.StatusReport(sequence=1, kubernetes_version="v1.35.0"))
-    await stream.expect("report_ack")
+    await stream.report(1, kubernetes_version="v1.35.0")
     alone = kept.one("report status")
     assert alone.parent is None
     assert kept.children(alone) == ["store write"]
     kept.forget()
-    sent = wire.StatusReport(sequence=2, kubernetes_version="v1.36.0", traceparent=f"00-{TRACE}-{SPAN}-01")
-    await stream.send(status=sent)
-    await stream.expect("report_ack")
+    await stream.report(2, kubernetes_version="v1.36.0", traceparent=f"00-{TRACE}-{SPAN}-01")
     assert ids(kept.one("report status"))[0] == ids(kept.one("store write"))[0] == int(TRACE, 16)
-    await stream.close()
-
-
-async def test_what_a_session_reads_later_belongs_to_no_trace(stage: RpcStage, kept: Recorded) -> None:
-    stream = await Stream.open(stage, await stage.enrol("edge1"))
-    await stream.expect("desired")
     kept.forget()
     await stage.accept("edge1", accepted=False)
     assert not (await stream.expect("desired")).accepted
     assert kept.spans == []
-    await stream.close()
 
 
-async def test_lines_of_a_call_bear_its_id_its_cluster_and_its_trace(
+async def test_log_lines_of_a_call_carry_its_id_cluster_and_trace(
     stage: RpcStage, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Also where nobody records traces: the agent's id of the trace is enough to find both sides' lines."""
-    asked = registration.EnsureClusterRequest(cluster_name="edge1", cluster_uid="uid-1", agent_id="agent")
+    """Also where no traces are recorded: the agent's id of the trace is enough to find both sides' lines."""
 
     async def broken(*_arguments: object, **_more: object) -> None:
         structlog.get_logger("a.part").info("on the way")
         raise RuntimeError("broken")
 
-    credential = await stage.enrol("edge1")
-    async with stage.channel(credential) as channel:
-        monkeypatch.setattr(type(stage.parts.store), "run", broken)
-        with pytest.raises(aio.AioRpcError) as ended:
-            await RegistrationStub(channel).EnsureCluster(asked, metadata=SENT)
-        monkeypatch.undo()
+    stub = stage.stub(await stage.enrol("edge1"))
+    with monkeypatch.context() as patched:
+        patched.setattr(type(stage.parts.store), "run", broken)
+        ended = await refusal(stub.EnsureCluster(joining(), metadata=SENT))
     told = {line["event"]: line for line in lines(stream)}
     on_the_way, failed = told["on the way"], told["call failed"]
     assert (on_the_way["cluster"], on_the_way["trace_id"]) == ("edge1", TRACE)
-    assert on_the_way["request_id"] == failed["request_id"] == dict(ended.value.trailing_metadata() or ())["audit-id"]
+    assert on_the_way["request_id"] == failed["request_id"] == ended.trailing["audit-id"]
     assert failed["cluster"] == "edge1"
 
 
-async def test_lines_of_a_session_bear_its_id_and_its_cluster(
+async def test_log_lines_of_a_session_carry_its_id_and_cluster(
     stage: RpcStage, stream: io.StringIO, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     session = await Stream.open(stage, await stage.enrol("edge1"))
@@ -141,9 +113,7 @@ async def test_lines_of_a_session_bear_its_id_and_its_cluster(
 
     monkeypatch.setattr(type(stage.parts.store), "run", telling)
     await session.expect("desired")
-    await session.send(status=wire.StatusReport(sequence=1, kubernetes_version="v1.35.0"))
-    await session.expect("report_ack")
+    await session.report(kubernetes_version="v1.35.0")
     (told,) = [line for line in lines(stream) if line["event"] == "reports" and "request_id" in line]
     assert told["cluster"] == "edge1"
     assert "trace_id" not in told
-    await session.close()

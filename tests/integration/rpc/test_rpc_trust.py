@@ -1,137 +1,112 @@
-"""What agents trust, at a real door: kept as they say it, and the bundle pushed to those whose trust is another."""
+"""What agents trust and when they renew: trust bundles are pushed, renewals are requested by order and by CA rotation."""
 
-import asyncio
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
+from typing import Any
 
-import grpc
 import pytest
 
+from hub.domain.authority import Authority, AuthorityId, Phase
+from hub.domain.renewal import LATE
 from hub.domain.trust import AgentTrust
-from hub.rpc.trusting import fingerprints
-from hub.services import trust
+from hub.rpc.trusting import Trusting, fingerprints
+from hub.services import renewals, trust
 from machinery import pki
 from machinery.errors import MusterError
 from machinery.identity import AgentId, ClusterName, HubId, Subject
+from machinery.kubeconfig import Credential
 from machinery.wire.registration.v1 import registration_pb2 as registration
-from machinery.wire.registration.v1.registration_pb2_grpc import RegistrationStub
-from tests.fakes.rpc_stage import RpcStage, Stream
+from tests.fakes.rpc_stage import ADMIN, RpcStage, Stream, until_found
 
+EDGE = ClusterName("edge1")
 OTHER = "c" * 64
 ELSEWHERE = HubId("b2f1d5a0-0000-4000-8000-000000000002")
-
-
-async def kept(stage: RpcStage, cluster: str = "edge1") -> AgentTrust | None:
-    return await stage.store.read(lambda tx: tx.trusts.get(ClusterName(cluster), AgentId("agent")))
+HOUR = timedelta(hours=1)
 
 
 async def until_trusted(stage: RpcStage, wanted: frozenset[str] | None, cluster: str = "edge1") -> AgentTrust:
-    async with asyncio.timeout(10):
-        while True:
-            found = await kept(stage, cluster)
-            if found is not None and found.trusted == wanted:
-                return found
-            await asyncio.sleep(0.02)
+    found: list[AgentTrust] = []
+
+    async def kept() -> bool:
+        last = await stage.store.read(lambda tx: tx.trusts.get(ClusterName(cluster), AgentId("agent")))
+        found[:] = [last] if last is not None and last.trusted == wanted else []
+        return bool(found)
+
+    await until_found(kept)
+    return found[0]
 
 
 def own(stage: RpcStage) -> frozenset[str]:
     return fingerprints(stage.issuer.trust_bundle)
 
 
-async def test_what_an_agent_trusts_and_which_certificate_it_holds_is_kept(stage: RpcStage) -> None:
-    stream = await Stream.open(stage, await stage.enrol("edge1"), trusted_authorities=sorted(own(stage)))
+def trusting_of(stage: RpcStage) -> Trusting:
+    assert stage.parts.trusting is not None
+    return stage.parts.trusting
+
+
+async def stand_by(stage: RpcStage, credential: Credential, **fields: Any) -> registration.StandByResponse:
+    about: dict[str, Any] = {
+        "cluster_name": "edge1",
+        "agent_id": "agent",
+        "cluster_uid": "uid-1",
+        "owner_hub_id": ELSEWHERE,
+        "epoch": 1,
+    }
+    answer: registration.StandByResponse = await stage.stub(credential).StandBy(registration.StandByRequest(**about, **fields))
+    return answer
+
+
+async def test_trust_of_an_agent_is_recorded_once(stage: RpcStage) -> None:
+    credential = await stage.enrol("edge1")
+    await stage.welcomed(credential, trusted_authorities=sorted(own(stage)))
     found = await until_trusted(stage, own(stage))
     (record,) = await stage.records("edge1")
     assert (found.serial, found.signed_by, found.issued_at) == (record.serial, record.signed_by, record.issued_at)
-    assert found.signed_by is not None
-    assert found.signed_by.startswith("hub/")
-    await stream.close()
+    assert str(found.signed_by).startswith("hub/")
+    newest = await stage.store.read(lambda tx: tx.changes.newest())
+    await stage.welcomed(credential, trusted_authorities=sorted(own(stage)))
+    await trusting_of(stage).write()
+    assert await until_trusted(stage, own(stage)) == found
+    assert await stage.store.read(lambda tx: tx.changes.newest()) == newest
+
+    # One of a release that does not report its trust would not know what the bundle is.
+    await stage.welcomed(await stage.enrol("edge2"))
+    await until_trusted(stage, None, "edge2")
+    assert (len(trusting_of(stage)), trusting_of(stage).pushed) == (0, 0)
+
+    answer = await stand_by(stage, credential, trusted_authorities=[OTHER])
+    assert answer.trust_bundle == stage.issuer.trust_bundle
+    assert not (await until_trusted(stage, frozenset((OTHER,)))).trusts(*own(stage))
 
 
-async def test_an_agent_that_lacks_or_has_more_than_the_bundle_is_sent_it_and_its_answer_is_kept(stage: RpcStage) -> None:
-    for number, said in enumerate(([OTHER], [*own(stage), OTHER])):
+async def test_agent_whose_trust_differs_is_sent_the_bundle_and_its_answer_is_recorded(stage: RpcStage) -> None:
+    for number, reported in enumerate(([OTHER], [*own(stage), OTHER])):
         cluster = f"edge{number}"
-        stream = await Stream.open(stage, await stage.enrol(cluster), trusted_authorities=said)
-        pushed = await stream.expect("trust_bundle")
-        assert pushed.certificates == stage.issuer.trust_bundle
-        await until_trusted(stage, frozenset(said), cluster)
+        stream = await Stream.open(stage, await stage.enrol(cluster), trusted_authorities=reported)
+        assert (await stream.expect("trust_bundle")).certificates == stage.issuer.trust_bundle
+        await until_trusted(stage, frozenset(reported), cluster)
         await stream.send(trust_installed={"trusted_authorities": sorted(own(stage))})
         await until_trusted(stage, own(stage), cluster)
-        await stream.close()
 
 
-async def test_one_that_trusts_just_this_and_one_that_does_not_say_are_sent_nothing(stage: RpcStage) -> None:
-    """The second is of a release that has no word for it, and would not know what the bundle is."""
-    assert stage.parts.trusting is not None
-    for number, said in enumerate((sorted(own(stage)), [])):
-        cluster = f"edge{number}"
-        stream = await Stream.open(stage, await stage.enrol(cluster), trusted_authorities=said)
-        await until_trusted(stage, frozenset(said) or None, cluster)
-        assert len(stage.parts.trusting) == 0
-        assert stage.parts.trusting.pushed == 0
-        await stream.close()
-
-
-async def test_nothing_is_written_for_what_is_on_record(stage: RpcStage) -> None:
-    credential = await stage.enrol("edge1")
-    first = await Stream.open(stage, credential, trusted_authorities=sorted(own(stage)))
-    before = await until_trusted(stage, own(stage))
-    newest = await stage.store.read(lambda tx: tx.changes.newest())
-    second = await Stream.open(stage, credential, trusted_authorities=sorted(own(stage)))
-    await second.expect("welcome")
-    assert stage.parts.trusting is not None
-    await stage.parts.trusting.write()
-    assert await kept(stage) == before
-    assert await stage.store.read(lambda tx: tx.changes.newest()) == newest, "no news"
-    await first.close()
-    await second.close()
-
-
-async def test_a_list_of_fingerprints_that_is_none_ends_the_session_with_the_reason(stage: RpcStage) -> None:
-    stream = await Stream.open(stage, await stage.enrol("edge1"), trusted_authorities=["everything"])
-    assert await stream.status() is grpc.StatusCode.INVALID_ARGUMENT
-    await stream.close()
-
-
-async def test_a_bundle_that_changes_is_pushed_to_the_sessions_that_are_open(
-    stage: RpcStage, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_changed_bundle_is_pushed_to_open_sessions(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
     streams = [
         await Stream.open(stage, await stage.enrol(f"edge{number}"), trusted_authorities=sorted(own(stage)))
         for number in range(3)
     ]
     for stream in streams:
         await stream.expect("desired")
-    now = datetime.now(UTC)
-    new = pki.create_authority(
-        Subject("new"), pki.generate_key(), pki.random_serial(), now - timedelta(days=1), now + timedelta(days=1)
-    )
+    now, day = datetime.now(UTC), timedelta(days=1)
+    new = pki.create_authority(Subject("new"), pki.generate_key(), pki.random_serial(), now - day, now + day)
     both = stage.issuer.trust_bundle + new.certificate
     monkeypatch.setattr(type(stage.issuer), "trust_bundle", both)
     for stream in streams:
-        async with asyncio.timeout(10):
-            assert (await stream.expect("trust_bundle")).certificates == both
-        await stream.close()
+        assert (await stream.expect("trust_bundle")).certificates == both
 
 
-async def test_who_stands_by_says_so_too(stage: RpcStage) -> None:
-    async with stage.channel(await stage.enrol("edge1")) as channel:
-        asked = registration.StandByRequest(
-            cluster_name="edge1",
-            agent_id="agent",
-            cluster_uid="uid-1",
-            owner_hub_id=ELSEWHERE,
-            epoch=1,
-            trusted_authorities=[OTHER],
-        )
-        answer = await RegistrationStub(channel).StandBy(asked)
-    assert answer.trust_bundle == stage.issuer.trust_bundle
-    assert not (await until_trusted(stage, frozenset((OTHER,)))).trusts(*own(stage))
-
-
-async def test_what_cannot_be_written_now_is_not_lost(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
-    trusting = stage.parts.trusting
-    assert trusting is not None
-    stream = await Stream.open(stage, await stage.enrol("edge1"))
+async def test_trust_that_cannot_be_written_now_is_written_later(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    await stage.welcomed(await stage.enrol("edge1"))
     await until_trusted(stage, None)
     (record,) = await stage.records("edge1")
 
@@ -140,8 +115,64 @@ async def test_what_cannot_be_written_now_is_not_lost(stage: RpcStage, monkeypat
 
     with monkeypatch.context() as patched:
         patched.setattr(trust, "note", broken)
-        trusting.note(record, frozenset((OTHER,)))
+        trusting_of(stage).note(record, frozenset((OTHER,)))
         with pytest.raises(MusterError):
-            await trusting.write()
+            await trusting_of(stage).write()
     await until_trusted(stage, frozenset((OTHER,)))
-    await stream.close()
+
+
+async def order(stage: RpcStage, within: timedelta = HOUR) -> Any:
+    return await stage.store.run(renewals.order, EDGE, within, ADMIN)
+
+
+async def renewal_requested(stream: Stream) -> Any:
+    """The next Desired that asks for a renewal."""
+    while not (desired := await stream.expect("desired")).HasField("renew_within"):
+        pass
+    return desired
+
+
+async def test_renewal_order_reaches_only_agents_whose_certificate_is_older(stage: RpcStage) -> None:
+    credential = await stage.enrol("edge1")
+    stream = await Stream.open(stage, credential)
+    assert not (await stream.expect("desired")).HasField("renew_within")
+    assert not (await stand_by(stage, credential)).HasField("renew_within")
+    given = (await order(stage)).order
+    desired = await renewal_requested(stream)
+    assert timedelta(minutes=59) < desired.renew_within.ToTimedelta() <= HOUR
+    assert desired.renew_addons_before.ToDatetime(UTC) == given.before
+    assert (await stand_by(stage, credential)).HasField("renew_within")
+
+    renewed = await stage.enrol("edge1")
+    desired = await (await Stream.open(stage, renewed)).expect("desired")
+    assert not desired.HasField("renew_within")
+    assert desired.renew_addons_before.ToDatetime(UTC) == given.before, "certificates of add-ons may be older"
+    assert not (await stand_by(stage, renewed)).HasField("renew_within")
+    found = await stage.store.read(renewals.progress, EDGE)
+    assert [(holder.agent, holder.renewed) for holder in found.holders] == [("agent", True)]
+
+
+async def test_agent_that_returns_after_the_deadline_gets_a_little_time_to_renew(stage: RpcStage) -> None:
+    credential = await stage.enrol("edge1")
+    await order(stage, timedelta(seconds=0))
+    await order(stage, timedelta(minutes=1))
+    stream = await Stream.open(stage, credential)
+    assert (await renewal_requested(stream)).renew_within.ToTimedelta() > LATE
+    assert (await stand_by(stage, credential)).renew_within.ToTimedelta() > LATE
+    assert not [holder for holder in (await stage.store.read(renewals.progress, EDGE)).holders if holder.renewed]
+
+
+async def test_connected_agents_of_an_outgoing_ca_are_asked_to_renew(stage: RpcStage, monkeypatch: pytest.MonkeyPatch) -> None:
+    stream = await Stream.open(stage, await stage.enrol("edge1"))
+    await stream.expect("desired")
+    (record,) = await stage.records("edge1")
+    now = stage.parts.clock.now()
+    present = Authority(AuthorityId(str(record.signed_by).removeprefix("hub/")), b"", Phase.ISSUING, now, now)
+    standing = [present]
+    object.__setattr__(stage.parts, "authorities", lambda: tuple(standing))
+    monkeypatch.setattr(trusting_of(stage), "_standing", lambda: tuple(standing))
+    standing[:] = [replace(present, phase=Phase.OUTGOING)]
+    assert (await renewal_requested(stream)).renew_within.ToTimedelta() >= timedelta(seconds=10)
+    standing[:] = [replace(present, phase=Phase.RETIRING)]
+    while (await stream.expect("desired")).HasField("renew_within"):
+        pass

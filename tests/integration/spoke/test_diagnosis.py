@@ -4,17 +4,19 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
 
+import grpc
 import pytest
+from grpc import aio
 
 from machinery.clock import Clock, ManualClock, SystemClock
-from machinery.errors import UnavailableError
-from machinery.identity import CredentialId, bootstrap_subject
+from machinery.errors import MethodNotAllowedError, UnavailableError
+from machinery.identity import AgentId, ClusterName, CredentialId, Subject, bootstrap_subject
 from machinery.kubeconfig import Credential
+from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
 from machinery.timestamps import format_time
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError
 from tests.fakes.hub import MemoryHub
-from tests.fakes.wire_hub import listen
 
 
 @asynccontextmanager
@@ -27,7 +29,7 @@ async def dialled(address: HubAddress, credential: Credential, clock: Clock) -> 
 
 
 async def trouble(clock: Clock, port: int, trust: bytes, credential: Credential) -> str:
-    """What the agent is told, twice at the same moment of its clock: what is said names that to the second."""
+    """The message of a call and of a session, which name the same time of the agent's clock."""
     async with dialled(HubAddress(f"127.0.0.1:{port}", trust), credential, clock) as client:
         with pytest.raises(UnavailableError) as unary:
             await client.info()
@@ -38,49 +40,62 @@ async def trouble(clock: Clock, port: int, trust: bytes, credential: Credential)
     return unary.value.message
 
 
-def standing() -> Clock:
-    """The machine's time, which stands still."""
-    return ManualClock(SystemClock().now())
-
-
-async def test_a_clock_behind_the_hubs_certificate_is_told_with_both_times() -> None:
-    hub = MemoryHub(standing())
-    async with listen(hub, begins_in=timedelta(days=1)) as listening:
-        said = await trouble(hub.clock, listening.port, hub.authority.certificate, hub.credential())
-    assert "the clock of this machine is behind" in said
-    assert format_time(hub.clock.now()) in said
-    assert format_time(hub.clock.now() + timedelta(days=1)) in said
-
-
-async def test_nobody_listening_is_told_with_the_address() -> None:
-    hub = MemoryHub(standing())
-    async with listen(hub) as listening:
-        port = listening.port
-    said = await trouble(hub.clock, port, hub.authority.certificate, hub.credential())
-    assert f"the hub at 127.0.0.1:{port} cannot be reached" in said
-
-
-async def test_a_server_with_another_ca_is_told_as_another_hub() -> None:
-    hub, other = MemoryHub(standing()), MemoryHub(standing())
-    async with listen(hub) as listening:
-        said = await trouble(hub.clock, listening.port, other.authority.certificate, other.credential())
-    assert "is not the hub that the kubeconfig names" in said
-    assert "make a new bootstrap kubeconfig there with hubctl create bootstrap-kubeconfig" in said, (
-        "its CA may have gone at once"
+async def test_failed_connection_is_reported_with_its_cause() -> None:
+    clock = ManualClock(SystemClock().now())
+    hub, other, day = MemoryHub(clock), MemoryHub(clock), timedelta(days=1)
+    trust, spent = (
+        hub.authority.certificate,
+        hub.credential(bootstrap_subject(CredentialId("x")), lifetime=timedelta(minutes=-1)),
     )
+    behind = ("the clock of this machine is behind", format_time(clock.now()), format_time(clock.now() + day))
+    remedy = "make a new bootstrap kubeconfig there with hubctl create bootstrap-kubeconfig"
+    rows = (
+        (day, trust, hub.credential(), behind),
+        (-day, other.authority.certificate, other.credential(), ("is not the hub that the kubeconfig names", remedy)),
+        (-day, trust, spent, ("refused our client certificate", "expired at")),
+        (-day, trust, other.credential(), ("refused our client certificate",)),
+    )
+    wrong = []
+    for begins_in, trusted, credential, words in rows:
+        async with bare_server(hub, begins_in=begins_in) as port:
+            message = await trouble(clock, port, trusted, credential)
+        if not all(word in message for word in words):
+            wrong.append((words, message))
+    assert not wrong
+    nobody_listens = await trouble(clock, port, trust, hub.credential())
+    assert f"the hub at 127.0.0.1:{port} cannot be reached" in nobody_listens
 
 
-async def test_an_expired_client_certificate_is_suspected() -> None:
-    hub = MemoryHub(standing())
-    spent = hub.credential(bootstrap_subject(CredentialId("x")), lifetime=timedelta(minutes=-1))
-    async with listen(hub) as listening:
-        said = await trouble(hub.clock, listening.port, hub.authority.certificate, spent)
-    assert "refused our client certificate" in said
-    assert "expired at" in said
+async def test_hub_of_a_release_without_standby_is_recognized_by_its_missing_methods() -> None:
+    """It knows no such method: so does a server without any."""
+    hub = MemoryHub(ManualClock(SystemClock().now()))
+    async with (
+        bare_server(hub) as port,
+        dialled(HubAddress(f"127.0.0.1:{port}", hub.authority.certificate), hub.credential(), hub.clock) as client,
+    ):
+        with pytest.raises(MethodNotAllowedError):
+            await client.stand_by(ClusterName("berlin"), AgentId("abcde"), "uid", owner=None, epoch=1)
+        with pytest.raises(MethodNotAllowedError):
+            await client.leave(ClusterName("berlin"), AgentId("abcde"), "uid")
 
 
-async def test_a_client_certificate_of_another_ca_is_told_as_refused() -> None:
-    hub, other = MemoryHub(standing()), MemoryHub(standing())
-    async with listen(hub) as listening:
-        said = await trouble(hub.clock, listening.port, hub.authority.certificate, other.credential())
-    assert "refused our client certificate" in said
+DAY = timedelta(days=1)
+
+
+@asynccontextmanager
+async def bare_server(hub: MemoryHub, *, begins_in: timedelta = -DAY) -> AsyncIterator[int]:
+    """Listens on a port of 127.0.0.1 with a certificate of the CA of `hub`, which begins so long after its present time."""
+    key, begin = generate_key(), hub.clock.now() + begins_in
+    local = ("127.0.0.1",)
+    plan = Plan(Subject("hub"), public_key_of(key), random_serial(), begin, begin + 30 * DAY, Usage.SERVER, ip_addresses=local)
+    certificate = hub.authority.certificate
+    server = aio.server(options=[("grpc.so_reuseport", 0)])
+    credentials = grpc.ssl_server_credentials(
+        [(key, hub.authority.sign(plan))], root_certificates=certificate, require_client_auth=True
+    )
+    port = server.add_secure_port("127.0.0.1:0", credentials)
+    await server.start()
+    try:
+        yield port
+    finally:
+        await server.stop(0)

@@ -17,7 +17,7 @@ from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubClient
 from tests.fakes.connect_proxy import connect_proxy, serving
-from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig, https_door
+from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig
 from tests.fakes.rpc_stage import rpc_stage
 
 LOGIN = "agent:hush-hush"
@@ -40,8 +40,8 @@ class Way:
 @pytest.fixture(params=[Driver.GRPC, Driver.CSR])
 async def way(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Way]:
     driver: Driver = request.param
-    async with rpc_stage(tmp_path) as stage, https_door(stage) as port:
-        rig = ApiRig(stage, port)
+    async with rpc_stage(tmp_path) as stage:
+        rig = ApiRig(stage)
         if driver is Driver.CSR:
             yield Way(rig, rig.server, lambda address, identity: ApiHubClient(address, identity, SystemClock()), driver)
         else:
@@ -49,65 +49,54 @@ async def way(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[W
             yield Way(rig, target, lambda address, identity: GrpcHubClient(address, identity, SystemClock()), driver)
 
 
-async def test_everything_an_agent_says_goes_through_the_proxy(way: Way) -> None:
+async def test_agent_uses_the_proxy_that_is_named_and_no_other(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
+    credential = await way.rig.bootstrap()
+
+    async def info(proxy: str) -> None:
+        client = way.client(credential, proxy)
+        try:
+            await client.info()
+        finally:
+            await client.close()
+
     async with connect_proxy(LOGIN) as proxy:
-        bootstrap = way.client(await way.rig.bootstrap(), f"http://{LOGIN}@127.0.0.1:{proxy.port}")
+        named = f"http://{LOGIN}@127.0.0.1:{proxy.port}"
+        bootstrap = way.client(credential, named)
         await bootstrap.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
         await bootstrap.close()
-        agent = way.client(await way.rig.agent(), f"http://{LOGIN}@127.0.0.1:{proxy.port}")
+        agent = way.client(await way.rig.agent(), named)
         async with agent.session(Greeting(UID)) as session:
             await session.beat(available=True)
         await agent.close()
         assert set(proxy.tunnels) == {way.target.removeprefix("https://")}
         assert not proxy.refused
 
+        used = len(proxy.tunnels)
+        with monkeypatch.context() as patched:
+            for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "grpc_proxy"):
+                patched.setenv(name, named)
+            await info("")
+        assert len(proxy.tunnels) == used, "the environment names no proxy"
+        with monkeypatch.context() as patched:
+            for name in ("NO_PROXY", "no_proxy"):
+                patched.setenv(name, "127.0.0.1")
+            await info(named)
+        assert len(proxy.tunnels) > used, "the environment excepts no hub"
 
-async def test_a_proxy_that_wants_another_password_is_named_without_the_one_that_was_given(way: Way) -> None:
+    with pytest.raises(UnavailableError) as away:
+        await info(named)
+    assert f"through the proxy http://127.0.0.1:{proxy.port}" in away.value.message
+    assert "hush" not in away.value.message
     async with connect_proxy("agent:right") as proxy:
-        client = way.client(await way.rig.bootstrap(), f"http://{LOGIN}@127.0.0.1:{proxy.port}")
         with pytest.raises(UnavailableError) as refused:
-            await client.info()
-        await client.close()
-    assert f"http://127.0.0.1:{proxy.port}" in refused.value.message
-    assert "hush" not in refused.value.message
-    assert proxy.refused
-
-
-async def test_a_proxy_that_is_away_is_named(way: Way) -> None:
-    async with connect_proxy() as proxy:
-        port = proxy.port
-    client = way.client(await way.rig.bootstrap(), f"http://{LOGIN}@127.0.0.1:{port}")
-    with pytest.raises(UnavailableError) as refused:
-        await client.info()
-    await client.close()
-    assert f"through the proxy http://127.0.0.1:{port}" in refused.value.message
-    assert "hush" not in refused.value.message
-
-
-async def test_the_environment_alone_sends_nobody_through_a_proxy(way: Way, monkeypatch: pytest.MonkeyPatch) -> None:
-    async with connect_proxy() as proxy:
-        for name in ("HTTPS_PROXY", "https_proxy", "HTTP_PROXY", "http_proxy", "grpc_proxy"):
-            monkeypatch.setenv(name, f"http://127.0.0.1:{proxy.port}")
-        client = way.client(await way.rig.bootstrap(), "")
-        await client.info()
-        await client.close()
-        assert not proxy.tunnels
-
-
-async def test_a_proxy_that_was_named_is_used_whatever_the_environment_excepts(
-    way: Way, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv("NO_PROXY", "127.0.0.1")
-    monkeypatch.setenv("no_proxy", "127.0.0.1")
-    async with connect_proxy() as proxy:
-        client = way.client(await way.rig.bootstrap(), f"http://127.0.0.1:{proxy.port}")
-        await client.info()
-        await client.close()
-        assert proxy.tunnels
+            await info(f"http://{LOGIN}@127.0.0.1:{proxy.port}")
+        assert f"http://127.0.0.1:{proxy.port}" in refused.value.message
+        assert "hush" not in refused.value.message
+        assert proxy.refused
 
 
 @pytest.mark.parametrize("way", [Driver.CSR], indirect=True)
-async def test_a_proxy_over_tls_works_and_its_certificate_is_checked_by_this_machines_authorities(
+async def test_certificate_of_a_proxy_is_verified_by_the_authorities_of_the_machine(
     way: Way, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     begins, ends = datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) + timedelta(days=1)

@@ -47,62 +47,38 @@ def put(file: Path, text: str) -> None:
     file.write_text(text)
 
 
-def renamed(hollow: HollowCluster) -> str:
-    """The same server by another name."""
-    return yaml.safe_dump(hollow.kubeconfig()).replace("127.0.0.1", "localhost")
-
-
-def with_token(hollow: HollowCluster, token: str) -> str:
-    document = yaml.safe_load(yaml.safe_dump(hollow.kubeconfig()))
-    document["users"][0]["user"] = {"token": token}
-    return yaml.safe_dump(document)
-
-
-async def test_a_replaced_kubeconfig_is_taken_over_by_the_running_agent(
+async def test_running_agent_takes_over_a_replaced_kubeconfig_of_the_same_cluster_only(
     file: Path, client: KubeClient, hollow_cluster: HollowCluster
 ) -> None:
-    followed = FollowedKubeconfig(client, file)
-    server = client.server
-    running = asyncio.create_task(followed.run(timedelta(milliseconds=10)))
-    put(file, renamed(hollow_cluster))
-    await until(lambda: client.server != server)
-    running.cancel()
-    assert await KubeCluster(client).uid() == hollow_cluster.shape.cluster_uid
-
-
-@pytest.mark.parametrize("content", ["", "not: [yaml", "apiVersion: v1"])
-async def test_one_that_cannot_be_used_changes_nothing(file: Path, client: KubeClient, content: str) -> None:
-    put(file, content)
-    assert not await FollowedKubeconfig(client, file).turned()
-    assert await KubeCluster(client).uid()
-
-
-async def test_one_whose_credential_is_not_taken_is_tried_again_and_changes_nothing(
-    file: Path, client: KubeClient, hollow_cluster: HollowCluster
-) -> None:
-    put(file, with_token(hollow_cluster, "wrong"))
+    uid, document = hollow_cluster.shape.cluster_uid, hollow_cluster.kubeconfig()
+    wrong_token = {**document, "users": [{**document["users"][0], "user": {"token": "wrong"}}]}
+    for content in ("", "not: [yaml", "apiVersion: v1", yaml.safe_dump(wrong_token)):
+        put(file, content)
+        assert not await FollowedKubeconfig(client, file).turned(), content
+        assert await KubeCluster(client).uid() == uid
     async with await KubeClient.from_file(file) as wrong:
         with pytest.raises(UnauthorizedError):
             await KubeCluster(wrong).uid()
-    assert not await FollowedKubeconfig(client, file).turned()
-    assert await KubeCluster(client).uid() == hollow_cluster.shape.cluster_uid
 
+    followed, server = FollowedKubeconfig(client, file), client.server
+    running = asyncio.create_task(followed.run(timedelta(milliseconds=10)))
+    put(file, yaml.safe_dump(document).replace("127.0.0.1", "localhost"))  # the same server by another name
+    await until(lambda: client.server != server)
+    running.cancel()
+    assert await KubeCluster(client).uid() == uid
 
-async def test_a_kubeconfig_of_another_cluster_is_not_taken_over(
-    file: Path, client: KubeClient, hollow_cluster: HollowCluster
-) -> None:
     followed = FollowedKubeconfig(client, file)
     async with HollowCluster(Shape("other")) as other:
         put(file, yaml.safe_dump(other.kubeconfig()))
         assert await followed.turned()
-    assert await KubeCluster(client).uid() == hollow_cluster.shape.cluster_uid
+    assert await KubeCluster(client).uid() == uid
 
 
 NEAR, FAR = AddOnName("near"), AddOnName("far")
 COMPONENT = "open-cluster-management-agent"
 
 
-async def test_in_hosted_mode_what_is_the_agents_lies_at_the_management_cluster_and_the_rest_at_the_managed_one(
+async def test_hosted_agent_keeps_its_own_secrets_at_the_management_cluster(
     hollow_cluster: HollowCluster, tmp_path: Path
 ) -> None:
     registration = (AddOnRegistration(KUBE_SIGNER, "user", driver="csr"),)

@@ -1,5 +1,0 @@
-"""Writes what is generated of the charts."""
-
-from tests.charts.written import write
-
-write()

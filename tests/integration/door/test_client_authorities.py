@@ -1,0 +1,456 @@
+"""CAs other than the hub's at the HTTPS door: a file of CAs, the Kubernetes CA, and a kube-apiserver's front proxy."""
+
+import base64
+from collections.abc import AsyncIterator, Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import pytest
+import yaml
+from cryptography import x509
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.serialization import Encoding, NoEncryption, PrivateFormat, load_pem_private_key
+
+from hub.apiserver.aggregation import Aggregation
+from hub.apiserver.clientca import ClientAuthorityFile
+from hub.apiserver.kubernetesca import KubernetesAuthority
+from hub.composition.access import Access
+from hub.composition.certificates import Certificates
+from hub.composition.context import BuildContext
+from hub.domain.certificate import Holder, IssuedCertificate, Profile, Purpose
+from hub.issuer import AuthorityProvider, IssuerChain, KubernetesIssuer
+from hub.ports import Transaction
+from hub.services import certificates
+from machinery import pki
+from machinery.clock import SystemClock
+from machinery.errors import InvalidError
+from machinery.identity import OPERATOR_GROUP, AgentId, ClusterName, Subject, agent_subject
+from machinery.kubeconfig import Credential, read_kubeconfig
+from machinery.tls import client_context, server_context
+from tests.fakes.authority import DAY, OtherCA
+from tests.fakes.management import AggregatingProxy, ManagementInMemory
+from tests.integration.door.conftest import CLUSTERS, RBAC, Ended, HubUnderTest, Visitor, admin_of, holder, nobody
+from tests.integration.door.test_bootstrap_credentials import get
+
+
+class Guests:
+    """A hub with a file of CAs."""
+
+    def __init__(self, hub: HubUnderTest, path: Path) -> None:
+        self.hub = hub
+        self.path = path
+        self.first, self.second = OtherCA("first"), OtherCA("second")
+        path.write_bytes(self.first.certificate)
+
+    async def start(self) -> None:
+        self.hub.configure(client_ca_file=self.path, client_ca_groups=("ops",))
+        await self.hub.restart()
+
+    @property
+    def file(self) -> ClientAuthorityFile:
+        way = self.hub.operators.authenticators[0]
+        assert isinstance(way, ClientAuthorityFile)
+        return way
+
+    async def write(self, *bundle: bytes) -> None:
+        self.path.write_bytes(b"".join(bundle))
+        await self.file.look()
+
+    def visitor(self, credential: Credential) -> Visitor:
+        return Visitor(self.hub, client_context(self.hub.issuer.trust_bundle, credential.chain, credential.key))
+
+
+@pytest.fixture
+async def guests(hub: HubUnderTest, tmp_path: Path) -> Guests:
+    guests = Guests(hub, tmp_path / "clients.crt")
+    await guests.start()
+    return guests
+
+
+async def user_of(visitor: Visitor) -> str:
+    """Whom the door takes the visitor for."""
+    status, answer = await visitor.get(CLUSTERS)
+    assert status == 403, answer
+    return str(answer["message"].partition('User "')[2].partition('"')[0])
+
+
+async def test_certificates_of_another_ca_name_users_but_neither_operators_nor_agents(guests: Guests) -> None:
+    assert await user_of(guests.visitor(guests.first.issue("carol", "ops"))) == "carol"
+
+    assert await user_of(guests.visitor(guests.first.issue("carol", "system:masters"))) == "carol"
+    agent = guests.first.issue("system:open-cluster-management:edge1:bcdfg", "system:open-cluster-management:edge1")
+    status, answer = await guests.visitor(agent).get(f"{CLUSTERS}/edge1")
+    assert (status, "the server gives such names" in answer["message"]) == (401, True)
+
+    root, now = OtherCA("root"), SystemClock().now()
+    signing, key = ec.generate_private_key(ec.SECP256R1()), pki.generate_key()
+    middle = _signed(root, "middle", signing.public_key(), now)
+    plan = pki.Plan(Subject("erin"), pki.public_key_of(key), pki.random_serial(), now - DAY / 2, now + DAY)
+    pem = signing.private_bytes(Encoding.PEM, PrivateFormat.PKCS8, NoEncryption())
+    erin = Credential(pki.Authority(middle, pem).sign(plan), key)
+    await guests.write(middle)
+    assert await user_of(guests.visitor(erin)) == "erin"
+
+
+async def test_cas_are_exchanged_without_a_connection_lost(guests: Guests) -> None:
+    hub = guests.hub
+    await hub.join("edge1")
+    carol, dave = guests.first.issue("carol", "ops"), guests.second.issue("dave", "ops")
+    with pytest.raises(aiohttp.ClientError):
+        await guests.visitor(dave).get("/version")
+    admin = await admin_of(hub)
+    async with admin.watch(f"{CLUSTERS}/edge1?watch=1") as watch:
+        assert await watch.type() == "ADDED"
+        await guests.write(guests.first.certificate, guests.second.certificate)
+        assert [await user_of(guests.visitor(one)) for one in (carol, dave)] == ["carol", "dave"]
+        await guests.write(guests.second.certificate)
+        with pytest.raises(aiohttp.ClientError):
+            await guests.visitor(carol).get("/version")
+        assert await user_of(guests.visitor(dave)) == "dave"
+        assert (await admin.get(CLUSTERS))[0] == 200, "the hub's own CA stays trusted"
+        assert (await admin.patch(f"{CLUSTERS}/edge1", {"metadata": {"labels": {"tier": "gold"}}}))[0] == 200
+        assert await watch.type() == "MODIFIED"
+
+
+async def test_open_connections_and_resumed_sessions_are_refused_once_their_ca_is_gone(guests: Guests) -> None:
+    carol = guests.visitor(guests.first.issue("carol", "ops"))
+    connector = aiohttp.TCPConnector(ssl=carol.context, limit=1)
+    async with aiohttp.ClientSession(connector=connector) as session:
+        async with session.get(guests.hub.server + "/apis") as before:
+            assert before.status == 200
+            await before.read()
+        await guests.write(guests.second.certificate)
+        async with session.get(guests.hub.server + "/apis") as after:
+            assert after.status == 401
+
+    await guests.write(guests.first.certificate)
+    assert (await carol.get("/apis"))[0] == 200
+    await guests.write(guests.second.certificate)
+    for _ in range(2):
+        try:
+            status, _answer = await carol.get("/apis")
+        except aiohttp.ClientError:
+            continue
+        assert status == 401
+
+
+async def test_a_client_ca_file_that_cannot_be_used_changes_nothing(guests: Guests, tmp_path: Path) -> None:
+    carol = guests.visitor(guests.first.issue("carol", "ops"))
+    for content in (b"", b"no PEM", b"-----BEGIN CERTIFICATE-----\nAAAA\n-----END CERTIFICATE-----\n"):
+        await guests.write(content)
+        assert await user_of(carol) == "carol", content
+    guests.path.unlink()
+    await guests.file.look()
+    assert await user_of(carol) == "carol"
+
+    path = tmp_path / "none.crt"
+    for written in (None, b"no PEM"):
+        if written is not None:
+            path.write_bytes(written)
+        with pytest.raises(InvalidError, match=r"client_ca_file: .*none\.crt"):
+            ClientAuthorityFile(path, (), guests.hub.serving, SystemClock())
+
+    await guests.write(guests.second.certificate, guests.hub.issuer.trust_bundle)
+    with pytest.raises(aiohttp.ClientError):
+        await guests.visitor(guests.second.issue("dave")).get("/version")
+    agent = holder(guests.hub, await guests.hub.agent("edge1"))
+    await guests.hub.join("edge1")
+    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
+
+
+def _signed(root: OtherCA, name: str, key: ec.EllipticCurvePublicKey, now: datetime) -> bytes:
+    """A CA's certificate under another CA."""
+    above = x509.load_pem_x509_certificate(root.certificate)
+    builder = (
+        x509.CertificateBuilder(above.subject, _name(name), key, x509.random_serial_number(), now - DAY, now + 2 * DAY)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .add_extension(x509.KeyUsage(True, False, False, False, False, True, True, False, False), critical=True)  # noqa: FBT003
+        .add_extension(x509.SubjectKeyIdentifier.from_public_key(key), critical=False)
+    )
+    signing = load_pem_private_key(root.key, None)
+    assert isinstance(signing, ec.EllipticCurvePrivateKey)
+    return builder.sign(signing, SHA256()).public_bytes(Encoding.PEM)
+
+
+def _name(name: str) -> x509.Name:
+    return x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, name)])
+
+
+async def test_an_open_watch_ends_when_its_ca_is_taken_away(guests: Guests) -> None:
+    await guests.hub.join("edge1")
+    await (await admin_of(guests.hub)).bind("cluster-admin", "Group", "ops")
+    await guests.write(guests.first.certificate, guests.second.certificate)
+    carol, dave = (guests.visitor(ca.issue(name, "ops")) for ca, name in ((guests.first, "carol"), (guests.second, "dave")))
+    async with carol.watch(f"{CLUSTERS}?watch=1") as mine, dave.watch(f"{CLUSTERS}?watch=1") as theirs:
+        assert [await mine.type(), await theirs.type()] == ["ADDED", "ADDED"]
+        await guests.write(guests.second.certificate)
+        await mine.broken()
+        assert theirs.is_open
+
+
+WHO = "/apis/authentication.k8s.io/v1/selfsubjectreviews"
+REVIEW = {"apiVersion": "authentication.k8s.io/v1", "kind": "SelfSubjectReview"}
+MINUTES = timedelta(minutes=5)
+
+
+class KubernetesStage:
+    """A hub that knows a Kubernetes CA, by some groups."""
+
+    def __init__(self, hub: HubUnderTest) -> None:
+        self.hub = hub
+        self.ca = OtherCA("kubernetes")
+        self.provider = AuthorityProvider()
+
+    async def start(self, *groups: str) -> None:
+        async def known(context: BuildContext, certificates: Certificates, access: Access) -> Sequence[KubernetesAuthority]:
+            serving, peers = certificates.doors.serving, access.peers
+            made = KubernetesAuthority(groups, serving, peers.identify, peers.former, context.clock)
+            self.provider.listen(lambda: made.take(self.provider.certificate))
+            return (made,)
+
+        self.hub.authenticators = known
+        await self.hub.restart()
+        self.provider.set(self.ca.certificate, self.ca.key)
+
+    @property
+    def chain(self) -> IssuerChain:
+        return IssuerChain(self.hub.issuer, (KubernetesIssuer(self.provider),))
+
+    async def login(self, user: str, *groups: str) -> Credential:
+        """A certificate as an operator gets it for a token."""
+        key = pki.generate_key()
+
+        def issue(tx: Transaction) -> IssuedCertificate:
+            subject = Subject(user, frozenset(groups))
+            profile = Profile(Purpose.LOGIN, subject, pki.public_key_of(key), tx.now - MINUTES, tx.now + MINUTES)
+            return certificates.sign(tx, self.chain, profile, Holder())
+
+        issued = await self.hub.store.run(issue)
+        assert issued.signed_by == self.provider.signer
+        return Credential(issued.chain, key)
+
+    def visitor(self, credential: Credential) -> Visitor:
+        return Visitor(self.hub, client_context(self.hub.issuer.trust_bundle, credential.chain, credential.key))
+
+    async def who(self, credential: Credential) -> tuple[str, list[str]]:
+        """As whom the door knows a certificate."""
+        status, answer = await self.visitor(credential).ask("POST", WHO, REVIEW)
+        assert status == 201, answer
+        told: dict[str, Any] = answer["status"]["userInfo"]
+        return told["username"], [group for group in told.get("groups", ()) if group != "system:authenticated"]
+
+    async def refused(self, credential: Credential) -> str:
+        status, answer = await self.visitor(credential).get(CLUSTERS)
+        assert status == 401, answer
+        return str(answer["message"])
+
+
+@pytest.fixture
+async def kubernetes(hub: HubUnderTest) -> KubernetesStage:
+    kubernetes = KubernetesStage(hub)
+    await kubernetes.start("dev", "ops")
+    return kubernetes
+
+
+async def test_certificates_of_the_kubernetes_ca_enter_by_named_groups_under_names_of_their_own(
+    kubernetes: KubernetesStage, subtests: pytest.Subtests
+) -> None:
+    assert await kubernetes.who(await kubernetes.login("ann", "dev", "qa")) == ("ann", ["dev"])
+    assert await kubernetes.who(await kubernetes.login("bob")) == ("bob", [])
+
+    assert await kubernetes.who(kubernetes.ca.issue("ann", "dev", "system:masters")) == ("kubernetes:ann", ["dev"])
+    assert await kubernetes.who(kubernetes.ca.issue("system:node:one", "ops")) == ("kubernetes:system:node:one", ["ops"])
+
+    for user, groups in (
+        ("kubernetes-admin", ("system:masters",)),
+        ("system:node:one", ("system:nodes",)),
+        ("ann", ()),
+        ("ann", ("qa",)),
+        (agent_subject(ClusterName("edge1"), AgentId("agent")).common_name, ()),
+    ):
+        with subtests.test(groups=groups):
+            assert "names no group that counts here" in await kubernetes.refused(kubernetes.ca.issue(user, *groups))
+
+    await kubernetes.hub.join("edge1")
+    path = await kubernetes.hub.agent("edge1")
+    agent = holder(kubernetes.hub, path)
+    assert (await agent.get(f"{CLUSTERS}/edge1"))[0] == 200
+    own = read_kubeconfig(path).require_credential()
+    facts = pki.parse_certificate(own.chain)
+    plan = pki.Plan(facts.subject, facts.public_key, facts.serial, *_within(facts, kubernetes.ca.authority.facts))
+    forged = Credential(kubernetes.ca.authority.sign(plan), own.key)
+    status, answer = await kubernetes.visitor(forged).get(f"{CLUSTERS}/edge1")
+    assert (status, "signs operators' logins and nothing else" in answer["message"]) == (401, True)
+
+
+async def test_a_login_that_is_revoked_opens_nothing_though_its_groups_are_named(kubernetes: KubernetesStage) -> None:
+    """It must not come back as somebody whom the CA vouches for."""
+    ann = await kubernetes.login("ann", "dev")
+    assert await kubernetes.who(ann) == ("ann", ["dev"])
+    serial = pki.parse_certificate(ann.chain).serial
+    await kubernetes.hub.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "Test"))
+    await kubernetes.start("dev", "ops")  # what was remembered is forgotten
+    assert "revoked" in await kubernetes.refused(ann)
+
+
+async def test_a_namesake_of_a_user_has_other_rights_and_no_group_gives_all_rights(kubernetes: KubernetesStage) -> None:
+    admin = await admin_of(kubernetes.hub)
+    await admin.bind("cluster-admin", "User", "ann")
+    assert (await kubernetes.visitor(await kubernetes.login("ann")).get(CLUSTERS))[0] == 200
+    assert (await kubernetes.visitor(kubernetes.ca.issue("ann", "dev")).get(CLUSTERS))[0] == 403
+
+    await kubernetes.start("dev", OPERATOR_GROUP)
+    user, groups = await kubernetes.who(kubernetes.ca.issue("mallory", "dev", OPERATOR_GROUP))
+    assert (user, groups) == ("kubernetes:mallory", ["dev"])
+
+
+def _within(facts: pki.CertificateFacts, authority: pki.CertificateFacts) -> tuple[Any, Any]:
+    return max(facts.not_before, authority.not_before), min(facts.not_after, authority.not_after)
+
+
+async def test_a_new_ca_is_trusted_at_once_and_an_old_or_removed_one_is_not(kubernetes: KubernetesStage) -> None:
+    old = await kubernetes.login("ann", "dev")
+    kubernetes.ca = OtherCA("kubernetes")
+    kubernetes.provider.set(kubernetes.ca.certificate, kubernetes.ca.key)
+    assert await kubernetes.who(await kubernetes.login("ann", "dev")) == ("ann", ["dev"])
+    with pytest.raises(aiohttp.ClientError):
+        await kubernetes.visitor(old).get(CLUSTERS)
+
+    ann = await kubernetes.login("ann", "dev")
+    kubernetes.provider.unset()
+    with pytest.raises(aiohttp.ClientError):
+        await kubernetes.visitor(ann).get(CLUSTERS)
+
+    folder: Path = kubernetes.hub.folder
+    kubernetes.provider.set((folder / "ca.crt").read_bytes(), (folder / "ca.key").read_bytes())
+    admin = await admin_of(kubernetes.hub)
+    assert (await admin.get(CLUSTERS))[0] == 200
+
+
+def test_the_door_for_agents_never_trusts_it(hub: HubUnderTest) -> None:
+    """Its trust is what the serving material says; CAs of clients are added for the HTTPS listener alone."""
+    before = hub.serving.material
+    hub.serving.trust_clients("kubernetes-ca", OtherCA("kubernetes").certificate)
+    assert hub.serving.material == before
+    assert len(server_context(hub.serving.material).get_ca_certs()) == len(pki.split_bundle(before.trust))
+
+
+SERVICE = ("muster", "hub")
+
+
+@dataclass
+class Stage:
+    """A hub, the cluster before it, and the way between them."""
+
+    hub: HubUnderTest
+    management: ManagementInMemory
+    aggregation: Aggregation
+
+    def proxy(self, ca: OtherCA | None = None, name: str = "front-proxy-client") -> Visitor:
+        shown: Credential = (ca or self.management.proxy_ca).issue(name)
+        return Visitor(self.hub, client_context(self.hub.issuer.trust_bundle, shown.chain, shown.key))
+
+    async def ask(self, user: str, path: str = CLUSTERS, method: str = "GET", body: Any = None) -> tuple[int, Any]:
+        return await self.proxy().ask(method, path, body, **{"X-Remote-User": user, "X-Remote-Group": "dev"})
+
+
+@pytest.fixture
+async def stage(hub: HubUnderTest, tmp_path: Path) -> AsyncIterator[Stage]:
+    async with ManagementInMemory() as management:
+        file = tmp_path / "management.kubeconfig"
+        file.write_text(yaml.safe_dump(management.kubeconfig))
+        hub.configure(management_cluster=str(file), aggregation_service="/".join(SERVICE))
+        await hub.restart()
+        aggregation = hub.operators.authenticators[0]
+        assert isinstance(aggregation, Aggregation)
+        await aggregation.look()
+        yield Stage(hub, management, aggregation)
+        await hub.stop()
+
+
+async def test_users_of_the_cluster_have_the_rights_that_it_gives_and_none_of_the_hubs_roles(stage: Stage) -> None:
+    await stage.hub.join("edge1")
+    status, answer = await stage.ask("ann")
+    assert (status, [item["metadata"]["name"] for item in answer["items"]]) == (200, ["edge1"])
+    status, answer = await stage.ask("bob")
+    assert (status, 'User "bob" cannot list resource "managedclusters"' in answer["message"]) == (403, True)
+    assert (await stage.ask("ann", f"{CLUSTERS}/edge1", "DELETE"))[0] == 403
+    user, asked = stage.management.asked[0]
+    assert (user, asked.verb, asked.group, asked.resource) == (
+        "ann",
+        "list",
+        "cluster.open-cluster-management.io",
+        "managedclusters",
+    )
+
+    admin = await admin_of(stage.hub)
+    await admin.bind("cluster-admin", "ServiceAccount", "metrics", namespace="default")
+    assert (await stage.ask("system:serviceaccount:default:metrics"))[0] == 403
+    stage.management.may.add(("system:serviceaccount:default:metrics", "create"))
+    reference = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
+    role = {"metadata": {"name": "mine"}, "roleRef": reference, "subjects": [{"kind": "User", "name": "mallory"}]}
+    status, answer = await stage.ask("system:serviceaccount:default:metrics", f"{RBAC}/clusterrolebindings", "POST", role)
+    assert status == 403, answer
+
+    assert (await get(nobody(stage.hub), CLUSTERS, "ann-token"))[0] == 200
+    assert (await get(nobody(stage.hub), CLUSTERS, "bob-token"))[0] == 403
+    status, answer = await get(nobody(stage.hub), CLUSTERS, "guess")
+    assert (status, answer["message"]) == (401, "Unauthorized")
+
+    claim = {"X-Remote-User": "ann", "X-Remote-Group": "system:masters"}
+    assert (await nobody(stage.hub).ask("GET", CLUSTERS, **claim))[0] == 403
+    agent = holder(stage.hub, await stage.hub.agent("edge1"))
+    assert (await agent.ask("GET", CLUSTERS, **claim))[0] == 403
+    status, _ = await stage.proxy(name="mallory").ask("GET", CLUSTERS, **claim)
+    assert status == 401
+    with pytest.raises(aiohttp.ClientError):
+        await stage.proxy(OtherCA("front-proxy-ca")).ask("GET", CLUSTERS, **claim)
+
+
+async def test_proxy_cas_and_api_service_bundles_are_kept_up_to_date(stage: Stage) -> None:
+    old, new = stage.management.proxy_ca, OtherCA("front-proxy-ca")
+    await stage.management.say(new)
+    await stage.aggregation.look()
+    ann = {"X-Remote-User": "ann"}
+    assert (await stage.proxy(new).ask("GET", CLUSTERS, **ann))[0] == 200
+    with pytest.raises(aiohttp.ClientError):
+        await stage.proxy(old).ask("GET", CLUSTERS, **ann)
+
+    for name, namespace in (("v1.ours", "muster"), ("v1.theirs", "elsewhere")):
+        await stage.management.add_api_service(name, {"namespace": namespace, "name": "hub"})
+    await stage.aggregation.look()
+    encoded = base64.b64encode(stage.hub.issuer.trust_bundle).decode()
+    ours = await stage.management.api_service("v1.ours")
+    assert ours["spec"]["caBundle"] == encoded
+    assert "caBundle" not in (await stage.management.api_service("v1.theirs"))["spec"]
+    stage.management.requests.clear()
+    await stage.aggregation.look()
+    assert {verb for verb, _ in stage.management.requests} == {"get", "list"}, "what is right is not written"
+
+    assert (await stage.ask("ann", "/apis/apps/v1/deployments"))[0] in (403, 404)
+    await stage.management.stop()
+    await stage.aggregation.look()
+    assert (await stage.ask("carol"))[0] == 403
+    assert (await get(nobody(stage.hub), CLUSTERS, "new-token"))[0] == 503
+    assert (await (await admin_of(stage.hub)).get(CLUSTERS))[0] == 200
+
+
+@pytest.mark.kubectl
+async def test_kubectl_works_through_the_clusters_aggregation_layer(stage: Stage, tmp_path: Path) -> None:
+    await stage.hub.join("edge1")
+    async with AggregatingProxy(stage.management, stage.hub.server, stage.hub.issuer.trust_bundle) as proxy:
+
+        async def kubectl_as(token: str) -> Ended:
+            path = tmp_path / f"{token}.kubeconfig"
+            clusters = [{"name": "m", "cluster": {"server": f"{proxy.url}/as/{token}"}}]
+            path.write_text(yaml.safe_dump({**stage.management.kubeconfig, "clusters": clusters}))
+            return await stage.hub.kubectl("get", "managedclusters", path=path)
+
+        listed = await kubectl_as("ann-token")
+        assert (listed.code, "edge1" in listed.out) == (0, True), listed
+        refused = await kubectl_as("bob-token")
+        assert 'User "bob" cannot list' in refused.err, refused

@@ -1,0 +1,237 @@
+"""The hub's limits at its HTTPS door: rates, seats and watches per identity, deadlines, and how large an object may become."""
+
+import asyncio
+import sqlite3
+from collections.abc import AsyncIterator
+from contextlib import closing
+from datetime import timedelta
+from pathlib import Path
+
+import aiohttp
+import pytest
+
+from hub.access.limits import LIFELINES
+from hub.domain.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
+from hub.domain.heartbeat import Beat
+from hub.services import clusters, heartbeats, room
+from machinery.apiserver.limiting import LEVEL_HEADER
+from machinery.apiserver.limits import OBJECT_LIMIT
+from machinery.apiserver.patches import MAX_OPERATIONS
+from machinery.conditions import Condition
+from machinery.errors import TooLargeError
+from machinery.identity import ClusterName
+from tests.fakes.stage import until
+from tests.integration.door.conftest import CLUSTERS, HubUnderTest, Visitor, admin_of, holder, hub_with, nobody
+from tests.integration.door.test_audit import cluster
+from tests.integration.door.test_logins import GROUP, REQUESTS
+
+NEVER = "resourceVersion=999999&resourceVersionMatch=NotOlderThan"
+
+
+@pytest.fixture
+async def narrow(tmp_path: Path) -> AsyncIterator[HubUnderTest]:
+    """A hub with two seats for what agents live on."""
+    async with hub_with(tmp_path, max_lifelines_inflight=2) as hub:
+        for name in ("a", "b", "c"):
+            await hub.join(name)
+        yield hub
+
+
+async def slow(hub: HubUnderTest, name: str) -> "asyncio.Task[tuple[int, object]]":
+    """An agent that waits for something."""
+    agent = holder(hub, await hub.agent(name))
+    return asyncio.create_task(agent.get(f"{CLUSTERS}?fieldSelector=metadata.name={name}&{NEVER}"))
+
+
+async def headers_of(visitor: Visitor, path: str) -> tuple[int, "aiohttp.typedefs.LooseHeaders"]:
+    connector = aiohttp.TCPConnector(ssl=visitor.context)
+    async with aiohttp.ClientSession(connector=connector) as session, session.get(visitor.hub.server + path) as response:
+        await response.read()
+        return response.status, dict(response.headers)
+
+
+async def test_a_full_level_refuses_its_own_and_lets_operators_and_health_pass(narrow: HubUnderTest) -> None:
+    waiting = [await slow(narrow, "a"), await slow(narrow, "b")]
+    await until(lambda: narrow.access.limits.snapshot()[LIFELINES]["taken"] == 2)
+    third = holder(narrow, await narrow.agent("c"))
+    status, headers = await headers_of(third, f"{CLUSTERS}/c?timeout=2s")
+    assert status == 429
+    assert isinstance(headers, dict)
+    assert (headers["Retry-After"], headers[LEVEL_HEADER]) == ("1", narrow.access.limits.pools[LIFELINES].uid)
+    assert (await (await admin_of(narrow)).get(CLUSTERS))[0] == 200
+    assert (await nobody(narrow).get("/readyz"))[0] == 200
+    assert (await third.get("/apis"))[0] == 200
+    await asyncio.gather(*waiting)
+    assert (await third.get(f"{CLUSTERS}/c"))[0] == 200
+
+
+async def test_an_identity_or_anonymous_host_over_its_rate_is_refused_alone(tmp_path: Path) -> None:
+    async with hub_with(tmp_path, identity_rate=0.001, identity_burst=3) as hub:
+        await hub.join("a")
+        agent = holder(hub, await hub.agent("a"))
+        assert [(await agent.get(f"{CLUSTERS}/a"))[0] for _ in range(4)] == [200, 200, 200, 429]
+        assert (await (await admin_of(hub)).get(CLUSTERS))[0] == 200
+
+        answers = [(await nobody(hub).get("/version/none"))[0] for _ in range(4)]
+        assert answers == [403, 403, 403, 429]
+        assert await exchange(hub, "127.0.0.1") == 429
+        assert await exchange(hub, "127.0.0.2") == 201
+
+
+async def test_a_write_that_its_deadline_overtakes_is_whole_or_not_there(hub: HubUnderTest) -> None:
+    visitor = await admin_of(hub)
+    with closing(sqlite3.connect(hub.folder / "hub.db", isolation_level=None)) as other:
+        other.execute("BEGIN IMMEDIATE")  # nobody else writes now
+        answers = await asyncio.gather(
+            *(visitor.ask("POST", f"{CLUSTERS}?timeout=300ms", cluster(f"late-{number}")) for number in range(5))
+        )
+        other.execute("ROLLBACK")
+    assert [(status, body["reason"]) for status, body in answers] == [(504, "Timeout")] * 5
+    assert (await visitor.ask("POST", CLUSTERS, cluster("after")))[0] == 201
+    _, found = await visitor.get(CLUSTERS)
+    names = {item["metadata"]["name"] for item in found["items"]}
+    with closing(sqlite3.connect(hub.folder / "hub.db")) as database:
+        logged = database.execute("SELECT name FROM changes WHERE kind LIKE 'managedclusters%' AND type = 'ADDED'").fetchall()
+        stored = database.execute("SELECT name FROM objects WHERE kind LIKE 'managedclusters%'").fetchall()
+    assert "after" in names
+    assert {name for (name,) in logged} == {name for (name,) in stored} == names
+
+
+async def exchange(hub: HubUnderTest, address: str) -> int:
+    """The status of a login that nobody is let in by, asked for from an address of this machine."""
+    document = {"kind": "TokenCredentialRequest", "apiVersion": f"{GROUP}/v1alpha1", "metadata": {}}
+    document["spec"] = {"token": "x", "authenticator": {"kind": "ServiceAccount"}}
+    connector = aiohttp.TCPConnector(ssl=nobody(hub).context, local_addr=(address, 0))
+    async with (
+        aiohttp.ClientSession(connector=connector) as session,
+        session.post(hub.server + REQUESTS, json=document) as response,
+    ):
+        await response.read()
+        return response.status
+
+
+async def test_one_identity_has_a_bounded_number_of_watches(tmp_path: Path) -> None:
+    async with hub_with(tmp_path, max_watches_per_identity=2) as hub:
+        for name in ("a", "b"):
+            await hub.join(name)
+        first, second = holder(hub, await hub.agent("a")), holder(hub, await hub.agent("b"))
+        watch = f"{CLUSTERS}?watch=1&timeoutSeconds=20&fieldSelector=metadata.name="
+        open_now = [asyncio.create_task(first.get(f"{watch}a")) for _ in range(2)]
+        await until(lambda: hub.access.limits.snapshot()["watches"]["open"] == 2)
+        status, headers = await headers_of(first, f"{watch}a")
+        assert isinstance(headers, dict)
+        assert (status, headers["Retry-After"]) == (429, "5")
+        assert (await second.get(f"{CLUSTERS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=b"))[0] == 200
+        assert (await first.get(f"{CLUSTERS}/a"))[0] == 200
+        for task in open_now:
+            task.cancel()
+        await until(lambda: hub.access.limits.snapshot()["watches"]["open"] == 0)
+        assert (await first.get(f"{CLUSTERS}?watch=1&timeoutSeconds=1&fieldSelector=metadata.name=a"))[0] == 200
+
+
+ODD = {
+    "condition": StatusReport(conditions=(Condition("A b!", "True", "no reason", ""), Condition("A", "True", "", ""))),
+    "long": StatusReport(conditions=(Condition("A" * 5_000, "True", "R" * 5_000, ""),)),
+    "claim": StatusReport(claims=(Claim("a\x00\n", "b\x00"), Claim("a", "b"), Claim("a", "c"))),
+    "resources": StatusReport(capacity={"\x00": "nothing", " ": ""}, kubernetes_version="\x00"),
+    "namespace": StatusReport(namespaces={("default", "x"): (Condition("A b", "True", "a b", ""),)}),
+    "url": StatusReport(client_configs=(ClientConfig("https://x y\x00", b"no certificate"),)),
+    "version": StatusReport(agent_version="x" * 300_000),
+}
+
+
+def agent_of(cluster: ClusterName) -> str:
+    return f"system:open-cluster-management:{cluster}:agent"
+
+
+async def accepted(hub: HubUnderTest, name: str) -> ClusterName:
+    await hub.join(name)
+    await hub.store.run(clusters.set_accepted, ClusterName(name), accepted=True, actor="admin")
+    return ClusterName(name)
+
+
+async def decide(operator: Visitor, cluster: str) -> list[int]:
+    """The codes of what operators do with a cluster that they trust no more."""
+    one = f"{CLUSTERS}/{cluster}"
+    patches = (
+        {"spec": {"taints": [{"key": "odd", "effect": "NoSelect"}]}},
+        {"metadata": {"labels": {"odd": "yes"}}},
+        {"spec": {"hubAcceptsClient": False}},
+    )
+    return [(await operator.patch(one, patch))[0] for patch in patches]
+
+
+async def test_operators_decide_about_a_cluster_whatever_its_agent_reports(hub: HubUnderTest) -> None:
+    operator, codes = await admin_of(hub), {}
+    for name, report in ODD.items():
+        cluster = await accepted(hub, name)
+        await hub.store.run(clusters.report_status, cluster, report, agent_of(cluster))
+        codes[name] = await decide(operator, cluster)
+    assert codes == {name: [200, 200, 200] for name in ODD}
+
+    noted = []
+    for number, note in enumerate(("a b", "", "\x00")):
+        cluster = await accepted(hub, f"edge{number}")
+        joining = Joining(name=cluster, cluster_uid="", annotations={AGENT_ANNOTATIONS + note: "x" * 300_000})
+        await hub.store.run(clusters.ensure, joining, agent_of(cluster))
+        noted.append(await decide(operator, cluster))
+    assert noted == [[200, 200, 200]] * 3
+
+    cluster = await accepted(hub, "edge9")
+    await hub.store.run(clusters.report_status, cluster, ODD["condition"], agent_of(cluster))
+    status = f"{CLUSTERS}/{cluster}/status"
+    conditions = (await operator.ask("GET", f"{CLUSTERS}/{cluster}"))[1]["status"]["conditions"]
+    patch = {"status": {"conditions": [*conditions, {**conditions[0], "type": "New", "reason": "new words"}]}}
+    code, answer = await operator.patch(status, patch)
+    assert code == 422
+    assert [cause["field"] for cause in answer["details"]["causes"]] == [f"status.conditions[{len(conditions)}].reason"]
+
+
+def of_size(size: int) -> StatusReport:
+    """About so many bytes of it."""
+    return StatusReport(kubernetes_version="x" * size)
+
+
+async def test_operators_decide_about_a_cluster_that_its_agent_has_filled(hub: HubUnderTest) -> None:
+    cluster = await accepted(hub, "edge1")
+    await hub.store.run(clusters.report_status, cluster, of_size(room.MOST - 20_000), agent_of(cluster))
+    with pytest.raises(TooLargeError, match="an agent may fill"):
+        await hub.store.run(clusters.report_status, cluster, of_size(room.MOST + 20_000), agent_of(cluster))
+    assert await decide(await admin_of(hub), cluster) == [200, 200, 200]
+    assert room.MOST + 256 * 1024 == OBJECT_LIMIT
+
+    cluster = await accepted(hub, "edge2")
+    await hub.store.run(clusters.report_status, cluster, of_size(OBJECT_LIMIT + 100_000), "an earlier release")
+    operator = await admin_of(hub)
+    assert await decide(operator, cluster) == [200, 200, 200]
+    patch = {"metadata": {"annotations": {"more": "x" * 2_000}}}
+    assert (await operator.patch(f"{CLUSTERS}/{cluster}", patch))[0] == 413
+
+
+async def test_beats_are_stored_during_a_large_patch_and_a_too_large_object_is_refused(hub: HubUnderTest) -> None:
+    await hub.join("edge1")
+    operator, status = await admin_of(hub), f"{CLUSTERS}/edge1/status"
+    large = {"status": {"allocatable": {f"r{number}": "1" for number in range(5_000)}}}
+    apart = {"content-type": "application/json-patch+json"}
+    assert (await operator.patch(status, large))[0] == 200
+    tests = [{"op": "test", "path": "/metadata/name", "value": "edge1"}] * (MAX_OPERATIONS - 1)
+    changes = [*tests, {"op": "replace", "path": "/status/allocatable", "value": {"cpu": "4"}}]
+    beats = 0
+    async with asyncio.timeout(60):
+        patch = asyncio.create_task(operator.ask("PATCH", status, changes, **apart))
+        while not patch.done():
+            beat = Beat(ClusterName("edge1"), timedelta(), available=True)
+            await hub.store.run(heartbeats.flush, [beat])
+            beats += 1
+    code, answer = await patch
+    assert code == 200
+    assert answer["status"]["allocatable"] == {"cpu": "4"}
+    assert beats >= 2, "the event loop and the database are free meanwhile"
+
+    one = f"{CLUSTERS}/edge1"
+    half = {"status": {"version": {"kubernetes": "x" * 800_000}}}
+    other = {"spec": {"managedClusterClientConfigs": [{"url": "https://edge1", "caBundle": "A" * 800_000}]}}
+    assert (await operator.patch(f"{one}/status", half))[0] == 200
+    code, answer = await operator.patch(one, other)
+    assert (code, answer["reason"]) == (413, "RequestEntityTooLarge")
+    assert "the object is too large" in answer["message"]

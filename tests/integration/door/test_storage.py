@@ -1,0 +1,417 @@
+"""The HTTPS door's storage over a real database: objects, watches, heartbeats as Leases, and the rate of events."""
+
+import asyncio
+import json
+from collections.abc import AsyncIterator, Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from functools import partial
+from typing import Any
+
+import pytest
+
+from hub.apiserver.events import PER_NAMESPACE, EventStorage, Rate
+from hub.apiserver.feed import ChangeFeed
+from hub.apiserver.leases import FIRST_BEAT, LeaseStorage
+from hub.apiserver.storage import ServiceStorage
+from hub.domain.asking import where_of
+from hub.domain.change import EVENTS, MANAGED_CLUSTERS, Query
+from hub.domain.change import Key as StoreKey
+from hub.domain.heartbeat import Beat
+from hub.services import clusters, heartbeats
+from hub.store import SqlStore
+from machinery import conditions
+from machinery.apiserver.kinds.events import EVENT
+from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection
+from machinery.clock import ManualClock, SystemClock
+from machinery.errors import AlreadyExistsError, ExpiredError, ForbiddenError, InvalidError, NotFoundError, TooManyRequestsError
+from machinery.identity import ClusterName
+from machinery.product import GROUP_SUFFIX
+from machinery.selectors import FieldSelector, Operator, Requirement
+from machinery.timestamps import format_micro_time
+from tests.fakes.stage import until
+
+CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
+ADMIN = Actor("admin", ("system:masters",))
+EVERYTHING = Selection()
+
+
+def cluster(name: str, **labels: str) -> dict[str, Any]:
+    return {"metadata": {"name": name, "labels": labels}, "spec": {"hubAcceptsClient": False}}
+
+
+def labelled(document: Mapping[str, Any], **labels: str) -> dict[str, Any]:
+    return {**document, "metadata": {**document["metadata"], "labels": labels}}
+
+
+async def create(storage: ServiceStorage, name: str, **labels: str) -> int:
+    return (await storage.create(CLUSTERS, Key("", name), cluster(name, **labels), ADMIN)).revision
+
+
+async def take_names(events: AsyncIterator[Event | int], count: int) -> list[tuple[str, str]]:
+    """The next `count` events, bookmarks left out."""
+    told: list[tuple[str, str]] = []
+    async with asyncio.timeout(5):
+        while len(told) < count:
+            event = await anext(events)
+            if not isinstance(event, int):
+                told.append((event.type.value, event.stored.key.name))
+    return told
+
+
+async def test_objects_are_written_through_the_service_and_refused_in_kubernetes_words(
+    storage: ServiceStorage, store: SqlStore
+) -> None:
+    with pytest.raises(NotFoundError, match=f'managedclusters.cluster.{GROUP_SUFFIX} "east" not found'):
+        await storage.get(CLUSTERS, Key("", "east"))
+
+    with pytest.raises(InvalidError, match=r"a\.b"):
+        await create(storage, "a.b")
+
+    stored = await storage.create(CLUSTERS, Key("", "east"), cluster("east"), ADMIN)
+    document = json.loads(stored.document)
+    assert document["metadata"]["resourceVersion"] == str(stored.revision)
+    assert document["metadata"]["uid"]
+    assert document["spec"]["leaseDurationSeconds"] == 60, "the service's default"
+    found = await store.read(lambda tx: tx.objects.get(MANAGED_CLUSTERS, StoreKey("", "east")))
+    assert found is not None
+    assert found.encoded == stored.document, "the stored bytes are served"
+
+    with pytest.raises(AlreadyExistsError, match=f'managedclusters.cluster.{GROUP_SUFFIX} "east" already exists'):
+        await create(storage, "east")
+
+    shown = await storage.create(CLUSTERS, Key("", "west"), cluster("west"), ADMIN, dry_run=True)
+    assert json.loads(shown.document)["spec"]["leaseDurationSeconds"] == 60
+    changed = await storage.update(CLUSTERS, Key("", "east"), lambda old: labelled(old, tier="gold"), ADMIN, dry_run=True)
+    assert json.loads(changed.document)["metadata"]["labels"] == {"tier": "gold"}
+    assert (changed.revision, await storage.revision()) == (stored.revision, stored.revision)
+
+
+async def test_watches_select_by_name_and_catch_up_from_the_log(storage: ServiceStorage, store: SqlStore) -> None:
+    revision = await create(storage, "d")
+    only = Selection(fields=FieldSelector((Requirement("metadata.name", Operator.EQUALS, ("f",)),)))
+    async with storage.watch(CLUSTERS, only, after=revision) as events:
+        await create(storage, "e")
+        await create(storage, "f")
+        assert await take_names(events, 1) == [("ADDED", "f")]
+
+    revision = await create(storage, "first")
+    names = [f"g{index:02}" for index in range(30)]
+    async with storage.watch(CLUSTERS, EVERYTHING, after=revision) as events:
+        for name in names:
+            await create(storage, name)
+        await create(storage, "last")
+        assert await take_names(events, 31) == [("ADDED", name) for name in (*names, "last")]
+
+    await store.run(lambda tx: tx.changes.compact(tx.now.replace(year=tx.now.year + 1)))
+    with pytest.raises(ExpiredError):
+        async with storage.watch(CLUSTERS, EVERYTHING, after=0):
+            pytest.fail("the watch was opened")
+
+
+async def test_entering_and_leaving_a_condition_is_added_and_deleted(storage: ServiceStorage) -> None:
+    """What an object was before is known by its labels and fields alone."""
+    revision = await create(storage, "a")
+    where = where_of('labels.tier == "gold" && !accepted && available != "True"', datetime.now(UTC), watched=True)
+    unheard = where_of('!has(available) && labels.tier in ["gold"]', datetime.now(UTC), watched=True)
+    async with (
+        storage.watch(CLUSTERS, Selection(where=where), after=revision) as never,
+        storage.watch(CLUSTERS, Selection(where=unheard), after=revision) as events,
+    ):
+        for number, tier in enumerate(("gold", "gold", "iron", "iron")):
+            await storage.update(CLUSTERS, Key("", "a"), partial(labelled, tier=tier, n=str(number)), ADMIN)
+        await create(storage, "b", tier="gold")
+        await storage.update(CLUSTERS, Key("", "b"), lambda _: None, ADMIN)
+        assert await take_names(events, 5) == [
+            ("ADDED", "a"),
+            ("MODIFIED", "a"),
+            ("DELETED", "a"),
+            ("ADDED", "b"),
+            ("DELETED", "b"),
+        ]
+        told = await anext(never)
+        while not isinstance(told, int):
+            pytest.fail(f"what is unknown was told: {told}")
+
+
+async def test_many_watchers_see_every_change_once_and_in_order(storage: ServiceStorage) -> None:
+    start = await storage.revision()
+    names = [f"c{index:02}" for index in range(40)]
+
+    async def see(after: int) -> list[tuple[str, str]]:
+        async with storage.watch(CLUSTERS, EVERYTHING, after=after) as events:
+            return await take_names(events, len(names))
+
+    async with asyncio.TaskGroup() as group:
+        watchers = [group.create_task(see(start)) for _ in range(8)]
+        for name in names:
+            await create(storage, name)
+        watchers += [group.create_task(see(start)) for _ in range(4)]
+    assert all(watcher.result() == [("ADDED", name) for name in names] for watcher in watchers)
+
+
+LEASES = GroupResource("coordination.k8s.io", "leases")
+ADMIN = Actor("admin")
+HOUR = timedelta(hours=1)
+EDGE1 = Key("edge1", "managed-cluster-lease")
+WINDOW = 1.0
+"""Seconds: a watch tells one beat of a cluster in so long."""
+
+
+@pytest.fixture
+async def leases(store: SqlStore, feed: ChangeFeed, storage: ServiceStorage) -> LeaseStorage:
+    await join(store, "edge1")
+    return LeaseStorage(store, feed, storage, SystemClock())
+
+
+async def join(store: SqlStore, name: str) -> None:
+    document = {"metadata": {"name": name}, "spec": {"hubAcceptsClient": True, "leaseDurationSeconds": 30}}
+    await store.run(clusters.put, document, None, "test")
+
+
+async def beat(store: SqlStore, name: str) -> None:
+    await store.run(heartbeats.flush, [Beat(ClusterName(name), timedelta(), available=True)])
+
+
+async def take(events: AsyncIterator[Event | int], count: int) -> list[tuple[str, str]]:
+    told: list[tuple[str, str]] = []
+    async with asyncio.timeout(10):
+        while len(told) < count:
+            event = await anext(events)
+            if not isinstance(event, int):
+                told.append((event.type.value, str(event.stored.key.name)))
+    return told
+
+
+async def test_a_heartbeat_is_shown_and_written_as_the_lease_of_its_cluster(leases: LeaseStorage, store: SqlStore) -> None:
+    lease = json.loads((await leases.get(LEASES, EDGE1)).document)
+    assert lease["metadata"]["labels"] == {"open-cluster-management.io/cluster-name": "edge1"}
+    assert (lease["spec"]["holderIdentity"], lease["spec"]["leaseDurationSeconds"]) == ("managed-cluster-lease", 30)
+
+    await leases.update(LEASES, EDGE1, lambda old: {**old, "spec": {}}, ADMIN, dry_run=True)
+    assert await store.read(lambda tx: tx.heartbeats.of(ClusterName("edge1"))) is None
+
+    with pytest.raises(AlreadyExistsError):
+        await leases.create(LEASES, EDGE1, {"metadata": {}}, ADMIN)
+    with pytest.raises(ForbiddenError, match="does not exist"):
+        await leases.create(LEASES, Key("edge9", "managed-cluster-lease"), {"metadata": {}}, ADMIN)
+    with pytest.raises(ForbiddenError, match="it goes with the cluster"):
+        await leases.update(LEASES, EDGE1, lambda _: None, ADMIN)
+
+    await beat(store, "edge1")
+    first = await leases.get(LEASES, EDGE1)
+    await beat(store, "edge1")
+    second = await leases.get(LEASES, EDGE1)
+    assert second.revision > first.revision > FIRST_BEAT
+    assert json.loads(second.document)["spec"]["renewTime"] > json.loads(first.document)["spec"]["renewTime"]
+
+    await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC)), ADMIN)
+    before = await leases.revision()
+    written = await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC)), ADMIN)
+    stored = await store.read(lambda tx: tx.heartbeats.of(ClusterName("edge1")))
+    assert stored is not None
+    assert stored.at is not None
+    assert round(stored.at.timestamp() * 1_000_000) == written.revision
+    assert await leases.revision() == before, "heartbeats are not news"
+
+    for off, status in ((HOUR, "False"), (0 * HOUR, "True"), (-HOUR, "False")):
+        await leases.update(LEASES, EDGE1, renewed(datetime.now(UTC) + off), ADMIN)
+        cluster = await store.read(clusters.find, ClusterName("edge1"))
+        found = conditions.find(cluster.document["status"]["conditions"], conditions.CLOCK_SYNCED)
+        assert found is not None
+        assert found.status == status, off
+
+
+def renewed(at: datetime) -> Callable[[Document], dict[str, Any]]:
+    return lambda old: {**old, "spec": {**old["spec"], "renewTime": format_micro_time(at)}}
+
+
+async def test_pages_hold_both_kinds_in_the_order_of_their_keys(leases: LeaseStorage, store: SqlStore) -> None:
+    await join(store, "edge2")
+    for namespace, name in (("edge1", "addon"), ("edge1", "z"), ("default", "x")):
+        document = {"metadata": {"name": name, "namespace": namespace}}
+        await leases.create(LEASES, Key(namespace, name), document, ADMIN)
+    everything = (await leases.list(LEASES, Selection())).items
+    keys = [f"{stored.key.namespace}/{stored.key.name}" for stored in everything]
+    expected = ["default/x", "edge1/addon", "edge1/managed-cluster-lease", "edge1/z", "edge2/managed-cluster-lease"]
+    assert keys == expected
+    paged, after = [], None
+    while True:
+        page = await leases.list(LEASES, Selection(), limit=2, after=after)
+        paged += [f"{stored.key.namespace}/{stored.key.name}" for stored in page.items]
+        after = page.after
+        if after is None:
+            break
+    assert paged == expected
+
+
+async def test_a_watch_tells_beats_new_clusters_and_ordinary_leases(leases: LeaseStorage, store: SqlStore) -> None:
+    async with leases.watch(LEASES, Selection(), after=await leases.revision()) as events:
+        assert await take(events, 1) == [("MODIFIED", "managed-cluster-lease")], "whatever the client has, it is level now"
+        await beat(store, "edge1")
+        assert await take(events, 1) == [("MODIFIED", "managed-cluster-lease")]
+        await leases.create(LEASES, Key("default", "x"), {"metadata": {"name": "x", "namespace": "default"}}, ADMIN)
+        assert await take(events, 1) == [("ADDED", "x")]
+        await join(store, "edge2")
+        assert await take(events, 1) == [("ADDED", "managed-cluster-lease")]
+
+
+async def told_first(
+    leases: LeaseStorage, after: int, count: int, selection: Selection | None = None
+) -> list[tuple[str, str, int]]:
+    """The first `count` things that a watch tells."""
+    told: list[tuple[str, str, int]] = []
+    async with asyncio.timeout(10), leases.watch(LEASES, selection or Selection(), after=after) as events:
+        while len(told) < count:
+            event = await anext(events)
+            if isinstance(event, Event):
+                told.append((event.type.value, f"{event.stored.key.namespace}/{event.stored.key.name}", event.stored.revision))
+    return told
+
+
+def ordinary(name: str, *, step: int) -> dict[str, Any]:
+    return {"metadata": {"name": name, "namespace": "default"}, "spec": {"leaseTransitions": step}}
+
+
+async def test_a_watch_resumes_from_a_beat_and_is_told_what_it_missed_as_it_is_now(
+    leases: LeaseStorage, store: SqlStore
+) -> None:
+    await join(store, "edge2")
+    for name in ("kept", "gone"):
+        await leases.create(LEASES, Key("default", name), ordinary(name, step=0), ADMIN)
+    before = await leases.create(LEASES, Key("default", "before"), ordinary("before", step=0), ADMIN)
+    await beat(store, "edge1")
+    resumed = (await leases.get(LEASES, EDGE1)).revision
+    await leases.update(LEASES, Key("default", "kept"), lambda old: {**old, "spec": {"leaseTransitions": 1}}, ADMIN)
+    newest = await leases.update(LEASES, Key("default", "kept"), lambda old: {**old, "spec": {"leaseTransitions": 2}}, ADMIN)
+    gone = await leases.update(LEASES, Key("default", "gone"), lambda _: None, ADMIN)
+    edge2 = await store.read(clusters.find, ClusterName("edge2"))
+    removed = await store.run(clusters.remove, edge2, "test")
+    await beat(store, "edge1")
+    lease = await leases.get(LEASES, EDGE1)
+    assert await told_first(leases, resumed, 5) == [
+        ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision),
+        ("ADDED", "default/before", before.revision),
+        ("MODIFIED", "default/kept", newest.revision),
+        ("DELETED", "default/gone", gone.revision),
+        ("MODIFIED", "edge1/managed-cluster-lease", lease.revision),
+    ]
+
+
+async def test_watches_resume_within_a_namespace_and_expire_before_the_log_begins(
+    leases: LeaseStorage, store: SqlStore
+) -> None:
+    await join(store, "edge2")
+    await beat(store, "edge1")
+    lease = await leases.get(LEASES, EDGE1)
+    told = await told_first(leases, lease.revision, 1, Selection(namespace="edge1"))
+    assert told == [("MODIFIED", "edge1/managed-cluster-lease", lease.revision)]
+
+    listed = (await leases.list(LEASES, Selection())).revision
+    edge2 = await store.read(clusters.find, ClusterName("edge2"))
+    removed = await store.run(clusters.remove, edge2, "test")
+    assert ("DELETED", "edge2/managed-cluster-lease", removed.stored.revision) in await told_first(leases, listed, 2)
+
+    await beat(store, "edge1")
+    old = (await leases.get(LEASES, EDGE1)).revision
+    await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(hours=1)))
+    await join(store, "edge2")
+    await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(hours=1)))
+    with pytest.raises(ExpiredError, match="too old resource version"):
+        async with leases.watch(LEASES, Selection(), after=old - 3_600_000_000):
+            pytest.fail("the watch was opened")
+
+
+async def test_beats_within_a_window_are_one_change_and_all_watchers_are_told_by_the_same_event(
+    leases: LeaseStorage, store: SqlStore
+) -> None:
+    """However long the machine takes, a watcher is told of no more changes than there were windows."""
+
+    async def follow(told: list[Event]) -> None:
+        async with leases.watch(LEASES, Selection(), after=await leases.revision()) as events:
+            async for event in events:
+                if isinstance(event, Event):
+                    told.append(event)  # noqa: PERF401 - it is looked at meanwhile
+
+    watchers: list[list[Event]] = [[], [], []]
+    async with asyncio.TaskGroup() as group:
+        watches = [group.create_task(follow(told)) for told in watchers]
+        await until(lambda: all(watchers))
+        began = asyncio.get_running_loop().time()
+        for _ in range(5):
+            await beat(store, "edge1")
+        newest = (await leases.get(LEASES, EDGE1)).revision
+        await until(lambda: all(told[-1].stored.revision == newest for told in watchers))
+        windows = 1 + int((asyncio.get_running_loop().time() - began) / WINDOW)
+        for watch in watches:
+            watch.cancel()
+    assert max(len(told) - 1 for told in watchers) <= windows, "each was told once when it began"
+    assert len({id(told[-1]) for told in watchers}) == 1
+
+
+AGENT = Actor("agent")
+CLUSTERS = GroupResource(f"cluster.{GROUP_SUFFIX}", "managedclusters")
+
+
+def event(number: int, namespace: str = "default") -> tuple[Key, dict[str, Any]]:
+    key = Key(namespace, f"e{number}")
+    metadata = {"name": key.name, "namespace": namespace}
+    return key, {"apiVersion": "v1", "kind": "Event", "metadata": metadata, "involvedObject": {"name": "x"}}
+
+
+async def test_a_namespace_and_all_namespaces_together_have_a_rate_of_events(store: SqlStore, feed: ChangeFeed) -> None:
+    clock, slow = ManualClock(), Rate(per_second=1, burst=3)
+    events = EventStorage(store, feed, GROUP_SUFFIX, clock, per_namespace=slow)
+    for number in range(3):
+        await events.create(EVENT.key, *event(number), AGENT)
+    with pytest.raises(TooManyRequestsError, match='too many events in namespace "default"') as refused:
+        await events.create(EVENT.key, *event(3), AGENT)
+    assert refused.value.retry_after == timedelta(seconds=1)
+    await events.create(EVENT.key, *event(3, "kube-system"), AGENT)
+    clock.advance(timedelta(seconds=1))
+    await events.create(EVENT.key, *event(3), AGENT)
+    assert len((await store.read(lambda tx: tx.objects.find(EVENTS, Query()))).items) == 5
+
+    events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock(), together=Rate(per_second=1, burst=1))
+    await events.create(EVENT.key, *event(11), AGENT)
+    with pytest.raises(TooManyRequestsError):
+        await events.create(EVENT.key, *event(12, "kube-system"), AGENT)
+
+    clock = ManualClock()
+    events = EventStorage(store, feed, GROUP_SUFFIX, clock)
+    key, document = event(21)
+    await events.create(EVENT.key, key, document, AGENT)
+
+    async def again(count: int, *, dry_run: bool = False) -> None:
+        await events.update(EVENT.key, key, lambda old: {**old, "count": count}, AGENT, dry_run=dry_run)
+
+    for count in range(1, PER_NAMESPACE.burst):
+        await again(count)
+    await again(PER_NAMESPACE.burst, dry_run=True)
+    with pytest.raises(TooManyRequestsError, match='too many events in namespace "default"'):
+        await again(PER_NAMESPACE.burst)
+    await events.update(EVENT.key, key, lambda old: old, AGENT)
+    clock.advance(timedelta(seconds=1))
+    await again(PER_NAMESPACE.burst)
+    clock.advance(-timedelta(seconds=1))
+    await events.update(EVENT.key, key, lambda _old: None, AGENT)
+
+
+async def test_a_storm_of_events_is_not_told_to_the_watchers_of_clusters(
+    store: SqlStore, feed: ChangeFeed, storage: ServiceStorage
+) -> None:
+    events = EventStorage(store, feed, GROUP_SUFFIX, ManualClock())
+    async with storage.watch(CLUSTERS, Selection(), after=await storage.revision()) as told:
+        for number in range(2):  # fewer than a watcher's queue holds here, so that one that is told of them shows it
+            await events.create(EVENT.key, *event(number), AGENT)
+        cluster = {"metadata": {"name": "edge1"}, "spec": {"hubAcceptsClient": False}}
+        await storage.create(CLUSTERS, Key("", "edge1"), cluster, AGENT)
+        async with asyncio.timeout(5):
+            seen = [each async for each in _until_an_event(told)]
+    assert [each.stored.key.name for each in seen if isinstance(each, Event)] == ["edge1"]
+
+
+async def _until_an_event(told: Any) -> Any:
+    async for each in told:
+        yield each
+        if isinstance(each, Event):
+            return

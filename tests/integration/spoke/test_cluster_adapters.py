@@ -1,0 +1,206 @@
+"""The adapters of the spoke against a hollow cluster, healthy and with faults."""
+
+import asyncio
+from base64 import b64encode
+from collections.abc import AsyncIterator, Callable
+from contextlib import aclosing
+from datetime import timedelta
+
+import pytest
+
+from hollow.cluster import HollowCluster
+from hollow.faults import Faults
+from machinery.clock import ManualClock
+from machinery.errors import DeadlineError, ForbiddenError, InvalidError, MusterError, UnavailableError
+from machinery.identity import ClusterName, HubId
+from machinery.kube.client import KubeClient
+from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
+from spoke.cluster import KubeCluster
+from spoke.credentials import KubeRemains, KubeSecrets
+from spoke.credentials.secrets import SECRETS
+from spoke.gates import FeatureGates
+from spoke.ports import Health, SecretPlace
+from tests.fakes.hub import MemoryHub
+from tests.fakes.stage import until
+
+SHORT = timedelta(milliseconds=100)
+AGENT = "open-cluster-management-agent"
+OWNER = "hub-kubeconfig-secret"
+OURS = {"app.kubernetes.io/part-of": "muster"}
+A, B = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "ab")
+
+
+@pytest.fixture
+async def client(hollow_cluster: HollowCluster) -> AsyncIterator[KubeClient]:
+    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as connected:
+        yield connected
+
+
+async def test_claims_and_properties_are_reported_by_their_gates(hollow_cluster: HollowCluster, client: KubeClient) -> None:
+    hidden = {"labels": {"open-cluster-management.io/spoke-only": ""}}
+    properties = "/apis/about.k8s.io/v1alpha1/clusterproperties"
+    body = {"apiVersion": "about.k8s.io/v1alpha1", "kind": "ClusterProperty"}
+    await client.create(properties, {**body, "metadata": {"name": "id.k8s.io"}, "spec": {"value": "of the property"}})
+    await client.create(properties, {**body, "metadata": {"name": "hidden", **hidden}, "spec": {"value": "x"}})
+
+    async def reported(**gates: bool) -> dict[str, str]:
+        return {claim.name: claim.value for claim in await KubeCluster(client, gates=FeatureGates(**gates)).claims()}
+
+    both = await reported(cluster_property=True)
+    assert both["id.k8s.io"] == "of the property"
+    assert len(both) == hollow_cluster.shape.claims
+    assert await reported(cluster_claim=False, cluster_property=True) == {"id.k8s.io": "of the property"}
+    assert (await reported())["id.k8s.io"] != "of the property"
+    assert await reported(cluster_claim=False) == {}
+
+    await client.patch("/apis/cluster.open-cluster-management.io/v1alpha1/clusterclaims/id.k8s.io", {"metadata": hidden})
+    claims = await reported()
+    assert "id.k8s.io" not in claims
+    assert claims["kubeversion.open-cluster-management.io"] == hollow_cluster.shape.version
+    assert len(claims) == hollow_cluster.shape.claims - 1
+    assert await KubeCluster(client).uid() == hollow_cluster.shape.cluster_uid
+
+
+async def test_health_of_the_cluster_is_that_of_its_api_server(hollow_cluster: HollowCluster, client: KubeClient) -> None:
+    cluster, nodes = KubeCluster(client), hollow_cluster.shape.nodes
+    hollow_cluster.faults = Faults(no_livez=True)
+    assert await cluster.health() == Health(ok=True, status_code=200, detail="ok"), "healthz decides"
+    hollow_cluster.faults = Faults(no_livez=True, not_live=True)
+    assert (await cluster.health()).status_code == 500
+    hollow_cluster.faults = Faults(not_live=True)
+    health = await cluster.health()
+    assert (health.ok, health.status_code) == (False, 500)
+    assert "[-]etcd failed" in health.detail
+    assert len(await cluster.nodes()) == nodes
+    hollow_cluster.faults = Faults(error=True)
+    with pytest.raises(UnavailableError, match="told to fail"):
+        await cluster.nodes()
+    assert (await cluster.health()).ok is False
+    hollow_cluster.faults = Faults(slow=SHORT)
+    assert len(await cluster.nodes()) == nodes
+
+    for faults in (Faults(slow=timedelta(seconds=30)), Faults(hang=True)):
+        hollow_cluster.faults = faults
+        async with await KubeClient.from_document(hollow_cluster.kubeconfig(), within=SHORT) as hasty:
+            health = await KubeCluster(hasty, health_timeout=SHORT).health()
+            assert (health.ok, health.status_code) == (False, None), faults
+            assert "in time" in health.detail, faults
+            with pytest.raises(DeadlineError):
+                await KubeCluster(hasty).nodes()
+
+    await hollow_cluster.stop()
+    health = await cluster.health()
+    assert (health.ok, health.status_code) == (False, None)
+    assert hollow_cluster.url in health.detail
+
+
+@pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+async def test_secrets_are_written_whole_or_refused(hollow_cluster: HollowCluster, client: KubeClient) -> None:
+    path, secrets = SECRETS.path(namespace=AGENT), KubeSecrets(client, AGENT)
+    made = {"metadata": {"name": "s", "labels": {"owner": "somebody"}}, "type": "Opaque", "data": {"a": "MQ=="}}
+    await client.create(path, {"apiVersion": "v1", "kind": "Secret", **made})
+    written = await secrets.write("s", {"b": b"2"}, (await secrets.read("s")).version)
+    document = await client.get(f"{path}/s")
+    assert document["metadata"]["labels"] == {"owner": "somebody"}
+    assert (document["type"], document["data"]) == ("Opaque", {"b": "Mg=="})
+    with pytest.raises(InvalidError):
+        await secrets.write("large", {"a": b"x" * 1_100_000}, None)
+    with pytest.raises(MusterError, match="nowhere"):
+        await KubeSecrets(client, "nowhere").write("s", {"a": b"1"}, None)
+
+    hollow_cluster.faults = Faults(refuse_secret_writes=True)
+    for write in (secrets.write("s", {"a": b"2"}, written.version), secrets.write("t", {"a": b"2"}, None), secrets.delete("s")):
+        with pytest.raises(ForbiddenError):
+            await write
+    assert await secrets.read("s") == written
+
+
+async def test_changes_of_a_secret_continue_after_the_api_server_was_away(
+    hollow_cluster: HollowCluster, client: KubeClient
+) -> None:
+    secrets = KubeSecrets(client, AGENT)
+    first = await secrets.write("s", {"a": b"1"}, None)
+    async with asyncio.timeout(20), aclosing(secrets.changes("s")) as changes:  # type: ignore[type-var]
+        assert await anext(changes) == first
+        await hollow_cluster.stop()
+        await hollow_cluster.start()
+        await hollow_cluster.forget_history()
+        second = await secrets.write("s", {"a": b"2"}, first.version)
+        assert await anext(changes) == second
+
+
+async def test_burst_of_node_changes_is_one_change_and_a_heartbeat_is_none(
+    hollow_cluster: HollowCluster, client: KubeClient
+) -> None:
+    cluster = KubeCluster(client, coalesce=timedelta(milliseconds=300))
+    claim, marks = "/apis/cluster.open-cluster-management.io/v1alpha1/clusterclaims/id.k8s.io", {"annotations": {"beat": "1"}}
+    async with asyncio.timeout(20), aclosing(cluster.changes()) as changes:  # type: ignore[type-var]
+        assert {await anext(changes), await anext(changes)} == {"nodes", "claims"}
+        for index in range(hollow_cluster.shape.nodes):
+            await client.patch(f"/api/v1/nodes/test-node-{index}", {"spec": {"unschedulable": True}})
+        assert await anext(changes) == "nodes"
+        await client.patch("/api/v1/nodes/test-node-0", {"metadata": marks})
+        await client.delete(claim)
+        assert await anext(changes) == "claims"
+
+
+async def put_kubeconfig(client: KubeClient, name: str, kubeconfig: bytes) -> None:
+    """As an operator does, with kubectl and none of our labels."""
+    data = {"kubeconfig": b64encode(kubeconfig).decode()}
+    secret = {"apiVersion": "v1", "kind": "Secret", "metadata": {"name": name, "namespace": AGENT}, "data": data}
+    present = await KubeSecrets(client, AGENT).read(name)
+    if present.version is None:
+        await client.create(SECRETS.path(namespace=AGENT), secret)
+    else:
+        await client.patch(SECRETS.path(name, namespace=AGENT), {"data": data})
+
+
+def kubeconfig(hub: HubId) -> bytes:
+    return MemoryHub(ManualClock(), hub_id=hub).bootstrap_kubeconfig()
+
+
+async def test_bootstrap_secrets_are_followed(client: KubeClient) -> None:
+    secrets = KubeSecrets(client, AGENT)
+    await put_kubeconfig(client, "east", kubeconfig(A))
+    watch = BootstrapWatch(Bootstraps([BootstrapSecret(secrets, "east"), BootstrapSecret(secrets, "west")]))
+
+    def lists(*hubs: HubId) -> Callable[[], bool]:
+        return lambda: [hub.hub_id for hub in watch.settle().hubs] == list(hubs)
+
+    async with watch.watching():
+        assert lists(A)(), "read before anything else is done"
+        await put_kubeconfig(client, "west", kubeconfig(B))
+        await until(lists(A, B))
+        await put_kubeconfig(client, "west", b"nonsense: [")
+        await until(lambda: watch.settle().troubles)
+        assert lists(A, B)(), "the last hub stays while a source cannot be read"
+        await secrets.delete("east")
+        await until(lists(B))
+        assert "there is no secret" in str(watch.listing.trouble)
+
+
+async def put_secret(client: KubeClient, namespace: str, name: str, labels: dict[str, str], **held: str) -> None:
+    data = {key.replace("_", "-"): b64encode(value.encode()).decode() for key, value in held.items()}
+    body = {"metadata": {"name": name, "namespace": namespace, "labels": labels}, "data": data}
+    await client.create(SECRETS.path(namespace=namespace), body)
+
+
+async def test_only_secrets_of_this_clusters_agent_are_found_and_removed(client: KubeClient) -> None:
+    remains = KubeRemains(client, client, AGENT, owner=OWNER, lease="spoke-agent")
+    await put_secret(client, AGENT, OWNER, OURS, cluster_name="c1", agent_name="a")
+    await put_secret(client, AGENT, f"{OWNER}-0f1e2d3c", OURS, cluster_name="c1", agent_name="a")
+    await put_secret(client, AGENT, "work-hub-kubeconfig-0f1e2d3c", OURS, cluster_name="c1", agent_name="a")
+    await put_secret(client, AGENT, f"{OWNER}-of-somebody", {}, cluster_name="c1")
+    await put_secret(client, "default", "work-hub-kubeconfig", OURS, cluster_name="c1")
+    await put_secret(client, "default", "of-another-cluster", OURS, cluster_name="c2")
+    await put_secret(client, "default", "of-another-agent", OURS, cluster_name="c1", agent_name="b")
+    await put_secret(client, "default", "of-the-hub", OURS, key="k")
+    await put_secret(client, "default", "of-nobody", {}, cluster_name="c1")
+    assert await remains.slots() == [f"{OWNER}-0f1e2d3c"]
+    found = await remains.addons(ClusterName("c1"))
+    assert found == [SecretPlace("default", "work-hub-kubeconfig"), SecretPlace(AGENT, "work-hub-kubeconfig-0f1e2d3c")]
+    for place in found:
+        await remains.remove(place)
+        await remains.remove(place)
+    assert not await remains.addons(ClusterName("c1"))
+    await remains.forget_lease()

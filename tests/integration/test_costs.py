@@ -1,0 +1,226 @@
+"""What agents' calls cost a hub, as counts: statements, transactions, messages, bytes. A change that doubles one fails here.
+
+Everything that a hub does by the clock is held still, so that only what follows from a call is counted.
+"""
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AsyncExitStack, asynccontextmanager
+from dataclasses import dataclass, field
+from datetime import timedelta
+from pathlib import Path
+from typing import Any
+
+import pytest
+from sqlalchemy import Pool, event
+
+from hub.services import requests
+from machinery.conditions import AVAILABLE, TRUE, Condition
+from machinery.identity import AgentId, ClusterName, agent_subject
+from machinery.kubeconfig import Credential
+from machinery.pki import build_request, generate_key
+from machinery.scheduler import Scheduler
+from spoke.domain.report import ClusterClaim, ClusterReport
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubSession
+from tests.fakes.balancer import Balancer
+from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
+from tests.fakes.stage import until
+from tests.fakes.tape import RecordedClient, Tape
+
+AGENTS = 20
+NEVER = timedelta(days=1)
+QUIET = 0.4
+"""Seconds without a statement after which nothing more follows from a call: twice as long as anything is gathered."""
+AGENT, UID = AgentId("agent"), "uid-1"
+CLUSTER = ClusterName("edge1")
+PERIODIC = (
+    "hub.access.looking",
+    "hub.access.rolebook",
+    "hub.heartbeat.hearing",
+    "hub.inspection",
+    "hub.metrics.process",
+    "hub.replica",
+    "hub.rpc.trusting",
+    "hub.serving",
+    "hub.store.tail",
+    "machinery.lifecycle.server",
+)
+
+
+@pytest.fixture(autouse=True)
+def _still(monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in PERIODIC:
+        monkeypatch.setattr(f"{module}.until_tick", lambda _period: NEVER.total_seconds())
+    monkeypatch.setattr(Scheduler, "every", lambda *_arguments, **_named: None)
+    for module in ("cluster_sets", "recorder", "rules"):
+        monkeypatch.setattr(f"hub.controllers.{module}.GATHER", timedelta(milliseconds=100))
+
+
+@dataclass
+class Meter:
+    """What SQLite runs, by its own trace: also what SQLAlchemy does not know of. It sees connections that are made later.
+
+    A statement that fires triggers is traced once more for each. Savepoints are not counted: they depend on which writes meet
+    in one transaction. SQLite syncs its log once for each transaction that wrote (`synchronous=FULL`, WAL), so `commits` are
+    also the fsyncs.
+    """
+
+    statements: int = 0
+    commits: int = 0
+
+    def connected(self, connection: Any, _record: Any) -> None:
+        connection.set_trace_callback(self._ran)
+
+    def _ran(self, statement: str) -> None:
+        word = statement.partition(" ")[0]
+        self.commits += statement == "BEGIN IMMEDIATE"
+        self.statements += word not in ("BEGIN", "COMMIT", "ROLLBACK", "SAVEPOINT", "RELEASE")
+
+    async def settled(self) -> None:
+        """Returns when nothing has been asked of the database for a while."""
+        seen = -1
+        while seen != (seen := self.statements):  # noqa: ASYNC110 - what follows from a call may follow at any time
+            await asyncio.sleep(QUIET)
+
+
+@pytest.fixture
+def meter() -> Iterator[Meter]:
+    made = Meter()
+    event.listen(Pool, "connect", made.connected)
+    yield made
+    event.remove(Pool, "connect", made.connected)
+
+
+@dataclass(frozen=True)
+class Costs:
+    statements: int
+    commits: int
+    messages: int
+    bytes: int
+    """On the connection, in both directions, with the TLS that is around them."""
+
+
+@dataclass
+class Line:
+    """An agent's client behind a relay."""
+
+    client: RecordedClient
+    tape: Tape
+    relay: Balancer
+
+    @property
+    def traffic(self) -> tuple[int, int]:
+        return len(self.tape.said), self.relay.up + self.relay.down
+
+
+@dataclass
+class Measured:
+    """`costs` are known after the block."""
+
+    costs: Costs = field(init=False)
+
+
+@asynccontextmanager
+async def measured(meter: Meter, stage: RpcStage, line: Line) -> AsyncIterator[Measured]:
+    """What the block costs, with all that follows from it."""
+    await meter.settled()
+    found, meter.statements, meter.commits = Measured(), 0, 0
+    messages, size = line.traffic
+    yield found
+    await stage.parts.auditor.flush()
+    await meter.settled()
+    now, total = line.traffic
+    found.costs = Costs(meter.statements, meter.commits, now - messages, total - size)
+
+
+@asynccontextmanager
+async def dialled(stage: RpcStage, credential: Credential) -> AsyncIterator[Line]:
+    async with Balancer(stage.door.port).serving() as relay:
+        tape = Tape()
+        address = HubAddress(f"127.0.0.1:{relay.port}", stage.issuer.trust_bundle)
+        client = RecordedClient(address, ClientIdentity(credential.chain, credential.key), tape)
+        try:
+            yield Line(client, tape, relay)
+        finally:
+            await client.close()
+
+
+@asynccontextmanager
+async def connected(stage: RpcStage, cluster: str) -> AsyncIterator[tuple[Line, HubSession]]:
+    """A session that has begun: its first beat, which is stored at once, is acknowledged."""
+    async with dialled(stage, await stage.enrol(cluster)) as line, line.client.session(Greeting(UID)) as session:
+        beat = asyncio.create_task(session.beat(available=True))
+        while not beat.done():
+            await stage.parts.beats.flush()
+            await asyncio.sleep(0.01)
+        yield line, session
+
+
+@pytest.fixture
+async def stage(tmp_path: Path, meter: Meter) -> AsyncIterator[RpcStage]:
+    """Beats are stored when a test says so."""
+    del meter  # it has to be there first
+    async with rpc_stage(tmp_path, flush_window=NEVER) as running:
+        yield running
+
+
+async def test_beats_of_one_window_cost_one_transaction_and_a_row_each(stage: RpcStage, meter: Meter) -> None:
+    async with AsyncExitStack() as stack:
+        agents = [await stack.enter_async_context(connected(stage, f"edge{number}")) for number in range(AGENTS)]
+        (line, _), beats = agents[0], stage.parts.beats
+        async with measured(meter, stage, line) as found:
+            sent = [asyncio.create_task(session.beat(available=True)) for _, session in agents]
+            await until(lambda: len(beats) == AGENTS)
+            await beats.flush()
+            await asyncio.gather(*sent)
+    assert found.costs.statements == AGENTS
+    assert found.costs.commits == 1
+    assert found.costs.messages == 2, "of one agent: its beat, and the acknowledgement"
+    assert found.costs.bytes <= 190  # 134
+
+
+async def test_a_status_report_costs_one_transaction_and_writes_only_changes(stage: RpcStage, meter: Meter) -> None:
+    def report(cpu: str) -> ClusterReport:
+        conditions, claims = (Condition(AVAILABLE, TRUE, "r", "m"),), (ClusterClaim("a", "b"),)
+        return ClusterReport(conditions, complete=True, capacity={"cpu": cpu}, claims=claims)
+
+    async with connected(stage, CLUSTER) as (line, session):
+        await session.report(report("4"))
+        async with measured(meter, stage, line) as changed:
+            await session.report(report("8"))
+        async with measured(meter, stage, line) as same:
+            await session.report(report("8"))
+    assert changed.costs.statements <= 15  # 13
+    assert same.costs.statements <= 3  # 2: nothing is written
+    for costs in (changed.costs, same.costs):
+        assert costs.commits == 1
+        assert costs.messages == 2, "the report, and its acknowledgement"
+        assert costs.bytes <= 300  # 216
+
+
+async def test_a_session_start_has_its_cost_on_a_new_connection(stage: RpcStage, meter: Meter) -> None:
+    credential = await stage.enrol(CLUSTER)
+    async with dialled(stage, credential) as line, AsyncExitStack() as stack, measured(meter, stage, line) as found:
+        session = await stack.enter_async_context(line.client.session(Greeting(UID)))
+        await anext(session.desired())
+    assert found.costs.statements <= 33  # 28
+    assert found.costs.commits <= 4  # 3, where two of four writes meet
+    assert found.costs.messages == 3, "hello, welcome, and what the hub wants"
+    assert found.costs.bytes <= 8_000  # 6,490 with the handshake of TLS
+
+
+async def test_a_certificate_request_has_its_cost_from_submission_to_certificate(tmp_path: Path, meter: Meter) -> None:
+    """From its submission to the certificate, approved by an operator, with the event and the audit records of it."""
+    async with rpc_stage(tmp_path, leads=True) as stage, dialled(stage, await stage.bootstrap(CLUSTER)) as line:
+        await line.client.ensure_cluster(CLUSTER, AGENT, UID, endpoints=(), annotations={})
+        await stage.accept(CLUSTER)
+        request = build_request(agent_subject(CLUSTER, AGENT), generate_key())
+        async with measured(meter, stage, line) as found:
+            name = await line.client.submit_request(CLUSTER, AGENT, UID, request, duration=None)
+            async for state in line.client.follow_request(name):
+                if state.state == "pending":
+                    await stage.store.run(requests.decide, name, approve=True, reason="Test", message="", actor=ADMIN)
+    assert found.costs.statements <= 82  # 69
+    assert found.costs.commits <= 8  # 6
+    assert found.costs.messages <= 7, "the request and its name, the wish to follow it, and three states"
+    assert found.costs.bytes <= 3_500  # 2,730
