@@ -1,13 +1,13 @@
 """Real processes on free ports in a folder of their own; what they logged is shown when a test fails."""
 
+import logging
 import sys
 from collections.abc import AsyncIterator, Iterable, Iterator
 from pathlib import Path
 from typing import Any
-from uuid import uuid4
 
 import pytest
-from sqlalchemy import create_engine, make_url, text
+import structlog
 
 from tests.e2e.processes import Bench, Program
 
@@ -21,28 +21,6 @@ def pytest_runtest_makereport(item: pytest.Item) -> Any:
     if report.when == "call":
         item.stash[REPORT] = report
     return report
-
-
-@pytest.fixture(scope="session")
-def postgres_server_url() -> Iterator[str]:
-    from tests.fakes.postgres import postgres_server  # noqa: PLC0415 - only where the package is installed
-
-    with postgres_server() as url:
-        yield url
-
-
-@pytest.fixture
-def postgres_url(postgres_server_url: str) -> Iterator[str]:
-    """A database that nobody has used, on the session's server; it is dropped, whoever is still connected."""
-    server = make_url(postgres_server_url)
-    name = f"hub_{uuid4().hex[:12]}"
-    engine = create_engine(server.set(drivername="postgresql+psycopg"), isolation_level="AUTOCOMMIT")
-    with engine.connect() as connection:
-        connection.execute(text(f"CREATE DATABASE {name}"))
-    yield server.set(database=name).render_as_string(hide_password=False)
-    with engine.connect() as connection:
-        connection.execute(text(f"DROP DATABASE {name} WITH (FORCE)"))
-    engine.dispose()
 
 
 def told_when_failed(request: pytest.FixtureRequest, programs: Iterable[Program]) -> None:
@@ -63,3 +41,11 @@ async def bench(tmp_path: Path, request: pytest.FixtureRequest) -> AsyncIterator
         await bench.close()
         told_when_failed(request, bench.programs)
     assert "PRIVATE KEY" not in bench.logs, "a private key is in a log"
+
+
+@pytest.fixture
+def quiet() -> Iterator[None]:
+    """Agents in this process log errors only: what a hundred of them log would take as much CPU time as what they do."""
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR))
+    yield
+    structlog.reset_defaults()

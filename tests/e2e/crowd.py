@@ -1,32 +1,98 @@
-"""Many whole agents in one process: the program's own loop and controllers, over gRPC, with clusters in memory behind them."""
+"""Many agents in one process: reduced to the protocol (`Joiner`), or whole, with clusters in memory (`Crowd`)."""
 
 import asyncio
 from collections import Counter
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
-from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any, cast
 
+from machinery import pki
 from machinery.clock import SystemClock
-from machinery.conditions import Condition
-from machinery.identity import AddOnName, HubId
+from machinery.errors import MusterError, TooManyRequestsError, UnavailableError
+from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from machinery.kube.client import KubeClient
 from machinery.kubeconfig import Credential, read_kubeconfig, write_kubeconfig
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.domain.hubs import ListedHub
-from spoke.domain.news import News
-from spoke.domain.report import ClusterReport
 from spoke.hubclient.client import GrpcHubClient
 from spoke.hubclient.recovering import RecoveringHubClient
 from spoke.options import Options, Pauses, World
-from spoke.ports import ClientIdentity, Desired, Drain, Greeting, HubAddress, HubLostError, HubSession, Loss
-from tests.e2e.joining import entrance
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, HubSession, Loss, RequestState
 from tests.e2e.processes import until
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
-from tests.fakes.timetable import LoopTimetable
+from tests.fakes.virtual_time import LoopTimetable
+
+CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
+AGENT = AgentId("xk7pq")
+PAUSE = 0.1
+PASSING = {"Timeout", "InternalError"}
+
+
+@dataclass(frozen=True, slots=True)
+class Entrance:
+    """A bootstrap credential for several cluster names, and the hub that it opens."""
+
+    address: HubAddress
+    identity: ClientIdentity
+
+
+async def entrance(admin: Path, uses: int) -> Entrance:
+    key = pki.generate_key()
+    request = pki.build_request(Subject("bootstrap"), key).decode()
+    body = {
+        "apiVersion": "hub.open-cluster-management.io/v1alpha1",
+        "kind": "BootstrapCredential",
+        "metadata": {"generateName": "bootstrap-"},
+        "spec": {"request": request, "uses": uses},
+    }
+    async with await KubeClient.from_file(admin) as client:
+        status = (await client.create(CREDENTIALS, body))["status"]
+    address = HubAddress(status["grpcServer"], status["certificateAuthority"].encode())
+    return Entrance(address, ClientIdentity(status["certificate"].encode(), key))
+
+
+@dataclass
+class Joiner:
+    """One agent: it knows its key and its name before it asks, and asks until it has its certificate."""
+
+    name: ClusterName
+    entrance: Entrance
+    key: bytes = field(default_factory=pki.generate_key)
+    request: str = ""
+    issued: RequestState | None = None
+
+    @property
+    def identity(self) -> ClientIdentity:
+        assert self.issued is not None
+        return ClientIdentity(self.issued.certificate, self.key)
+
+    async def join(self) -> RequestState:
+        """Returns with the certificate. Raises what the hub refuses for good."""
+        request = pki.build_request(agent_subject(self.name, AGENT), self.key)
+        while self.issued is None:
+            client = GrpcHubClient(self.entrance.address, self.entrance.identity, SystemClock())
+            try:
+                await self._attempt(client, request)
+            except MusterError as error:
+                if not isinstance(error, TooManyRequestsError | UnavailableError) and error.reason not in PASSING:
+                    raise
+                await asyncio.sleep(error.retry_after.total_seconds() if error.retry_after else PAUSE)
+            finally:
+                await client.close()
+        return self.issued
+
+    async def _attempt(self, client: GrpcHubClient, request: bytes) -> None:
+        uid = f"uid-of-{self.name}"
+        await client.ensure_cluster(self.name, AGENT, uid, endpoints=(), annotations={})
+        self.request = await client.submit_request(self.name, AGENT, uid, request, duration=None)
+        async for state in client.follow_request(self.request):
+            if state.state == "issued":
+                self.issued = state
+                return
 
 
 @dataclass
@@ -40,8 +106,10 @@ class Tally:
     """The newest session that has carried a beat."""
     heard: float = 0.0
     """When the newest was acknowledged, by the event loop's clock."""
+    sent: float = 0.0
+    """When that one was sent."""
     widest: float = 0.0
-    """The longest time between two that were acknowledged one after the other, in seconds; set to 0 to begin anew."""
+    """The longest time from sending one to the acknowledgement of the next, in seconds: no hub saw a longer gap."""
     missed: int = 0
     why: Counter[str] = field(default_factory=Counter)
     hoped: list[int] = field(default_factory=list)
@@ -57,13 +125,13 @@ class Tally:
         """
         return self.missed + len(self.hoped)
 
-    def hears(self, session: int) -> None:
+    def hears(self, session: int, sent: float) -> None:
         self.acknowledged += 1
         self.carried = max(self.carried, session)
         self.hoped = [other for other in self.hoped if other > session]
         now = asyncio.get_running_loop().time()
-        self.widest = max(self.widest, now - self.heard if self.heard else 0.0)
-        self.heard = now
+        self.widest = max(self.widest, now - self.sent if self.sent else 0.0)
+        self.heard, self.sent = now, sent
 
     def loses(self, session: int, error: HubLostError) -> None:
         if self.leaving or error.loss is Loss.SUPERSEDED or self.carried > session:
@@ -75,7 +143,7 @@ class Tally:
             self.missed += 1
 
 
-class Counted(HubSession):
+class Counted:
     """A session whose beats are counted."""
 
     def __init__(self, session: HubSession, tally: Tally, number: int) -> None:
@@ -83,51 +151,17 @@ class Counted(HubSession):
         self._tally = tally
         self._number = number
 
-    @property
-    def beat_interval(self) -> timedelta:
-        return self._session.beat_interval
-
-    @property
-    def hub_time_offset(self) -> timedelta:
-        return self._session.hub_time_offset
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._session, name)
 
     async def beat(self, *, available: bool | None) -> None:
+        sent = asyncio.get_running_loop().time()
         try:
             await self._session.beat(available=available)
         except HubLostError as error:
             self._tally.loses(self._number, error)
             raise
-        self._tally.hears(self._number)
-
-    async def report(self, report: ClusterReport) -> int:
-        return await self._session.report(report)
-
-    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        return await self._session.report_addon(addon, conditions, driver=driver)
-
-    async def tell(self, news: News) -> None:
-        await self._session.tell(news)
-
-    def desired(self) -> AsyncGenerator[Desired, None]:
-        return self._session.desired()
-
-    async def ended(self) -> Exception:
-        return await self._session.ended()
-
-    async def drained(self) -> Drain:
-        return await self._session.drained()
-
-    async def trust_bundle(self) -> bytes:
-        return await self._session.trust_bundle()
-
-    async def trust_installed(self, trusted: Sequence[str]) -> None:
-        await self._session.trust_installed(trusted)
-
-    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
-        await self._session.tell_hubs(hubs)
-
-    async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        await self._session.farewell(hub_id, epoch)
+        self._tally.hears(self._number, sent)
 
 
 class CountedClient(GrpcHubClient):
@@ -143,7 +177,7 @@ class CountedClient(GrpcHubClient):
         number = self._tally.begun
         async with super().session(greeting) as session:
             self._tally.opened += 1
-            yield Counted(session, self._tally, number)
+            yield cast("HubSession", Counted(session, self._tally, number))
 
 
 @dataclass
@@ -194,24 +228,17 @@ class Crowd:
         )
         return SpokeAgent(Options(cluster_name=name, pauses=self.pauses), world)
 
-    async def all_heard(self, since: float = 0.0, *, within: float) -> None:
+    async def all_heard(self, since: float = 0.0) -> None:
         """Returns when a beat of every agent was acknowledged after `since`."""
-        await self.every(lambda tally: tally.heard > since, what="all agents beat", within=within)
+        await self.every(lambda tally: tally.heard > since, what="all agents beat")
 
-    async def all_heard_of(self, numbers: Iterable[int], *, within: float) -> None:
+    async def all_heard_of(self, numbers: Iterable[int]) -> None:
         """Returns when a beat of each of these was acknowledged from now on."""
         since, names = asyncio.get_running_loop().time(), [f"{self.prefix}-{number}" for number in numbers]
+        await until(lambda: all(self.tallies[name].heard > since for name in names), what="these agents beat")
 
-        async def all_are() -> bool:
-            return all(self.tallies[name].heard > since for name in names)
-
-        await until(all_are, what="these agents beat", within=within)
-
-    async def every(self, holds: Callable[[Tally], bool], *, what: str, within: float) -> None:
-        async def all_do() -> bool:
-            return all(holds(tally) for tally in self.tallies.values())
-
-        await until(all_do, what=what, within=within)
+    async def every(self, holds: Callable[[Tally], bool], *, what: str) -> None:
+        await until(lambda: all(holds(tally) for tally in self.tallies.values()), what=what)
 
     @property
     def why(self) -> Counter[str]:

@@ -5,15 +5,12 @@ Agents reach each hub over a `HubPath`. What a hub has is read from its database
 
 import asyncio
 import base64
-import sqlite3
 import time
 from collections.abc import AsyncIterator, Mapping
-from contextlib import AsyncExitStack, asynccontextmanager, closing
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Self
-
-import yaml
 
 from hollow.cluster import HollowCluster
 from hollow.fleet import write_kubeconfig
@@ -98,27 +95,21 @@ class Hub(Bench):
 
     def rows(self) -> dict[str, Row]:
         """Of every cluster that was ever heard of, all read at one instant."""
-        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as connection:
-            return read_rows(connection)
+        rows = self.stored("SELECT cluster, at, epoch FROM heartbeats")
+        return {cluster: Row(beat or 0, epoch or 0) for cluster, beat, epoch in rows}
 
     def stands_by(self) -> int:
         """How many clusters have told that they are with another hub, and this one is their reserve."""
-        with closing(sqlite3.connect(f"file:{self.database}?mode=ro", uri=True, timeout=5)) as connection:
-            return int(connection.execute("SELECT count(*) FROM heartbeats WHERE owner IS NOT NULL").fetchone()[0])
+        return len(self.stored("SELECT cluster FROM heartbeats WHERE owner IS NOT NULL"))
 
-    async def shows(self, cluster: str, *reasons: str, within: float = 20) -> Any:
+    async def shows(self, cluster: str, *reasons: str) -> Any:
         """Returns when the hub says for one of these reasons whether the cluster is Available."""
         what = f"is {' or '.join(reasons)}"
-        return await self.cluster_when(cluster, lambda one: reason_of(one) in reasons, what=what, within=within)
+        return await self.cluster_when(cluster, lambda one: reason_of(one) in reasons, what=what)
 
     def secret(self) -> str:
         """The name of the credential slot that agents keep for it."""
         return f"{OWNER_SECRET}-{self.id[:8]}"
-
-
-def read_rows(connection: sqlite3.Connection) -> dict[str, Row]:
-    rows = connection.execute("SELECT cluster, at, epoch FROM heartbeats").fetchall()
-    return {cluster: Row(beat or 0, epoch or 0) for cluster, beat, epoch in rows}
 
 
 @dataclass
@@ -202,23 +193,19 @@ class Hubs:
         async with self.kubernetes(cluster) as client:
             return {each["metadata"]["name"] for each in await client.list(SECRETS.path(namespace=NAMESPACE))}
 
-    async def reserve(self, cluster: str, owner: int = 0, count: int = 2, within: float = 30) -> None:
+    async def reserve(self, cluster: str, owner: int = 0, count: int = 2) -> None:
         """Returns when the cluster is Available on its owner, and its agent stands by at the others of the first `count`.
 
         The owner has heard of it too.
         """
         for number, hub in enumerate(self.all[:count]):
-            await hub.shows(cluster, *([HERE] if number == owner else ELSEWHERE), within=within)
+            await hub.shows(cluster, *([HERE] if number == owner else ELSEWHERE))
 
         def heard(one: Mapping[str, Any]) -> bool:
             ready = [hub for hub in hubs_of(one) if hub.get("state") == HubState.READY]
             return len(ready) >= count
 
-        await self.all[owner].cluster_when(cluster, heard, what=f"has {count} hubs that are ready", within=within)
-
-    async def failed_over(self, cluster: str, to: Hub, since: int, promised: float) -> float:
-        """Seconds from `since` (as for `beats`) to the first beat there. Fails after five times of what is promised."""
-        return (await self.beats(cluster, to, since, within=5 * promised) - since) / 1e6
+        await self.all[owner].cluster_when(cluster, heard, what=f"has {count} hubs that are ready")
 
     async def heal(self) -> None:
         """Ends all agents; every hub runs, and is reached."""
@@ -232,14 +219,14 @@ class Hubs:
             if not hub.serving.running:
                 await hub.start()
 
-    async def beats(self, cluster: str, hub: Hub, since: int, within: float) -> int:
+    async def beats(self, cluster: str, hub: Hub, since: int) -> int:
         """Returns the instant of the first beat on that hub after `since`; both in microseconds since 1970."""
 
         async def arrived() -> int:
             beat = hub.row(cluster).beat
             return beat if beat > since else 0
 
-        return int(await until(arrived, what=f"a beat of {cluster} on {hub.name}", within=within))
+        return int(await until(arrived, what=f"a beat of {cluster} on {hub.name}"))
 
     @property
     def logs(self) -> str:
@@ -265,8 +252,3 @@ async def hubs_in(folder: Path) -> AsyncIterator[Hubs]:
 def hub_id_of(contents: Mapping[str, bytes]) -> str:
     """The owner hub that a credential secret names."""
     return contents.get("hub-id", b"").decode()
-
-
-def certificate_hub(contents: Mapping[str, bytes]) -> str:
-    """The address in a credential secret's kubeconfig."""
-    return str(yaml.safe_load(contents["kubeconfig"])["clusters"][0]["cluster"]["server"])

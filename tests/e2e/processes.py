@@ -1,16 +1,15 @@
 """Programs of ours as processes, a bench of them, and waiting for what they say."""
 
 import asyncio
-import ctypes
+import inspect
+import json
 import os
-import resource
 import signal
 import socket
 import sqlite3
-import sys
 from collections import Counter
-from collections.abc import Awaitable, Callable, Iterator, Mapping
-from contextlib import closing
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager, closing
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -19,21 +18,24 @@ from typing import Any
 
 import pytest
 
-from machinery.errors import MusterError
+from machinery.errors import MusterError, NotFoundError
 from machinery.kube.client import KubeClient
+from machinery.pki import CertificateFacts, parse_certificate
+from tests import programs
 
 CLUSTERS = "/apis/cluster.open-cluster-management.io/v1/managedclusters"
-LIBC = ctypes.CDLL(None, use_errno=True)
-DROP_CAPABILITY, DAC_OVERRIDE = 24, 1  # as Linux numbers them
+PATIENCE = 100.0
+"""Seconds after which a test gives up: a little less than its own time-out, so that it fails with a sentence."""
 OFTEN, SELDOM = 0.03, 0.15
 """Seconds between two questions: of what is to happen soon, and of what takes its time."""
 NO_AUTHORITIES = {"SSL_CERT_FILE": os.devnull, "SSL_CERT_DIR": os.devnull}
 """None of this machine's CAs, of which a test needs none: to read them all takes every process a tenth of a second."""
+SHORT_LEASE = ("--default-lease-duration=1s", "--beat-interval=300ms", "--flush-window=100ms")
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
-async def until(condition: Callable[[], Awaitable[Any]], *, what: str, within: float = 20) -> Any:
-    """The condition's first true answer. A MusterError or OSError counts as "not yet"; fails with the last one.
+async def until(condition: Callable[[], Any], *, what: str, within: float = PATIENCE) -> Any:
+    """The first true answer of a condition, which may be a coroutine function. A MusterError or OSError counts as "not yet".
 
     It is asked at least once, and more seldom the longer it takes: to ask costs both sides a handshake.
     """
@@ -42,7 +44,10 @@ async def until(condition: Callable[[], Awaitable[Any]], *, what: str, within: f
     began = time()
     while True:
         try:
-            if answer := await condition():
+            answer = condition()
+            if inspect.isawaitable(answer):
+                answer = await answer
+            if answer:
                 return answer
             last = answer
         except (MusterError, OSError) as error:
@@ -51,6 +56,15 @@ async def until(condition: Callable[[], Awaitable[Any]], *, what: str, within: f
         if passed >= within:
             pytest.fail(f"{what}: not within {within:g} s; last seen: {last!r}", pytrace=False)
         await asyncio.sleep(min(SELDOM, OFTEN + passed / 20))
+
+
+async def is_gone(asked: Awaitable[Any]) -> bool:
+    """Whether an object that is asked for is not there."""
+    try:
+        await asked
+    except NotFoundError:
+        return True
+    return False
 
 
 def _ports() -> Iterator[int]:
@@ -89,11 +103,24 @@ def is_available(document: Mapping[str, Any]) -> bool:
     return status_of(document, "ManagedClusterConditionAvailable") == "True"
 
 
+def stored(database: Path, query: str, *values: str) -> list[tuple[Any, ...]]:
+    """The answer of a hub's SQLite database, beside the hub."""
+    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True, timeout=5)) as connection:
+        return connection.execute(query, values).fetchall()
+
+
 def recorded(database: Path, purpose: str) -> Counter[str]:
     """How many certificates of a purpose the hub has recorded, per cluster."""
-    with closing(sqlite3.connect(f"file:{database}?mode=ro", uri=True)) as connection:
-        rows = connection.execute("SELECT cluster FROM certificates WHERE purpose = ?", (purpose,)).fetchall()
-    return Counter(cluster for (cluster,) in rows)
+    return Counter(cluster for (cluster,) in stored(database, "SELECT cluster FROM certificates WHERE purpose = ?", purpose))
+
+
+async def asked_for_debug(socket: Path) -> str:
+    """The report of a debug socket."""
+    reader, writer = await asyncio.open_unix_connection(str(socket))
+    try:
+        return (await asyncio.wait_for(reader.read(), 20)).decode()
+    finally:
+        writer.close()
 
 
 @dataclass
@@ -108,27 +135,20 @@ class Program:
     """Largest file it may write, in bytes: the disk is full beyond that."""
     mode_bound: bool = False
     """Root, too, must obey the modes of files."""
-    process: asyncio.subprocess.Process | None = None
+    fresh: bool = False
+    """It is not forked from a process that has imported the product: its arguments and environment are seen from outside."""
+    process: programs.Process | None = None
 
     async def start(self) -> "Program":
-        limit, mode_bound = self.file_limit, self.mode_bound and os.geteuid() == 0
-
-        def bounded() -> None:
-            if limit is not None:
-                signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
-                resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-            if mode_bound and LIBC.prctl(DROP_CAPABILITY, DAC_OVERRIDE):
-                raise OSError(ctypes.get_errno(), "the capability could not be dropped")
-
         with self.log.open("ab") as output:
-            self.process = await asyncio.create_subprocess_exec(
-                sys.executable,
-                "-m",
+            self.process = await programs.start(
                 *self.arguments,
                 stdout=output,
-                stderr=output if limit is None else asyncio.subprocess.PIPE,
+                stderr=output if self.file_limit is None else programs.PIPE,
                 env={**os.environ, **NO_AUTHORITIES, **self.environment},
-                preexec_fn=bounded if limit is not None or mode_bound else None,
+                fresh=self.fresh,
+                file_limit=self.file_limit,
+                mode_bound=self.mode_bound,
             )
         return self
 
@@ -145,7 +165,35 @@ class Program:
         """What a program with a limit said until it ended: a file of its own would be full, too."""
         assert self.process is not None
         assert self.process.stderr is not None
-        return (await asyncio.wait_for(self.process.stderr.read(), 30)).decode()
+        return (await self.process.stderr.read()).decode()
+
+    async def probe(self, path: str) -> tuple[int, str]:
+        """Status and text of one of an agent's probes."""
+        line = next(line for line in self.output.splitlines()[::-1] if "probes.listening" in line)
+        port = int(line.split('"address": "127.0.0.1:')[1].split('"')[0])
+        reader, writer = await asyncio.open_connection("127.0.0.1", port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+        head, _, body = answer.partition("\r\n\r\n")
+        return int(head.split()[1]), body.strip()
+
+    @property
+    def lines(self) -> list[dict[str, Any]]:
+        """What it logged as JSON; sentences for people are left out."""
+        return [json.loads(line) for line in self.output.splitlines() if line.startswith("{")]
+
+    @property
+    def signals(self) -> list[str]:
+        """Its lifecycle signals so far."""
+        return [line["signal"] for line in self.lines if line["event"] == "lifecycle signal"]
+
+    async def signaled(self, name: str) -> None:
+        await until(lambda: name in self.signals, what=f"{self.name} has signaled {name}")
+
+    async def says(self, text: str, times: int = 1) -> None:
+        """Waits until its output holds the text that often."""
+        await until(lambda: self.output.count(text) >= times, what=f"{self.name} says {text!r}, {times} times")
 
     @property
     def running(self) -> bool:
@@ -157,18 +205,18 @@ class Program:
         text = self.log.read_text("utf-8", "replace") if self.log.exists() else ""
         return text[: text.rfind("\n") + 1]
 
-    async def ended(self, within: float = 20) -> int:
+    async def ended(self) -> int:
         """Its exit code."""
         assert self.process is not None
         try:
-            return await asyncio.wait_for(self.process.wait(), within)
+            return await asyncio.wait_for(self.process.wait(), PATIENCE)
         except TimeoutError:
-            pytest.fail(f"{self.name} did not end within {within:g} s", pytrace=False)
+            pytest.fail(f"{self.name} did not end within {PATIENCE:g} s", pytrace=False)
 
-    async def stop(self, number: signal.Signals = signal.SIGTERM, within: float = 20) -> int:
+    async def stop(self, number: signal.Signals = signal.SIGTERM) -> int:
         if self.running:
             self.send(number)
-        return await self.ended(within)
+        return await self.ended()
 
     async def kill(self) -> None:
         await self.stop(signal.SIGKILL)
@@ -183,17 +231,21 @@ class Bench:
     grpc_port: int = field(default_factory=free_port)
     https_port: int = field(default_factory=free_port)
     data_name: str = "hub"
+    fresh: bool = False
 
     @property
     def data(self) -> Path:
         return self.folder / self.data_name
+
+    def stored(self, query: str) -> list[tuple[Any, ...]]:
+        return stored(self.data / "hub.db", query)
 
     @property
     def admin(self) -> Path:
         return self.data / "admin.kubeconfig"
 
     def program(self, name: str, *arguments: str, **options: Any) -> Program:
-        program = Program(name, arguments, self.folder / f"{name}.log", **options)
+        program = Program(name, arguments, self.folder / f"{name}.log", fresh=self.fresh, **options)
         self.programs.append(program)
         return program
 
@@ -214,29 +266,19 @@ class Bench:
             async with await KubeClient.from_file(self.admin) as client:
                 return (await client.raw("GET", "/readyz")).status == 200
 
-        await until(answers, what="the hub is ready", within=90)
+        await until(answers, what="the hub is ready")
 
     async def hollow(self, name: str, *flags: str) -> Path:
         """A hollow cluster that answers; returns its kubeconfig."""
         file = self.folder / f"{name}.kubeconfig"
         await self.program(f"hollow-{name}", "hollow", "serve", "--name", name, "--kubeconfig-out", str(file), *flags).start()
-
-        async def written() -> bool:
-            return file.exists()
-
-        await until(written, what=f"hollow cluster {name} answers")
+        await until(file.exists, what=f"hollow cluster {name} answers")
         return file
 
-    async def hubctl(self, *arguments: str, code: int = 0, within: float = 20) -> str:
-        process = await asyncio.create_subprocess_exec(
-            sys.executable,
-            *("-m", "hub.cli", "--kubeconfig", str(self.admin), *arguments),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-        )
-        out, err = await asyncio.wait_for(process.communicate(), within)
-        assert process.returncode == code, f"hubctl {' '.join(arguments)}: {process.returncode}\n{out.decode()}{err.decode()}"
-        return out.decode() + (err.decode() if code else "")
+    async def hubctl(self, *arguments: str, code: int = 0) -> str:
+        ended = await programs.run("hub.cli", "--kubeconfig", str(self.admin), *arguments)
+        assert ended.returncode == code, f"hubctl {' '.join(arguments)}: {ended.returncode}\n{ended.stdout}{ended.stderr}"
+        return ended.stdout + (ended.stderr if code else "")
 
     async def bootstrap(self, cluster: str) -> Path:
         file = self.folder / f"{cluster}.bootstrap"
@@ -244,15 +286,18 @@ class Bench:
         await self.hubctl("create", "bootstrap-kubeconfig", "--cluster", cluster, "-o", str(file), *loopback)
         return file
 
-    async def spoke(self, cluster: str, bootstrap: Path | None = None, *flags: str) -> Program:
-        """A spoke for `cluster`, with a hollow cluster when there is none yet."""
+    async def prepared(self, cluster: str, bootstrap: Path | None = None, *flags: str) -> Program:
+        """A spoke for `cluster` that is not started yet, with a hollow cluster when there is none."""
         kubeconfig, file = await asyncio.gather(self._cluster(cluster), self._bootstrap(cluster, bootstrap))
-        return await self.program(
+        return self.program(
             f"spoke-{cluster}-{len(self.programs)}",
             *("spoke", "run", "--cluster-name", cluster, "--kubeconfig", str(kubeconfig)),
             *("--bootstrap-kubeconfig", str(file)),
             *("--hub-kubeconfig-dir", str(self.folder / f"{cluster}.credentials"), *flags),
-        ).start()
+        )
+
+    async def spoke(self, cluster: str, bootstrap: Path | None = None, *flags: str) -> Program:
+        return await (await self.prepared(cluster, bootstrap, *flags)).start()
 
     async def _cluster(self, name: str) -> Path:
         file = self.folder / f"{name}.kubeconfig"
@@ -268,17 +313,30 @@ class Bench:
     async def cluster(self, name: str) -> Any:
         return await self.get(f"{CLUSTERS}/{name}")
 
-    async def cluster_when(
-        self, name: str, condition: Callable[[Mapping[str, Any]], bool], *, what: str, within: float = 20
-    ) -> Any:
+    async def cluster_when(self, name: str, condition: Callable[[Mapping[str, Any]], bool], *, what: str) -> Any:
         async def looked() -> Any:
             document = await self.cluster(name)
             return document if condition(document) else None
 
-        return await until(looked, what=f"cluster {name} {what}", within=within)
+        return await until(looked, what=f"cluster {name} {what}")
 
-    async def available(self, name: str, within: float = 20) -> Any:
-        return await self.cluster_when(name, is_available, what="is Available", within=within)
+    async def available(self, name: str) -> Any:
+        return await self.cluster_when(name, is_available, what="is Available")
+
+    @asynccontextmanager
+    async def kubernetes(self, cluster: str) -> AsyncIterator[KubeClient]:
+        """The administrator of a hollow cluster."""
+        async with await KubeClient.from_file(self.folder / f"{cluster}.kubeconfig") as client:
+            yield client
+
+    async def fault(self, cluster: str, *faults: str) -> None:
+        """Makes a hollow cluster ill; `none`: well again."""
+        ended = await programs.run("hollow", "fault", f"--kubeconfig={self.folder / f'{cluster}.kubeconfig'}", *faults)
+        assert ended.returncode == 0, ended.stderr
+
+    def certificate(self, cluster: str) -> CertificateFacts:
+        """The certificate that the agent has at present."""
+        return parse_certificate((self.folder / f"{cluster}.credentials" / "tls.crt").read_bytes())
 
     async def requests(self) -> list[Any]:
         return list((await self.get(REQUESTS))["items"])

@@ -1,22 +1,29 @@
-"""Several replicas of one hub as processes: one database, one set of keys, and a load balancer before them.
+"""Several replicas of one hub as processes: one database, one set of keys, a load balancer before them, and their election.
 
-`Bench` sees the hub as agents and operators see it, by the balancer's ports; a `Replica` is one process, by its own.
+`Bench` sees the hub as agents and operators see it, by the balancer's ports; a `Replica` is one process, by its own. Who leads
+is seen in the database, which notes every change of the leader and every write of a controller, by whom and in which term.
 """
 
 import asyncio
-from collections.abc import AsyncIterator
-from contextlib import AsyncExitStack, asynccontextmanager
+from collections.abc import AsyncIterator, Sequence
+from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from itertools import pairwise
 from pathlib import Path
+from typing import Any
 
+import aiohttp
 import pytest
+from sqlalchemy import Engine, create_engine, make_url, text
 
+from hub.controllers import ACTOR
 from hub.domain.certificate import Lifetimes
 from hub.keys import create_keys
 from machinery.clock import SystemClock
+from machinery.errors import MusterError
 from machinery.kube import config
 from machinery.kube.client import KubeClient
-from tests.e2e.processes import Bench, Program, free_port, until
+from tests.e2e.processes import CLUSTERS, Bench, Program, free_port, status_of, until
 from tests.fakes.balancer import Balancer
 
 
@@ -44,6 +51,12 @@ class Replica:
         document = config.read_kubeconfig(self.data / "admin.kubeconfig")
         document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{self.https_port}"
         return await KubeClient.from_document(document)
+
+    async def probed(self, path: str = "/readyz") -> int:
+        """The status of a probe, asked as a kubelet asks, which is nobody."""
+        url = f"https://127.0.0.1:{self.https_port}{path}"
+        async with aiohttp.ClientSession() as session, session.get(url, ssl=False) as answer:
+            return answer.status
 
     async def is_ready(self) -> bool:
         if not self.process.running:
@@ -90,7 +103,7 @@ class Replicas:
 
     async def ready(self, replica: Replica) -> None:
         """Waits for it, and puts it behind the balancer."""
-        await until(replica.is_ready, what=f"{replica.name} is ready", within=90)
+        await until(replica.is_ready, what=f"{replica.name} is ready")
         for balancer, port in ((self.grpc, replica.grpc_port), (self.https, replica.https_port)):
             if port not in balancer.ports:
                 balancer.ports.append(port)
@@ -115,3 +128,170 @@ async def replicas_of(bench: Bench, database: str, *flags: str) -> AsyncIterator
         grpc = await stack.enter_async_context(Balancer().serving(bench.grpc_port))
         https = await stack.enter_async_context(Balancer().serving(bench.https_port))
         yield Replicas(bench, database, grpc, https, flags)
+
+
+def rows(database: str, query: str) -> list[tuple[Any, ...]]:
+    """The answer of a hub's PostgreSQL itself, which answers when no replica does."""
+    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
+    try:
+        with engine.connect() as connection:
+            return [tuple(row) for row in connection.execute(text(query))]
+    finally:
+        engine.dispose()
+
+
+LEASE, DEADLINE, RETRY, POLL = 4.0, 3.0, 0.5, 0.1
+FAST = (
+    f"--leader-elect-lease-duration={LEASE}s",
+    f"--leader-elect-renew-deadline={DEADLINE}s",
+    f"--leader-elect-retry-period={RETRY}s",
+    f"--leader-elect-poll-period={POLL}s",
+)
+NOTES = f"""
+CREATE TABLE noted_terms AS SELECT term, holder, clock_timestamp() AS taken, NULL::timestamptz AS released FROM leaders;
+CREATE TABLE noted_writes (id bigserial, replica text, term bigint, revision bigint);
+CREATE FUNCTION note_leader() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  IF TG_OP = 'INSERT' OR NEW.term <> OLD.term THEN
+    INSERT INTO noted_terms VALUES (NEW.term, NEW.holder, clock_timestamp());
+  ELSIF NEW.holder = '' AND OLD.holder <> '' THEN
+    UPDATE noted_terms SET released = clock_timestamp() WHERE term = NEW.term;
+  END IF;
+  RETURN NULL;
+END $$;
+CREATE FUNCTION note_write() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN
+  INSERT INTO noted_writes (replica, term, revision)
+  SELECT current_setting('muster.replica', true), term, NEW.revision FROM terms;
+  RETURN NULL;
+END $$;
+CREATE TRIGGER note_leader AFTER INSERT OR UPDATE ON leaders FOR EACH ROW EXECUTE FUNCTION note_leader();
+CREATE TRIGGER note_write AFTER INSERT ON changes FOR EACH ROW
+  WHEN (starts_with(NEW.actor, '{ACTOR}')) EXECUTE FUNCTION note_write();
+"""  # noqa: S608 - our own words
+
+
+def marked(url: str, replica: str) -> dict[str, str]:
+    """The environment of a replica whose sessions say whose they are."""
+    named = make_url(url).update_query_dict({"options": f"-c muster.replica={replica}"})
+    return {"HUB_DATABASE_URL": named.render_as_string(hide_password=False)}
+
+
+@dataclass
+class Election:
+    """The replicas, and what the database has noted."""
+
+    replicas: Replicas
+    engine: Engine
+    ways: dict[str, str] = field(default_factory=dict)
+    """URLs of replicas that have a way of their own to the database."""
+
+    async def ask(self, sql: str) -> Sequence[Any]:
+        def asked() -> Sequence[Any]:
+            with self.engine.begin() as connection:
+                return connection.execute(text(sql)).all()
+
+        return await asyncio.to_thread(asked)
+
+    async def run(self, sql: str) -> None:
+        def ran() -> None:
+            with self.engine.begin() as connection:
+                connection.exec_driver_sql(sql)
+
+        await asyncio.to_thread(ran)
+
+    async def start(self, count: int, *flags: str) -> None:
+        """Starts so many, and notes from then on."""
+        started = [self._prepared(*flags) for _ in range(count)]
+        await asyncio.gather(*(replica.process.start() for replica in started))
+        await asyncio.gather(*(self.replicas.ready(replica) for replica in started))
+        await self.run(NOTES)
+
+    def _prepared(self, *flags: str) -> Replica:
+        name = f"hub-{len(self.replicas.all)}"
+        url = self.ways.get(name, self.replicas.database)
+        return self.replicas.prepared(*FAST, *flags, environment=marked(url, name))
+
+    async def holder(self) -> tuple[str, int]:
+        """The lock as it stands; "" is nobody."""
+        rows = await self.ask("SELECT holder, term FROM leaders")
+        return (rows[0][0], rows[0][1]) if rows else ("", 0)
+
+    async def leader(self) -> Replica:
+        async def known() -> str:
+            return (await self.holder())[0]
+
+        name = await until(known, what="somebody leads")
+        return next(replica for replica in self.replicas.all if replica.name == name)
+
+    async def followed(self, term: int) -> Replica:
+        """The leader of a later term than that."""
+
+        async def later() -> bool:
+            holder, now = await self.holder()
+            return bool(holder) and now > term
+
+        await until(later, what=f"another leads after term {term}")
+        return await self.leader()
+
+    async def accept(self, name: str, at: Replica) -> None:
+        """An operator's write at one replica, which a controller has to answer."""
+        async with await at.client() as client:
+            kind = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster"}
+            await client.create(CLUSTERS, {**kind, "metadata": {"name": name}, "spec": {"hubAcceptsClient": True}})
+
+    async def answered(self, *names: str, at: Replica) -> None:
+        """Controllers have answered all of these."""
+
+        async def all_answered() -> bool:
+            async with await at.client() as client:
+                items = (await client.get(CLUSTERS))["items"]
+            done = {item["metadata"]["name"] for item in items if status_of(item, "HubAcceptedManagedCluster") == "True"}
+            return done >= set(names)
+
+        await until(all_answered, what="the controllers have answered")
+
+    async def writers(self) -> list[tuple[int, str]]:
+        """Term and replica of every write of a controller, in the order of the commits."""
+        rows = await self.ask("SELECT term, replica FROM noted_writes ORDER BY revision")
+        return [(row.term, row.replica) for row in rows]
+
+    async def check(self) -> None:
+        """Terms rise, never interleave, and in each of them its holder wrote and nobody else."""
+        terms = await self.ask("SELECT term, holder, taken, released FROM noted_terms ORDER BY taken")
+        assert all(earlier.term < later.term for earlier, later in pairwise(terms)), terms
+        assert all(each.released is None or each.released >= each.taken for each in terms)
+        holders = {row.term: row.holder for row in terms if row.holder}
+        writers = await self.writers()
+        assert all(holders[term] == replica for term, replica in writers), (holders, writers)
+        assert [term for term, _ in writers] == sorted(term for term, _ in writers), writers
+
+    @asynccontextmanager
+    async def worked(self, usable: Sequence[Replica]) -> AsyncIterator[list[str]]:
+        """Clusters are accepted all the time, at whichever replica is in `usable`; the names of those that were."""
+        accepted: list[str] = []
+
+        async def work() -> None:
+            number = 0
+            while True:
+                number += 1
+                for replica in tuple(usable):
+                    with suppress(MusterError, OSError, TimeoutError):
+                        await self.accept(f"edge-{number}", replica)
+                        accepted.append(f"edge-{number}")
+                        break
+                await asyncio.sleep(0.02)
+
+        task = asyncio.create_task(work())
+        try:
+            yield accepted
+        finally:
+            task.cancel()
+            await asyncio.wait((task,))
+
+
+@asynccontextmanager
+async def election_of(replicas: Replicas) -> AsyncIterator[Election]:
+    engine = create_engine(make_url(replicas.database).set(drivername="postgresql+psycopg"))
+    try:
+        yield Election(replicas, engine)
+    finally:
+        engine.dispose()

@@ -6,20 +6,114 @@ say, and the database's files.
 """
 
 import json
+import os
 import secrets
 import ssl
-from base64 import b64encode
+from base64 import b64decode, b64encode
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
+import yaml
 
 from machinery.kube.client import KubeClient
 from machinery.kubeconfig import read_kubeconfig
-from tests.e2e.canaries import Canaries, needles, of_processes
-from tests.e2e.processes import Bench, until
-from tests.e2e.stopping import asked_for_debug
+from tests.e2e.processes import Bench, asked_for_debug, until
+
+SHORTEST = 16
+"""Bytes; what is shorter would be found by chance."""
+
+
+def needles(secret: bytes) -> Iterator[bytes]:
+    """What gives a secret away. Of a PEM file each line is a secret of its own: logs break and escape the file."""
+    if b"-----BEGIN" in secret:
+        body = [line for line in secret.splitlines() if b"-----" not in line]
+        yield from (line for line in body if len(line) >= SHORTEST)
+        yield from _encoded(secret[40:90])
+        return
+    yield secret
+    yield secret.hex().encode()
+    yield from _encoded(secret)
+
+
+def _encoded(secret: bytes) -> Iterator[bytes]:
+    """Base64 of the secret wherever it stands in something longer: at each of three offsets, without the ends."""
+    for offset in range(3):
+        yield b64encode(b"\0" * offset + secret)[4 : -4 - offset]
+
+
+@dataclass
+class Canaries:
+    """By what each is called: the secret."""
+
+    secrets: dict[str, bytes] = field(default_factory=dict)
+
+    def add(self, name: str, secret: bytes | str) -> None:
+        raw = secret if isinstance(secret, bytes) else secret.encode()
+        assert len(raw) >= SHORTEST, f"{name} is too short to be looked for"
+        self.secrets[name] = raw
+
+    def add_kubeconfig(self, name: str, path: Path) -> None:
+        """The key and the token of each user of a kubeconfig."""
+        for entry in yaml.safe_load(path.read_text())["users"]:
+            user = entry["user"]
+            if "client-key-data" in user:
+                self.add(f"key in {name}", b64decode(user["client-key-data"]))
+            if "token" in user:
+                self.add(f"token in {name}", user["token"])
+
+    def add_keys(self, folder: Path) -> None:
+        """Every private key that a program has written below a folder, and every key file."""
+        for path in sorted(path for path in folder.rglob("*") if path.is_file()):
+            try:
+                content = path.read_bytes()
+            except FileNotFoundError:
+                continue  # a new version of a file on its way to its name, under which it was or will be read
+            if b"PRIVATE KEY-----" in content:
+                self.add(str(path.relative_to(folder)), content)
+            elif path.suffix == ".key" and len(content) >= SHORTEST:
+                self.add(str(path.relative_to(folder)), content.strip())
+
+    def found(self, places: Mapping[str, bytes]) -> list[str]:
+        """Which secret stands where."""
+        wanted = {name: set(needles(secret)) for name, secret in self.secrets.items()}
+        return [
+            f"{name} in {place}"
+            for place, content in places.items()
+            for name, parts in wanted.items()
+            if any(part in content for part in parts)
+        ]
+
+
+def of_processes(pids: Iterable[int]) -> dict[str, bytes]:
+    """What anybody on the machine sees of processes of ours, and their descendants: the arguments; and their environment."""
+    places: dict[str, bytes] = {}
+    for pid in _with_children(set(pids)):
+        for file in ("cmdline", "environ"):
+            try:
+                places[f"{file} of {pid}"] = Path(f"/proc/{pid}/{file}").read_bytes()
+            except OSError:
+                continue
+    return places
+
+
+def _with_children(pids: set[int]) -> set[int]:
+    parents: dict[int, int] = {}
+    for entry in os.listdir("/proc"):  # noqa: PTH208 - names, not files
+        if entry.isdigit():
+            try:
+                status = Path(f"/proc/{entry}/stat").read_text()
+            except OSError:
+                continue
+            parents[int(entry)] = int(status.rpartition(")")[2].split()[1])
+    found = set(pids)
+    while more := {pid for pid, parent in parents.items() if parent in found} - found:
+        found |= more
+    return found
+
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
 POLICY = {"apiVersion": "audit.k8s.io/v1", "kind": "Policy", "rules": [{"level": "RequestResponse"}]}
@@ -112,7 +206,7 @@ async def use_credentials(bench: Bench, canaries: Canaries) -> None:
             *("spoke", "doctor", "--bootstrap-kubeconfig", str(file), "--kubeconfig", str(cluster), "--cluster-name", "c2"),
         )
         await doctor.start()
-        await doctor.ended(60)
+        await doctor.ended()
 
 
 async def fail_to_start(bench: Bench, canaries: Canaries) -> None:
@@ -129,7 +223,7 @@ async def fail_to_start(bench: Bench, canaries: Canaries) -> None:
         data = f"--data-dir={bench.folder / name}"
         hub = bench.program(f"hub-{name}", "hub", "serve", data, f"--config={file}", "--grpc-listen=127.0.0.1:0")
         await hub.start()
-        assert await hub.ended(60) != 0
+        assert await hub.ended() != 0
 
 
 async def have_another_ca(bench: Bench) -> None:
@@ -140,11 +234,7 @@ async def have_another_ca(bench: Bench) -> None:
 
     before = keys()
     await bench.hubctl("ca", "rotate")
-
-    async def made() -> bool:
-        return keys() > before
-
-    await until(made, what="the next CA has a key")
+    await until(lambda: keys() > before, what="the next CA has a key")
 
 
 async def shown(bench: Bench, debug: Path) -> dict[str, bytes]:
@@ -163,13 +253,15 @@ async def shown(bench: Bench, debug: Path) -> dict[str, bytes]:
 
 
 async def test_no_secret_is_told_anywhere(bench: Bench) -> None:
+    bench.fresh = True
     policy, trail, debug = bench.folder / "policy.yaml", bench.folder / "audit.log", bench.folder / "debug.socket"
     policy.write_text(json.dumps(POLICY))
     flags = (f"--audit-policy-file={policy}", f"--audit-log-path={trail}", f"--debug-socket={debug}")
     hub = await bench.hub(LOUD, *flags, "--auto-approve=c1", "--default-lease-duration=2s")
     canaries = Canaries()
     agent = await bench.spoke("c1", None, LOUD)
-    await bench.available("c1", 60)
+    await bench.available("c1")
+    bench.fresh = False  # of what follows no process is looked at
     await use_secrets(bench, canaries)
     await use_tokens(bench, canaries)
     await use_credentials(bench, canaries)
@@ -191,21 +283,3 @@ async def test_no_secret_is_told_anywhere(bench: Bench) -> None:
     assert canaries.found(places) == []
     assert len(canaries.secrets) > 15, sorted(canaries.secrets)
     assert min(len(content) for name, content in places.items() if name.startswith("log of hub")) > 100
-
-
-def test_a_secret_is_found_however_it_is_written() -> None:
-    canaries = Canaries()
-    value = planted(canaries, "value")
-    key = b"-----BEGIN PRIVATE KEY-----\n" + b64encode(secrets.token_bytes(100)) + b"\n-----END PRIVATE KEY-----\n"
-    canaries.add("key", key)
-    for told in (
-        value.encode(),
-        value.encode().hex().encode(),
-        b64encode(b"x" + value.encode() + b"yz"),
-        json.dumps(value).encode(),
-    ):
-        assert canaries.found({"a log": b"before " + told + b" after"}) == ["value in a log"]
-    for told in (json.dumps(key.decode()).encode(), b64encode(key), b64encode(b"{" + key)):
-        assert canaries.found({"a log": told}) == ["key in a log"]
-    assert canaries.found({"a log": b"nothing"}) == []
-    assert all(len(needle) > 8 for needle in needles(value.encode()))

@@ -10,6 +10,7 @@ import sys
 from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from datetime import timedelta
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -21,16 +22,14 @@ import yaml
 from hollow.cluster import HollowCluster
 from hollow.objects import Shape
 from machinery.clock import SystemClock
-from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Resource
 from machinery.timestamps import format_micro_time
 from spoke.cluster import KubeEvents
 from tests.charts.rendering import CHARTS, environment, only, plain, pod_spec, render
 from tests.charts.rendering import VALUES as BOTH
 from tests.charts.rights import Calls, rights_of
-from tests.e2e.processes import Bench, Program, free_port, until
-from tests.e2e.test_cluster_side import AUTO
-from tests.e2e.test_what_sets_and_addons_want import ADDONS, SETS, applied
+from tests.e2e.processes import Bench, Program, free_port, is_gone, until
+from tests.e2e.test_agents import ADDONS, AUTO, SETS, applied
 from tests.fakes.authority import OtherCA
 
 pytestmark = pytest.mark.e2e
@@ -84,10 +83,7 @@ class Stage:
         return self.bench.program(name, "spoke", command, f"--config={settings}", environment=variables)
 
     async def secret(self, name: str, namespace: str) -> Any:
-        try:
-            return (await self.admin.get(SECRETS.path(name, namespace=namespace)))["data"]
-        except NotFoundError:
-            return None
+        return (await self.admin.get(SECRETS.path(name, namespace=namespace)))["data"]
 
 
 @pytest.fixture
@@ -151,11 +147,10 @@ async def with_an_add_on(stage: Stage, hub: KubeClient) -> None:
 async def with_one_that_stands_by(stage: Stage) -> None:
     """A second process follows the Lease. What decisions there are to tell comes of several hubs: told by the same adapter."""
     other = await stage.program("run").start()
-
-    async def follows() -> bool:
-        return any((asked.verb, asked.resource) == ("watch", "leases") for asked in stage.calls.allowed)
-
-    await until(follows, what="the second process follows the Lease")
+    await until(
+        lambda: any((asked.verb, asked.resource) == ("watch", "leases") for asked in stage.calls.allowed),
+        what="the second process follows the Lease",
+    )
     assert await other.stop() == 0
     async with await KubeClient.from_file(stage.kubeconfig) as account:
         await KubeEvents(account, NAMESPACE, SystemClock()).announce("HubChosen", "of several", warning=False)
@@ -170,11 +165,10 @@ async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(sta
     async with await KubeClient.from_file(bench.admin) as hub:
         await with_an_add_on(stage, hub)
         before, since = await stage.secret("logs-hub-kubeconfig", "addons"), SystemClock().now()
-
-        async def older() -> bool:
-            return SystemClock().now() - since > timedelta(seconds=1)
-
-        await until(older, what="its certificate is older than an order, which is given to the second")
+        await until(
+            lambda: SystemClock().now() - since > timedelta(seconds=1),
+            what="its certificate is older than an order, which is given to the second",
+        )
         await bench.hubctl("rotate", "cluster", "c1")
 
         async def renewed() -> bool:
@@ -182,11 +176,8 @@ async def test_every_call_of_an_agent_has_its_right_and_every_right_its_call(sta
 
         await until(renewed, what="the add-on has its next certificate")
         await hub.delete(f"{ADDONS}/logs")
-
-        async def gone() -> bool:
-            return await stage.secret("logs-hub-kubeconfig", "addons") is None
-
-        await until(gone, what="the add-on's secret went with it")
+        secret = partial(stage.secret, "logs-hub-kubeconfig", "addons")
+        await until(lambda: is_gone(secret()), what="the add-on's secret went with it")
     await with_one_that_stands_by(stage)
     doctor = await stage.program("doctor").start()
     assert await doctor.ended() == 0, doctor.output
@@ -213,14 +204,18 @@ async def test_probes_and_the_test_of_the_hubs_chart_are_answered_by_a_hub(bench
     there = {"HOST": "127.0.0.1", "HTTPS": str(bench.https_port), "GRPC": str(bench.grpc_port)}
     trust = {"TRUST": str(bench.data / "trust.crt")}
     assert {each["name"] for each in asking["env"]} == {*there, *trust}
-    well = await ran(asking, there | trust)
+    strange = bench.folder / "strange.crt"
+    strange.write_bytes(OtherCA().certificate)
+    well, closed, untrusted = await asyncio.gather(
+        ran(asking, there | trust),
+        ran(asking, there | trust | {"GRPC": str(free_port())}),
+        ran(asking, there | {"TRUST": str(strange)}),
+    )
     assert well[0] == 0, well[1]
     assert "readyz check passed" in well[1]
     assert "takes connections" in well[1]
-    assert (await ran(asking, there | trust | {"GRPC": str(free_port())}))[0] != 0
-    strange = bench.folder / "strange.crt"
-    strange.write_bytes(OtherCA().certificate)
-    assert "CERTIFICATE_VERIFY_FAILED" in (await ran(asking, there | {"TRUST": str(strange)}))[1]
+    assert closed[0] != 0
+    assert "CERTIFICATE_VERIFY_FAILED" in untrusted[1]
 
 
 async def ran(container: dict[str, Any], environment: dict[str, str]) -> tuple[int, str]:

@@ -1,75 +1,36 @@
-"""An agent that speaks nothing but the Kubernetes API, as processes: joins, waits, reports, renews, survives, is sent away."""
+"""An agent that speaks nothing but the Kubernetes API, at our hub and at one of Open Cluster Management.
 
+That it joins although it is killed stands in test_spoke.py beside the other driver's.
+"""
+
+import re
 import socket
 from contextlib import suppress
+from datetime import timedelta
 from pathlib import Path
-from random import Random
 from typing import Any
 
 import pytest
 
+from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
+from machinery.apiserver.kinds.coordination import LEASE
+from machinery.apiserver.kinds.events import EVENTS_V1
 from machinery.kube.client import KubeClient
-from tests.e2e.processes import CLUSTERS, Bench, Program, recorded, status_of, until
-from tests.e2e.test_spoke import SHORT_LEASE, certificate, fault, killed_again_and_again, kubernetes, probe, says, says_again
+from tests.e2e.processes import CLUSTERS, SHORT_LEASE, Bench, Program, is_available, status_of, until
 from tests.fakes.connect_proxy import connect_proxy
-from tests.trials import repeated
+from tests.fakes.ocm_hub import CLUSTER, OcmHub, ocm_hub
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
 JOINED, AVAILABLE = "ManagedClusterJoined", "ManagedClusterConditionAvailable"
 
 
-async def token_bootstrap(bench: Bench, cluster: str) -> Path:
+async def with_token(bench: Bench, cluster: str) -> Program:
+    """A spoke with a token alone."""
     file = bench.folder / f"{cluster}.bootstrap"
     command = ("create", "bootstrap-kubeconfig", "--cluster", cluster, "--token", "--allow-loopback", "-o", str(file))
     await bench.hubctl(*command)
-    return file
-
-
-async def prepared(bench: Bench, cluster: str, *flags: str) -> Program:
-    """A spoke with a token alone, not started yet."""
-    kubeconfig = await bench.hollow(cluster)
-    return bench.program(
-        f"spoke-{cluster}",
-        *("spoke", "run", "--cluster-name", cluster, "--kubeconfig", str(kubeconfig)),
-        *("--bootstrap-kubeconfig", str(await token_bootstrap(bench, cluster))),
-        *("--hub-kubeconfig-dir", str(bench.folder / f"{cluster}.credentials"), *flags),
-    )
-
-
-async def shorten_lease(bench: Bench) -> None:
-    async with await KubeClient.from_file(bench.admin) as client:
-        await client.patch(f"{CLUSTERS}/c1", {"spec": {"leaseDurationSeconds": 1}})
-
-
-async def test_a_token_and_the_https_door_are_all_it_takes_to_join(bench: Bench) -> None:
-    await bench.hub(*SHORT_LEASE)
-    spoke = await prepared(bench, "c1")
-    await spoke.start()
-    await says(spoke, "request.waiting")
-    (request,) = await bench.requests()
-    assert status_of(await bench.cluster("c1"), JOINED) is None
-    await bench.hubctl("certificate", "approve", request["metadata"]["name"])
-    await says(spoke, "hub.not_accepted")
-    assert (await probe(spoke, "/readyz"))[1].find("hubctl accept") > 0
-    await bench.hubctl("accept", "c1")
-    document = await bench.available("c1")
-    assert status_of(document, JOINED) == "True"
-    assert document["status"]["capacity"]["nodes"] == str(len(await nodes(bench)))
-    assert {claim["name"] for claim in document["status"]["clusterClaims"]} >= {"id.k8s.io"}
-    shown = (await bench.hubctl("get", "clusters", "c1")).lower()
-    assert "true" in shown
-    assert connections(spoke.pid, bench.grpc_port) == 0, "not one connection to the gRPC door"
-    await until(lambda: _ready(spoke), what="the agent is ready")
-
-
-async def _ready(spoke: Program) -> bool:
-    return (await probe(spoke, "/readyz"))[0] == 200
-
-
-async def nodes(bench: Bench) -> Any:
-    async with kubernetes(bench, "c1") as client:
-        return await client.list("/api/v1/nodes")
+    return await bench.spoke(cluster, file)
 
 
 def connections(pid: int, port: int) -> int:
@@ -83,95 +44,80 @@ def connections(pid: int, port: int) -> int:
     return sum(f"socket:[{line[9]}]" in inodes for line in lines if line[2] == wanted)
 
 
-async def test_a_short_certificate_is_renewed_over_the_kubernetes_api_without_a_gap(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*", "--agent-lifetime=8s", *SHORT_LEASE)
-    spoke = await prepared(bench, "c1")
-    await spoke.start()
-    await bench.available("c1")
-    serials = {certificate(bench, "c1").serial}
+async def test_a_token_and_the_https_door_are_all_it_takes_to_join_and_to_outlive_kills(bench: Bench) -> None:
+    hub = await bench.hub(*SHORT_LEASE)
+    spoke = await with_token(bench, "c1")
+    await spoke.says("request.waiting")
+    (request,) = await bench.requests()
+    assert status_of(await bench.cluster("c1"), JOINED) is None
+    await bench.hubctl("certificate", "approve", request["metadata"]["name"])
+    await spoke.says("hub.not_accepted")
+    assert "hubctl accept" in (await spoke.probe("/readyz"))[1]
+    await bench.hubctl("accept", "c1")
+    document = await bench.available("c1")
+    assert status_of(document, JOINED) == "True"
+    async with bench.kubernetes("c1") as client:
+        assert document["status"]["capacity"]["nodes"] == str(len(await client.list("/api/v1/nodes")))
+    assert {claim["name"] for claim in document["status"]["clusterClaims"]} >= {"id.k8s.io"}
+    assert "true" in (await bench.hubctl("get", "clusters", "c1")).lower()
+    assert connections(spoke.pid, bench.grpc_port) == 0, "not one connection to the gRPC door"
 
-    async def rotated() -> bool:
-        serials.add(certificate(bench, "c1").serial)
-        assert status_of(await bench.cluster("c1"), AVAILABLE) == "True"
-        return len(serials) == 4
+    async def ready() -> bool:
+        return (await spoke.probe("/readyz"))[0] == 200
 
-    await until(rotated, what="the certificate was replaced three times", within=40)
-    assert "registration.begins" not in spoke.output.split("session.opened", 1)[1]
+    await until(ready, what="the agent is ready")
 
-
-async def test_a_hub_that_was_killed_is_found_again_and_so_is_the_hub_by_a_killed_agent(bench: Bench) -> None:
-    hub = await bench.hub("--auto-approve=*", *SHORT_LEASE)
-    spoke = await prepared(bench, "c1")
-    await spoke.start()
-    await bench.available("c1")
-    await shorten_lease(bench)
+    async with await KubeClient.from_file(bench.admin) as operator:
+        await operator.patch(f"{CLUSTERS}/c1", {"spec": {"leaseDurationSeconds": 1}})
     await hub.kill()
-    await says(spoke, "reconnecting")
-    assert (await probe(spoke, "/livez"))[0] == 200
+    await spoke.says("reconnecting")
+    assert (await spoke.probe("/livez"))[0] == 200
     await hub.start()
-    await says_again(spoke, "session.opened", 2, within=40)
+    await spoke.says("session.opened", 2)
     await bench.available("c1")
     await spoke.kill()
-    await bench.cluster_when("c1", lambda one: status_of(one, AVAILABLE) == "Unknown", what="is silent", within=40)
+    await bench.cluster_when("c1", lambda one: status_of(one, AVAILABLE) == "Unknown", what="is silent")
     await spoke.start()
-    await bench.available("c1", within=40)
+    await bench.available("c1")
     assert len(await bench.requests()) == 1
-
-
-@repeated(1, 10)
-async def test_an_agent_killed_again_and_again_while_it_joins_makes_one_request(bench: Bench, trial: int) -> None:
-    await bench.hub("--auto-approve=*")
-    spoke = await prepared(bench, "c1")
-    await fault(bench, "c1", "slow=100ms")
-    await killed_again_and_again(spoke, Random(trial), longest=2)
-    await bench.available("c1", within=40)
-    assert len(await bench.requests()) == 1
-    assert recorded(bench.data / "hub.db", "agent") == {"c1": 1}
-    async with kubernetes(bench, "c1") as client:
-        secrets = await client.list("/api/v1/namespaces/open-cluster-management-agent/secrets")
-    assert [secret["metadata"]["name"][:22] for secret in secrets] == ["hub-kubeconfig-secret", "hub-kubeconfig-secret-"]
-    assert not [secret for secret in secrets if "pending.key" in secret["data"]]
 
 
 async def test_a_denied_request_is_made_anew_a_denied_cluster_waits_and_a_deleted_one_registers_again(bench: Bench) -> None:
     await bench.hub(*SHORT_LEASE)
-    spoke = await prepared(bench, "c1")
-    await spoke.start()
-    await says(spoke, "request.waiting")
+    spoke = await with_token(bench, "c1")
+    await spoke.says("request.waiting")
     (first,) = await bench.requests()
     await bench.hubctl("certificate", "deny", first["metadata"]["name"])
-    await says(spoke, "was denied")
-    second = await until(lambda: _other_request(bench, first), what="a new request with a new key", within=40)
+    await spoke.says("was denied")
+
+    async def other_request() -> Any:
+        others = [one for one in await bench.requests() if one["metadata"]["name"] != first["metadata"]["name"]]
+        assert all(one["spec"]["request"] != first["spec"]["request"] for one in others)
+        return others[0] if others else None
+
+    second = await until(other_request, what="a new request with a new key")
     await bench.hubctl("certificate", "approve", second["metadata"]["name"])
     await bench.hubctl("accept", "c1")
     await bench.available("c1")
     await bench.hubctl("deny", "c1")
-    await says(spoke, "hub.not_accepted")
-    await says(spoke, "lease.stopped")
+    await spoke.says("hub.not_accepted")
+    await spoke.says("lease.stopped")
     await bench.hubctl("accept", "c1")
-    await says_again(spoke, "lease.started", 2)
-    before = await bench.available("c1", within=40)
+    await spoke.says("lease.started", 2)
+    before = await bench.available("c1")
     await bench.hubctl("delete", "cluster", "c1")
 
     async def again() -> bool:
         return bool((await bench.cluster("c1"))["metadata"]["uid"] != before["metadata"]["uid"])
 
-    await until(again, what="a new ManagedCluster", within=40)
-
-
-async def _other_request(bench: Bench, first: Any) -> Any:
-    others = [one for one in await bench.requests() if one["metadata"]["name"] != first["metadata"]["name"]]
-    assert all(one["spec"]["request"] != first["spec"]["request"] for one in others)
-    return others[0] if others else None
+    await until(again, what="a new ManagedCluster")
 
 
 @pytest.mark.parametrize("driver", ["grpc", "csr"])
 async def test_an_agent_joins_through_a_proxy_that_wants_a_password_and_tells_nobody(bench: Bench, driver: str) -> None:
     await bench.hub("--auto-approve=*", *SHORT_LEASE)
     async with connect_proxy("agent:hush-hush") as proxy:
-        kubeconfig, bootstrap = await bench.hollow("c1"), await bench.bootstrap("c1")  # which both drivers can use
-        files = (f"--kubeconfig={kubeconfig}", f"--bootstrap-kubeconfig={bootstrap}", f"--registration-driver={driver}")
-        spoke = bench.program("spoke-c1", "spoke", "run", "--cluster-name=c1", *files)
+        spoke = await bench.prepared("c1", None, f"--registration-driver={driver}")
         spoke.environment["SPOKE_PROXY_URL"] = f"http://agent:hush-hush@127.0.0.1:{proxy.port}"
         await spoke.start()
         await bench.available("c1")
@@ -180,11 +126,89 @@ async def test_an_agent_joins_through_a_proxy_that_wants_a_password_and_tells_no
         assert connections(spoke.pid, port) == 0, "nothing goes past the proxy"
         before = len(proxy.tunnels)
         proxy.cut()
-
-        async def found_again() -> bool:
-            return len(proxy.tunnels) > before
-
-        await until(found_again, what="the agent is back, through the proxy", within=40)
+        await until(lambda: len(proxy.tunnels) > before, what="the agent is back, through the proxy")
         await bench.available("c1")
-    await says(spoke, f"through the proxy http://127.0.0.1:{proxy.port}", within=40)
+    await spoke.says(f"through the proxy http://127.0.0.1:{proxy.port}")
     assert "hush" not in spoke.output
+
+
+async def ocm_available(hub: OcmHub) -> dict[str, Any]:
+    async def seen() -> Any:
+        document = await hub.cluster("c1")
+        return document if is_available(document) else None
+
+    return dict(await until(seen, what="c1 is Available"))
+
+
+async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_agent(bench: Bench, tmp_path: Path) -> None:
+    async with ocm_hub(tmp_path, lifetime=timedelta(seconds=12)) as hub:
+        file = tmp_path / "ocm.bootstrap"
+        file.write_bytes(hub.bootstrap_kubeconfig())
+        spoke = await bench.spoke("c1", file, "--cluster-annotations=agent.open-cluster-management.io/site=b")
+        await spoke.says("request.waiting")
+        (request,) = await hub.found(CERTIFICATE_SIGNING_REQUEST)
+        assert (request["metadata"]["name"][:3], request["spec"]["signerName"]) == (
+            "c1-",
+            "kubernetes.io/kube-apiserver-client",
+        )
+        assert request["metadata"]["labels"] == {"open-cluster-management.io/cluster-name": "c1"}
+        assert (await hub.cluster("c1"))["spec"]["hubAcceptsClient"] is False
+
+        await hub.approve(request["metadata"]["name"])
+        await spoke.says("hub.not_accepted")
+        await hub.add_on("c1", "logs")
+        await hub.accept("c1")
+        document = await ocm_available(hub)
+        assert status_of(document, JOINED) == "True"
+        assert status_of(document, "HubAcceptedManagedCluster") == "True", "the hub's own condition stays"
+        assert document["metadata"]["annotations"]["agent.open-cluster-management.io/site"] == "b"
+
+        (lease,) = [one for one in await hub.found(LEASE, "c1") if one["metadata"]["name"] == "managed-cluster-lease"]
+
+        async def beaten() -> bool:
+            now = [one for one in await hub.found(LEASE, "c1") if one["metadata"]["name"] == "managed-cluster-lease"]
+            return bool(now[0]["spec"]["renewTime"] > lease["spec"]["renewTime"])
+
+        await until(beaten, what="the lease is renewed")
+
+        async def told() -> bool:
+            return [event["reason"] for event in await hub.found(EVENTS_V1, "c1")] == ["Available"]
+
+        await until(told, what="one Event tells of it")
+
+        await hub.fall_silent("c1")
+        await ocm_available(hub)
+
+        serial = bench.certificate("c1").serial
+        await until(lambda: _other(bench, serial), what="the certificate is renewed without a person")
+        await until(lambda: _add_on_secret(bench), what="the add-on has its kubeconfig")
+
+        await hub.accept("c1", accepted=False)
+        await until(lambda: _last_word(spoke, "hub.not_accepted"), what="the agent knows that it is denied")
+        await hub.accept("c1")
+        await until(lambda: _last_word(spoke, "hub.accepted"), what="the agent knows that it is accepted")
+
+        await hub.remove(CLUSTER, "c1")
+        hub.accepted.clear()
+        await until(lambda: _made_again(hub), what="a deleted cluster registers again")
+        assert not [asked for asked in hub.refused if asked.verb not in {"get", "list", "watch", "update", "create", "patch"}]
+
+
+async def _last_word(spoke: Program, event: str) -> bool:
+    """What the agent last said of its acceptance; a renewed certificate may have begun another session meanwhile."""
+    told = [word for word in re.findall(r'"event": "(hub\.[a-z_]+)"', spoke.output) if "accepted" in word]
+    return bool(told) and told[-1] == event
+
+
+async def _other(bench: Bench, serial: int) -> bool:
+    return bool(bench.certificate("c1").serial != serial)
+
+
+async def _add_on_secret(bench: Bench) -> bool:
+    async with bench.kubernetes("c1") as client:
+        path = "/api/v1/namespaces/open-cluster-management-agent-addon/secrets/logs-hub-kubeconfig"
+        return set((await client.get(path))["data"]) >= {"kubeconfig", "tls.crt", "tls.key"}
+
+
+async def _made_again(hub: OcmHub) -> bool:
+    return bool((await hub.cluster("c1"))["spec"]["hubAcceptsClient"] is False)

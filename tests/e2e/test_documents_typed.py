@@ -1,25 +1,190 @@
-"""Every command of the documents is typed, in order, by somebody who has what the document says he has."""
+"""The commands of the documents are typed in order, in the environment that each document sets, and YAML files are saved.
 
+README, tutorial and "join a cluster" in `make test`, all pages in `make soak`.
+"""
+
+import asyncio
+import os
 import re
-from collections.abc import Mapping
+import shlex
+import signal
+import stat
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
+import yaml
 
 from tests.e2e.processes import Bench, free_port
-from tests.e2e.reading import ROOT, Page, Reader, files, typed
+from tests.trials import SOAKING, soaked
 
 pytestmark = [pytest.mark.e2e, pytest.mark.kubectl, pytest.mark.timeout(180)]
 
+ROOT = Path(__file__).parents[2]
+PROGRAMS = {"hub": "hub", "spoke": "spoke", "hubctl": "hub.cli", "hollow": "hollow"}
+BLOCK = re.compile(r"^```(sh|yaml)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+SERVES = re.compile(r"^(hub serve|hollow serve|spoke run)\b")
+STAYS = re.compile(rf"{SERVES.pattern}|\s(-w|--watch|--follow)(\s|$)")
+LOGIN = ("PATH", "LANG", "LC_ALL", "TMPDIR", "USER", "PYTHONPYCACHEPREFIX")
+"""Variables that every terminal has, beside HOME."""
+MOST = 60.0
+"""Seconds that a command may take."""
+TAKES_EFFECT = 20.0
+"""Seconds in which a command may fail because what was typed before has not taken effect."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """What a reader of one document has before he begins, and what his machine spells differently."""
+
+    joined: Sequence[str] = ()
+    """Clusters that are Available."""
+    hub: Sequence[str] | None = ()
+    """The settings of the hub that is running; None: there is none yet."""
+    before: Sequence[str] = ()
+    """Commands that he typed earlier."""
+    spelled: Mapping[str, str] = field(default_factory=dict)
+    """Pieces of the text, and what they stand for here, as the shell has it."""
+    elsewhere: Mapping[str, str] = field(default_factory=dict)
+    """How commands begin that are not typed here, and why, or the test that does."""
+
+
+def typed(text: str) -> Iterator[str]:
+    """The commands of a document, in order; those that go over several lines as one."""
+    for kind, block in BLOCK.findall(text):
+        if kind == "sh":
+            for line in block.replace("\\\n", " ").splitlines():
+                if shlex.split(line, comments=True):
+                    yield line.strip()
+
+
+def files(text: str) -> Iterator[tuple[str, str]]:
+    """Its YAML blocks by the names that a reader gives them: `metadata.name`."""
+    for kind, block in BLOCK.findall(text):
+        if kind == "yaml":
+            documents = [each for each in yaml.safe_load_all(block) if isinstance(each, dict)]
+            name = (documents[0].get("metadata") or {}).get("name") if documents else None
+            if name:
+                yield f"{name}.yaml", block
+
+
+def programs_in(folder: Path) -> Path:
+    """A folder in this one with our programs, for the path."""
+    programs = folder / "bin"
+    programs.mkdir()
+    for name, module in PROGRAMS.items():
+        file = programs / name
+        program = f"PYTHONPATH={shlex.quote(str(ROOT))} exec {shlex.quote(sys.executable)}"
+        file.write_text(f'#!/bin/sh\n{program} -m {module} "$@"\n')
+        file.chmod(file.stat().st_mode | stat.S_IXUSR)
+    return programs
+
+
+@dataclass
+class Reader:
+    """Types commands in one terminal, in a folder of its own. Programs that serve get terminals of their own."""
+
+    folder: Path
+    login: Mapping[str, str]
+    """The environment of a new terminal."""
+    environment: Mapping[str, str]
+    """The environment of the terminal in which commands are typed: `export` changes it."""
+    running: list[asyncio.subprocess.Process] = field(default_factory=list)
+
+    @classmethod
+    def at(cls, folder: Path) -> "Reader":
+        """In `folder`, with our programs on the path and a home there."""
+        programs = programs_in(folder)
+        home, here = folder / "home", folder / "here"
+        home.mkdir()
+        here.mkdir()
+        login = {name: os.environ[name] for name in LOGIN if name in os.environ}
+        login |= {"HOME": str(home), "PATH": f"{programs}{os.pathsep}{os.environ['PATH']}"}
+        return cls(here, login, login)
+
+    async def types(self, command: str) -> None:
+        """Fails when the command still fails after a while, or when one that should stay ends."""
+        if STAYS.search(command):
+            await self._leaves_running(command)
+            return
+        if command.startswith("export "):
+            _, output = await self._ran(f"{command}; env -0")
+            self.environment = dict(each.split("=", 1) for each in output.split("\0") if each)
+            return
+        deadline = asyncio.get_running_loop().time() + TAKES_EFFECT
+        while True:
+            ended, output = await self._ran(command)
+            if ended == 0:
+                return
+            if asyncio.get_running_loop().time() > deadline:
+                pytest.fail(f"$ {command}\n{output}\nended with {ended}", pytrace=False)
+            await asyncio.sleep(0.2)
+
+    async def _ran(self, command: str) -> tuple[int | None, str]:
+        process = await asyncio.create_subprocess_exec(
+            *("bash", "-o", "pipefail", "-c", command),
+            cwd=self.folder,
+            env=self.environment,
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,
+        )
+        try:
+            output, _ = await asyncio.wait_for(process.communicate(), MOST)
+        except TimeoutError:
+            os.killpg(process.pid, signal.SIGKILL)
+            await process.wait()
+            return None, f"not over after {MOST:g} s"
+        return process.returncode, output.decode("utf-8", "replace")
+
+    async def _leaves_running(self, command: str) -> None:
+        log = self.folder.parent / f"terminal-{len(self.running)}.log"
+        with log.open("wb") as output:
+            process = await asyncio.create_subprocess_exec(
+                *("bash", "-c", f"exec {command}"),
+                cwd=self.folder,
+                env=self.login if SERVES.search(command) else self.environment,
+                stdin=asyncio.subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                start_new_session=True,
+            )
+        self.running.append(process)
+        async with asyncio.timeout(TAKES_EFFECT):
+            while not log.read_bytes():
+                if process.returncode is not None:
+                    break
+                await asyncio.sleep(0.05)
+        if process.returncode is not None:
+            pytest.fail(f"$ {command}\n{log.read_text()}\nended with {process.returncode}", pytrace=False)
+
+    async def leaves(self) -> None:
+        """Ctrl-C in every terminal; each must end by that."""
+        for process in reversed(self.running):
+            if process.returncode is None:
+                process.send_signal(signal.SIGINT)
+        try:
+            async with asyncio.timeout(TAKES_EFFECT):
+                await asyncio.gather(*(process.wait() for process in self.running))
+        finally:
+            for process in self.running:
+                if process.returncode is None:
+                    os.killpg(process.pid, signal.SIGKILL)
+
+
 ENGINE = "needs a container engine; tests/e2e/test_composed.py starts the same as plain processes"
-CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_installing.py runs these in a hollow one"
+CLUSTER = "needs a Kubernetes cluster; tests/integration/charts/test_installing.py renders these with their values"
 INSTALLS = "installs this very project; every fresh clone does it before this test"
 ISSUER = "needs an issuer of tokens; tests/e2e/test_login.py has one and types the same"
-NO_PODS = "hollow clusters run no pod; tests/e2e/test_joining_by_manifests.py starts the agent with what was applied"
+NO_PODS = "hollow clusters run no pod; tests/e2e/test_join.py starts the agent with what was applied"
+ADMIN = "kubectl --kubeconfig ~/.local/share/muster/admin.kubeconfig"
 CREDENTIAL = "$(hubctl get bootstrap-credentials -o name | tail -1 | cut -d/ -f2)"
 AGENT = "$(hubctl describe cluster edge1 | grep -om1 'management:edge1:[a-z0-9]*' | cut -d: -f3)"
 SERIAL = (
-    "$(kubectl get csr -o jsonpath='{.items[0].status.certificate}' | base64 -d | openssl x509 -noout -serial | cut -d= -f2)"
+    f"$({ADMIN} get csr -o jsonpath='{{.items[0].status.certificate}}' | base64 -d | openssl x509 -noout -serial | cut -d= -f2)"
 )
 REPLICA = "$(hubctl get replicas -o name | cut -d/ -f2)"
 AUTHORITY = "$(hubctl ca status | awk '$2 == \"Retiring\" {print $1}')"
@@ -51,7 +216,7 @@ PAGES: Mapping[str, Page] = {
         joined=("edge9",),
         spelled={
             "0123456789abcdef": CREDENTIAL,
-            "kubectl get --raw": "kubectl --kubeconfig ../edge9.kubeconfig get --raw",
+            "edge1-cluster.kubeconfig": "../edge9.kubeconfig",
             "--cluster edge1 -o edge1.kubeconfig": "--cluster edge1 -o first.kubeconfig",
             "oidc.example.com/edge1 -o edge1.kubeconfig": "oidc.example.com/edge1 -o second.kubeconfig",
             "| jq -r .issuer": "| grep issuer",
@@ -59,10 +224,10 @@ PAGES: Mapping[str, Page] = {
         },
     ),
     "docs/how-to/diagnose-a-cluster.md": Page(joined=("edge1",)),
-    "docs/how-to/look-at-a-hub.md": Page(hub=()),
+    "docs/how-to/look-at-a-hub.md": Page(spelled={"hub doctor": "hub doctor {listen}"}),
     "docs/how-to/work-with-hubctl.md": Page(
         joined=("edge1",),
-        elsewhere={"kubectl hub": "needs its program on the PATH; tests/integration/door/test_hubctl_shells.py types it"},
+        elsewhere={"kubectl hub": "needs its program on the PATH; tests/integration/door/test_hubctl_kinds.py types it"},
     ),
     "docs/how-to/drain-a-replica.md": Page(
         spelled={"hub-0": REPLICA, "--timeout": "--force --timeout"}
@@ -83,10 +248,13 @@ PAGES: Mapping[str, Page] = {
     ),
     "docs/how-to/on-kubernetes.md": Page(elsewhere={"helm ": CLUSTER, "kubectl -n muster": CLUSTER}),
     "docs/how-to/kubernetes-ca.md": Page(
-        elsewhere={"helm ": CLUSTER, "kubectl get credentialissuer hub": "needs a cluster; tests/e2e/test_kube_cert.py has one"}
+        elsewhere={
+            "helm ": CLUSTER,
+            "kubectl --kubeconfig admin.kubeconfig": "needs a cluster; tests/e2e/test_kube_cert.py has one",
+        }
     ),
     "docs/how-to/logging-in.md": Page(
-        before=("kubectl apply -f corp.yaml -f iam.yaml",),
+        before=(f"{ADMIN} apply -f corp.yaml -f iam.yaml",),
         spelled={"LS0t...": ""},
         elsewhere={
             "hubctl login": ISSUER,
@@ -101,7 +269,7 @@ PAGES: Mapping[str, Page] = {
             "revoke agent edge1 bcdfg": f"revoke agent edge1 {AGENT}",
             "5f3a09": SERIAL,
             "0123456789abcdef": CREDENTIAL,
-            "ca.crt https://hub.example.com:6443": "$(dirname $KUBECONFIG)/ca.crt https://$HUB_HTTPS_LISTEN",
+            "ca.crt https://hub.example.com:6443": "~/.local/share/muster/ca.crt https://{https}",
         },
     ),
     "docs/how-to/rotating-the-ca.md": Page(
@@ -112,15 +280,15 @@ PAGES: Mapping[str, Page] = {
     "docs/how-to/the-past.md": Page(joined=("edge1",)),
     "docs/how-to/traces-and-logs.md": Page(
         elsewhere={
-            "kubectl exec ": CLUSTER,
+            "kubectl --kubeconfig edge1.kubeconfig": CLUSTER,
             "pip install ": INSTALLS,
-            "hub serve --trace-endpoint": "needs a collector; tests/e2e/test_tracing.py has one",
-            "spoke run --trace-endpoint": "needs a collector; tests/e2e/test_tracing.py has one",
+            "hub serve --trace-endpoint": "needs a collector; tests/e2e/test_telemetry.py has one",
+            "spoke run --trace-endpoint": "needs a collector; tests/e2e/test_telemetry.py has one",
         }
     ),
     "docs/tutorial/first-fleet.md": Page(hub=None),
     "docs/how-to/watching-a-hub.md": Page(
-        elsewhere={"hub serve ": "a hub is there already; tests/e2e/test_metrics.py runs it"}
+        elsewhere={"hub serve ": "a hub is there already; tests/e2e/test_telemetry.py runs it"}
     ),
     "docs/how-to/several-hubs.md": Page(
         hub=None,
@@ -132,26 +300,30 @@ PAGES: Mapping[str, Page] = {
         elsewhere={"make demo": "tests/e2e/test_demo.py runs it"},
     ),
 }
-UNREAD = sorted({str(path.relative_to(ROOT)) for path in [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]})
+IN_EVERY_RUN = ("README.md", "docs/tutorial/first-fleet.md", "docs/how-to/join-a-cluster.md")
 
 
 def text_of(page: str) -> str:
     return (ROOT / page).read_text()
 
 
-def spelled(command: str, page: Page) -> str:
+def spelled(command: str, page: Page, bench: Bench) -> str:
+    """The command with the values of this machine; a hub gets free ports by its flags."""
+    https = f"127.0.0.1:{bench.https_port}"
+    listen = f"--grpc-listen 127.0.0.1:{bench.grpc_port} --https-listen {https}"
     for written, meant in {**ON_THIS_MACHINE, **page.spelled}.items():
-        command = command.replace(written, meant)
-    return command
+        command = command.replace(written, meant.replace("{https}", https).replace("{listen}", listen))
+    return f"{command} {listen}" if command.startswith("hub serve") else command
 
 
-@pytest.mark.parametrize("name", sorted(PAGES))
-async def test_what_a_document_tells_to_type_works(name: str, tmp_path: Path) -> None:
+@soaked(1)
+@pytest.mark.parametrize("name", sorted(PAGES) if SOAKING else IN_EVERY_RUN)
+async def test_commands_of_a_document_work_as_typed(name: str, tmp_path: Path) -> None:
     page, text = PAGES[name], text_of(name)
     bench = Bench(tmp_path, data_name="home/.local/share/muster")
-    reader = Reader.at(tmp_path, (bench.grpc_port, bench.https_port))
+    reader = Reader.at(tmp_path)
     for file, content in files(text):
-        (reader.folder / file).write_text(spelled(content, page))
+        (reader.folder / file).write_text(spelled(content, page, bench))
     try:
         if page.hub is not None:
             await bench.hub(*(("--auto-approve=*",) if page.joined else ()), *page.hub)
@@ -162,8 +334,7 @@ async def test_what_a_document_tells_to_type_works(name: str, tmp_path: Path) ->
             await reader.types(re.sub(r"\{port\}", lambda _: str(free_port()), command))
         for command in typed(text):
             if not any(command.startswith(beginning) for beginning in page.elsewhere):
-                code = next((code for beginning, code in page.code.items() if command.startswith(beginning)), 0)
-                await reader.types(spelled(command, page), code=code)
+                await reader.types(spelled(command, page, bench))
     finally:
         try:
             await reader.leaves()
@@ -171,15 +342,13 @@ async def test_what_a_document_tells_to_type_works(name: str, tmp_path: Path) ->
             await bench.close()
 
 
-@pytest.mark.parametrize("name", [name for name in UNREAD if any(typed(text_of(name)))])
-def test_every_document_with_commands_is_typed(name: str) -> None:
-    assert name in PAGES
-
-
-@pytest.mark.parametrize("name", sorted(PAGES))
-def test_a_command_that_is_not_typed_is_there_and_what_does_it_instead_too(name: str) -> None:
-    commands = list(typed(text_of(name)))
-    for beginning, reason in PAGES[name].elsewhere.items():
-        assert any(command.startswith(beginning) for command in commands), f"{name} has no command that begins {beginning}"
-        for file in re.findall(r"tests/[\w/]+\.py", reason):
-            assert (ROOT / file).exists()
+def test_each_page_with_commands_is_typed_and_its_exceptions_exist() -> None:
+    documents = [ROOT / "README.md", *(ROOT / "docs").rglob("*.md")]
+    flaws = [str(path) for path in documents if any(typed(path.read_text())) and str(path.relative_to(ROOT)) not in PAGES]
+    for name, page in PAGES.items():
+        commands = list(typed(text_of(name)))
+        for beginning, reason in page.elsewhere.items():
+            if not any(command.startswith(beginning) for command in commands):
+                flaws.append(f"{name} has no command that begins {beginning}")
+            flaws += [f"{name}: {file}" for file in re.findall(r"tests/[\w/]+\.py", reason) if not (ROOT / file).exists()]
+    assert not flaws, "\n".join(flaws)

@@ -1,6 +1,10 @@
-"""Agents with several hubs, as processes; hubs are killed, stopped, silenced, slow, full, forgetful, given up by operators."""
+"""Agents with several hubs, which are killed, stopped, silenced, slow, full, forgetful, or given up by operators.
+
+In `make soak` also a crowd. That no two hubs accept a write in the same epoch is shown in tests/unit/spoke/test_hub_history.py.
+"""
 
 import asyncio
+import json
 import shutil
 import signal
 import sqlite3
@@ -10,19 +14,13 @@ from pathlib import Path
 
 import pytest
 
-from machinery.clock import SystemClock
-from machinery.kubeconfig import read_kubeconfig
-from machinery.pki import parse_certificate
 from tests.e2e.conftest import told_when_failed
+from tests.e2e.crowd import crowd_of
 from tests.e2e.hubs import ELSEWHERE, HERE, NAMESPACE, OWNER_SECRET, SECRETS, Hubs, hub_id_of, hubs_in, now, reason_of
 from tests.e2e.processes import until
+from tests.trials import soak_only
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
-
-CRASH = 3.0
-"""Seconds in which an agent is promised to be on another hub when its own was killed."""
-SILENT = 20.0
-"""The same, when the link to its own fell silent."""
 
 
 @pytest.fixture(scope="module")
@@ -42,20 +40,17 @@ async def hubs(standing: Hubs, request: pytest.FixtureRequest) -> AsyncIterator[
     assert "PRIVATE KEY" not in standing.logs
 
 
-async def test_with_all_bootstrap_credentials_ended_a_killed_owner_costs_three_seconds(hubs: Hubs) -> None:
-    files = await hubs.bootstraps("night", "--expires=10s")
+async def test_with_all_bootstrap_credentials_revoked_a_killed_owner_is_left_for_the_next_hub(hubs: Hubs) -> None:
     await hubs.spoke("night")
     await hubs.reserve("night")
-    ends = max(parse_certificate(read_kubeconfig(file).require_credential().chain).not_after for file in files)
-
-    async def all_have_ended() -> bool:
-        return SystemClock().now() > ends
-
-    await until(all_have_ended, what="the last bootstrap credential has ended")
+    for hub in hubs.all[:2]:
+        listed = json.loads(await hub.hubctl("get", "bootstrap-credentials", "-o", "json"))["items"]
+        (own,) = [each["metadata"]["name"] for each in listed if '"night"' in json.dumps(each["spec"])]
+        await hub.hubctl("revoke", "bootstrap-credential", own)
     before = hubs[0].row("night").epoch
     began = now()
     await hubs[0].kill()
-    await hubs.failed_over("night", hubs[1], began, CRASH)
+    await hubs.beats("night", hubs[1], began)
     assert hubs[1].row("night").epoch > before
     assert hub_id_of(await hubs.secret("night")) == hubs[1].id
     await hubs[0].start()
@@ -64,59 +59,47 @@ async def test_with_all_bootstrap_credentials_ended_a_killed_owner_costs_three_s
     assert "taints" not in (await hubs[0].cluster("night"))["spec"]
 
 
-async def test_an_owner_that_is_stopped_is_left_for_the_next_hub(hubs: Hubs) -> None:
-    await hubs.spoke("tidy")
-    await hubs.reserve("tidy")
-    began = now()
-    assert await hubs[0].serving.stop(signal.SIGTERM) == 0
-    await hubs.failed_over("tidy", hubs[1], began, CRASH)
-
-
-async def test_a_link_that_falls_silent_is_noticed_and_the_old_session_writes_no_more(hubs: Hubs) -> None:
-    await hubs.spoke("mute")
-    await hubs.reserve("mute")
-    began = now()
-    hubs[0].path.silence()
-    await hubs.failed_over("mute", hubs[1], began, SILENT)
-    hubs[0].path.resume()  # what was on its way arrives, and the hub does not know better yet
-    await hubs.reserve("mute", owner=1)
-    last, since = hubs[0].row("mute").beat, now()
-    await hubs.beats("mute", hubs[1], since + 1_000_000, within=15)
-    assert hubs[0].row("mute").beat == last
-    assert reason_of(await hubs[0].cluster("mute")) in ELSEWHERE
-
-
-async def test_of_three_hubs_the_third_takes_over_when_two_are_killed(hubs: Hubs) -> None:
+async def test_of_three_hubs_the_third_takes_over_and_when_all_are_away_one_is_waited_for(hubs: Hubs) -> None:
     await hubs.start(1)
-    await hubs.spoke("third", count=3)
+    agent = await hubs.spoke("third", count=3)
     await hubs.reserve("third", count=3)
     await hubs[1].kill()
     began = now()
     await hubs[0].kill()
-    await hubs.failed_over("third", hubs[2], began, CRASH)
+    await hubs.beats("third", hubs[2], began)
+
+    troubles = agent.output.count("agent.trouble")
+    await hubs[2].kill()
+    await agent.says("agent.trouble", troubles + 3)
+    assert agent.running
+    began = now()
+    await hubs[1].start()
+    await hubs.beats("third", hubs[1], began)
+    assert agent.running
 
 
-async def test_a_planned_move_goes_where_it_is_told_and_says_so_where_it_left(hubs: Hubs) -> None:
+async def test_an_agent_leaves_an_owner_that_moves_it_denies_it_or_is_stopped(hubs: Hubs) -> None:
     agent = await hubs.spoke("moved")
     await hubs.reserve("moved")
-    refused = await hubs[0].hubctl("move", "cluster", "moved", "--to", "nowhere", code=1)
-    assert "hub-1" in refused
+    assert "hub-1" in await hubs[0].hubctl("move", "cluster", "moved", "--to", "nowhere", code=1)
     assert reason_of(await hubs[0].cluster("moved")) == HERE
     began = now()
     await hubs[0].hubctl("move", "cluster", "moved", "--to", "hub-1")
-    await hubs.beats("moved", hubs[1], began, within=15)
+    await hubs.beats("moved", hubs[1], began)
     await hubs[0].shows("moved", "ManagedClusterMoved")
     assert agent.output.count("session.opened") == 2
+    await hubs.reserve("moved", owner=1)
 
-
-async def test_a_cluster_that_is_denied_on_one_hub_goes_to_the_other(hubs: Hubs) -> None:
-    await hubs.spoke("denied")
-    await hubs.reserve("denied")
     began = now()
-    await hubs[0].hubctl("deny", "denied")
-    await hubs.beats("denied", hubs[1], began, within=15)
-    await hubs[0].hubctl("accept", "denied")
-    await hubs[0].shows("denied", *ELSEWHERE, within=60)
+    await hubs[1].hubctl("deny", "moved")
+    await hubs.beats("moved", hubs[0], began)
+    await hubs[1].hubctl("accept", "moved")
+    await hubs[1].shows("moved", *ELSEWHERE)
+    await hubs.reserve("moved")
+
+    began = now()
+    assert await hubs[0].serving.stop(signal.SIGTERM) == 0
+    await hubs.beats("moved", hubs[1], began)
 
 
 async def test_secrets_that_are_deleted_or_restored_from_last_week_are_healed(hubs: Hubs) -> None:
@@ -127,7 +110,7 @@ async def test_secrets_that_are_deleted_or_restored_from_last_week_are_healed(hu
         old = await client.list(SECRETS.path(namespace=NAMESPACE))
         began = now()
         await hubs[0].kill()
-        await hubs.beats("restored", hubs[1], began, within=15)
+        await hubs.beats("restored", hubs[1], began)
         await agent.kill()
         await hubs[0].start()
         newest = hubs[1].row("restored").epoch
@@ -141,7 +124,7 @@ async def test_secrets_that_are_deleted_or_restored_from_last_week_are_healed(hu
             )
         began = now()
         await agent.start()
-        await hubs.beats("restored", hubs[0], began, within=20)
+        await hubs.beats("restored", hubs[0], began)
         await hubs.reserve("restored")
         assert hubs[0].row("restored").epoch > newest
         for name in await hubs.secret_names("restored"):
@@ -149,7 +132,7 @@ async def test_secrets_that_are_deleted_or_restored_from_last_week_are_healed(hu
     await agent.kill()
     began = now()
     await agent.start()
-    await hubs.beats("restored", hubs[0], began, within=30)
+    await hubs.beats("restored", hubs[0], began)
     assert OWNER_SECRET in await hubs.secret_names("restored")
     await hubs.reserve("restored")
 
@@ -162,7 +145,7 @@ async def test_a_hub_that_comes_and_goes_is_not_followed_in_circles(hubs: Hubs) 
         await asyncio.sleep(0.7)  # the fault itself: away and back within a second
         await hubs[0].path.take()
         await asyncio.sleep(0.7)
-    await hubs.beats("flap", hubs[1], now(), within=15)
+    await hubs.beats("flap", hubs[1], now())
     await hubs.reserve("flap", owner=1)
     assert agent.output.count("session.opened") <= 3
     assert len(await hubs[1].requests()) == len({each["spec"]["request"] for each in await hubs[1].requests()})
@@ -172,9 +155,9 @@ async def test_a_full_hub_keeps_nobody_from_the_next_one_and_a_slow_one_keeps_it
     agent = await hubs.prepared("full")
     await hubs[0].path.fill()
     await agent.start()
-    await hubs[1].shows("full", HERE, within=60)
+    await hubs[1].shows("full", HERE)
     await hubs[0].path.take()
-    await hubs.reserve("full", owner=1, within=90)
+    await hubs.reserve("full", owner=1)
     hubs[1].path.delay = 0.3
     since = now()
     await asyncio.sleep(4)  # the fault itself
@@ -194,8 +177,8 @@ async def test_a_hub_restored_from_yesterday_is_joined_anew_and_has_no_say(hubs:
         file.unlink()
     shutil.copy(yesterday, hubs[0].database)
     await hubs[0].start()
-    await hubs.beats("older", hubs[1], began, within=15)
-    await hubs.reserve("older", owner=1, within=90)
+    await hubs.beats("older", hubs[1], began)
+    await hubs.reserve("older", owner=1)
     assert hubs[0].row("older").epoch == hubs[1].row("older").epoch
 
 
@@ -204,17 +187,25 @@ def snapshot(database: Path, to: Path) -> None:
         source.backup(target)
 
 
-async def test_hubs_that_are_all_away_are_waited_for_by_the_same_process(hubs: Hubs) -> None:
-    agent = await hubs.spoke("alone")
-    await hubs.reserve("alone")
-    await asyncio.gather(*(hub.kill() for hub in hubs.all[:2]))
+AGENTS = 100
 
-    async def gave_up() -> bool:
-        return agent.output.count("agent.trouble") >= 3
 
-    await until(gave_up, what="the agent has tried both more than once", within=60)
-    assert agent.running
-    began = now()
-    await hubs[1].start()
-    await hubs.beats("alone", hubs[1], began, within=60)
-    assert agent.running
+@soak_only(AGENTS)  # in `make test`: tests/unit/spoke/test_failover_spread.py
+@pytest.mark.timeout(180)
+@pytest.mark.usefixtures("quiet")
+async def test_a_hundred_agents_are_on_the_other_hub_with_few_connections(tmp_path: Path) -> None:
+    async with hubs_in(tmp_path) as hubs:
+        await hubs.start(2, "--default-lease-duration=10s", "--beat-interval=2s")
+        crowd = await crowd_of(hubs[0].admin, AGENTS, hubs[1].admin)
+        async with crowd.running():
+            await crowd.all_heard()
+            await until(lambda: sum(hub.stands_by() for hub in hubs.all) == AGENTS, what="all agents stand by")
+            owner, other = sorted(hubs.all, key=lambda hub: hub.stands_by())  # on a busy machine some may prefer the second
+            since, dialled = asyncio.get_running_loop().time(), len(other.path.taken)
+            leaving = other.stands_by()
+            await owner.kill()
+            await crowd.all_heard(since)
+            # some may have heard after that moment what the owner acknowledged before its end
+            await until(lambda: other.stands_by() == 0, what="every agent has the other hub for its own")
+            taken = len(other.path.taken) - dialled
+            assert leaving <= taken <= 2 * AGENTS, f"{taken} connections for {leaving} agents"

@@ -1,107 +1,41 @@
-"""A cluster joins, as an operator and an agent see it: real processes, real sockets, nothing of ours patched."""
+"""A cluster joins: by hand, by a rule, by manifests, with bootstrap credentials that are bound, spent, revoked or attested."""
 
 import asyncio
+import json
+import re
 import signal
-import sqlite3
-from contextlib import closing
+import stat
+from base64 import b64decode
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+import yaml
 
+from hub.cli.joining import DEFAULT_NAMESPACE, KEY, SECRET
 from machinery.kube.client import KubeClient
-from tests.e2e.hubs import now, read_rows
-from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, Program, is_available, status_of, until
-from tests.fakes.postgres import postgres_server
+from tests.e2e.crowd import CREDENTIALS
+from tests.e2e.hubs import now
+from tests.e2e.processes import CLUSTERS, SHORT_LEASE, Bench, is_available, status_of, until
 
-pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
+pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
-SHORT_LEASE = ("--default-lease-duration=1s", "--beat-interval=300ms", "--flush-window=100ms")
 GRACE = 5.0
 ACCEPTED = "HubAcceptedManagedCluster"
 AVAILABLE = "ManagedClusterConditionAvailable"
 JOINED = "ManagedClusterJoined"
 
 
-async def one_request(bench: Bench) -> str:
+async def request_of(bench: Bench, cluster: str) -> str:
+    """Name of the cluster's only certificate request, once it is at the hub."""
+
     async def found() -> str | None:
-        names = [request["metadata"]["name"] for request in await bench.requests()]
+        label = "open-cluster-management.io/cluster-name"
+        names = [each["metadata"]["name"] for each in await bench.requests() if each["metadata"]["labels"][label] == cluster]
+        assert len(names) <= 1
         return names[0] if names else None
 
-    return str(await until(found, what="the spoke's certificate request is at the hub"))
-
-
-async def known(bench: Bench, name: str) -> None:
-    await bench.cluster_when(name, lambda _cluster: True, what="is known to the hub")
-
-
-async def test_a_cluster_whose_name_matches_the_rule_becomes_available_by_itself(bench: Bench) -> None:
-    await bench.hub("--auto-approve=edge-*")
-    await bench.spoke("edge-1")
-    cluster = await bench.available("edge-1")
-    assert cluster["spec"]["hubAcceptsClient"] is True
-    assert "open-cluster-management.io/automatically-accepted-on" in cluster["metadata"]["annotations"]
-    assert {kind: status_of(cluster, kind) for kind in (ACCEPTED, JOINED, AVAILABLE)} == {
-        ACCEPTED: "True",
-        JOINED: "True",
-        AVAILABLE: "True",
-    }
-    assert cluster["status"]["version"]["kubernetes"]
-    assert cluster["status"]["capacity"]["nodes"] == "5"
-    (request,) = await bench.requests()
-    assert request["status"]["conditions"][0]["reason"] == "AutoApprovedByHubCSRApprovingController"
-
-
-@pytest.mark.parametrize("order", ["accept first", "approve first"])
-async def test_by_hand_both_decisions_are_needed_in_any_order(bench: Bench, order: str) -> None:
-    await bench.hub()
-    await bench.spoke("c1")
-    await known(bench, "c1")
-    request = await one_request(bench)
-    accept, approve = ("accept", "c1"), ("certificate", "approve", "c1")
-    first, second = (accept, approve) if order == "accept first" else (approve, accept)
-    await bench.hubctl(*first)
-    assert not is_available(await bench.cluster("c1"))
-    await bench.hubctl(*second)
-    cluster = await bench.available("c1")
-    assert status_of(cluster, ACCEPTED) == "True"
-    assert [each["metadata"]["name"] for each in await bench.requests()] == [request]
-    table = await bench.hubctl("get", "clusters")
-    assert "c1" in table
-
-
-async def test_a_killed_spoke_reads_unknown_when_its_grace_ends_and_comes_back(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*", *SHORT_LEASE)
-    spoke = await bench.spoke("c1")
-    await bench.available("c1")
-    await spoke.kill()
-    cluster = await bench.cluster_when(
-        "c1", lambda document: status_of(document, AVAILABLE) == "Unknown", what="reads Unknown", within=GRACE + 5
-    )
-    seen = now()
-    with closing(sqlite3.connect(f"file:{bench.data / 'hub.db'}?mode=ro", uri=True)) as connection:
-        assert seen - read_rows(connection)["c1"].beat >= GRACE * 1e6, "and not before"
-    condition = next(each for each in cluster["status"]["conditions"] if each["type"] == AVAILABLE)
-    assert condition["reason"] == "ManagedClusterLeaseUpdateStopped"
-    assert condition["message"] == "Registration agent stopped updating its lease."
-    await spoke.start()
-    await bench.available("c1")
-
-
-@pytest.mark.parametrize("ending", [signal.SIGTERM, signal.SIGKILL])
-async def test_agents_come_back_to_a_hub_that_was_restarted(bench: Bench, ending: signal.Signals) -> None:
-    hub = await bench.hub("--auto-approve=*", *SHORT_LEASE)
-    spoke = await bench.spoke("c1")
-    before = await bench.available("c1")
-    code = await hub.stop(ending)
-    assert code == (0 if ending is signal.SIGTERM else -signal.SIGKILL)
-    await hub.start()
-    await bench.ready(hub)
-    await session_open(bench, "c1")
-    after = await bench.cluster("c1")
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
-    assert is_available(after)
-    assert spoke.running
-    assert len(await bench.requests()) == 1
+    return str(await until(found, what=f"the certificate request of {cluster} is at the hub"))
 
 
 async def session_open(bench: Bench, name: str) -> None:
@@ -112,73 +46,251 @@ async def session_open(bench: Bench, name: str) -> None:
     await until(open_now, what=f"cluster {name} has a session")
 
 
-async def test_a_spoke_that_is_restarted_resumes_with_what_it_has(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*")
-    spoke = await bench.spoke("c1")
-    await bench.available("c1")
-    assert await spoke.stop() == 0
-    await spoke.start()
-    await session_open(bench, "c1")
-    assert len(await bench.requests()) == 1
-
-
-async def test_a_spoke_that_is_killed_while_it_waits_resumes_the_same_request(bench: Bench) -> None:
-    await bench.hub()
-    spoke = await bench.spoke("c1")
-    request = await one_request(bench)
-    await spoke.kill()
-    await spoke.start()
-    await bench.hubctl("accept", "c1")
-    await bench.hubctl("certificate", "approve", "c1")
-    await bench.available("c1")
-    assert [each["metadata"]["name"] for each in await bench.requests()] == [request]
-
-
-async def test_a_denied_cluster_reads_denied_and_can_be_accepted_again(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*")
-    await bench.spoke("c1")
-    await bench.available("c1")
-    await bench.hubctl("deny", "c1")
-    denied = await bench.cluster_when("c1", lambda cluster: status_of(cluster, ACCEPTED) == "False", what="reads denied")
-    assert denied["spec"]["hubAcceptsClient"] is False
-    await bench.hubctl("accept", "c1")
-    await bench.cluster_when("c1", lambda cluster: status_of(cluster, ACCEPTED) == "True", what="is accepted again")
-    await bench.available("c1")
-
-
-async def test_three_clusters_join_at_once(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*")
-    names = ("one", "two", "three")
-    spokes: list[Program] = await asyncio.gather(*(bench.spoke(name) for name in names))
-    for name in names:
-        await bench.available(name, within=40)
+async def test_clusters_that_match_a_rule_join_at_once_and_can_be_denied_and_accepted_again(bench: Bench) -> None:
+    hub, names = await bench.hub("--auto-approve=edge-*"), ("edge-1", "edge-2", "edge-3")
+    spokes = await asyncio.gather(*(bench.spoke(name) for name in names))
+    clusters = {name: await bench.available(name) for name in names}
     assert all(spoke.running for spoke in spokes)
-    listed = await bench.get(REQUESTS)
-    assert len(listed["items"]) == len(names)
+    assert len({await request_of(bench, name) for name in names}) == len(await bench.requests()) == len(names)
+    cluster = clusters["edge-1"]
+    assert cluster["spec"]["hubAcceptsClient"] is True
+    assert "open-cluster-management.io/automatically-accepted-on" in cluster["metadata"]["annotations"]
+    assert {kind: status_of(cluster, kind) for kind in (ACCEPTED, JOINED, AVAILABLE)} == {
+        ACCEPTED: "True",
+        JOINED: "True",
+        AVAILABLE: "True",
+    }
+    assert cluster["status"]["version"]["kubernetes"]
+    assert cluster["status"]["capacity"]["nodes"] == "5"
+    for request in await bench.requests():
+        assert request["status"]["conditions"][0]["reason"] == "AutoApprovedByHubCSRApprovingController"
+
+    await bench.hubctl("deny", "edge-1")
+    denied = await bench.cluster_when("edge-1", lambda one: status_of(one, ACCEPTED) == "False", what="reads denied")
+    assert denied["spec"]["hubAcceptsClient"] is False
+    await bench.hubctl("accept", "edge-1")
+    await bench.cluster_when("edge-1", lambda one: status_of(one, ACCEPTED) == "True", what="is accepted again")
+    await bench.available("edge-1")
+
+    async with await KubeClient.from_file(bench.admin) as client:
+        query = {"resourceVersion": (await client.get(CLUSTERS))["metadata"]["resourceVersion"]}
+        async with client.watch(CLUSTERS, query, within=timedelta(minutes=1)):
+            assert await hub.stop() == 0
+    assert "did not finish in time" not in hub.output, "neither an open watch nor open sessions hold up a stop"
 
 
-@pytest.mark.postgres
-async def test_a_cluster_joins_a_hub_on_postgresql_and_survives_its_crash(bench: Bench) -> None:
-    with postgres_server() as url:
-        hub = await bench.hub("--auto-approve=*", environment={"HUB_DATABASE_URL": url})
-        await bench.spoke("c1")
-        before = await bench.available("c1")
-        await hub.kill()
+async def test_by_hand_both_decisions_are_needed_in_any_order_and_an_agent_resumes_its_request(bench: Bench) -> None:
+    await bench.hub()
+    first, second = await asyncio.gather(bench.spoke("c1"), bench.spoke("c2"))
+    requests = [await request_of(bench, name) for name in ("c1", "c2")]
+    await first.kill()
+    await first.start()  # while it waits
+    decisions = {name: [("accept", name), ("certificate", "approve", name)] for name in ("c1", "c2")}
+    decisions["c2"].reverse()
+    for name, (one, other) in decisions.items():
+        await bench.hubctl(*one)
+        assert not is_available(await bench.cluster(name))
+        await bench.hubctl(*other)
+        assert status_of(await bench.available(name), ACCEPTED) == "True"
+        assert name in await bench.hubctl("get", "clusters")
+    assert await second.stop() == 0
+    await second.start()
+    await session_open(bench, "c2")
+    assert [await request_of(bench, name) for name in ("c1", "c2")] == requests
+
+
+async def test_killed_agent_reads_unknown_after_its_grace_and_agents_find_a_hub_that_was_restarted(bench: Bench) -> None:
+    hub = await bench.hub("--auto-approve=*", *SHORT_LEASE)
+    spoke = await bench.spoke("c1")
+    before = await bench.available("c1")
+    await spoke.kill()
+    cluster = await bench.cluster_when("c1", lambda one: status_of(one, AVAILABLE) == "Unknown", what="reads Unknown")
+    seen = now()
+    ((beat,),) = bench.stored("SELECT at FROM heartbeats")
+    assert seen - beat >= GRACE * 1e6, "and not before"
+    condition = next(each for each in cluster["status"]["conditions"] if each["type"] == AVAILABLE)
+    assert condition["reason"] == "ManagedClusterLeaseUpdateStopped"
+    assert condition["message"] == "Registration agent stopped updating its lease."
+    await spoke.start()
+    await bench.available("c1")
+
+    for ending in (signal.SIGTERM, signal.SIGKILL):
+        assert await hub.stop(ending) == (0 if ending is signal.SIGTERM else -signal.SIGKILL)
         await hub.start()
         await bench.ready(hub)
         await session_open(bench, "c1")
-        assert (await bench.available("c1"))["metadata"]["uid"] == before["metadata"]["uid"]
-        assert not (bench.data / "hub.db").exists()
-        assert await hub.stop() == 0
+        after = await bench.available("c1")
+        assert after["metadata"]["uid"] == before["metadata"]["uid"]
+        assert spoke.running
+        assert len(await bench.requests()) == 1
 
 
-async def test_an_open_watch_and_open_sessions_do_not_hold_up_a_stop(bench: Bench) -> None:
-    hub = await bench.hub("--auto-approve=*")
-    await bench.spoke("c1")
-    await bench.available("c1")
+RULES = "/apis/hub.open-cluster-management.io/v1alpha1/approvalrules"
+AUDIT = "/apis/hub.open-cluster-management.io/v1alpha1/auditrecords"
+
+
+def rule(name: str, **spec: object) -> dict[str, object]:
+    return {
+        "apiVersion": "hub.open-cluster-management.io/v1alpha1",
+        "kind": "ApprovalRule",
+        "metadata": {"name": name},
+        "spec": {"decides": ["Accept", "Approve"], **spec},
+    }
+
+
+async def test_a_rule_lets_a_cluster_in_at_the_agents_door_and_everything_names_it(bench: Bench) -> None:
+    await bench.hub()
     async with await KubeClient.from_file(bench.admin) as client:
-        listed = await client.get(CLUSTERS)
-        query = {"resourceVersion": listed["metadata"]["resourceVersion"]}
-        async with client.watch(CLUSTERS, query, within=timedelta(minutes=1)):
-            assert await hub.stop(within=6) == 0
-    assert "did not finish in time" not in hub.output
+        condition = 'name.matches("edge-?") && requester.kind == "BootstrapCredential"'
+        await client.create(RULES, rule("edges", condition=condition))
+        await bench.spoke("edge-1")
+        cluster = await bench.available("edge-1")
+        accepted = next(each for each in cluster["status"]["conditions"] if each["type"] == "HubAcceptedManagedCluster")
+        assert accepted["message"] == 'Accepted by hub cluster admin by the rule "edges"'
+        (request,) = await bench.requests()
+        assert request["status"]["conditions"][0]["message"] == 'Approved by the rule "edges".'
+
+        async def counted() -> bool:
+            status = (await client.get(f"{RULES}/edges")).get("status") or {}
+            return (status.get("accepted"), status.get("approved")) == (1, 1)
+
+        async def told() -> bool:
+            events = (await client.get("/api/v1/namespaces/edge-1/events"))["items"]
+            said = [str(event["message"]) for event in events]
+            return any("accepted by system:muster:rule:edges" in each for each in said) and any(
+                'approved by the rule "edges"' in each for each in said
+            )
+
+        async def remembered() -> bool:
+            records = (await client.get(f"{AUDIT}?fieldSelector=user=system:muster:rule:edges"))["items"]
+            return {record["annotations"]["muster/decision"] for record in records} == {"Accept", "Approve"}
+
+        await until(counted, what="both decisions are counted")
+        await until(told, what="both decisions are Events")
+        await until(remembered, what="both decisions are in the audit log")
+
+
+async def invitation_in(kubeconfig: Path, namespace: str, into: Path) -> Path:
+    """The bootstrap kubeconfig as the agent's pod finds it mounted."""
+    async with await KubeClient.from_file(kubeconfig) as client:
+        secret = await client.get(f"/api/v1/namespaces/{namespace}/secrets/{SECRET}")
+        (deployment,) = (await client.get(f"/apis/apps/v1/namespaces/{namespace}/deployments"))["items"]
+    (mounted,) = [each for each in deployment["spec"]["template"]["spec"]["volumes"] if each["name"] == "bootstrap"]
+    assert mounted["secret"]["secretName"] == SECRET
+    await asyncio.to_thread(into.write_bytes, b64decode(secret["data"][KEY]))
+    return into
+
+
+@pytest.mark.kubectl
+async def test_a_cluster_joins_by_what_is_applied_to_it_or_printed_for_kubectl(bench: Bench) -> None:
+    await bench.hub("--auto-approve=*")
+    there = await bench.hollow("edge3")
+    await bench.programs[-1].kill()
+    said = await bench.hubctl("join", "edge3", "--apply", str(there), "--allow-loopback", code=5)
+    assert f"the cluster that {there} leads to" in said
+    credentials = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
+    assert (await bench.get(credentials))["items"] == [], "none is made for a cluster that does not answer"
+
+    there = await bench.hollow("edge1")
+    said = await bench.hubctl("join", "edge1", "--apply", str(there), "--label", "region=eu", "--allow-loopback")
+    assert 'deployment "muster-spoke" created' in said
+    assert "PRIVATE KEY" not in said
+    invitation = await invitation_in(there, DEFAULT_NAMESPACE, bench.folder / "mounted")
+    await bench.spoke("edge1", invitation)
+    assert (await bench.available("edge1"))["metadata"]["labels"]["region"] == "eu"
+    again = await bench.hubctl("join", "edge1", "--apply", str(there), "--allow-loopback")
+    assert 'deployment "muster-spoke" unchanged' in again
+    assert f'secret "{SECRET}" configured' in again, "a new credential for an agent that is to come again"
+
+    there, file = await bench.hollow("edge2"), bench.folder / "edge2.yaml"
+    await bench.hubctl("join", "edge2", "-n", "agents", "--image", "example.com/spoke:1", "-o", str(file), "--allow-loopback")
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    objects = list(yaml.safe_load_all(file.read_text()))
+    assert {each["metadata"].get("namespace", "agents") for each in objects} == {"agents"}
+    kubectl = await asyncio.create_subprocess_exec(
+        *("kubectl", "--kubeconfig", str(there), "apply", "-f", str(file)), stdout=asyncio.subprocess.PIPE
+    )
+    printed, _ = await kubectl.communicate()
+    assert kubectl.returncode == 0
+    assert printed.decode().count(" created") == len(objects)
+    async with await KubeClient.from_file(there) as client:
+        deployment = await client.get("/apis/apps/v1/namespaces/agents/deployments/muster-spoke")
+    assert [each["image"] for each in deployment["spec"]["template"]["spec"]["containers"]] == ["example.com/spoke:1"]
+    await bench.spoke("edge2", await invitation_in(there, "agents", bench.folder / "mounted"))
+    await bench.available("edge2")
+
+
+ACCOUNT = ("--attestation-service-account", "default/default")
+
+
+async def made(bench: Bench, name: str, *arguments: str) -> Path:
+    file = bench.folder / f"{name}.bootstrap"
+    await bench.hubctl("create", "bootstrap-kubeconfig", "-o", str(file), "--allow-loopback", *arguments)
+    return file
+
+
+async def issuer_of(bench: Bench, cluster: str) -> tuple[str, Path]:
+    """The issuer of a hollow cluster's tokens, and its CA."""
+    kubeconfig = await bench.hollow(cluster)
+    entry = yaml.safe_load(kubeconfig.read_bytes())["clusters"][0]["cluster"]
+    ca = bench.folder / f"{cluster}.ca"
+    ca.write_bytes(b64decode(entry["certificate-authority-data"]))
+    async with await KubeClient.from_file(kubeconfig) as client:
+        return str((await client.get("/.well-known/openid-configuration"))["issuer"]), ca
+
+
+async def said(bench: Bench, words: str) -> None:
+    await until(lambda: words in bench.logs, what=f"somebody said: {words}")
+
+
+async def test_a_name_belongs_to_the_cluster_whose_issuer_says_so_and_not_to_who_came_first(bench: Bench) -> None:
+    """An impostor with the very credential comes first; the cluster itself comes in, and its name is bound."""
+    await bench.hub("--auto-approve=*")
+    issuer, ca = await issuer_of(bench, "edge1")
+    attest = ("--attest-issuer", issuer, "--attest-ca", str(ca))
+    file = await made(bench, "edge1", "--cluster", "edge1", *attest)
+    await bench.hollow("impostor")
+    (bench.folder / "impostor.kubeconfig").rename(bench.folder / "kept")
+    impostor = await bench.program(
+        *("impostor", "spoke", "run", "--cluster-name", "edge1", "--kubeconfig", str(bench.folder / "kept")),
+        *("--bootstrap-kubeconfig", str(file), *ACCOUNT),
+    ).start()
+    await said(bench, "attestation failed: the hub's audit log says why")
+    assert await bench.hubctl("get", "clusters") == ""
+    await bench.spoke("edge1", file, *ACCOUNT)
+    cluster = await bench.available("edge1")
+    (condition,) = [each for each in cluster["status"]["conditions"] if each["type"] == "ManagedClusterAttested"]
+    assert f"system:serviceaccount:default:default of the issuer {issuer}" in condition["message"]
+    assert "attestation failed: issuer " in (told := await audited(bench))
+    assert "the issuer has no such key" in told
+    assert impostor.running
+    assert issuer in await bench.hubctl("describe", "bootstrap-credential", await only_credential(bench))
+
+
+async def audited(bench: Bench) -> str:
+    """Why attestations failed, as the operator reads it."""
+    records = (await bench.get("/apis/hub.open-cluster-management.io/v1alpha1/auditrecords"))["items"]
+    return json.dumps([record for record in records if "attestation failed" in json.dumps(record)])
+
+
+async def only_credential(bench: Bench) -> str:
+    (item,) = (await bench.get(CREDENTIALS))["items"]
+    return str(item["metadata"]["name"])
+
+
+async def test_an_agent_whose_credential_is_spent_or_revoked_goes_on_with_a_new_file(bench: Bench) -> None:
+    """It says why, keeps trying, and takes the file that is put in the place without a restart."""
+    await bench.hub("--auto-approve=*")
+    file = await made(bench, "shops", "--cluster-pattern", "shop-*")
+    await bench.spoke("shop-1", file)
+    await bench.available("shop-1")
+    late = await bench.spoke("shop-2", file)
+    await said(bench, "is used up: its only use was spent on other agents")
+    spent = await only_credential(bench)
+    assert re.search(rf"^{spent} +shop-\* +1/1 +UsedUp", await bench.hubctl("get", "bootstrap-credentials"), re.MULTILINE)
+    await bench.hubctl("revoke", "bootstrap-credential", spent)
+    await said(bench, "is revoked")
+    await made(bench, "shops", "--cluster-pattern", "shop-*")
+    await bench.available("shop-2")
+    assert late.running
+    assert "Revoked" in await bench.hubctl("describe", "bootstrap-credential", spent)

@@ -4,7 +4,6 @@ import asyncio
 import base64
 import signal
 import ssl
-import sys
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from functools import partial
@@ -15,14 +14,15 @@ import pytest
 import yaml
 
 from machinery import pki
-from machinery.errors import ForbiddenError, NotFoundError
+from machinery.errors import ForbiddenError
 from machinery.kube.client import KubeClient, Resource
 from machinery.tls import client_context
-from tests.e2e.processes import Bench, until
+from tests.e2e.processes import Bench, is_gone, until
 from tests.e2e.replicas import replicas_of
 from tests.e2e.test_login import LOGIN, authenticator
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import FakeWebhook, running
+from tests.programs import run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 ISSUER = "/apis/hub.open-cluster-management.io/v1alpha1/credentialissuers/hub"
@@ -61,7 +61,7 @@ async def signs_with(bench: Bench, expected: str) -> Mapping[str, Any]:
         found = await strategy(bench)
         return found if found["status"] == "Success" and found.get("signer") == expected else None
 
-    found: Mapping[str, Any] = await until(told, what=f"{expected} is told", within=30)
+    found: Mapping[str, Any] = await until(told, what=f"{expected} is told")
     return found
 
 
@@ -92,11 +92,9 @@ async def login(bench: Bench) -> Mapping[str, str]:
 
 async def exchange(kubeconfig: Path) -> bytes:
     """Has a hollow cluster sign with another CA: its certificate."""
-    words = ("-m", "hollow", "exchange-ca", "--kubeconfig", str(kubeconfig))
-    process = await asyncio.create_subprocess_exec(sys.executable, *words, stdout=asyncio.subprocess.PIPE)
-    out, _ = await asyncio.wait_for(process.communicate(), 20)
-    assert process.returncode == 0
-    return out
+    ended = await run("hollow", "exchange-ca", "--kubeconfig", str(kubeconfig))
+    assert ended.returncode == 0, ended.stderr
+    return ended.stdout.encode()
 
 
 async def is_let_in(bench: Bench, user: Mapping[str, str]) -> bool:
@@ -158,15 +156,7 @@ async def test_a_login_opens_the_hub_and_its_cluster_and_another_ca_is_followed(
         labels = {"kube-cert-agent.muster/agent": "v0", "app.kubernetes.io/part-of": "muster"}
         old = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "old", "namespace": "default", "labels": labels}}
         await cluster.create(PODS.path(namespace="default"), {**old, "spec": {"containers": []}})
-
-        async def gone() -> bool:
-            try:
-                await cluster.get(PODS.path("old", namespace="default"))
-            except NotFoundError:
-                return True
-            return False
-
-        await until(gone, what="a pod of an older form is removed")
+        await until(lambda: is_gone(cluster.get(PODS.path("old", namespace="default"))), what="an older pod is removed")
     assert await hub.stop() == 0
     assert "PRIVATE" not in hub.output
 
@@ -192,11 +182,9 @@ async def test_a_follower_has_the_key_before_it_leads_and_writes_once_it_does(be
     first = signer(authority_of(file))
     async with replicas_of(bench, postgres_url) as replicas, await KubeClient.from_file(file) as cluster:
         one, other = await replicas.start(2, *FLAGS, f"--management-cluster={file}", "--log-format=json")
-
-        async def both_loaded() -> bool:
-            return all(LOADED in replica.process.output for replica in (one, other))
-
-        await until(both_loaded, what="both replicas have the key", within=30)
+        await until(
+            lambda: all(LOADED in replica.process.output for replica in (one, other)), what="both replicas have the key"
+        )
 
         async def told(replica: Any) -> bool:
             async with await replica.client() as client:
@@ -212,9 +200,7 @@ async def test_a_follower_has_the_key_before_it_leads_and_writes_once_it_does(be
         leads.process.send(signal.SIGTERM)
         assert await leads.process.ended() == 0
         await cluster.delete(DEPLOYMENT)
-        await until(lambda: cluster.get(DEPLOYMENT), what="the new leader makes the Deployment again", within=30)
-
-        async def says_so() -> bool:
-            return "cert agent's Deployment made" in follows.process.output
-
-        await until(says_so, what="the new leader says that it has made it")
+        await until(lambda: cluster.get(DEPLOYMENT), what="the new leader makes the Deployment again")
+        await until(
+            lambda: "cert agent's Deployment made" in follows.process.output, what="the new leader says that it has made it"
+        )

@@ -5,10 +5,8 @@ Between the backup and the loss some agents renew, some join, and one is revoked
 
 import asyncio
 import shutil
-import sqlite3
-import sys
 from collections.abc import AsyncIterator, Mapping, Sequence
-from contextlib import asynccontextmanager, closing
+from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
 from random import Random
@@ -22,6 +20,7 @@ from machinery.kubeconfig import read_kubeconfig
 from spoke.options import Pause, Pauses
 from tests.e2e.crowd import Crowd, crowd_of
 from tests.e2e.processes import CLUSTERS, Bench, until
+from tests.programs import STDOUT, run
 from tests.trials import soaked, trials
 
 AGENTS, LATE = trials(test=20, soak=200), trials(test=5, soak=50)
@@ -35,15 +34,9 @@ ROTATION = {"apiVersion": "hub.open-cluster-management.io/v1alpha1", "kind": "Cl
 
 async def hub_program(*words: str | Path) -> str:
     """What `hub` said; it has succeeded."""
-    process = await asyncio.create_subprocess_exec(
-        sys.executable,
-        *("-m", "hub", *map(str, words)),
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-    )
-    out, _ = await asyncio.wait_for(process.communicate(), 60)
-    assert process.returncode == 0, out.decode()
-    return out.decode()
+    ended = await run("hub", *map(str, words), stderr=STDOUT)
+    assert ended.returncode == 0, ended.stdout
+    return ended.stdout
 
 
 async def crowd(bench: Bench, count: int, prefix: str) -> Crowd:
@@ -72,14 +65,11 @@ async def watched(bench: Bench) -> AsyncIterator[Sequence[Mapping[ObjectKey, Any
             task.cancel()
 
 
-def rows(bench: Bench, query: str) -> list[tuple[Any, ...]]:
-    with closing(sqlite3.connect(f"file:{bench.data / 'hub.db'}?mode=ro", uri=True)) as connection:
-        return connection.execute(query).fetchall()
-
-
 def serials(bench: Bench) -> set[str]:
     """Of agents' certificates that stand."""
-    return {serial for (serial,) in rows(bench, "SELECT serial FROM certificates WHERE purpose='agent' AND revoked_at IS NULL")}
+    return {
+        serial for (serial,) in bench.stored("SELECT serial FROM certificates WHERE purpose='agent' AND revoked_at IS NULL")
+    }
 
 
 async def renew_some(bench: Bench, edge: Crowd) -> set[str]:
@@ -88,11 +78,7 @@ async def renew_some(bench: Bench, edge: Crowd) -> set[str]:
     async with await KubeClient.from_file(bench.admin) as client:
         for name in chosen:
             await client.create(f"{CLUSTERS}/{name}/rotate", {**ROTATION, "spec": {"withinSeconds": 1}})
-
-    async def renewed() -> bool:
-        return len(serials(bench) - before) == len(chosen)
-
-    await until(renewed, what="every other agent has renewed", within=PATIENCE)
+    await until(lambda: len(serials(bench) - before) == len(chosen), what="every other agent has renewed")
     return set(chosen)
 
 
@@ -117,14 +103,14 @@ async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_no
     (bench.folder / "passphrase").write_text("correct horse battery staple\n")
     backup, sealed = bench.folder / "hub.zip", f"--passphrase-file={bench.folder / 'passphrase'}"
     async with edge.running(), watched(bench) as held:
-        await edge.all_heard(within=PATIENCE)
+        await edge.all_heard()
         told = await hub_program("backup", backup, f"--data-dir={bench.data}", sealed)
         hub_id = read_kubeconfig(bench.admin).require_endpoint().hub_id
         assert hub_id in told
         renewed = await renew_some(bench, edge)
         late = await crowd(bench, LATE, "late")
         async with late.running():
-            await late.all_heard(within=PATIENCE)
+            await late.all_heard()
             await bench.hubctl("revoke", "cluster", REVOKED)
             newest = await lists(bench)
             served = int((await bench.get(CLUSTERS))["metadata"]["resourceVersion"])
@@ -137,16 +123,16 @@ async def test_a_restored_hub_orphans_no_agent_misleads_no_watcher_and_trusts_no
             await bench.hub(*FAST, name="restored")
             assert read_kubeconfig(bench.admin).require_endpoint().hub_id == hub_id
             standing = [number for number in range(AGENTS) if f"edge-{number}" != REVOKED]
-            await edge.all_heard_of(standing, within=PATIENCE)
+            await edge.all_heard_of(standing)
             await wait_for_acceptance(bench)
             await bench.hubctl("accept", *(f"late-{number}" for number in range(LATE)))
-            await late.all_heard(before, within=PATIENCE)
+            await late.all_heard(before)
             await everybody_sees_the_same(bench, held, served)
-    issued = rows(bench, "SELECT cluster, credential FROM certificates WHERE purpose = 'agent' AND signed_by IS NOT NULL")
+    issued = bench.stored("SELECT cluster, credential FROM certificates WHERE purpose = 'agent' AND signed_by IS NOT NULL")
     again = {cluster for cluster, credential in issued if credential is None}
     assert again >= renewed | set(late.tallies), "they came back by themselves"
     assert edge.tallies[REVOKED].heard < before, "what was revoked stays revoked"
-    assert rows(bench, "SELECT cluster FROM transitions WHERE status = 'Unknown'") == []
+    assert bench.stored("SELECT cluster FROM transitions WHERE status = 'Unknown'") == []
 
 
 async def wait_for_acceptance(bench: Bench) -> None:
@@ -156,7 +142,7 @@ async def wait_for_acceptance(bench: Bench) -> None:
         found = {one["metadata"]["name"]: one["spec"]["hubAcceptsClient"] for one in (await bench.get(CLUSTERS))["items"]}
         return [found.get(f"late-{number}") for number in range(LATE)] == [False] * LATE
 
-    await until(entered, what="late clusters are entered, and wait", within=PATIENCE)
+    await until(entered, what="late clusters are entered, and wait")
 
 
 async def everybody_sees_the_same(bench: Bench, held: Sequence[Mapping[ObjectKey, Any]], served: int) -> None:
@@ -168,4 +154,4 @@ async def everybody_sees_the_same(bench: Bench, held: Sequence[Mapping[ObjectKey
         assert int(listed["metadata"]["resourceVersion"]) > served + 1_000_000
         return len(now) == AGENTS + LATE and all(dict(each) == now for each in held)
 
-    await until(same, what="every watcher has relisted", within=PATIENCE)
+    await until(same, what="every watcher has relisted")

@@ -1,242 +1,320 @@
-"""A hub that cannot start says why in one sentence and ends with a code; one that can says where its things are."""
+"""A hub that cannot start says why in one sentence; one that can says where its things are; `hub doctor` finds faults."""
 
-import json
+import asyncio
+import shutil
 import signal
 import socket
 import sqlite3
+import ssl
 import stat
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager, closing, contextmanager, suppress
+from datetime import timedelta
 from pathlib import Path
+from typing import Any
 
-import grpc
 import pytest
-from grpc import aio
-from grpc_health.v1.health_pb2 import HealthCheckRequest, HealthCheckResponse
-from grpc_health.v1.health_pb2_grpc import HealthStub
+import yaml
 
+from hub.doctor.command import examined
+from hub.doctor.findings import Finding, State
+from hub.domain.certificate import Lifetimes
+from hub.issuer import LocalIssuer, ServingNames
+from hub.settings import Settings, load
+from machinery.clock import Clock, ManualClock, SystemClock
 from machinery.kube.client import KubeClient
-from machinery.kubeconfig import read_kubeconfig
-from tests.e2e.processes import CLUSTERS, Bench, Program, until
+from tests.e2e.processes import Bench, Program, free_port
+from tests.programs import run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
 
 
-async def refused(bench: Bench, program: Program, code: int = 1) -> str:
-    """The sentence of a hub that ended by itself; it is the last line, and no stack trace stands before it."""
+async def refused(program: Program, *sentence: str) -> None:
+    """The program ends by itself; these words are in its last line, and no stack trace stands before it."""
     await program.start()
-    assert await program.ended() == code
-    output = program.output
-    assert "Traceback" not in output
-    assert "PRIVATE KEY" not in bench.logs
-    return output.rstrip().splitlines()[-1]
+    assert await program.ended() == 1, program.output
+    assert "Traceback" not in program.output
+    assert "PRIVATE KEY" not in program.output
+    last = program.output.rstrip().splitlines()[-1]
+    assert [words for words in sentence if words not in last] == [], last
 
 
-async def test_the_first_start_makes_everything_private_and_says_where_it_is(bench: Bench) -> None:
+@contextmanager
+def taken(port: int) -> Iterator[None]:
+    with socket.socket() as listener:
+        listener.bind(("127.0.0.1", port))
+        listener.listen()
+        yield
+
+
+async def test_hub_makes_its_files_once_uses_them_again_and_stops_on_signals(bench: Bench) -> None:
     hub = await bench.hub()
-    lines = [json.loads(line) for line in hub.output.splitlines()]
-    assert lines[0]["event"] == "hub starting"
-    assert lines[0]["version"]
-    assert any(line.get("admin_kubeconfig") == str(bench.admin) for line in lines)
+    told = hub.lines
+    assert told[0]["event"] == "hub starting"
+    assert told[0]["version"]
+    assert any(line.get("admin_kubeconfig") == str(bench.admin) for line in told)
     assert stat.S_IMODE(bench.data.stat().st_mode) == 0o700
     files = {path.name: stat.S_IMODE(path.stat().st_mode) for path in bench.data.iterdir()}
-    assert {"hub.db", "ca.crt", "ca.key", "serving.crt", "serving.key", "admin.kubeconfig", "hub.lock"} <= set(files)
-    assert set(files.values()) == {0o600}
-
-
-async def test_a_second_start_uses_everything_again(bench: Bench) -> None:
-    hub = await bench.hub()
     kept = ("ca.crt", "ca.key", "serving.crt", "serving.key", "admin.kubeconfig")
+    assert {"hub.db", "hub.lock", *kept} <= set(files)
+    assert set(files.values()) == {0o600}
+    async with await KubeClient.from_file(bench.admin) as client:
+        ready = (await client.raw("GET", "/readyz?verbose")).body.decode()
+        live = (await client.raw("GET", "/livez?verbose")).body.decode()
+    for name in ("ping", "shutdown", "database", "poststarthook/controllers"):
+        assert f"[+]{name} ok" in ready
+    assert "database" not in live
+    assert "shutdown" not in live
     before = {name: (bench.data / name).read_bytes() for name in kept}
-    assert await hub.stop() == 0
+    assert await hub.stop(signal.SIGTERM) == 0
+    assert hub.lines[-1]["event"] == "hub stopped"
+
     await hub.start()
     await bench.ready(hub)
     assert {name: (bench.data / name).read_bytes() for name in kept} == before
+    assert await hub.stop(signal.SIGINT) == 0
+    assert hub.lines[-1]["event"] == "hub stopped"
+    assert "Traceback" not in hub.output
 
-
-async def test_new_names_give_a_new_serving_certificate_and_a_new_admin_kubeconfig_under_the_same_ca(bench: Bench) -> None:
-    hub = await bench.hub()
-    before = {name: (bench.data / name).read_bytes() for name in ("ca.crt", "serving.crt", "admin.kubeconfig")}
-    await hub.stop()
-    await bench.hub(f"--https-advertised=localhost:{bench.https_port}", "--serving-names=hub.example.org", name="hub-2")
-    after = {name: (bench.data / name).read_bytes() for name in before}
+    flags = (f"--https-advertised=localhost:{bench.https_port}", "--serving-names=hub.example.org", "--shutdown-delay=1h")
+    renamed = await bench.hub(*flags, name="hub-2")
+    after = {name: (bench.data / name).read_bytes() for name in kept}
     assert after["ca.crt"] == before["ca.crt"]
     assert after["serving.crt"] != before["serving.crt"]
     assert f"https://localhost:{bench.https_port}".encode() in after["admin.kubeconfig"]
+    renamed.send(signal.SIGTERM)
+    await renamed.says("ShutdownInitiated")
+    assert await renamed.stop(signal.SIGTERM) == 1, "a second signal ends a stop that takes its time"
 
 
-@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
-async def test_a_signal_stops_it_cleanly(bench: Bench, number: signal.Signals) -> None:
-    hub = await bench.hub()
-    assert await hub.stop(number) == 0
-    assert '"event": "hub stopped"' in hub.output
-    assert "Traceback" not in hub.output
-
-
-@pytest.mark.parametrize("door", ["grpc", "https"])
-async def test_a_port_in_use_is_named_with_its_setting(bench: Bench, door: str) -> None:
-    port = bench.grpc_port if door == "grpc" else bench.https_port
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", port))
-        taken.listen()
-        program = bench.hub_program()
-        sentence = await refused(bench, program)
-    assert program.output.count('"event": "hub closed"') == 1, "what was opened is closed, once"
-    assert f"{door}_listen" in sentence
-    assert str(port) in sentence
-    assert "in use" in sentence
-
-
-async def test_a_second_hub_on_the_same_ports_is_refused(bench: Bench) -> None:
-    first = await bench.hub()
-    second = bench.hub_program(f"--data-dir={bench.folder / 'other'}", name="second")
-    assert "in use" in await refused(bench, second)
-    assert first.running
-    await bench.ready(first)
-
-
-async def test_a_second_hub_on_the_same_data_is_refused(bench: Bench) -> None:
-    first = await bench.hub()
-    second = bench.program("second", "hub", "serve", f"--data-dir={bench.data}")
-    sentence = await refused(bench, second)
-    assert f"in use by another hub (process {first.pid})" in sentence
-
-
-async def test_a_second_hub_on_the_same_database_file_is_refused_whatever_its_data_directory_and_its_name_for_the_file(
-    bench: Bench,
-) -> None:
+async def test_hub_that_finds_another_hub_or_an_incomplete_one_is_refused(bench: Bench) -> None:
     first = await bench.hub()
     (bench.folder / "elsewhere.db").symlink_to(bench.data / "hub.db")
-    place = {"HUB_DATABASE_URL": f"sqlite:///{bench.folder / 'elsewhere.db'}"}
-    second = bench.program("second", "hub", "serve", f"--data-dir={bench.folder / 'other'}", environment=place)
-    sentence = await refused(bench, second)
-    assert f"in use by another hub (process {first.pid}), and SQLite is for one" in sentence
-    assert "give all replicas one PostgreSQL database" in sentence
+    other, foreign = f"--data-dir={bench.folder / 'other'}", bench.folder / "foreign"
+    database = {"HUB_DATABASE_URL": f"sqlite:///{bench.data / 'hub.db'}"}
+    linked = {"HUB_DATABASE_URL": f"sqlite:///{bench.folder / 'elsewhere.db'}"}
+    owner = f"in use by another hub (process {first.pid})"
+    await refused(bench.hub_program(other, name="ports"), "in use")
+    await refused(bench.program("data", "hub", "serve", f"--data-dir={bench.data}"), owner)
+    advice = "give all replicas one PostgreSQL database"
+    await refused(
+        bench.program("database", "hub", "serve", other, environment=linked), f"{owner}, and SQLite is for one", advice
+    )
+    assert first.running
+    await bench.ready(first)
+    assert await first.stop() == 0
 
-
-async def test_a_file_in_place_of_the_data_directory_is_named(bench: Bench) -> None:
-    bench.data.write_text("")
-    assert f"the data directory {bench.data} is a file" in await refused(bench, bench.hub_program())
-
-
-async def test_a_data_directory_that_cannot_be_written_is_named(bench: Bench) -> None:
-    bench.data.mkdir(mode=0o500)
-    assert "cannot be written (Permission denied)" in await refused(bench, bench.hub_program(mode_bound=True))
-
-
-async def test_a_data_directory_on_a_read_only_file_system_is_named(bench: Bench) -> None:
-    program = bench.program("hub", "hub", "serve", "--data-dir=/proc/muster")
-    assert "the data directory /proc/muster cannot be made" in await refused(bench, program)
-
-
-async def test_half_a_ca_is_not_replaced(bench: Bench) -> None:
-    hub = await bench.hub()
-    await hub.stop()
+    await refused(
+        bench.hub_program(f"--data-dir={foreign}", name="another-ca", environment=database),
+        "whose CA is not in the data directory",
+    )
+    assert not (foreign / "ca.crt").exists(), "agents of that hub would be locked out"
+    with closing(sqlite3.connect(bench.data / "hub.db", isolation_level=None)) as connection:
+        connection.execute("BEGIN EXCLUSIVE")
+        await refused(bench.hub_program(name="locked"), "the database is locked by another process")
     (bench.data / "ca.key").unlink()
-    sentence = await refused(bench, bench.hub_program(name="again"))
-    assert "ca.key is missing: restore it from a backup" in sentence
+    await refused(bench.hub_program(name="half"), "ca.key is missing: restore it from a backup")
     assert (bench.data / "ca.crt").exists()
 
 
-async def test_a_locked_database_is_named(bench: Bench) -> None:
-    hub = await bench.hub()
-    await hub.stop()
-    other = sqlite3.connect(bench.data / "hub.db", isolation_level=None)
-    try:
-        other.execute("BEGIN EXCLUSIVE")
-        sentence = await refused(bench, bench.hub_program(name="again"))
-    finally:
-        other.close()
-    assert "the database is locked by another process" in sentence
+async def test_first_start_that_cannot_succeed_names_the_reason(bench: Bench, tmp_path: Path) -> None:
+    for door, port in (("grpc", bench.grpc_port), ("https", bench.https_port)):
+        with taken(port):
+            program = bench.hub_program(f"--data-dir={tmp_path / door}", name=door)
+            await refused(program, f"{door}_listen", str(port), "in use")
+        assert program.output.count('"event": "hub closed"') == 1, "what was opened is closed, once"
 
+    file, damaged, closed = tmp_path / "file", tmp_path / "damaged", tmp_path / "closed"
+    file.write_text("")
+    damaged.mkdir()
+    (damaged / "hub.db").write_bytes(b"this is no database at all" * 100)
+    closed.mkdir(mode=0o500)
+    table = {
+        file: f"the data directory {file} is a file",
+        closed: "cannot be written (Permission denied)",
+        damaged: "not a SQLite database",
+        Path("/proc/muster"): "the data directory /proc/muster cannot be made",
+    }
+    for folder, sentence in table.items():
+        await refused(bench.hub_program(f"--data-dir={folder}", name=folder.name, mode_bound=folder == closed), sentence)
 
-async def test_a_damaged_database_is_named(bench: Bench) -> None:
-    bench.data.mkdir()
-    (bench.data / "hub.db").write_bytes(b"this is no database at all" * 100)
-    assert "not a SQLite database" in await refused(bench, bench.hub_program())
-
-
-@pytest.mark.parametrize("limit", [0, 512, 20_000, 60_000])
-async def test_a_full_disk_at_the_first_start_is_named(bench: Bench, limit: int) -> None:
-    program = await bench.hub_program(file_limit=limit).start()
-    said = await program.piped()
-    assert await program.ended() == 1
-    assert "Traceback" not in said
-    sentence = said.rstrip().splitlines()[-1]
-    assert any(words in sentence for words in ("cannot be written", "disk", "full", "cannot be made")), sentence
-
-
-async def test_wrong_settings_are_told_at_once_before_anything_is_made(bench: Bench, tmp_path: Path) -> None:
-    file = tmp_path / "hub.yaml"
-    file.write_text("agent_lifetime: soon\nno_such: 1\n")
-    program = bench.hub_program("--log-level=loud", f"--config={file}")
-    await program.start()
-    assert await program.ended() == 2
-    assert "the settings have 3 problems" in program.output
+    settings = tmp_path / "hub.yaml"
+    settings.write_text("agent_lifetime: soon\nno_such: 1\n")
+    wrong = await bench.hub_program("--log-level=loud", f"--config={settings}", name="wrong").start()
+    assert await wrong.ended() == 2
+    assert "the settings have 3 problems" in wrong.output
     assert not bench.data.exists()
+    policy = tmp_path / "policy.yaml"
+    policy.write_text("apiVersion: audit.k8s.io/v1\nkind: Policy\nrules:\n- level: All\n- level: Metadata\n  color: red\n")
+    audited = await bench.hub_program(f"--audit-policy-file={policy}", name="audited").start()
+    assert await audited.ended() == 1
+    assert "has 2 problems" in audited.output
+    assert "rules[0].level: must be one of None, Metadata, Request, RequestResponse" in audited.output
 
 
-async def test_a_second_signal_ends_a_stop_that_takes_its_time(bench: Bench) -> None:
-    hub = await bench.hub("--shutdown-delay=1h")
-    hub.send(signal.SIGTERM)
-
-    async def stopping() -> bool:
-        return "ShutdownInitiated" in hub.output
-
-    await until(stopping, what="the stop has begun")
-    assert await hub.stop(signal.SIGTERM) == 1
-
-
-async def test_health_names_its_parts_and_withholds_nothing_that_is_well(bench: Bench) -> None:
-    await bench.hub()
-    async with await KubeClient.from_file(bench.admin) as client:
-        ready = await client.raw("GET", "/readyz?verbose")
-        live = await client.raw("GET", "/livez?verbose")
-    for name in ("ping", "shutdown", "database", "poststarthook/controllers"):
-        assert f"[+]{name} ok" in ready.body.decode()
-    assert "database" not in live.body.decode()
-    assert "shutdown" not in live.body.decode()
+async def test_full_disk_at_the_first_start_is_named(bench: Bench) -> None:
+    for limit in (0, 512, 20_000, 60_000):
+        data = f"--data-dir={bench.folder / str(limit)}"
+        program = await bench.hub_program(data, name=f"hub-{limit}", file_limit=limit).start()
+        said = await program.piped()
+        assert await program.ended() == 1
+        assert "Traceback" not in said
+        sentence = said.rstrip().splitlines()[-1]
+        assert any(words in sentence for words in ("cannot be written", "disk", "full", "cannot be made")), (limit, sentence)
 
 
-async def grpc_health(bench: Bench) -> str:
-    admin = read_kubeconfig(bench.admin)
-    shown = admin.require_credential()
-    credentials = grpc.ssl_channel_credentials(admin.cluster.certificate_authority, shown.key, shown.chain)
-    async with aio.secure_channel(admin.require_endpoint().grpc_server, credentials) as channel:
-        answer = await HealthStub(channel).Check(HealthCheckRequest(), timeout=10)  # type: ignore[no-untyped-call]
-    return str(HealthCheckResponse.ServingStatus.Name(answer.status))
+BOTH = ("h2", "http/1.1")
 
 
-async def test_while_it_stops_readiness_falls_first_and_everything_is_still_served(bench: Bench) -> None:
-    hub = await bench.hub("--shutdown-delay=4s")
-    async with await KubeClient.from_file(bench.admin) as client:
-        assert await grpc_health(bench) == "SERVING"
-        hub.send(signal.SIGTERM)
-
-        async def fallen() -> bool:
-            return (await client.raw("GET", "/readyz")).status == 500
-
-        await until(fallen, what="readiness has fallen", within=2)
-        assert (await client.raw("GET", "/livez")).status == 200
-        assert (await client.get(CLUSTERS))["items"] == []
-        assert await grpc_health(bench) == "NOT_SERVING"
-    assert await hub.ended() == 0
-    lines = [json.loads(line) for line in hub.output.splitlines()]
-    told = [line["signal"] for line in lines if line["event"] == "lifecycle signal"]
-    assert told == [
-        "MuxAndDiscoveryComplete",
-        "HasBeenReady",
-        "ShutdownInitiated",
-        "PreShutdownHooksStopped",
-        "AfterShutdownDelayDuration",
-        "NotAcceptingNewRequest",
-        "InFlightRequestsDrained",
-        "HTTPServerStoppedListening",
-    ]
+def settings_of(bench: Bench, **more: Any) -> Settings:
+    doors = {"grpc_listen": f"127.0.0.1:{bench.grpc_port}", "https_listen": f"127.0.0.1:{bench.https_port}"}
+    return load({"data_dir": bench.data, **doors, **more}, None, {})
 
 
-async def test_a_database_of_another_hub_is_refused_and_its_agents_are_not_locked_out(bench: Bench) -> None:
+async def ill(settings: Settings, clock: Clock | None = None) -> dict[str, Finding]:
+    """What is broken, by name."""
+    found = [finding async for finding in examined(settings, clock or SystemClock())]
+    assert all(finding.advice for finding in found if finding.state is not State.WELL)
+    return {finding.name: finding for finding in found if finding.state is State.BROKEN}
+
+
+@asynccontextmanager
+async def behind_proxy(
+    bench: Bench, port: int, folder: Path | None = None, *, alpn: Sequence[str] = BOTH
+) -> AsyncIterator[int]:
+    """The port of a proxy that ends TLS before a door of the hub, with the hub's own certificate unless told."""
+    shown = folder or bench.data
+    async with TlsTerminator(shown / "serving.crt", shown / "serving.key", port, alpn).serving() as proxy:
+        yield proxy.port
+
+
+async def test_the_doctor_finds_what_stands_between_a_hub_and_those_who_come(bench: Bench, tmp_path: Path) -> None:
     hub = await bench.hub()
-    await hub.stop()
-    database = {"HUB_DATABASE_URL": f"sqlite:///{bench.data / 'hub.db'}"}
-    other = bench.hub_program(f"--data-dir={bench.folder / 'other'}", name="other", environment=database)
-    assert "whose CA is not in the data directory" in await refused(bench, other)
-    assert not (bench.folder / "other" / "ca.crt").exists()
+    doors = (f"--grpc-listen=127.0.0.1:{bench.grpc_port}", f"--https-listen=127.0.0.1:{bench.https_port}")
+    ended = await run("hub", "doctor", f"--data-dir={bench.data}", *doors)
+    assert (ended.returncode, "broken" in ended.stdout) == (0, False), ended.stdout
+    assert "leads nowhere from another machine" in ended.stdout, "a loopback address that is advertised is a warning"
+    for name in ("disk", "schema", "clock", "replicas", "leader", "operators", "readiness"):
+        assert f"ok       {name}" in ended.stdout, name
+
+    async with behind_proxy(bench, bench.grpc_port) as port:  # with the hub's own key: only what it asks for gives it away
+        found = await ill(settings_of(bench, grpc_advertised=f"127.0.0.1:{port}"))
+        assert list(found) == ["gRPC door"]
+        assert "asks for no client certificate: TLS ends before the hub" in found["gRPC door"].said
+        assert f"the hub itself answers at 127.0.0.1:{bench.grpc_port}" in found["gRPC door"].said
+    async with behind_proxy(bench, bench.grpc_port, alpn=("http/1.1",)) as port:
+        assert "speaks no HTTP/2" in (await ill(settings_of(bench, grpc_advertised=f"127.0.0.1:{port}")))["gRPC door"].said
+    strange = LocalIssuer.open(tmp_path, Lifetimes(), SystemClock().now())
+    strange.serving(tmp_path, ServingNames(("proxy.example.org",), ()), Lifetimes(), SystemClock().now())
+    async with behind_proxy(bench, bench.https_port, tmp_path) as port:
+        for door in ("grpc", "https"):
+            found = await ill(settings_of(bench, **{f"{door}_advertised": f"127.0.0.1:{port}"}))
+            [finding] = found.values()
+            assert "a certificate that is not the hub's (it shows one for proxy.example.org" in finding.said
+            assert "ssl-passthrough" in finding.advice
+    await behind_a_proxy_with_the_hubs_certificate(bench)
+
+    found = await ill(settings_of(bench, grpc_advertised="localhost:1", https_advertised="127.0.0.2"))
+    assert "nobody answers at localhost:1" in found["gRPC door"].said
+    assert "what is between is at fault" in found["gRPC door"].advice
+    found = await ill(settings_of(bench, grpc_advertised="nowhere.invalid:8443"))
+    assert "cannot be resolved" in found["gRPC door"].said
+    found = await ill(settings_of(bench), ManualClock(SystemClock().now() + timedelta(minutes=1)))
+    assert "ahead of the database's" in found["clock"].said or "behind this machine's" in found["clock"].said
+
+    assert await hub.stop() == 0
+    found = await ill(settings_of(bench))
+    assert {"replicas", "gRPC door", "HTTPS door", "operators"} <= found.keys()
+    assert "does `hub serve` run" in found["gRPC door"].advice
+    await with_other_files(bench)
+
+
+async def behind_a_proxy_with_the_hubs_certificate(bench: Bench) -> None:
+    """At the HTTPS door nothing shows on the way: the administrator is nobody, and that is told."""
+    admin = bench.data / "admin.kubeconfig"
+    kept = admin.read_text()
+    async with behind_proxy(bench, bench.https_port) as port:
+        document = yaml.safe_load(kept)
+        document["clusters"][0]["cluster"]["server"] = f"https://127.0.0.1:{port}"
+        admin.write_text(yaml.safe_dump(document))
+        try:
+            found = await ill(settings_of(bench, https_advertised=f"127.0.0.1:{port}"))
+        finally:
+            admin.write_text(kept)
+    assert "does not arrive" in found["operators"].said
+    assert "TLS must end at the hub" in found["operators"].advice
+
+
+async def with_other_files(bench: Bench) -> None:
+    """Keys that are another hub's, that are gone, that others can read; a database that is not there."""
+    (bench.data / "ca.key").chmod(0o644)
+    bench.data.chmod(0o755)
+    assert "others than its user can read ca.key" in (await ill(settings_of(bench)))["data directory"].said
+    other = bench.folder / "other"
+    other.mkdir()
+    LocalIssuer.open(other, Lifetimes(), SystemClock().now())
+    shutil.copy(bench.data / "secrets.key", other)
+    assert "is not the database's hub's" in (await ill(settings_of(bench, keys_dir=other)))["identity"].said
+    (bench.data / "ca.key").unlink()
+    assert "the CA (ca.crt, ca.key) is not in" in (await ill(settings_of(bench)))["keys"].said
+    assert (await ill(settings_of(bench, disk_reserve="8Ei")))["disk"].said.endswith("history goes before its time")
+    away = settings_of(bench, database_url=f"postgresql://nobody@127.0.0.1:{free_port()}/none")
+    assert "database" in await ill(away)
+    assert "no hub was ever started" in (await ill(settings_of(bench, data_dir=bench.folder / "none")))["data directory"].said
+
+
+CHUNK = 1 << 16
+
+
+class TlsTerminator:
+    """`chain`, `key`: what it shows; `alpn`: what it speaks; `backend`: the hub's port on the loopback address."""
+
+    def __init__(self, chain: Path, key: Path, backend: int, alpn: Sequence[str] = ("h2", "http/1.1")) -> None:
+        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        self._context.load_cert_chain(chain, key)
+        self._context.set_alpn_protocols(list(alpn))
+        self._onward = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        self._onward.check_hostname, self._onward.verify_mode = False, ssl.CERT_NONE
+        self._backend = backend
+        self.port = 0
+
+    @asynccontextmanager
+    async def serving(self) -> AsyncIterator["TlsTerminator"]:
+        server = await asyncio.start_server(self._take, "127.0.0.1", 0, ssl=self._context)
+        self.port = server.sockets[0].getsockname()[1]
+        try:
+            yield self
+        finally:
+            server.close()
+
+    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            with suppress(OSError, ssl.SSLError):
+                if writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2":
+                    await self._greet(reader, writer)
+                else:
+                    await self._pass_on(reader, writer)
+        finally:
+            writer.transport.abort()
+
+    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Its own settings of HTTP/2, to whoever speaks it."""
+        if (await reader.read(CHUNK)).startswith(b"PRI * HTTP/2.0"):
+            writer.write(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+            await reader.read(CHUNK)
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        there, back = await asyncio.open_connection("127.0.0.1", self._backend, ssl=self._onward)
+        try:
+            async with asyncio.TaskGroup() as tasks:
+                tasks.create_task(_pump(reader, back))
+                tasks.create_task(_pump(there, writer))
+        finally:
+            back.transport.abort()
+
+
+async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    while chunk := await reader.read(CHUNK):
+        writer.write(chunk)
+        await writer.drain()
+    writer.transport.abort()

@@ -1,7 +1,10 @@
-"""What Prometheus finds at a hub and an agent that work: every metric there is, and no label that grows with the fleet."""
+"""Metrics and traces of a hub and an agent: every metric there is, and one trace from the agent into the hub's store."""
 
+import re
+import signal
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import aiohttp
 import pytest
@@ -10,9 +13,9 @@ from prometheus_client.parser import text_string_to_metric_families
 import hub.metrics as of_hub
 import spoke.metrics as of_spoke
 from machinery.metrics import Metric
-from tests.e2e.processes import Bench, free_port, until
-from tests.e2e.test_spoke import probe
+from tests.e2e.processes import Bench, Program, free_port, until
 from tests.fakes.prometheus import Prometheus
+from tests.fakes.tracing import Collector, collecting
 from tests.unit.test_alerts import rules
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -75,7 +78,7 @@ async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> No
         is_there = told["muster_hub_heartbeats_total"]["stored",] and told["muster_hub_agent_certificates"]["30d",]
         return told if is_there and told["muster_hub_clusters"]["available",] else None
 
-    told: Samples = await until(counted, what="the available cluster and its beats are counted", within=30)
+    told: Samples = await until(counted, what="the available cluster and its beats are counted")
     assert list(missing(told, of_hub.METRICS, detailed=True)) == []
     assert told["muster_hub_clusters"] == {("available",): 1, ("unavailable",): 0, ("unknown",): 0, ("never_heard_of",): 0}
     assert told["muster_hub_cluster_available"] == {("c1",): 1}
@@ -91,7 +94,7 @@ async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> No
     named = {line.partition("{")[0] for line in text.splitlines() if '"c1"' in line}
     assert named == {metric.name for metric in of_hub.METRICS if metric.detailed}, "only where that was asked for"
     assert fired(text, "hub") == []
-    status, text = await probe(agent, "/metrics")
+    status, text = await agent.probe("/metrics")
     assert fired(text, "spoke") == []
     of_agent = samples(text)
     assert status == 200
@@ -100,3 +103,45 @@ async def test_a_hub_and_an_agent_tell_every_metric_there_is(bench: Bench) -> No
     assert of_agent["muster_spoke_ready"][()] == 1
     assert of_agent["muster_spoke_heartbeats_acknowledged_total"][()] > 0
     assert "c1" not in text
+
+
+ENSURE, CONNECT = "muster.registration.v1.Registration/EnsureCluster", "muster.session.v1.Session/Connect"
+HUB, SPOKE = "muster-hub", "muster-spoke"
+SECRET = re.compile(rb"PRIVATE KEY|BEGIN CERTIFICATE|eyJ[\w-]{9}")
+"""A key, a certificate, a token: of the last so much that ids, which are random bytes, do not look like it by chance."""
+
+
+def children(collector: Collector, parent: Any) -> list[str]:
+    return [span.name for span in collector.spans if span.parent_span_id == parent.span_id]
+
+
+async def logs_at(spoke: Program, level: str) -> None:
+    await until(
+        lambda: any(line["event"] == "log level changed" and line["log_level"] == level for line in spoke.lines),
+        what=f"the agent logs at {level}",
+    )
+
+
+async def test_a_join_is_one_trace_of_both_programs_and_a_collector_that_is_gone_holds_up_nobody(bench: Bench) -> None:
+    """Meanwhile a signal has the agent log everything, and a second one takes that back."""
+    async with collecting() as collector:
+        to = f"--trace-endpoint={collector.endpoint}"
+        hub = await bench.hub("--auto-approve=*", to)
+        spoke = await bench.spoke("edge1", None, to)
+        await bench.available("edge1")
+        for level in ("debug", "info"):
+            spoke.send(signal.SIGUSR2)
+            await logs_at(spoke, level)
+        await spoke.stop()  # what it has not sent yet is sent now
+        await until(
+            lambda: bool(collector.named(SPOKE, "join") and collector.named(HUB, ENSURE) and collector.named(HUB, CONNECT)),
+            what="both have sent their spans",
+        )
+    (join,), (answered,) = collector.named(SPOKE, "join"), collector.named(HUB, ENSURE)
+    assert {"get hub", "obtain certificate"} <= set(children(collector, join))
+    asked = next(span for span in collector.named(SPOKE, "ensure cluster") if span.span_id == answered.parent_span_id)
+    assert asked.trace_id == answered.trace_id == join.trace_id
+    assert "store write" in children(collector, answered)
+    assert not SECRET.search(collector.raw)
+    await bench.hubctl("get", "clusters")  # spans that nobody takes any more
+    assert await hub.stop() == 0
