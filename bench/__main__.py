@@ -1,4 +1,4 @@
-"""`python -m bench`: every figure of bench/README.md, each by its own command."""
+"""`python -m bench`: the core figures; `python -m bench NAME`: one benchmark of bench/README.md."""
 
 import importlib
 
@@ -7,6 +7,9 @@ import click
 COMMANDS = {
     name: f"bench.{name}"
     for name in (
+        "core",
+        "start",
+        "sessions",
         "join",
         "heartbeats",
         "metrics",
@@ -50,13 +53,9 @@ class Figures(click.Group):
 @click.group(cls=Figures, invoke_without_command=True)
 @click.pass_context
 def bench(context: click.Context) -> None:
-    """Measure. Without a command: everything, one after the other, with each one's defaults."""
+    """Measure. Without a command: the core figures, in at most 40 minutes."""
     if context.invoked_subcommand is None:
-        for name in COMMANDS:
-            click.echo(f"== {name}")
-            command = context.command.get_command(context, name) if isinstance(context.command, click.Group) else None
-            if command is not None:
-                context.invoke(command)
+        context.invoke(importlib.import_module(COMMANDS["core"]).core)
 
 
 if __name__ == "__main__":

@@ -28,7 +28,7 @@ from machinery.identity import (
     bootstrap_user,
     cluster_name,
 )
-from tests.fakes.memory_store import MemoryStore
+from tests.fakes.inline_store import InlineStore
 
 P = ParamSpec("P")
 T = TypeVar("T")
@@ -91,7 +91,7 @@ class World:
     def __init__(self, ring: Ring) -> None:
         self.ring = ring
         self.clock = ManualClock()
-        self.store = MemoryStore(self.clock)
+        self.store = InlineStore(self.clock)
         now = self.clock.now()
         key = pki.generate_key()
         self.authority = pki.create_authority(
@@ -99,7 +99,7 @@ class World:
         )
         self.issuer = LocalIssuer(self.authority)
         self._settle()
-        self._base = self.store.state
+        self._base = self.store.saved()
 
     def _settle(self) -> None:
         """Two clusters with their agents, an add-on, and everybody who may ask for something, or may not."""
@@ -173,7 +173,7 @@ class World:
 
     def tried(self, attempt: Attempt) -> Outcome:
         """The whole way of one request. Raises whatever is not a refusal."""
-        self.store.state = self._base
+        self.store.restore(self._base)
         certificates.checked_request.cache_clear()
         try:
             name = self._posted(attempt) if attempt.post else self._submitted(attempt)
