@@ -18,8 +18,8 @@ ARGS   ?=
 # What `make fuzz` makes up: requests by the published OpenAPI (fuzz), mutated certificate signing requests (csrs). ARGS goes to each.
 FUZZ   ?= fuzz csrs
 
-# Processes that share the suite. More than two make its measurements of time unreliable on two cores; 0: one, in this terminal.
-WORKERS ?= 2
+# Processes that share the suite. Much of it waits, so four are faster than two on two cores. 0: one, in this terminal.
+WORKERS ?= 4
 
 PROTO   := $(shell find proto -name '*.proto' 2>/dev/null)
 PIP     := $(BIN)/python -m pip --disable-pip-version-check --quiet --no-input
@@ -36,7 +36,11 @@ demo: $(VENV)/.runtime ## a hub, three hollow clusters and three spokes on this 
 
 .PHONY: test
 test: $(VENV)/.dev ## the whole test suite, PostgreSQL included (ARGS="..." goes to pytest; WORKERS=0: one test after the other)
-	$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal $(ARGS)
+	$(BIN)/python -m pytest -n $(WORKERS) --dist loadgroup $(ARGS)
+
+.PHONY: mutations
+mutations: $(VENV)/.dev ## apply each patch of tests/mutations to a copy and see its tests fail (ARGS="NAME ..."; ARGS=--whole: the whole suite)
+	$(BIN)/python -m tests.mutations $(ARGS)
 
 .PHONY: check
 check: $(VENV)/.dev ## format, lint, types, import contracts, generated code and pages
@@ -65,7 +69,7 @@ proto: $(VENV)/.dev ## generate machinery/wire from proto/
 
 .PHONY: charts
 charts: $(VENV)/.dev ## write what is generated of the charts: the tables of values, the hub's settings in its schema
-	$(BIN)/python -m tests.charts
+	$(BIN)/python -m tests.charts.written
 
 .PHONY: reference
 reference: $(VENV)/.dev ## generate docs/reference/hubctl from what hubctl's --help says, and the pages of settings
@@ -81,7 +85,7 @@ drift: $(VENV)/.dev ## fail when machinery/wire is not what proto/ generates
 	echo 'machinery/wire is what proto/ generates'
 
 .PHONY: bench
-bench: $(VENV)/.dev ## measure the figures of bench/README.md
+bench: $(VENV)/.dev ## measure the core figures and compare them with the baseline (ARGS="NAME": one benchmark of bench/README.md)
 	$(BIN)/python -m bench $(ARGS)
 
 .PHONY: soak
