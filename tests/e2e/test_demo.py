@@ -14,7 +14,7 @@ import pytest
 from tests.e2e.processes import PATIENCE, until
 from tests.programs import run
 
-pytestmark = pytest.mark.e2e
+pytestmark = [pytest.mark.e2e, pytest.mark.xdist_group("usual ports of a hub")]
 
 
 def processes_naming(path: Path) -> list[str]:
