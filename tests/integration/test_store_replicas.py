@@ -27,6 +27,7 @@ from machinery.clock import SystemClock
 from machinery.errors import ConflictError, ExpiredError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.postgres_path import postgres_path
+from tests.fakes.stage import until
 from tests.trials import soaked, trials
 
 pytestmark = pytest.mark.postgres
@@ -152,7 +153,7 @@ async def test_revocations_and_new_sessions_notify_the_replicas_without_a_poll(c
         with two.told_of_sessions(word.set) as is_notified, one.told_of_sessions(own.set):
             await one.run(opens)
             await word.wait()
-            assert is_notified()
+            await until(is_notified)  # a replica relies on notifications once it has heard one of its own
             await heard(two, one)  # notifications come in order
             assert not own.is_set()
 
