@@ -30,16 +30,18 @@ load_profile()
 BYTECODE = Path(__file__).parents[1] / ".cache" / "pycache"
 
 
-def _let_programs_keep_their_bytecode() -> None:
-    """Hundreds of our programs are started: to compile four hundred modules in each is a good part of the suite's time.
+def _keep_bytecode() -> None:
+    """Keeps the bytecode of test modules and of the programs that tests start, even with PYTHONDONTWRITEBYTECODE set.
 
-    Where nothing may lie beside the sources it lies in a folder of its own.
+    To compile a thousand modules and to rewrite their assertions in each worker is a minute of processor time per run.
+    With that variable set, the bytecode lies in a folder of its own instead of beside the sources.
     """
     if os.environ.pop("PYTHONDONTWRITEBYTECODE", None):
-        os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
+        sys.pycache_prefix = os.environ.setdefault("PYTHONPYCACHEPREFIX", str(BYTECODE))
+        sys.dont_write_bytecode = False
 
 
-_let_programs_keep_their_bytecode()
+_keep_bytecode()
 
 
 def _let_programs_be_interrupted() -> None:
