@@ -225,6 +225,7 @@ def keeping_of(settings: Settings) -> Keeping:
         records=settings.audit_retention,
         transitions=settings.transition_retention,
         reserve=settings.disk_reserve,
+        records_bytes=settings.audit_size,
     )
 
 

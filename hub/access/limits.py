@@ -44,6 +44,8 @@ LEASES = ("coordination.k8s.io", "leases")
 REQUESTS = ("certificates.k8s.io", "certificatesigningrequests")
 LONGEST_FLOW = 253
 """Characters that tell flows apart, which are remembered by the thousand: longer than any name, and as yet unread."""
+REFUSALS, REFUSALS_AT_ONCE = 5, 100
+"""Refusals of one address without a known credential: a second, and at once."""
 QUEUES = {LIFELINES: (10_000, 50), REPORTS: (10_000, 50), SESSIONS: (10_000, 50), REGISTRATIONS: (2_000, 2_000)}
 """How many wait, and how many of one identity, where whole fleets come at once. Clusters may share a bootstrap credential."""
 
@@ -89,6 +91,7 @@ class AccessLimits:
         self._open: Counter[ClusterName] = Counter()
         self._turned_away = 0
         self.rates = Rates(capacity.rate, capacity.burst, clock)
+        self.refusals = Rates(REFUSALS, REFUSALS_AT_ONCE, clock)
         self.watches = Openings(capacity.watches_each, capacity.watches)
 
     def place(self, actor: Actor, asked: Attributes) -> tuple[Pool, str]:
@@ -132,7 +135,9 @@ class AccessLimits:
         """Numbers for who looks into a running hub."""
         sessions = {"clusters": len(self._open), "open": self._open.total(), "refused": self._turned_away}
         rates, watches = self.rates.snapshot(), self.watches.snapshot()
-        return {**self.pools.snapshot(), "rates": rates, "sessions per cluster": sessions, "watches": watches}
+        refusals = self.refusals.snapshot()
+        sums = {"rates": rates, "refusals": refusals, "sessions per cluster": sessions, "watches": watches}
+        return {**self.pools.snapshot(), **sums}
 
 
 def level_of(actor: Actor, asked: Attributes) -> str:

@@ -21,6 +21,7 @@ from hub.access.authenticators import Authenticators
 from hub.apiserver.kinds.tokencredentialrequest import token_credential_request
 from hub.audit.auditor import short, token_hash
 from hub.domain import document as doc
+from hub.domain.audit import LOGIN_FAILURE
 from hub.domain.authenticator import ACCOUNT, KINDS, Reference
 from hub.domain.certificate import IssuedCertificate, Lifetimes
 from hub.domain.login import Login, Named, admitted
@@ -58,8 +59,8 @@ from machinery.timestamps import format_time
 FAILED = "authentication failed"
 PAUSE = timedelta(milliseconds=250)
 TOKEN_HASH = "authentication.kubernetes.io/token-hash"  # noqa: S105 - the name of an annotation
-AUTHENTICATOR, WHY, USER, GROUPS, LEFT_OUT, SERIAL, SIGNED_BY = (
-    f"login.{NAME}/{each}" for each in ("authenticator", "failure", "user", "groups", "groups-left-out", "serial", "signed-by")
+AUTHENTICATOR, USER, GROUPS, LEFT_OUT, SERIAL, SIGNED_BY = (
+    f"login.{NAME}/{each}" for each in ("authenticator", "user", "groups", "groups-left-out", "serial", "signed-by")
 )
 
 DEFAULT_RATE, DEFAULT_BURST = 20, 200
@@ -127,7 +128,7 @@ class Exchange:
             login = await self._login(token, spec, notes)
             issued = await self._issued(login, public_key)
         except MusterError as error:
-            notes[WHY] = short(error.message)
+            notes[LOGIN_FAILURE] = short(error.message)
             self._count(spec, "failed")
             await self._terms.sleep(_left(self._clock.monotonic() - began))
             return _answer({"message": FAILED})

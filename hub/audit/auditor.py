@@ -9,6 +9,7 @@ from typing import Any
 
 import msgspec
 
+from hub.audit.floods import PERIOD, Floods
 from hub.audit.policy import Policy, Verdict
 from hub.audit.trail import Trail
 from hub.domain.audit import NO_BODY, ObjectReference, Record, User
@@ -16,6 +17,7 @@ from machinery.apiserver.access import Attributes
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
 from machinery.logs import redacted
+from machinery.pacing import until_tick
 from machinery.plain import plain
 from machinery.product import NAME
 
@@ -32,9 +34,14 @@ FLUSHED_WITHIN = timedelta(seconds=15)
 class Auditor:
     """Nothing here waits, and nothing fails a request."""
 
-    def __init__(self, policy: Policy, trails: Sequence[Trail], clock: Clock) -> None:
+    def __init__(
+        self, policy: Policy, trails: Sequence[Trail], clock: Clock, *, strangers: Sequence[Trail] | None = None
+    ) -> None:
+        """`strangers`: trails of refusals of strangers; None: the same as for all other records."""
         self._policy = policy
-        self._trails = tuple(trails)
+        self._ways = {False: tuple(trails), True: tuple(trails if strangers is None else strangers)}
+        self._trails = tuple(dict.fromkeys(trail for way in self._ways.values() for trail in way))
+        self._floods = Floods(clock)
         self.clock = clock
 
     async def open(self) -> None:
@@ -47,13 +54,24 @@ class Auditor:
         async with asyncio.TaskGroup() as group:
             for trail in self._trails:
                 group.create_task(trail.run(), name="audit trail")
+            while True:
+                await asyncio.sleep(until_tick(PERIOD))
+                self._summarize()
+
+    def _summarize(self) -> None:
+        for stranger, trails in self._ways.items():
+            for record in self._floods.summaries(strangers=stranger):
+                for trail in trails:
+                    trail.offer(record)
 
     async def flush(self) -> None:
         """Returns when everything that was offered by now is kept. The caller bounds it."""
+        self._summarize()
         await asyncio.gather(*(trail.flush() for trail in self._trails))
 
     async def finish(self) -> None:
         """Returns when everything that was offered is kept, or when that cannot be awaited any longer; `run` must still run."""
+        self._summarize()
         with suppress(TimeoutError):
             async with asyncio.timeout(FLUSHED_WITHIN.total_seconds()):
                 await asyncio.gather(*(trail.finish() for trail in self._trails))
@@ -63,8 +81,11 @@ class Auditor:
         return self._policy.verdict(actor, asked)
 
     def offer(self, record: Record) -> None:
-        for trail in self._trails:
-            trail.offer(record)
+        """Keeps the record, or counts it where it repeats others."""
+        stranger, kept = self._floods.take(record)
+        if kept is not None:
+            for trail in self._ways[stranger]:
+                trail.offer(kept)
 
     def snapshot(self) -> list[dict[str, Any]]:
         return [trail.snapshot() for trail in self._trails]

@@ -8,7 +8,8 @@ from hub.audit.default import default_policy
 from hub.audit.filesink import FileSink
 from hub.audit.policyfile import read_policy
 from hub.audit.storesink import StoreSink
-from hub.audit.trail import Sink, Trail
+from hub.audit.trail import Trail
+from hub.domain.audit import STRANGERS
 from hub.ports import Store
 from hub.settings import Settings
 from machinery.clock import Clock
@@ -42,7 +43,6 @@ def auditor_of(settings: Settings, store: Store, replica: str, clock: Clock) -> 
     """Records always go to the database, and to a file where the settings name one. Raises InvalidError for a bad policy."""
     file = settings.audit_policy_file
     policy = default_policy(settings.api_group_suffix) if file is None else read_policy(file)
-    sinks: list[Sink] = [StoreSink(store, replica)]
-    if settings.audit_log_path is not None:
-        sinks.append(FileSink(settings.audit_log_path))
-    return Auditor(policy, [Trail(sink, clock) for sink in sinks], clock)
+    known, strangers = Trail(StoreSink(store, replica), clock), Trail(StoreSink(store, replica + STRANGERS), clock)
+    lines = [] if settings.audit_log_path is None else [Trail(FileSink(settings.audit_log_path), clock)]
+    return Auditor(policy, [known, *lines], clock, strangers=[strangers, *lines])

@@ -19,7 +19,7 @@ from hub.composition.resources import Resources
 from hub.inspection import checks_of
 from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Filters
-from machinery.apiserver.limiting import Limiting
+from machinery.apiserver.limiting import Limiting, RefusalLimit
 from machinery.apiserver.limits import REQUEST_LIMIT
 from machinery.apiserver.loopback import Loopback, LoopbackClient
 from machinery.apiserver.notyet import not_yet
@@ -79,7 +79,7 @@ async def build_operators_door(
             paths=(not_yet(lambda: server.signals.mux_and_discovery_complete.signaled),),
             gate=(draining.gate,),
             in_flight=(draining.counted, RevocationLists(store, issuer, clock)),  # the lists are public
-            audit=(Auditing(access.auditor),),
+            audit=(Auditing(access.auditor), RefusalLimit(limits.refusals)),
             limits=(Limiting(limits.place, limits.rates, clock, REQUEST_LIMIT, limits.watches),),
         ),
         loopback=loopback.identity,

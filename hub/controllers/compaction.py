@@ -51,6 +51,8 @@ class Compaction(Reconciler[str]):
         self._tell = tell
         self._gone: Counter[str] = Counter()
         self._due: Sequence[Callable[[], Awaitable[bool]]] = ()
+        self._records_bytes: int | None = None
+        """What audit records take; None: to be measured."""
         self.standing: Standing | None = None
 
     async def reconcile(self, key: str) -> timedelta | None:  # noqa: ARG002 - there is only one
@@ -108,15 +110,30 @@ class Compaction(Reconciler[str]):
     async def _audit(self) -> bool:
         records = await self._steady.run(self._store, audit.trim, self._keeping.records) or 0
         self._gone["audit records"] += records
-        return records >= audit.TRIMMED_AT_ONCE
+        return records >= audit.TRIMMED_AT_ONCE or await self._audit_size()
+
+    async def _audit_size(self) -> bool:
+        """Measured by a look that holds up nobody, once for all portions that go then."""
+        if self._records_bytes is None:
+            self._records_bytes = await self._store.read(lambda tx: tx.audit.bytes())
+        if self._records_bytes <= self._keeping.records_bytes:
+            return False
+        gone = await self._store.run(audit.shorten)
+        self._records_bytes -= gone
+        self._gone["audit bytes before their time"] += gone
+        return gone > 0
 
     def _say(self) -> None:
         gone = {name.replace(" ", "_"): count for name, count in self._gone.items() if count}
         if gone:
             log.info("old records removed", **gone)
-        early = self._gone["past before its time"]
+        early, audit_early = self._gone["past before its time"], self._gone["audit bytes before their time"]
         self._gone.clear()
-        for told in rules.warnings(self._keeping, self.standing.volume, early=bool(early)) if self.standing else ():
+        taken, self._records_bytes = self._records_bytes or 0, None
+        warnings = [*rules.audit_warnings(self._keeping, taken, early=bool(audit_early))]
+        if self.standing:
+            warnings += rules.warnings(self._keeping, self.standing.volume, early=bool(early))
+        for told in warnings:
             log.warning("room for the database", reason=told.reason, message=told.message)
             self._tell(told)
 

@@ -10,6 +10,12 @@ import msgspec
 from msgspec.structs import replace
 
 from machinery.plain import plain
+from machinery.product import NAME
+
+LOGIN_FAILURE = f"login.{NAME}/failure"
+"""The annotation with the reason why a token was not exchanged."""
+STRANGERS = ".refused"
+"""Refusals of strangers have a chain of their own: that of the replica with this at its end."""
 
 
 class Level(StrEnum):

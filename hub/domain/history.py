@@ -11,6 +11,7 @@ from hub.domain.namespace import HUB
 UNREMEMBERED = frozenset((SECRETS, EVENTS, LEASES))
 """Secrets are nobody's to read later, Events are the past already, and Leases change by the second and say nothing then."""
 SHORTENED, FILLS_UP, FULL = "HistoryShortened", "DatabaseFillsUp", "DatabaseAlmostFull"
+AUDIT_SHORTENED, AUDIT_FILLS_UP = "AuditLogShortened", "AuditLogFillsUp"
 """Reasons of Events of the hub's own namespace."""
 ABOUT = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": HUB}}
 BYTES_OF_A_ROW = 200
@@ -27,7 +28,8 @@ class Keeping:
     """How long things are kept. `window`: a watch resumes from changes that are at most this old.
 
     `history`: the past of objects can be read this far back, unless the change log grew above `history_bytes` before.
-    `events`: how long an Event stays unwritten; `records`: audit records; `transitions`: changes of availability.
+    `events`: how long an Event stays unwritten; `transitions`: changes of availability. `records`: audit records, unless they
+    took more than `records_bytes` before.
     `reserve`: so many bytes stay free where the database lies, at the cost of history.
     """
 
@@ -38,6 +40,7 @@ class Keeping:
     records: timedelta
     transitions: timedelta
     reserve: int
+    records_bytes: int = 2**30
 
 
 @dataclass(frozen=True, slots=True)
@@ -91,6 +94,16 @@ def warnings(keeping: Keeping, volume: Volume, *, early: bool) -> Iterator[Told]
         yield _told(FILLS_UP, "the database has less than twice --disk-reserve left: give it a larger disk, or less history")
     else:
         yield _told(FULL, "the database has less than --disk-reserve left, and no history to spare: give it a larger disk now")
+
+
+def audit_warnings(keeping: Keeping, taken: int, *, early: bool) -> Iterator[Told]:
+    """What operators are to hear of audit records that take so many bytes. `early`: some went before their time."""
+    if early:
+        yield _told(AUDIT_SHORTENED, "the oldest audit records went before their time: see --audit-size")
+    elif taken >= 0.8 * keeping.records_bytes:
+        yield _told(
+            AUDIT_FILLS_UP, "the audit records take four fifths of --audit-size: see which user causes them, or raise it"
+        )
 
 
 def _told(reason: str, message: str) -> Told:

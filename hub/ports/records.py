@@ -46,6 +46,12 @@ class AuditLog(Protocol):
         A link with a time after `now`, of a clock that was ahead, is as old as the one after it.
         """
 
+    def bytes(self) -> int:
+        """What all records take. Reads the whole log."""
+
+    def shorten(self, replica: str, limit: int) -> int:
+        """Removes the oldest links of a chain, at most `limit`, and keeps an anchor; the bytes of what went."""
+
 
 class Leaders(Protocol):
     """Who leads: the one lock that all replicas of a hub compete for; no news, so no change-log row.

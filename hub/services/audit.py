@@ -3,12 +3,16 @@
 from collections.abc import Mapping, Sequence
 from datetime import timedelta
 
+from hub.domain.audit import STRANGERS
 from hub.domain.chain import AuditQuery, Head, Link
 from hub.ports import Transaction
 from machinery.errors import AlreadyExistsError
 
 TRIMMED_AT_ONCE = 2_000
 """Links of one chain that go in one transaction: others wait for it."""
+SHORTENED_AT_ONCE = 200
+STRANGERS_KEPT = 50_000
+"""Refusals of strangers at one replica, some 75 MB at most."""
 
 
 def append(tx: Transaction, links: Sequence[Link]) -> None:
@@ -36,8 +40,22 @@ def find(tx: Transaction, query: AuditQuery) -> tuple[Sequence[Link], int]:
 
 
 def trim(tx: Transaction, retention: timedelta) -> int:
-    """Removes what is older than `retention`, a part at a time; how many records went."""
-    return tx.audit.trim(tx.now - retention, tx.now, TRIMMED_AT_ONCE)
+    """Removes what is older than `retention`, and strangers' refusals above STRANGERS_KEPT, in parts; how many records went."""
+    gone = tx.audit.trim(tx.now - retention, tx.now, TRIMMED_AT_ONCE)
+    for replica in tx.audit.replicas():
+        if replica.endswith(STRANGERS) and (first := tx.audit.links(replica, after=0, limit=1)):
+            over = tx.audit.head(replica).sequence - first[0].sequence + 1 - STRANGERS_KEPT
+            if over > 0:
+                tx.audit.shorten(replica, min(over, TRIMMED_AT_ONCE))
+                gone += min(over, TRIMMED_AT_ONCE)
+    return gone
+
+
+def shorten(tx: Transaction) -> int:
+    """Removes a portion of the oldest records of callers that are known; the bytes that went."""
+    chains = [replica for replica in tx.audit.replicas() if not replica.endswith(STRANGERS)]
+    oldest = {replica: found[0].at for replica in chains if (found := tx.audit.links(replica, after=0, limit=1))}
+    return tx.audit.shorten(min(oldest, key=oldest.__getitem__), SHORTENED_AT_ONCE) if oldest else 0
 
 
 def chains(tx: Transaction) -> Mapping[str, Head]:

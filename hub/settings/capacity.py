@@ -5,7 +5,7 @@ from pathlib import Path
 
 from pydantic import Field
 
-from hub.fields import Count, Duration
+from hub.fields import Count, Duration, Size
 from hub.settings.group import Group
 
 
@@ -45,3 +45,8 @@ class Capacity(Group):
         None, description="Audit records go to this file too, as lines of JSON; - for standard output. Always: to the database."
     )
     audit_retention: Duration = Field(timedelta(days=90), description="Audit records in the database are kept this long.")
+    audit_size: Size = Field(
+        2**30,
+        description="Audit records in the database take this much at most: above it the oldest go before their time; an Event "
+        "warns at four fifths. Refusals of callers without a known credential are bounded apart. A size such as 1Gi.",
+    )

@@ -5,10 +5,11 @@ from datetime import datetime
 from itertools import takewhile
 from typing import Any
 
-from sqlalchemy import Connection, bindparam, delete, func, insert, select, tuple_
+from sqlalchemy import ColumnElement, Connection, bindparam, delete, func, insert, select, tuple_
 
 from hub.domain.audit import Fields
 from hub.domain.chain import AuditQuery, Head, Link
+from hub.domain.history import BYTES_OF_A_ROW
 from hub.ports import AuditLog
 from hub.store import schema
 from hub.store.ages import written_by
@@ -85,9 +86,22 @@ class SqlAuditLog(AuditLog):
         rows = self._connection.execute(oldest).all()
         written = written_by([row.at for row in rows], now, lambda: self._following(replica, rows[-1].sequence, now))
         old = list(takewhile(lambda each: each[1] < before, zip(rows, written, strict=True)))
-        last = old[-1][0] if old else None
-        if last is None:
-            return 0
+        return self._remove(of_chain, old[-1][0], replica) if old else 0
+
+    def bytes(self) -> int:
+        rows = func.count() * BYTES_OF_A_ROW + func.coalesce(func.sum(func.length(_column.document)), 0)
+        return int(self._connection.execute(select(rows)).scalar_one())
+
+    def shorten(self, replica: str, limit: int) -> int:
+        of_chain = _column.replica == replica
+        sizes = select(_column.sequence, _column.hash, func.length(_column.document).label("size")).where(of_chain)
+        rows = self._connection.execute(sizes.order_by(_column.sequence).limit(limit)).all()
+        if rows:
+            self._remove(of_chain, rows[-1], replica)
+        return sum(row.size + BYTES_OF_A_ROW for row in rows)
+
+    def _remove(self, of_chain: ColumnElement[bool], last: Any, replica: str) -> int:
+        """All links up to `last`, which becomes the anchor; how many went."""
         new = INSERTS[self._connection.dialect.name](schema.audit_anchors)
         kept = {"sequence": last.sequence, "hash": last.hash}
         anchored = new.values(replica=replica, **kept).on_conflict_do_update(index_elements=[_anchor.replica], set_=kept)

@@ -16,6 +16,7 @@ from machinery.apiserver.limits import PATIENCE, Openings, Pool, Rates, origin
 from machinery.apiserver.options import request_timeout
 from machinery.apiserver.storage import Actor
 from machinery.clock import Clock
+from machinery.errors import ForbiddenError, UnauthorizedError
 
 LEVEL_HEADER = "X-Kubernetes-PF-PriorityLevel-UID"
 
@@ -57,6 +58,25 @@ class Limiting:
         allowed = self._longest if incoming.long_running else request_timeout(incoming.request.query, self._longest)
         spent = timedelta(seconds=self._clock.monotonic() - incoming.received)
         return max(allowed / PATIENCE - spent, timedelta())
+
+
+class RefusalLimit:
+    """Bounds how often one address is refused without being known; a filter that stands before authentication.
+
+    Above the rate a refusal is answered by 429. Callers with a good credential, and what everybody may ask, are never refused
+    by it: whole fleets have one address.
+    """
+
+    def __init__(self, rates: Rates) -> None:
+        self._rates = rates
+
+    async def __call__(self, incoming: Incoming, inner: Inner) -> web.StreamResponse:
+        try:
+            return await inner(incoming)
+        except (UnauthorizedError, ForbiddenError):
+            if incoming.authenticated.user == ANONYMOUS.user:
+                self._rates.check(origin(incoming.request.remote or ""))
+            raise
 
 
 class Seat:

@@ -91,6 +91,16 @@ async def test_trimming_takes_the_beginning_in_parts_and_keeps_its_end(store: St
     assert await store.read(audit.chains) == {"a": links[-1].head}
 
 
+async def test_shortening_takes_the_oldest_of_one_chain_and_says_how_much_that_was(store: Store, clock: ManualClock) -> None:
+    links = chain("a", *(record(at=clock.now() + number * SECOND) for number in range(5)))
+    assert await store.read(lambda tx: tx.audit.bytes()) == 0
+    await store.run(audit.append, links)
+    whole = await store.read(lambda tx: tx.audit.bytes())
+    gone = await store.run(lambda tx: tx.audit.shorten("a", 2))
+    assert await store.read(lambda tx: list(tx.audit.links("a", after=0, limit=10))) == links[2:]
+    assert (gone, await store.read(lambda tx: tx.audit.bytes())) == (whole * 2 // 5, whole - gone)
+
+
 async def test_a_link_of_a_clock_that_was_ahead_is_as_old_as_the_one_after_it(store: Store, clock: ManualClock) -> None:
     now = clock.now()
     times = (now, now + timedelta(days=400), now + timedelta(days=401), now + SECOND, now + timedelta(days=402))

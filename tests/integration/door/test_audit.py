@@ -12,10 +12,11 @@ import pytest
 
 from hub.audit.verify import breaches, verify_store
 from hub.domain.audit import Level, Record, read_record
+from hub.domain.chain import AuditQuery
 from hub.ports import Transaction
 from machinery import pki
 from machinery.clock import SystemClock
-from tests.integration.door.conftest import CLUSTERS, REPLICA, HubUnderTest, admin_of, holder, hub_with, nobody
+from tests.integration.door.conftest import CLUSTERS, HubUnderTest, admin_of, holder, hub_with, nobody
 
 GROUP = "hub.open-cluster-management.io/v1alpha1"
 RECORDS = f"/apis/{GROUP}/auditrecords"
@@ -45,7 +46,7 @@ async def records(hub: HubUnderTest) -> list[Record]:
     await hub.access.auditor.flush()
 
     def stored(tx: Transaction) -> list[bytes]:
-        return [link.document for link in tx.audit.links(REPLICA, after=0, limit=1_000)]
+        return [link.document for link in tx.audit.find(AuditQuery())]
 
     assert list(breaches(await verify_store(hub.store, {}))) == []
     return [record for document in await hub.store.read(stored) if (record := read_record(document))]

@@ -2,6 +2,7 @@
 
 import asyncio
 import sqlite3
+from collections import Counter
 from collections.abc import AsyncIterator
 from contextlib import closing
 from datetime import timedelta
@@ -10,7 +11,8 @@ from pathlib import Path
 import aiohttp
 import pytest
 
-from hub.access.limits import LIFELINES
+from hub.access.limits import LIFELINES, REFUSALS_AT_ONCE
+from hub.domain.chain import AuditQuery
 from hub.domain.cluster import AGENT_ANNOTATIONS, Claim, ClientConfig, Joining, StatusReport
 from hub.domain.heartbeat import Beat
 from hub.services import clusters, heartbeats, room
@@ -76,6 +78,28 @@ async def test_an_identity_or_anonymous_host_over_its_rate_is_refused_alone(tmp_
         assert answers == [403, 403, 403, 429]
         assert await exchange(hub, "127.0.0.1") == 429
         assert await exchange(hub, "127.0.0.2") == 201
+
+
+async def test_a_flood_of_refusals_gets_429_and_few_audit_records_and_spares_known_callers(hub: HubUnderTest) -> None:
+    """All from one address, as behind a NAT: bad tokens, and no credential at all."""
+    await hub.join("a")
+    agent, stranger = holder(hub, await hub.agent("a")), nobody(hub)
+    attempts = 2 * REFUSALS_AT_ONCE
+
+    async def flood(**headers: str) -> Counter[int]:
+        answers = [await stranger.ask("POST", CLUSTERS, cluster("mine"), **headers) for _ in range(attempts // 2)]
+        return Counter(status for status, _ in answers)
+
+    found = await flood(Authorization="Bearer guessed") + await flood()
+    assert set(found) == {401, 403, 429}
+    assert found[401] == attempts // 2
+    assert found[429] >= attempts // 2 - REFUSALS_AT_ONCE // 4
+    assert (await agent.get(f"{CLUSTERS}/a"))[0] == 200
+    assert (await stranger.get("/readyz"))[0] == 200
+    assert (await stranger.get("/version"))[0] == 200
+    await hub.access.auditor.flush()
+    kept = await hub.store.read(lambda tx: len(tx.audit.find(AuditQuery())))
+    assert kept <= 6, "401, 403 and 429, each once and counted"
 
 
 async def test_a_write_that_its_deadline_overtakes_is_whole_or_not_there(hub: HubUnderTest) -> None:

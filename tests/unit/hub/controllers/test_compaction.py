@@ -10,9 +10,19 @@ import pytest
 from hub.controllers.compaction import PAUSE, Compaction
 from hub.controllers.steadiness import SETTLED, Steadiness
 from hub.domain.audit import Fields
-from hub.domain.chain import Link
+from hub.domain.chain import AuditQuery, Link
 from hub.domain.event import Told
-from hub.domain.history import FILLS_UP, FULL, SHORTENED, Keeping, Volume, warnings
+from hub.domain.history import (
+    AUDIT_FILLS_UP,
+    AUDIT_SHORTENED,
+    BYTES_OF_A_ROW,
+    FILLS_UP,
+    FULL,
+    SHORTENED,
+    Keeping,
+    Volume,
+    warnings,
+)
 from hub.services import audit, history
 from machinery.errors import ExpiredError, UnavailableError
 from tests.fakes.inline_store import InlineStore
@@ -168,6 +178,33 @@ async def test_what_a_clock_that_was_ahead_has_written_holds_up_nothing(hub: Hub
     relabel(hub, 2, DAY)
     await settle(compaction(hub))
     assert hub.store.transact(lambda tx: tx.changes.ledger()).compacted >= ahead
+
+
+async def test_audit_records_go_before_their_time_above_their_size_and_never_for_those_of_strangers(
+    hub: Hub, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(audit, "STRANGERS_KEPT", 100)
+    monkeypatch.setattr(audit, "SHORTENED_AT_ONCE", 2)
+    known = [replace(link_of(hub.clock.now()), sequence=number, document=b"x" * 800) for number in range(1, 11)]
+    for links in (
+        known,
+        [replace(link_of(hub.clock.now()), replica="one.refused", sequence=number) for number in range(1, 501)],
+    ):
+        hub.store.transact(audit.append, links)
+    told: list[Told] = []
+
+    async def left(size: int) -> tuple[int, int]:
+        await settle(compaction(hub, replace(KEEPING, records_bytes=size), told.append))
+        found = hub.store.transact(lambda tx: tx.audit.find(AuditQuery()))
+        replicas = [link.replica for link in found]
+        return replicas.count("one"), replicas.count("one.refused")
+
+    strangers = 100 * (BYTES_OF_A_ROW + 2)
+    assert await left(strangers + 20_000) == (10, 100)
+    assert told == []
+    assert await left(strangers + 10_001) == (10, 100)
+    assert await left(strangers + 9_999) == (8, 100)
+    assert reasons(told) == [AUDIT_FILLS_UP, AUDIT_SHORTENED]
 
 
 def test_a_server_that_does_not_say_what_is_free_warns_of_nothing() -> None:

@@ -1,0 +1,111 @@
+"""Repeated audit records become one per minute: refusals of strangers, and requests of one caller above a rate.
+
+A stranger is a caller without a credential that the hub knows. The first record of a kind in a minute is kept as it is; those
+that follow are counted. A kind is the address and the reason; of other callers, the caller, verb, object and answer.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import datetime, timedelta
+
+import msgspec
+
+from hub.domain.audit import LOGIN_FAILURE, NO_BODY, Level, ObjectReference, Record, ResponseStatus, Stage
+from machinery.apiserver.access import ANONYMOUS
+from machinery.apiserver.limits import Rates, origin
+from machinery.clock import Clock
+from machinery.errors import TooManyRequestsError
+from machinery.product import NAME
+from machinery.timestamps import format_time
+
+PERIOD = timedelta(minutes=1)
+MOST = 50
+"""Kinds of each table in one period. All further ones are one kind, "others"."""
+RATE, BURST = 1, 300
+"""Records of one known caller, a second and at once, that are kept one by one."""
+LONGEST_TEXT = 256
+"""Characters of each text in a stranger's record."""
+REFUSED = 400
+REPEATED, SINCE, CALLERS = f"{NAME}/repeated", f"{NAME}/since", f"{NAME}/callers"
+OTHERS = ("others",)
+
+
+@dataclass(slots=True)
+class _Count:
+    """How often a record was repeated in this period."""
+
+    first: Record
+    last: datetime
+    repeated: int
+
+
+_Counts = dict[tuple[str, ...], _Count]
+
+
+class Floods:
+    """`take` decides about each record as it comes; `summaries` ends a period."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._rates = Rates(RATE, BURST, clock)
+        self._strangers: _Counts = {}
+        self._others: _Counts = {}
+
+    def take(self, record: Record) -> tuple[bool, Record | None]:
+        """Whether a stranger caused the record, and what to keep of it now; None: it is counted."""
+        stranger = record.user is None or record.user.username == ANONYMOUS.user
+        address = origin(record.source_ips[0]) if record.source_ips else ""
+        status = record.response_status or ResponseStatus(0)
+        failure = record.annotations.get(LOGIN_FAILURE, "")
+        if stranger and (status.code >= REFUSED or failure):
+            return True, self._first(self._strangers, (address, str(status.code), status.reason, failure), _shortened(record))
+        caller = record.user.username if record.user and not stranger else address
+        try:
+            self._rates.check(caller)
+        except TooManyRequestsError:
+            return False, self._first(self._others, (caller, record.verb, repr(record.object_ref), str(status.code)), record)
+        return False, record
+
+    def _first(self, counts: _Counts, key: tuple[str, ...], record: Record) -> Record | None:
+        if key not in counts and len(counts) >= MOST:
+            key = OTHERS
+        if (known := counts.get(key)) is not None:
+            known.repeated, known.last = known.repeated + 1, record.at
+            return None
+        counts[key] = _Count(record, record.at, 1 if key == OTHERS else 0)
+        return None if key == OTHERS else record
+
+    def summaries(self, *, strangers: bool) -> Sequence[Record]:
+        """A record per kind that was repeated in this period, which ends."""
+        counts = self._strangers if strangers else self._others
+        found = [_summary(key, each) for key, each in counts.items() if each.repeated]
+        counts.clear()
+        return found
+
+
+def _summary(key: tuple[str, ...], counted: _Count) -> Record:
+    """The first record again, with the number of those that came after it."""
+    first = counted.first
+    notes = {REPEATED: str(counted.repeated), SINCE: format_time(first.at)}
+    if key == OTHERS:
+        stage = Stage.RESPONSE_COMPLETE
+        return Record(level=Level.METADATA, stage=stage, at=counted.last, annotations={**notes, CALLERS: OTHERS[0]})
+    notes = {**first.annotations, **notes}
+    return msgspec.structs.replace(_without_bodies(first), at=counted.last, annotations=notes)
+
+
+def _shortened(record: Record) -> Record:
+    """Without bodies, and with bounded texts: strangers decide how many of these there are."""
+    reference = record.object_ref
+    if reference is not None:
+        reference = ObjectReference(*(getattr(reference, name)[:LONGEST_TEXT] for name in reference.__struct_fields__))
+    return msgspec.structs.replace(
+        _without_bodies(record),
+        request_uri=record.request_uri[:LONGEST_TEXT],
+        user_agent=record.user_agent[:LONGEST_TEXT],
+        object_ref=reference,
+        annotations={name: text[:LONGEST_TEXT] for name, text in record.annotations.items()},
+    )
+
+
+def _without_bodies(record: Record) -> Record:
+    return msgspec.structs.replace(record, level=Level.METADATA, request_object=NO_BODY, response_object=NO_BODY)
