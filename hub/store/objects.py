@@ -15,7 +15,7 @@ from sqlalchemy import Connection
 from hub.domain import document as doc
 from hub.domain.change import Change, ChangeType, Document, Key, Kind, ObjectPage, Query, StoredObject
 from hub.domain.heartbeat import LastBeat
-from hub.domain.order import Facet
+from hub.domain.order import Facet, Place
 from hub.domain.selection import fields_of, portion
 from hub.ports import Objects, Written
 from hub.store import heartbeats as beats
@@ -91,7 +91,7 @@ class SqlObjects(Objects):
         items = tuple(rows.stored(kind, row, self._form) for row in found[: query.limit])
         more = len(found) > len(items)
         place = tuple(found[len(items) - 1][queries.PLACE :]) if more else ()
-        return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key) if more else None, place)
+        return ObjectPage(items, revision, more, self._remaining(kind, query, items[-1].key, place) if more else None, place)
 
     def _find_past(self, kind: Kind, query: Query, at: int) -> ObjectPage:
         if query.past and query.moves:
@@ -99,7 +99,7 @@ class SqlObjects(Objects):
         if query.order or query.moves:
             whole = replace(query, where=None, order=None, limit=None, after=None)
             found = portion(query, self._changes.list_at(kind, whole, at).items, self._beats(query))
-            return ObjectPage(found.items, at, found.rest > 0, None, found.place)
+            return ObjectPage(found.items, at, found.rest > 0, _counted(query, found.rest), found.place)
         page = self._changes.list_at(kind, query, at)
         return replace(page, remaining=self._remaining(kind, query, page.items[-1].key)) if page.more else page
 
@@ -111,11 +111,19 @@ class SqlObjects(Objects):
             return bool(self._find_with_buffer(kind, Query(), PENDING).items)
         return queries.ANY.row(self._connection, {"kind": kind}) is not None
 
-    def _remaining(self, kind: Kind, query: Query, last: Key) -> int | None:
-        """As of now: for a list of the past it is an estimate, which is what Kubernetes promises."""
+    def _remaining(self, kind: Kind, query: Query, last: Key, place: Place = ()) -> int | None:
+        """The number of objects after `last`, which stands at `place` in the order; None where a selector chooses.
+
+        Counts the objects of now: for a list of the past it is an estimate, which is what Kubernetes promises.
+        """
         if query.labels or query.fields or query.where:
             return None
-        return int(self._connection.execute(*queries.count_after(kind, query.namespace, last)).scalar_one())
+        if query.order is None:
+            statement = queries.count_after(kind, query.namespace, last)
+        else:
+            rest = Query(namespace=query.namespace, after=last, order=replace(query.order, after=place))
+            statement = queries.count(kind, rest, self._connection.dialect.name)
+        return int(self._connection.execute(*statement).scalar_one())
 
     def _find_with_buffer(self, kind: Kind, query: Query, revision: int) -> ObjectPage:
         whole = replace(query, limit=None, after=None, order=None)
@@ -127,7 +135,7 @@ class SqlObjects(Objects):
                 if write.type is not ChangeType.DELETED:
                     seen[key] = write.seen
         found = portion(query, seen.values(), self._beats(query))
-        return ObjectPage(found.items, revision, found.rest > 0, found.rest or None, found.place)
+        return ObjectPage(found.items, revision, found.rest > 0, _counted(query, found.rest), found.place)
 
     def put(self, kind: Kind, new: dict[str, Any], old: StoredObject | None, actor: str) -> Written:
         key, new = doc.key(new), self._form.grouped(new)
@@ -235,3 +243,8 @@ class SqlObjects(Objects):
             fields_before=row.fields_before,
         )
         return row, change
+
+
+def _counted(query: Query, rest: int) -> int | None:
+    """The number of objects after a page, as a store reports it: None at the end and where a selector chooses."""
+    return None if query.labels or query.fields or query.where else rest or None

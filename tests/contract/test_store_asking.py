@@ -1,6 +1,8 @@
 """Every store selects, orders, counts and groups objects as the expressions themselves say."""
 
 from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from random import Random
 from typing import Any
@@ -297,32 +299,53 @@ def page(tx: Transaction, query: Query) -> ObjectPage:
     return tx.objects.find(MANAGED_CLUSTERS, query)
 
 
-async def paged(store: Store, query: Query, text: str) -> list[str]:
-    """The names on all pages, each page asked for where the one before it ended."""
-    names: list[str] = []
+def pages(tx: Transaction, query: Query, text: str) -> Iterator[tuple[list[str], int | None]]:
+    """The names on each page and how many are said to follow; each page is asked for where the one before it ended."""
     while True:
-        found = await store.read(page, query)
-        names += [item.key.name for item in found.items]
+        found = page(tx, query)
+        yield [item.key.name for item in found.items], found.remaining
         if not found.more:
-            return names
-        assert len(found.items) == query.limit
-        query = Query(where=query.where, limit=query.limit, after=found.items[-1].key, order=sort_of(text, found.place))
+            return
+        query = replace(query, after=found.items[-1].key, order=sort_of(text, found.place) if text else None)
 
 
-async def test_pages_in_an_order_are_the_whole_in_that_order(store: Store, clock: ManualClock) -> None:
-    random = Random(7)
-    documents = await fleet(store, clock, random, size=40)
+async def test_pages_in_every_order_hold_what_a_plain_list_holds_and_count_what_follows(
+    store: Store, clock: ManualClock
+) -> None:
+    random, size = Random(7), 4
+    documents = await fleet(store, clock, random, size=18)
     beats = await store.read(beats_of)
-    everything = (await store.read(page, Query())).items
-    assert len(everything) == len(documents)
+    everything = await store.read(page, Query())
+    assert len(everything.items) == len(documents)
     now = await store.read(lambda tx: tx.now)
-    for text in ORDERS:
-        for where in (None, where_of(expression(random), now)):
-            query = Query(where=where, order=sort_of(text))
-            expected = [item.key.name for item in portion(query, everything, beats).items]
-            assert [item.key.name for item in (await store.read(page, query)).items] == expected, text
-            limited = Query(where=where, order=sort_of(text), limit=7)
-            assert await paged(store, limited, text) == expected, text
+
+    def differing(tx: Transaction, base: Query) -> list[tuple[str, Query]]:
+        """The orders and queries of which a page is not what the plain list says."""
+        wrong = []
+        for text in ("", *ORDERS):
+            where, fields = where_of(expression(random), now), parse_field_selector(SELECTORS[0]).requirements
+            queries = (base, replace(base, where=where), replace(base, fields=fields))
+            for query in (replace(each, order=sort_of(text) if text else None) for each in queries):
+                if query.past and query.moves:
+                    continue
+                names = [item.key.name for item in portion(query, everything.items, beats).items]
+                rest = [None if query.where or query.fields else len(names) - end for end in range(size, len(names), size)]
+                expected = [
+                    (names[at : at + size], left) for at, left in zip(range(0, len(names), size), [*rest, None], strict=False)
+                ]
+                whole = [item.key.name for item in page(tx, query).items]
+                if whole != names or list(pages(tx, replace(query, limit=size), text)) != (expected or [([], None)]):
+                    wrong.append((text, query))
+        return wrong
+
+    def with_a_write(tx: Transaction) -> list[tuple[str, Query]]:
+        put(tx, {"apiVersion": "v1", "kind": "ManagedCluster", "metadata": {"namespace": "x", "name": "own", "uid": "own"}})
+        return differing(tx, Query(namespace=""))
+
+    assert await store.read(differing, Query()) == []
+    assert await store.run(with_a_write) == []
+    assert await store.read(differing, Query(namespace="")) == []
+    assert await store.read(differing, Query(namespace="", at=everything.revision, past=True)) == []
 
 
 async def test_orders_put_what_is_lacking_last_and_go_on_behind_objects_that_are_gone(store: Store) -> None:
