@@ -13,7 +13,7 @@ from bench.asking_questions import QUESTIONS
 from hub.store import certificates
 from hub.store.engine import migrating_engine, parse_url
 from tests.fixtures.postgres import Databases
-from tests.unit.hub.test_question_plans import statement_of
+from tests.unit.hub.test_query_plans import statement_of
 
 pytestmark = pytest.mark.postgres
 

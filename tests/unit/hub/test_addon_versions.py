@@ -97,7 +97,7 @@ def test_nothing_is_lost_there_and_back(make: Any, shown: Any, stored: Any, sche
             assert (violations(schema, each), pruned(schema, each)[1]) == ([], []), seed
 
 
-def test_an_object_of_ocms_v1alpha1_reads_as_ocm_converts_it() -> None:
+def test_older_versions_read_as_ocm_converts_them() -> None:
     old = {
         "metadata": {"name": "metrics"},
         "spec": {"installNamespace": "tools"},
@@ -123,8 +123,6 @@ def test_an_object_of_ocms_v1alpha1_reads_as_ocm_converts_it() -> None:
     }
     assert versions.add_on_shown(stored) == old
 
-
-def test_field_precedes_the_annotation_and_a_config_without_a_default_has_ocms_reserved_name() -> None:
     def shown(spec: Document, annotations: Document) -> str:
         document = {"metadata": {"name": "metrics", "annotations": annotations}, "spec": spec}
         return str(versions.add_on_shown(versions.add_on_stored(document))["spec"]["installNamespace"])

@@ -6,8 +6,7 @@ from typing import Any
 
 from hub.domain import cluster as rules
 from hub.domain import taint
-from hub.domain.brake import Brake, Limits, decoded, encoded
-from hub.domain.lease import expires_at, grace, time_left
+from hub.domain.brake import Brake, Limits
 from hub.domain.taint import Patience
 from hub.domain.transition import Damping
 from hub.rpc.tempo import Tempo
@@ -17,23 +16,7 @@ from machinery.timestamps import format_time
 from tests.checks import check_each, check_results
 
 NOW = ManualClock().now()
-LONG_AGO = NOW - timedelta(days=1)
 SECOND, MINUTE = timedelta(seconds=1), timedelta(minutes=1)
-
-
-def test_lease_expires_exactly_one_grace_after_the_last_beat_or_the_start() -> None:
-    assert grace(MINUTE) == 300 * SECOND
-    rows = (
-        (NOW, LONG_AGO, 0, NOW + 300 * SECOND),
-        (NOW, LONG_AGO, 1, NOW + 301 * SECOND),
-        (LONG_AGO, NOW, 0, NOW + 300 * SECOND),
-        (None, NOW, 0, NOW + 300 * SECOND),
-    )
-    check_results(lambda last, since, window: expires_at(last, MINUTE, window=window * SECOND, since=since), rows)
-    microsecond = timedelta(microseconds=1)
-    assert time_left(NOW, NOW - microsecond) == microsecond
-    assert not time_left(NOW, NOW)
-    assert not time_left(NOW, NOW + microsecond)
 
 
 def test_interval_of_beats_grows_with_the_number_of_sessions_to_half_a_lease() -> None:
@@ -72,21 +55,12 @@ def test_brake_holds_from_ten_clusters_above_the_share_down_to_half_of_that() ->
     none = replace(LIMITS, share=0.0)
     assert not Brake().judged(none, 1_000, 1_000, NOW).holds
     assert not HELD.judged(none, 1_000, 1_000, NOW).holds
-
-
-def test_brake_counts_silences_of_its_window_and_after_a_release_only_later_ones() -> None:
     assert Brake().counts_from(LIMITS, NOW) == NOW - LIMITS.window
     assert HELD.counts_from(LIMITS, NOW + 500 * MINUTE) == NOW - LIMITS.window
     released = HELD.let_go(NOW + MINUTE)
     assert not released.holds
     assert released.counts_from(LIMITS, NOW + 2 * MINUTE) == NOW + MINUTE
     assert released.judged(LIMITS, 50, 100, NOW + 5 * MINUTE).released == NOW + MINUTE
-
-
-def test_brake_is_stored_as_text() -> None:
-    brakes = [Brake(), HELD, HELD.let_go(NOW)]
-    assert [decoded(encoded(brake)) for brake in brakes] == brakes
-    assert decoded(None) == Brake()
 
 
 UNREACHABLE = {"key": "cluster.open-cluster-management.io/unreachable", "effect": "NoSelect"}

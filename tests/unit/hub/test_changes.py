@@ -79,7 +79,7 @@ async def running(log: Log, newest: int, poll: timedelta, told: Callable[[], boo
     task.cancel()
 
 
-async def test_changes_that_follow_are_told_at_once() -> None:
+async def test_changes_that_follow_are_told_at_once_and_memory_is_bounded() -> None:
     tail = Tail(Log().fetch, Log().mend, 5, LONG)
     tail.offer([change(6), change(7)])
     assert (tail.newest, revisions(tail.after(5)), revisions(tail.after(6)), revisions(tail.after(7))) == (7, [6, 7], [7], [])
@@ -87,6 +87,14 @@ async def test_changes_that_follow_are_told_at_once() -> None:
     assert tail.after(4) is None
     tail.offer([change(7)])
     assert revisions(tail.after(5)) == [6, 7]
+    tail = Tail(Log().fetch, Log().mend, 0, LONG)
+    tail.offer([change(revision) for revision in range(1, tails.MAX_CHANGES + 11)])
+    assert tail.after(9) is None
+    assert len(tail.after(10, limit=10_000) or ()) == tails.MAX_CHANGES
+    newest = tail.newest
+    tail.offer([change(newest + 1, tails.MAX_BYTES), change(newest + 2, 1)])
+    assert tail.after(newest) is None
+    assert revisions(tail.after(newest + 1)) == [newest + 2]
 
 
 async def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
@@ -186,17 +194,6 @@ def test_a_log_that_only_seemed_to_have_lost_something_is_read_on_at_the_next_lo
     assert mended == [(5, change(5))] * looks
 
 
-async def test_memory_is_bounded_by_number_and_by_bytes() -> None:
-    tail = Tail(Log().fetch, Log().mend, 0, LONG)
-    tail.offer([change(revision) for revision in range(1, tails.MAX_CHANGES + 11)])
-    assert tail.after(9) is None
-    assert len(tail.after(10, limit=10_000) or ()) == tails.MAX_CHANGES
-    newest = tail.newest
-    tail.offer([change(newest + 1, tails.MAX_BYTES), change(newest + 2, 1)])
-    assert tail.after(newest) is None
-    assert revisions(tail.after(newest + 1)) == [newest + 2]
-
-
 PATIENCE, LATER = timedelta(seconds=5), timedelta(hours=1)
 
 
@@ -246,9 +243,7 @@ async def test_follower_gets_the_newest_change_of_its_request_alone_or_asks_the_
             assert await told(followed) is None, "changes that are compacted already"
 
 
-async def test_change_that_is_old_or_deleted_or_may_be_outdated_is_not_recent(
-    store: InlineStore, newcomer: Newcomer, name: str
-) -> None:
+async def test_change_that_is_old_deleted_or_in_doubt_is_not_recent(store: InlineStore, newcomer: Newcomer, name: str) -> None:
     feed = Feed(store)
     with feed.followed(name) as before:
         async with running_feed(feed):
@@ -362,9 +357,7 @@ async def test_queries_of_one_moment_share_a_snapshot_and_each_has_its_own_answe
     assert database.snapshots == before + 1
 
 
-async def test_a_look_that_comes_while_others_are_asked_sees_what_was_committed_before_it(
-    database: Database, looks: Looks
-) -> None:
+async def test_look_during_another_one_sees_what_was_committed_before_it(database: Database, looks: Looks) -> None:
     database.answers.clear()
     early = asyncio.create_task(looks.join(says("early")))
     await database.asked.wait()
@@ -374,9 +367,7 @@ async def test_a_look_that_comes_while_others_are_asked_sees_what_was_committed_
     assert database.snapshots == 2
 
 
-async def test_whoever_does_not_wait_any_more_is_not_asked_for_and_keeps_nobody_from_an_answer(
-    database: Database, looks: Looks
-) -> None:
+async def test_canceled_look_is_not_asked_for_and_keeps_nobody_from_an_answer(database: Database, looks: Looks) -> None:
     gone, here = asyncio.create_task(looks.join(says("gone"))), asyncio.create_task(looks.join(says("here")))
     await asyncio.sleep(0)
     gone.cancel()

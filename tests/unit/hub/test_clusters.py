@@ -1,28 +1,31 @@
-"""ManagedClusters: joining, accepting, reporting, leaving."""
+"""ManagedClusters and their sets: joining, accepting, reporting, leaving."""
 
 from dataclasses import replace
-from datetime import timedelta
+from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from hub.domain import cluster as rules
+from hub.domain import clusterset, duplicate, joinlabels
 from hub.domain import document as doc
-from hub.domain import duplicate
-from hub.domain.approval_rule import of_flag
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import ADDONS, MANAGED_CLUSTERS, ChangeType, Key
-from hub.domain.cluster import Joined, Joining, StatusReport
+from hub.domain.change import ADDONS, ChangeType, Key
+from hub.domain.cluster import Claim, ClientConfig, Joined, Joining, StatusReport, adopted, joining_document
 from hub.domain.credential import Bounds
 from hub.domain.heartbeat import Beat
+from hub.domain.lease import DEFAULT_LEASE_DURATION
 from hub.ports import Transaction, Written
-from hub.services import addons, approving, clusters, heartbeats, leases
+from hub.services import addons, clusters
+from hub.settings import Settings
 from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
 from machinery.errors import AlreadyExistsError, ConflictError, ForbiddenError, InvalidError, NotFoundError
 from machinery.identity import AddOnName, ClusterName, SerialNumber
-from tests.checks import check_refusals, present
+from tests.checks import check_refusals, check_results, present
+from tests.fakes.fleetwork import cluster_set
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
@@ -31,11 +34,6 @@ REPORT = StatusReport(conditions=(rules.AVAILABLE,), kubernetes_version="v1.31.2
 
 def document_of(store: InlineStore, name: str = "edge") -> dict[str, Any]:
     return dict(store.transact(clusters.find, ClusterName(name)).document)
-
-
-def availability_of(store: InlineStore) -> str:
-    found = rules.availability(document_of(store))
-    return found.status if found else ""
 
 
 def ensure(newcomer: Newcomer, **changed: Any) -> Joined:
@@ -65,12 +63,6 @@ def test_join_makes_a_cluster_once_and_acceptance_is_written_once(newcomer: Newc
         store.transact(clusters.put, {"metadata": {"name": "edge"}}, None, OPERATOR)
     newcomer.accept(accepted=False)
     assert not rules.is_accepted(document_of(store))
-
-
-def test_hub_chooses_the_lease_duration_of_who_joins(newcomer: Newcomer, store: InlineStore) -> None:
-    joining = Joining(EDGE, "uid-1", AGENT, credential=newcomer.bootstrap().credential)
-    store.transact(lambda tx: clusters.ensure(tx, joining, "agent", lease_duration=timedelta(seconds=2)))
-    assert document_of(store)["spec"]["leaseDurationSeconds"] == 2
 
 
 def test_cluster_that_an_operator_entered_is_adopted_by_the_first_that_comes(newcomer: Newcomer, store: InlineStore) -> None:
@@ -117,40 +109,7 @@ def test_join_needs_a_valid_name_a_short_uid_and_a_known_credential(newcomer: Ne
     assert ensure(newcomer, credential=credential, cluster_uid="u" * 253).created
 
 
-def test_used_up_credential_admits_no_further_name(newcomer: Newcomer, store: InlineStore) -> None:
-    credential = newcomer.bootstrap(uses=2).credential
-    for name in ("a", "b", "a"):
-        ensure(newcomer, name=ClusterName(name), credential=credential)
-    with pytest.raises(ForbiddenError, match="of 2, 0 spent and 2 held for others that wait"):
-        ensure(newcomer, name=ClusterName("c"), credential=credential)
-    with pytest.raises(NotFoundError):
-        document_of(store, "c")
-
-
-def test_approving_and_accepting_come_in_any_order(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap()
-    newcomer.issued(requester)
-    assert newcomer.certificate().purpose is Purpose.AGENT
-    newcomer.join(requester)
-    newcomer.accept()
-    assert rules.is_accepted(document_of(newcomer.store))
-
-
-def test_rule_accepts_once_so_that_a_denial_by_hand_stands(newcomer: Newcomer, store: InlineStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    assert store.transact(approving.accept, EDGE, of_flag(("other-*",))) is None
-    assert store.transact(approving.accept, EDGE, of_flag(("ed*",))) is not None
-    document = document_of(store)
-    assert rules.is_accepted(document)
-    assert doc.annotations(document)[rules.ACCEPTED_ON] == "2026-01-01T00:00:00Z"
-    newcomer.accept(accepted=False)
-    assert store.transact(approving.accept, EDGE, of_flag(("ed*",))) is None
-    assert store.transact(approving.accept, ClusterName("nobody"), of_flag(("*",))) is None
-
-
-def test_report_is_taken_from_accepted_clusters_written_once_and_kept_beside_the_hubs(
-    newcomer: Newcomer, store: InlineStore, clock: ManualClock
-) -> None:
+def test_report_is_taken_from_accepted_clusters_once(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     def report() -> object:
         return store.transact(clusters.report_status, EDGE, REPORT, "agent")
 
@@ -189,24 +148,6 @@ def test_removed_cluster_takes_its_beats_and_certificates_with_it(newcomer: Newc
     assert revoked == {Purpose.BOOTSTRAP: None, Purpose.AGENT: gone, Purpose.RECOVERY: gone}
 
 
-def test_cluster_with_finalizers_waits_for_them(newcomer: Newcomer, store: InlineStore) -> None:
-    metadata = {"name": "edge", "finalizers": ["example.com/wait"]}
-    store.transact(clusters.put, {"metadata": metadata}, None, OPERATOR)
-    store.transact(_remove)
-    document = document_of(store)
-    assert document["metadata"]["deletionTimestamp"] == "2026-01-01T00:00:00Z"
-    assert document["metadata"]["generation"] == 2
-    assert store.transact(approving.accept, EDGE, of_flag(("*",))) is None
-
-    def let_go(tx: Transaction) -> None:
-        stored = clusters.find(tx, EDGE)
-        clusters.put(tx, doc.with_metadata(stored.document, finalizers=None), stored, OPERATOR)
-
-    store.transact(let_go)
-    assert store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge"))) is None
-    newcomer.join(newcomer.bootstrap())
-
-
 # Add-ons and leases.
 
 
@@ -235,26 +176,6 @@ def test_addon_report_sets_conditions_once(store: InlineStore, clock: ManualCloc
     stored = store.transact(addons.find, EDGE, AddOnName("work"))
     assert stored.document["apiVersion"] == "addon.open-cluster-management.io/v1beta1"
     assert doc.conditions(stored.document) == [{**condition.to_document(), "lastTransitionTime": "2026-01-01T00:00:00Z"}]
-
-
-def test_addon_with_finalizers_waits_for_them(store: InlineStore) -> None:
-    store.transact(_put_addon, finalizers=["x"])
-
-    def remove(tx: Transaction) -> Written:
-        return addons.remove(tx, addons.find(tx, EDGE, AddOnName("work")), OPERATOR)
-
-    assert doc.is_deleting(store.transact(remove).stored.document)
-    store.transact(_put_addon, deletionTimestamp="2026-01-01T00:00:00Z")
-    assert store.transact(lambda tx: tx.objects.get(ADDONS, Key("edge", "work"))) is None
-
-
-def test_lease_has_no_generation(store: InlineStore) -> None:
-    document = {"metadata": {"name": "l", "namespace": "edge"}, "spec": {"holderIdentity": "me"}}
-    stored = store.transact(leases.put, document, None, OPERATOR).stored
-    assert stored.document["kind"] == "Lease"
-    assert "generation" not in stored.document["metadata"]
-    store.transact(leases.remove, stored, OPERATOR)
-    assert store.state.objects == {}
 
 
 # Rebuilt clusters, and taints.
@@ -294,25 +215,156 @@ def certificate(tx: Transaction) -> CertificateRecord:
     return replace(held, cluster=EDGE, agent=AGENT)
 
 
-def test_a_cluster_with_two_taints_of_one_key_goes_on(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
-    newcomer.join(newcomer.bootstrap())
-    newcomer.accept()
-    store.transact(clusters.set_condition, EDGE, rules.ACCEPTED, "test")
-    store.transact(clusters.report_status, EDGE, REPORT, "agent")
-    started = clock.now()
-    for effect in ("NoSelect", "PreferNoSelect"):  # one after the other, as an operator adds them
-        clock.advance(timedelta(minutes=1))
-        stored = store.transact(clusters.find, EDGE)
-        taints = [*doc.sequence(stored.document, "spec", "taints"), {"key": "a", "effect": effect}]
-        store.transact(clusters.put, doc.with_spec(stored.document, taints=taints), stored, OPERATOR)
-    tainted = document_of(store)["spec"]["taints"]
-    clock.advance(timedelta(minutes=10))
-    store.transact(lambda tx: heartbeats.expire(tx, EDGE, window=timedelta(), since=started, actor="test"))
-    assert availability_of(store) == "Unknown"
-    store.transact(heartbeats.revive, Beat(EDGE, timedelta(), available=True), "test")
-    assert availability_of(store) == "True"
-    for accepted in (False, True):
-        store.transact(clusters.set_accepted, EDGE, accepted, OPERATOR)
-    store.transact(clusters.report_status, EDGE, replace(REPORT, node_count=4), "agent")
-    assert document_of(store)["spec"]["taints"] == tainted
-    assert len({entry["timeAdded"] for entry in tainted}) == 2
+NOW = datetime(2026, 1, 2, 3, 4, 5, tzinfo=UTC)
+STAMP = {"lastTransitionTime": "2026-01-02T03:04:05Z"}
+JOINED = Condition(conditions.JOINED, "True", "ManagedClusterJoined", "Managed cluster joined")
+FULL = StatusReport(
+    conditions=(JOINED, rules.AVAILABLE),
+    capacity={"cpu": "4"},
+    allocatable={"cpu": "3"},
+    kubernetes_version="v1.31.2",
+    claims=(Claim("id.k8s.io", "6c1f2a"),),
+    node_count=5,
+)
+
+
+def joining(**changed: Any) -> Joining:
+    return Joining(**{"name": ClusterName("edge"), "cluster_uid": "uid-1", **changed})
+
+
+# Joins.
+
+
+def test_joining_cluster_is_not_accepted_and_keeps_only_the_agents_annotations() -> None:
+    document = joining_document(
+        joining(
+            client_configs=(ClientConfig("https://api:6443", b"ca"), ClientConfig("https://other")),
+            annotations={
+                "agent.open-cluster-management.io/x": "1",
+                "open-cluster-management.io/automatically-accepted-on": "!",
+            },
+        ),
+        timedelta(seconds=2),
+    )
+    assert document == {
+        "apiVersion": "cluster.open-cluster-management.io/v1",
+        "kind": "ManagedCluster",
+        "metadata": {
+            "name": "edge",
+            "annotations": {"agent.open-cluster-management.io/x": "1", "hub.open-cluster-management.io/cluster-uid": "uid-1"},
+        },
+        "spec": {
+            "hubAcceptsClient": False,
+            "leaseDurationSeconds": 2,
+            "managedClusterClientConfigs": [{"url": "https://api:6443", "caBundle": "Y2E="}, {"url": "https://other"}],
+        },
+    }
+
+
+SET = "cluster.open-cluster-management.io/clusterset"
+
+
+def test_agent_sets_the_listed_labels_once_and_none_that_decide() -> None:
+    asked = {"region": "eu", "regional": "x", "example.com/tier": "1", "example.com.evil/x": "1", SET: "prod", "a b": "c"}
+    rows: tuple[tuple[tuple[str, ...], set[str]], ...] = (
+        ((), set()),
+        (("region",), {"region"}),
+        (("example.com/*",), {"example.com/tier"}),
+        (("example.com/tier", "env"), {"example.com/tier"}),
+        (("*", "example.com", SET, "open-cluster-management.io/*", "cluster.open-cluster-management.io/*"), set()),
+    )
+    check_results(lambda patterns: set(joinlabels.kept(asked, patterns)), rows)
+    assert joinlabels.kept({"env": "a b", "example.com/": "x"}, ("env", "example.com/*")) == {}, "no label of Kubernetes"
+
+    def load(*patterns: str) -> Settings:
+        return Settings.model_validate({"join_labels": patterns})
+
+    patterns = (SET, "kubernetes.io/*", "node.kubernetes.io/x", "k8s.io/a", "*", "a/*/b", "-x", "a b")
+    check_refusals(ValidationError, load, [(pattern, "reserved|neither") for pattern in patterns])
+    assert Settings.model_validate({"join_labels": "region,example.com/*"}).join_labels == ("region", "example.com/*")
+    first = joining(labels={"region": "eu", "env": "test"})
+    assert joining_document(first, DEFAULT_LEASE_DURATION)["metadata"]["labels"] == {"region": "eu", "env": "test"}
+    entered = {"metadata": {"name": "edge", "labels": {"env": "prod"}}}
+    joined = adopted(entered, first)
+    assert joined["metadata"]["labels"] == {"region": "eu", "env": "prod"}
+    later = adopted({**joined, "metadata": {**joined["metadata"], "labels": {}}}, first)
+    assert later["metadata"]["labels"] == {}
+
+
+# Reports.
+
+
+def test_complete_report_replaces_the_agents_fields_and_an_incomplete_one_its_conditions() -> None:
+    before = {"spec": {"hubAcceptsClient": True}, "status": {"clusterClaims": [{"name": "old", "value": "x"}], "kept": 1}}
+    after = rules.with_report(before, FULL, NOW)
+    assert after["spec"] == before["spec"]
+    assert after["status"] == {
+        "kept": 1,
+        "capacity": {"cpu": "4", "nodes": "5"},
+        "allocatable": {"cpu": "3"},
+        "version": {"kubernetes": "v1.31.2"},
+        "clusterClaims": [{"name": "id.k8s.io", "value": "6c1f2a"}],
+        "conditions": [{**JOINED.to_document(), **STAMP}, {**rules.AVAILABLE.to_document(), **STAMP}],
+    }
+    assert not doc.differs(rules.with_report(after, FULL, NOW + timedelta(hours=1)), after), "the same report again"
+    down = StatusReport(conditions=(rules.UNAVAILABLE,), complete=False)
+    last = rules.with_report(after, down, NOW + timedelta(minutes=1))
+    assert {**last["status"], "conditions": None} == {**after["status"], "conditions": None}
+    available = present(conditions.find(doc.conditions(last), conditions.AVAILABLE))
+    assert (available.status, available.last_transition_time) == ("False", NOW + timedelta(minutes=1))
+
+
+def test_report_beyond_the_bounds_or_of_the_hubs_conditions_is_not_taken() -> None:
+    kinds = [*sorted(rules.HUB_CONDITIONS), "SomethingNew"]
+    report = StatusReport(conditions=tuple(Condition(kind, "True", "Mine", "") for kind in kinds), complete=False)
+    assert [entry["type"] for entry in doc.conditions(rules.with_report({}, report, NOW))] == ["SomethingNew"]
+    reports = (
+        StatusReport(conditions=(Condition("Available", "Perhaps", "R", "m"),)),
+        StatusReport(conditions=(Condition("", "True", "R", "m"),)),
+        StatusReport(conditions=(Condition("X", "True", "R", "m" * 40000),)),
+        StatusReport(conditions=tuple(Condition(f"C{number}", "True", "R", "m") for number in range(33))),
+        StatusReport(claims=(Claim("", "x"),)),
+        StatusReport(claims=(Claim("x" * 254, "x"),)),
+        StatusReport(claims=(Claim("x", ""),)),
+        StatusReport(claims=(Claim("x", "v" * 1025),)),
+        StatusReport(claims=tuple(Claim(f"c{number}", "v") for number in range(257))),
+    )
+    check_refusals(InvalidError, lambda report: rules.with_report({}, report, NOW), [(report, "") for report in reports])
+    specs: list[dict[str, Any]] = [{"leaseDurationSeconds": 5}, {"leaseDurationSeconds": 0}, {}]
+    assert [rules.lease_duration({"spec": spec}).total_seconds() for spec in specs] == [5, 60, 60]
+
+
+# Sets.
+
+EU = {"matchLabels": {"region": "eu"}}
+CLUSTERS = {
+    "a": {clusterset.LABEL: "one", "region": "eu"},
+    "b": {clusterset.LABEL: "two", "region": "us"},
+    "c": {"region": "eu"},
+}
+
+
+def test_set_has_the_clusters_that_its_selector_matches() -> None:
+    def members(name: str, selector: dict[str, Any]) -> str:
+        found = present(clusterset.cluster_set({"metadata": {"name": name}, "spec": {"clusterSelector": selector}}))
+        assert (found.query() is None) == (found.selector is None)
+        return "".join(name for name, labels in CLUSTERS.items() if found.has(labels))
+
+    def selected(selector: Any) -> dict[str, Any]:
+        return {"selectorType": "LabelSelector", "labelSelector": selector}
+
+    rows: tuple[tuple[str, dict[str, Any], str], ...] = (
+        ("one", {"selectorType": "ExclusiveClusterSetLabel"}, "a"),
+        ("one", {}, "a"),
+        ("none", {"selectorType": "ExclusiveClusterSetLabel"}, ""),
+        ("one", selected(EU), "ac"),
+        ("one", selected({}), "abc"),
+        ("one", {"selectorType": "LabelSelector"}, ""),
+        ("one", selected(None), ""),
+        ("one", {"selectorType": "Another", "labelSelector": {}}, ""),
+        ("one", selected({"matchLabels": {"not a label": "x"}}), ""),
+        ("one", selected({"matchExpressions": [{"key": "region", "operator": "NotIn", "values": ["us"]}]}), "ac"),
+        ("one", selected({"matchExpressions": [{"key": clusterset.LABEL, "operator": "DoesNotExist"}]}), "c"),
+    )
+    check_results(members, rows)
+    assert clusterset.cluster_set(doc.deleting(cluster_set("one"), NOW)) is None, "a set that is being deleted has no members"

@@ -13,12 +13,12 @@ from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Key
 from hub.domain.cluster import Joining
 from hub.domain.clusterset import LABEL
-from hub.domain.credential import Bounds, CredentialPhase, CredentialRecord, CredentialUse, Tally, check, phase, taken
+from hub.domain.credential import Bounds, CredentialPhase, CredentialRecord, CredentialUse, Tally, check, phase
 from hub.domain.request import RequestPhase
 from hub.services import clusters, credentials, requests
 from machinery import conditions
 from machinery.clock import ManualClock
-from machinery.errors import ForbiddenError, InvalidError, NotFoundError
+from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AgentId, ClusterName, CredentialId
 from tests.checks import check_each, check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
@@ -76,21 +76,7 @@ def test_credential_allows_its_clusters_until_it_ends_and_says_why_it_does_not()
     check_results(lambda name: bounded.admits(ClusterName(name)), names)
     refused = [(name, r"whose name fits edge-\*, lab, and") for name, fits in names if not fits]
     check_refusals(ForbiddenError, lambda name: check(bounded, ClusterName(name), NOW), refused)
-
-
-def test_credential_without_a_use_left_says_why() -> None:
-    rows = (
-        (2, Tally(2), "is used up: its 2 uses were spent on other agents"),
-        (1, Tally(1), "is used up: its only use was spent"),
-        (1, Tally(0, 1), "of 1, 0 spent and 1 held for others that wait for a decision"),
-        (3, Tally(1, 1, 1), "of 3, 1 spent and 2 held"),
-    )
-    wrong = [row for row in rows if row[2] not in taken(replace(ANY, uses=row[0]), row[1]).message]
-    assert not wrong
-
-
-def test_phase_of_a_credential() -> None:
-    rows: tuple[tuple[dict[str, Any], int, CredentialPhase], ...] = (
+    phases: tuple[tuple[dict[str, Any], int, CredentialPhase], ...] = (
         ({}, 7, CredentialPhase.ACTIVE),
         ({"uses": 2}, 1, CredentialPhase.ACTIVE),
         ({"uses": 2}, 2, CredentialPhase.USED_UP),
@@ -98,38 +84,10 @@ def test_phase_of_a_credential() -> None:
         ({"expires_at": NOW}, 0, CredentialPhase.EXPIRED),
         ({"expires_at": NOW, "uses": 1}, 1, CredentialPhase.USED_UP),
     )
-    check_results(lambda changed, issued: phase(replace(ANY, **changed), issued, NOW), rows)
-
-
-def test_credential_lives_as_long_as_its_certificate(newcomer: Newcomer, clock: ManualClock) -> None:
-    record, _ = newcomer.credential(cluster=EDGE, uses=3, lifetime=timedelta(hours=5))
-    (certificate,) = newcomer.store.transact(lambda tx: tx.certificates.of_credential(record.id))
-    assert record.expires_at == certificate.not_after == clock.now() + timedelta(hours=5)
-    names = (f"system:bootstrap:{record.id}", ("system:bootstrappers:managedcluster",))
-    assert (certificate.user, certificate.groups) == names
-    assert (record.created_by, record.cluster, record.uses) == (OPERATOR, EDGE, 3)
-    for asked in ({"uses": 0}, {"uses": -1}, {"lifetime": timedelta()}, {"lifetime": timedelta(days=-1)}):
-        with pytest.raises(InvalidError):
-            newcomer.bootstrap(**asked)
+    check_results(lambda changed, issued: phase(replace(ANY, **changed), issued, NOW), phases)
 
 
 # Uses.
-
-
-def test_use_is_held_at_submission_and_spent_when_a_certificate_is_issued(newcomer: Newcomer, clock: ManualClock) -> None:
-    requester = newcomer.bootstrap(uses=2)
-    newcomer.join(requester)
-    assert tally(newcomer, requester) == Tally(names=1)
-    name = newcomer.submit(requester)
-    assert tally(newcomer, requester) == Tally(held=1)
-    held_at = clock.now()
-    clock.advance(timedelta(minutes=1))
-    newcomer.approve(name)
-    assert tally(newcomer, requester) == Tally(held=1)
-    newcomer.issue(name)
-    serial = newcomer.certificate().serial
-    credential = credential_of(requester)
-    assert uses(newcomer, requester) == [CredentialUse(credential, EDGE, newcomer.agent, name, held_at, clock.now(), serial)]
 
 
 def test_agent_spends_one_use_however_often_it_retries_or_renews_and_another_agent_another(newcomer: Newcomer) -> None:
@@ -201,16 +159,6 @@ def test_requests_of_before_uses_were_counted_are_not_signed_beyond_them(newcome
 # Bounds.
 
 
-def test_pattern_admits_only_whole_names(newcomer: Newcomer) -> None:
-    requester = newcomer.bootstrap(uses=5, bounds=Bounds(patterns=("lab-*",)))
-    fitting = other(newcomer, "lab-1")
-    fitting.join(requester)
-    assert is_issued(fitting, requester)
-    for act in (newcomer.join, newcomer.submit):
-        with pytest.raises(ForbiddenError, match=r'whose name fits lab-\*, and "edge" does not'):
-            act(requester)
-
-
 def entered(newcomer: Newcomer, **changed: Any) -> None:
     newcomer.store.transact(clusters.put, {"metadata": {"name": "edge", **changed}, "spec": {}}, None, OPERATOR)
 
@@ -247,16 +195,6 @@ def test_credential_of_a_set_reaches_no_cluster_of_another() -> None:
     check(labels={LABEL: "banks"})
     check(annotations=known)
     check(labels={LABEL: "default"}, annotations=known)
-
-
-def test_token_gives_set_and_labels_as_a_certificate_does(newcomer: Newcomer) -> None:
-    terms = credentials.Terms(None, 1, timedelta(hours=1), Bounds(("ed*",), "shops", {"env": "prod"}))
-    record, _ = newcomer.store.transact(credentials.create_token, terms, OPERATOR)
-    document = {"metadata": {"name": "edge", "labels": {"env": "dev"}}, "spec": {}}
-    newcomer.store.transact(clusters.put, document, None, f"system:bootstrap:{record.id}")
-    assert labels(newcomer) == {LABEL: "shops", "env": "prod"}
-    with pytest.raises(ForbiddenError, match="whose name fits"):
-        newcomer.store.transact(clusters.put, {"metadata": {"name": "lab"}, "spec": {}}, None, f"system:bootstrap:{record.id}")
 
 
 # How they end.

@@ -27,10 +27,8 @@ from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
 from machinery.election.lock import Candidate
-from machinery.errors import UnavailableError
 from machinery.identity import ClusterName, HubId
 from tests.checks import present
-from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import AGENT, EDGE, OPERATOR, Newcomer
 
 EPOCH = datetime.fromisoformat("1970-01-01T00:00:00+00:00")
@@ -277,9 +275,3 @@ def test_warnings_leave_a_cluster_well(world: World) -> None:
         world.beat()
     assert [world.found(step).reason for step in ("brake", "flaps")] == ["BrakeHolds", "Flaps"]
     assert world.diagnose().is_well
-
-
-def test_a_database_that_is_away_is_no_diagnosis(store: InlineStore) -> None:
-    store.failure = UnavailableError("away")
-    with pytest.raises(UnavailableError):
-        store.transact(diagnosing.of_cluster, EDGE)

@@ -1,27 +1,29 @@
-"""What the first start leaves: the administrator's kubeconfig, its Secret, and the hub's identity."""
+"""What the first start leaves: the administrator's kubeconfig, its Secret, the hub's identity, and keys that replicas share."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
+from typing import Any
 
 import pytest
+from click.testing import CliRunner
 
+from hub.__main__ import main
 from hub.adminsecret import KUBECONFIG, LOOK_EVERY, TRUST, AdminSecret
-from hub.domain.certificate import Lifetimes, Purpose
+from hub.domain.certificate import Lifetimes
 from hub.fields import Address
 from hub.installation import ADMIN_FILE, SUFFIX, Addresses, AdminKubeconfig, entry, keep_admin_kubeconfig, settle
-from hub.installation import Addresses as At
-from hub.issuer import LocalIssuer
+from hub.issuer import LocalIssuer, exchange_token_keys, make_token_key, read_token_keys
+from hub.keys import SEAL_FILE, KeyFolder, create_keys, find_seal, keep_authority, keep_seal, keep_token_keys
 from hub.ports import KeySecret
-from hub.services import certificates
-from machinery import pki
 from machinery.clock import ManualClock
 from machinery.directory import DataDirectory
-from machinery.errors import ForbiddenError, InvalidError
-from machinery.identity import OPERATOR_GROUP, HubId
+from machinery.errors import AlreadyExistsError, ForbiddenError, InvalidError
+from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, parse_kubeconfig, read_kubeconfig
-from tests.checks import present
+from machinery.pki import TokenKeys
+from machinery.sealing import Seal
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import fresh_store
 
@@ -30,16 +32,21 @@ LIFETIMES = Lifetimes()
 
 
 class World:
-    """A data directory with a CA, and a store."""
+    """A data directory and a store; `issuer`: the CA of an installation."""
+
+    issuer: LocalIssuer
 
     def __init__(self, directory: DataDirectory) -> None:
         self.clock = ManualClock()
         self.directory = directory
         self.store = fresh_store(self.clock)
-        self.issuer = LocalIssuer.open(directory.path, LIFETIMES, self.clock.now())
+
+    @property
+    def keys(self) -> KeyFolder:
+        return KeyFolder(self.directory)
 
     def cluster(self, https: str = "127.0.0.1") -> ClusterEntry:
-        at = At(Address("127.0.0.1", 8443), Address(https, 6443), (), ())
+        at = Addresses(Address("127.0.0.1", 8443), Address(https, 6443), (), ())
         return entry(HUB, at, self.issuer.trust_bundle)
 
     async def keep(self, cluster: ClusterEntry | None = None) -> bytes:
@@ -51,47 +58,43 @@ class World:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[World]:
-    with DataDirectory(tmp_path, "hub") as directory:
+    with DataDirectory(tmp_path / "hub", "hub") as directory:
         yield World(directory)
+
+
+@pytest.fixture
+def installed(world: World) -> World:
+    world.issuer = LocalIssuer.open(world.directory.path, LIFETIMES, world.clock.now())
+    return world
 
 
 def chain(world: World) -> bytes:
     return read_kubeconfig(world.directory.path / ADMIN_FILE).require_credential().chain
 
 
-async def test_the_admin_kubeconfig_leads_to_both_doors_as_a_recorded_operator(world: World) -> None:
-    await world.keep()
-    found = read_kubeconfig(world.directory.path / ADMIN_FILE)
-    assert found.cluster.server == "https://127.0.0.1:6443"
-    assert found.require_endpoint().grpc_server == "127.0.0.1:8443"
-    assert found.require_endpoint().hub_id == HUB
-    record = present(world.store.transact(certificates.resolve, pki.parse_certificate(chain(world)).serial))
-    assert (record.purpose, record.groups) == (Purpose.OPERATOR, (OPERATOR_GROUP,))
-
-
-async def test_kubeconfig_is_written_again_only_for_what_has_changed(world: World, tmp_path: Path) -> None:
+async def test_kubeconfig_is_written_again_only_for_what_has_changed(installed: World, tmp_path: Path) -> None:
     for content in (b"", b"not: [yaml", b"apiVersion: v1\nkind: Config\n"):
-        world.directory.write(ADMIN_FILE, content)
-        await world.keep()
-        assert chain(world), "a file that cannot be read is replaced"
-    before, kept = await world.keep(), chain(world)
-    assert await world.keep() == before
-    after = await world.keep(world.cluster("hub.example.org"))
+        installed.directory.write(ADMIN_FILE, content)
+        await installed.keep()
+        assert chain(installed), "a file that cannot be read is replaced"
+    before, kept = await installed.keep(), chain(installed)
+    assert await installed.keep() == before
+    after = await installed.keep(installed.cluster("hub.example.org"))
     assert after != before
     assert b"https://hub.example.org:6443" in after
-    assert chain(world) == kept, "another address keeps the certificate"
-    world.clock.advance(LIFETIMES.operator * 0.6)
-    await world.keep()
-    assert chain(world) == kept
-    world.clock.advance(LIFETIMES.operator * 0.2)
-    await world.keep()
-    renewed = chain(world)
+    assert chain(installed) == kept, "another address keeps the certificate"
+    installed.clock.advance(LIFETIMES.operator * 0.6)
+    await installed.keep()
+    assert chain(installed) == kept
+    installed.clock.advance(LIFETIMES.operator * 0.2)
+    await installed.keep()
+    renewed = chain(installed)
     assert renewed != kept, "a certificate near its end is replaced"
     other = tmp_path / "other"
     other.mkdir()
-    world.issuer = LocalIssuer.open(other, LIFETIMES, world.clock.now())
-    await world.keep()
-    assert chain(world) != renewed, "and so is one of another CA"
+    installed.issuer = LocalIssuer.open(other, LIFETIMES, installed.clock.now())
+    await installed.keep()
+    assert chain(installed) != renewed, "and so is one of another CA"
 
 
 def test_id_and_suffix_of_the_first_start_stay(store: InlineStore, clock: ManualClock) -> None:
@@ -127,12 +130,8 @@ class SecretInMemory(KeySecret):
 class Hub:
     """Replicas of one hub: a store and a CA that they share, and a data directory of each."""
 
-    def __init__(self, directory: Path) -> None:
-        self.clock = ManualClock()
-        self.store = fresh_store(self.clock)
-        self.directory = directory
-        (directory / "keys").mkdir()
-        self.issuer = LocalIssuer.open(directory / "keys", LIFETIMES, self.clock.now())
+    def __init__(self, world: World, directory: Path) -> None:
+        self.clock, self.store, self.issuer, self.directory = world.clock, world.store, world.issuer, directory
         self.secret = SecretInMemory()
 
     @contextmanager
@@ -145,8 +144,8 @@ class Hub:
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Hub:
-    return Hub(tmp_path)
+def hub(installed: World, tmp_path: Path) -> Hub:
+    return Hub(installed, tmp_path)
 
 
 async def test_the_first_look_makes_it_and_no_other_replica_writes_what_is_good(hub: Hub) -> None:
@@ -186,3 +185,228 @@ async def test_a_right_that_is_missing_ends_nothing_and_is_looked_at_again_soon(
         hub.secret.refused = False
         assert await one._look() == LOOK_EVERY
     assert hub.secret.held
+
+
+CLAIMS = {"sub": "ann"}
+
+
+async def test_a_database_knows_its_ca_and_takes_no_other(world: World, tmp_path: Path) -> None:
+    first = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    again = await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    assert again.trust_bundle == first.trust_bundle
+    with (
+        DataDirectory(tmp_path / "empty", "hub") as empty,
+        pytest.raises(InvalidError, match="whose CA is not in the data directory"),
+    ):
+        await keep_authority(KeyFolder(empty), world.store, LIFETIMES, world.clock.now())
+    assert not (tmp_path / "empty" / "ca.crt").exists()
+    with DataDirectory(tmp_path / "other", "hub") as other:
+        LocalIssuer.open(other.path, LIFETIMES, world.clock.now())
+        with pytest.raises(InvalidError, match="is not the one of the database's hub"):
+            await keep_authority(KeyFolder(other), world.store, LIFETIMES, world.clock.now())
+
+
+async def test_half_a_ca_is_made_again_at_the_first_start_only_and_its_key_is_kept(world: World) -> None:
+    world.directory.write("ca.key", b"half")
+    await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+    assert world.directory.read("ca.key.unused") == b"half"
+    assert world.directory.read("ca.crt")
+    (world.directory.path / "ca.key").unlink()
+    with pytest.raises(InvalidError, match="restore it from a backup"):
+        await keep_authority(world.keys, world.store, LIFETIMES, world.clock.now())
+
+
+async def kept_seal(world: World, file: Path | None = None) -> Seal:
+    seal, is_new = find_seal(world.keys, file)
+    await keep_seal(world.keys, world.store, seal, is_new=is_new)
+    return seal
+
+
+async def test_key_for_secrets_is_made_once_with_mode_0600_and_never_replaced(world: World) -> None:
+    first = await kept_seal(world)
+    assert (world.directory.path / SEAL_FILE).stat().st_mode & 0o777 == 0o600
+    assert (await kept_seal(world)).header == first.header
+    (world.directory.path / SEAL_FILE).unlink()
+    with pytest.raises(InvalidError, match=r"restore secrets\.key into the data directory"):
+        await kept_seal(world)
+    assert not (world.directory.path / SEAL_FILE).exists()
+
+
+async def test_key_file_is_used_in_place_of_the_data_directory(world: World, tmp_path: Path) -> None:
+    file = tmp_path / "keys"
+    with pytest.raises(InvalidError, match="keys, cannot be read: No such file"):
+        find_seal(world.keys, file)
+    old, new = Seal.generate(), Seal.generate()
+    file.write_bytes(old.written())
+    assert (await kept_seal(world, file)).header == old.header
+    assert not (world.directory.path / SEAL_FILE).exists()
+    file.write_bytes(new.written() + old.written())
+    assert (await kept_seal(world, file)).header == new.header
+    file.write_bytes(old.written())
+    with pytest.raises(InvalidError, match="is not here"):
+        await kept_seal(world, file)
+
+
+async def started(keys: KeyFolder, world: World) -> TokenKeys:
+    """A replica's start, as far as keys go."""
+    seal, is_new = find_seal(keys, None)
+    await keep_authority(keys, world.store, LIFETIMES, world.clock.now())
+    await keep_seal(keys, world.store, seal, is_new=is_new)
+    return await keep_token_keys(keys, world.store, world.clock.now())
+
+
+def given(folder: Path, world: World) -> KeyFolder:
+    return KeyFolder.of(world.directory, folder, alone=False)
+
+
+def content(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
+
+
+async def test_replicas_that_are_given_the_same_keys_know_each_others_tokens(world: World, tmp_path: Path) -> None:
+    create_keys(tmp_path / "keys", LIFETIMES, world.clock.now())
+    before = content(tmp_path / "keys")
+    first, second = await started(given(tmp_path / "keys", world), world), await started(given(tmp_path / "keys", world), world)
+    assert second.verified(first.sign(CLAIMS)) == CLAIMS
+    assert content(tmp_path / "keys") == before, "the folder is only read"
+    assert sorted(before) == ["ca.crt", "ca.key", "secrets.key", f"token-{world.clock.now():%Y%m%dT%H%M%SZ}.key"]
+    assert not list(world.directory.path.glob("*.key"))
+
+
+def test_command_creates_keys_once_with_mode_0600(tmp_path: Path) -> None:
+    folder = tmp_path / "keys"
+    made = CliRunner().invoke(main, ["keys", "create", str(folder)])
+    assert (made.exit_code, "--keys-dir" in made.output) == (0, True)
+    assert sorted(path.name.split("-")[0] for path in folder.iterdir()) == ["ca.crt", "ca.key", "secrets.key", "token"]
+    assert {path.stat().st_mode & 0o777 for path in folder.iterdir()} == {0o600}
+    before = content(folder)
+    again = CliRunner().invoke(main, ["keys", "create", str(folder)])
+    assert (again.exit_code, "has keys already" in again.output) == (1, True)
+    with pytest.raises(AlreadyExistsError, match="has keys already"):
+        create_keys(folder, LIFETIMES, ManualClock().now())
+    assert content(folder) == before
+
+
+async def test_replica_that_lacks_a_key_is_refused_with_advice(world: World, tmp_path: Path) -> None:
+    for missing in ("ca.crt", "ca.key", "secrets.key", "token-*.key"):
+        folder = tmp_path / missing.strip("*")
+        create_keys(folder, LIFETIMES, world.clock.now())
+        for path in folder.glob(missing):
+            path.unlink()
+        with pytest.raises(InvalidError, match=r"hub keys create|restore it from a backup"):
+            await started(given(folder, world), world)
+
+
+async def test_a_replica_with_other_keys_is_refused(world: World, tmp_path: Path) -> None:
+    ours, others = tmp_path / "ours", tmp_path / "others"
+    create_keys(ours, LIFETIMES, world.clock.now())
+    create_keys(others, LIFETIMES, world.clock.now())
+    await started(given(ours, world), world)
+    with pytest.raises(InvalidError, match="is not the one of the database's hub"):
+        await started(given(others, world), world)
+    for other in others.glob("token-*.key"):
+        (ours / other.name).write_bytes(other.read_bytes())
+    with pytest.raises(InvalidError, match="signs ServiceAccounts' tokens with a key that is not in the folder"):
+        await started(given(ours, world), world)
+    (ours / SEAL_FILE).write_bytes((others / SEAL_FILE).read_bytes())
+    with pytest.raises(InvalidError, match="seals Secrets with the key"):
+        await started(given(ours, world), world)
+
+
+async def test_a_second_machine_without_the_first_ones_keys_is_refused_and_keeps_none(world: World, tmp_path: Path) -> None:
+    await started(KeyFolder(world.directory, alone=False), world)
+    with DataDirectory(tmp_path / "second", "hub") as second:
+        keys = KeyFolder(second, alone=False)
+        with pytest.raises(InvalidError, match=r"copy of its ca\.crt, ca\.key, secrets\.key and token-\*\.key"):
+            await started(keys, world)
+        assert not list(second.path.glob("*.key"))
+        for name in ("ca.crt", "ca.key", "secrets.key"):
+            second.write(name, world.directory.read(name) or b"")
+        with pytest.raises(InvalidError, match="for ServiceAccounts' tokens are not in the data directory"):
+            await started(keys, world)
+        for path in world.directory.path.glob("token-*.key"):
+            second.write(path.name, path.read_bytes())
+        await started(keys, world)
+
+
+class Overtaken(InlineStore):
+    """Between a replica's look at this store and its word another replica settles its keys."""
+
+    def __init__(self, clock: ManualClock, by: KeyFolder) -> None:
+        super().__init__(clock)
+        self.now = clock.now()
+        self._by: KeyFolder | None = by
+
+    async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
+        found = await super().read(query, *args, **kwargs)
+        by, self._by = self._by, None
+        if by is not None:
+            await keep_authority(by, self, LIFETIMES, self.now)
+        return found
+
+
+async def test_of_two_that_make_a_ca_for_one_database_the_second_is_refused(world: World, tmp_path: Path) -> None:
+    store = Overtaken(world.clock, KeyFolder(world.directory, alone=False))
+    with DataDirectory(tmp_path / "second", "hub") as second:
+        with pytest.raises(InvalidError, match="another replica began on this database at the same moment"):
+            await keep_authority(KeyFolder(second, alone=False), store, LIFETIMES, world.clock.now())
+        assert not list(second.path.glob("ca.*"))
+
+
+async def test_a_newer_key_for_tokens_is_given_to_all_replicas_one_after_the_other(world: World, tmp_path: Path) -> None:
+    create_keys(tmp_path / "keys", LIFETIMES, world.clock.now())
+    old = await started(given(tmp_path / "keys", world), world)
+    world.clock.advance(timedelta(days=91))
+    with DataDirectory(tmp_path / "keys", "hub") as folder:
+        make_token_key(folder, world.clock.now())
+    new = await started(given(tmp_path / "keys", world), world)
+    assert new.verified(old.sign(CLAIMS)) == CLAIMS
+    assert old.verified(new.sign(CLAIMS)) is None
+    (newest,) = (tmp_path / "keys").glob(f"token-{world.clock.now():%Y%m%d}*.key")
+    newest.unlink()
+    with pytest.raises(InvalidError, match="signs ServiceAccounts' tokens with a key that is not in the folder"):
+        await started(given(tmp_path / "keys", world), world)
+
+
+async def test_only_a_hub_that_is_alone_exchanges_its_keys_for_tokens_by_itself(world: World) -> None:
+    shared, alone = KeyFolder(world.directory, alone=False), KeyFolder(world.directory)
+    await started(shared, world)
+    world.clock.advance(timedelta(days=91))
+    await started(shared, world)
+    assert len(list(world.directory.path.glob("token-*.key"))) == 1
+    await started(alone, world)
+    assert len(list(world.directory.path.glob("token-*.key"))) == 2
+
+
+def open_token_keys(directory: DataDirectory, now: datetime) -> TokenKeys:
+    """As a hub that is alone opens them."""
+    exchange_token_keys(directory, now)
+    return TokenKeys([each.key for each in read_token_keys(directory)])
+
+
+def test_key_for_tokens_signs_for_90_days_and_verifies_until_its_last_token_has_ended(tmp_path: Path) -> None:
+    now, quarter = ManualClock().now(), timedelta(days=90)
+
+    def files() -> list[str]:
+        return sorted(path.name for path in tmp_path.glob("token-*"))
+
+    with DataDirectory(tmp_path, "hub") as directory:
+        old = open_token_keys(directory, now).sign(CLAIMS)
+        assert files() == ["token-20260101T000000Z.key"]
+        assert (tmp_path / files()[0]).stat().st_mode & 0o777 == 0o600
+        assert open_token_keys(directory, now + quarter).verified(old) == CLAIMS
+        assert len(files()) == 1
+        exchanged = open_token_keys(directory, now + quarter + timedelta(seconds=1))
+        assert exchanged.verified(old) == CLAIMS
+        assert exchanged.sign(CLAIMS).split(".")[0] != old.split(".")[0]
+        assert open_token_keys(directory, now + quarter + timedelta(days=366)).verified(old) == CLAIMS
+        assert open_token_keys(directory, now + quarter + timedelta(days=366, seconds=1)).verified(old) is None
+        assert "token-20260101T000000Z.key" not in files()
+
+
+def test_key_for_tokens_that_cannot_be_read_stops_the_start_and_is_not_shown(tmp_path: Path) -> None:
+    (tmp_path / "token-20260101T000000Z.key").write_text("canary")
+    (tmp_path / "token-other.key").write_text("not ours")
+    with DataDirectory(tmp_path, "hub") as directory, pytest.raises(InvalidError) as refused:
+        open_token_keys(directory, ManualClock().now())
+    assert "canary" not in refused.value.message

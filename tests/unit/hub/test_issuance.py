@@ -46,9 +46,7 @@ def records(newcomer: Newcomer, name: str) -> dict[Purpose, CertificateRecord]:
     return {record.purpose: record for record in found}
 
 
-def test_certificates_come_from_the_records_once_and_a_failed_signature_leaves_none(
-    newcomer: Newcomer, clock: ManualClock
-) -> None:
+def test_certificates_are_signed_once_from_the_records_or_not_at_all(newcomer: Newcomer, clock: ManualClock) -> None:
     requester = newcomer.bootstrap()
     name = newcomer.submit(requester)
     newcomer.approve(name)
@@ -350,17 +348,6 @@ def post_with_token(newcomer: Newcomer, record: CredentialRecord, cluster: Clust
     newcomer.store.transact(requests.put, _posted(newcomer, agent_subject(cluster, AGENT)), None, requester)
 
 
-def test_request_posted_with_a_token_is_approved_by_rule_and_signed(newcomer: Newcomer) -> None:
-    record = token_of(newcomer)
-    post_with_token(newcomer, record)
-    assert newcomer.review("gc1", "other*") is None
-    assert newcomer.review("gc1", "edge*") is not None
-    newcomer.issue("gc1")
-    assert newcomer.certificate().credential == record.id
-    assert newcomer.stored("gc1").document["spec"]["extra"] == {"example.com/a": ["b"]}
-    assert newcomer.store.transact(lambda tx: tx.credentials.admitted(record.id)) == {EDGE}
-
-
 def test_cluster_has_few_pending_requests_at_the_operators_door_too() -> None:
     """A decision makes room; an operator's requests are not counted."""
 
@@ -392,26 +379,6 @@ def test_token_for_another_cluster_posts_nothing_and_gets_nothing_signed(newcome
     document = {**posted, "apiVersion": rules.API_VERSION, "kind": rules.KIND, "status": {}}
     newcomer.store.transact(request_objects.write, document, None, "test")
     assert signed(newcomer).phase is RequestPhase.FAILED
-
-
-def test_token_that_is_revoked_before_the_decision_gets_no_certificate(newcomer: Newcomer) -> None:
-    record = token_of(newcomer)
-    post_with_token(newcomer, record)
-    newcomer.store.transact(credentials.revoke, record.id)
-    assert newcomer.review("gc1", "edge*") is None
-    assert newcomer.issue("gc1") is None
-    state = newcomer.state("gc1")
-    assert (state.phase, state.reason) == (RequestPhase.DENIED, "CredentialRevoked")
-
-
-def test_renewal_posted_with_a_certificate_is_approved_while_the_cluster_is_accepted(newcomer: Newcomer) -> None:
-    certificate = newcomer.registered()
-    requester = Requester(certificate.user, certificate.groups, extra={rules.SERIAL_EXTRA: (f"{certificate.serial:x}",)})
-    newcomer.store.transact(requests.put, _posted(newcomer, agent_subject(EDGE, AGENT)), None, requester)
-    newcomer.accept(accepted=False)
-    assert newcomer.review("gc1") is None
-    newcomer.accept()
-    assert newcomer.review("gc1") is not None
 
 
 def test_posted_request_gets_the_common_group_and_at_most_the_longest_lifetime(newcomer: Newcomer, clock: ManualClock) -> None:
@@ -447,21 +414,6 @@ def test_approved_request_for_other_names_uses_or_clusters_fails() -> None:
     rows: list[tuple[Any, ...]] = [(subject, {}, None, "") for subject in subjects]
     rows += [(own, {"usages": each}, None, "for client auth alone") for each in usages]
     check_each(check, [*rows, (own, {}, "other", "")])
-
-
-def test_approved_request_with_another_clusters_certificate_fails(newcomer: Newcomer) -> None:
-    other = Newcomer(newcomer.store, cluster=ClusterName("other")).registered()
-    requester = Requester(other.user, other.groups, extra={rules.SERIAL_EXTRA: (f"{other.serial:x}",)})
-    newcomer.store.transact(requests.put, _posted(newcomer, agent_subject(EDGE, AGENT)), None, requester)
-    state = signed(newcomer)
-    assert (state.phase, 'asks for one of cluster "edge"' in state.message) == (RequestPhase.FAILED, True)
-
-
-def test_other_signers_requests_are_theirs(newcomer: Newcomer) -> None:
-    document = _posted(newcomer, agent_subject(EDGE, AGENT), {"signerName": "example.com/theirs"})
-    post(newcomer, document)
-    newcomer.approve("gc1")
-    assert newcomer.issue("gc1") is None
 
 
 def test_posted_request_that_breaks_a_rule_names_the_field(newcomer: Newcomer) -> None:

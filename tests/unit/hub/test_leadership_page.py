@@ -79,46 +79,6 @@ async def until(condition: Callable[[], object]) -> float:
     return loop.time() - begun
 
 
-def test_a_killed_leader_is_followed_no_later_than_the_page_says() -> None:
-    async def story(world: World, phase: float) -> None:
-        leader = world.replica("leader")
-        await until(lambda: leader.flag.term)
-        follower = world.replica("follower")
-        await asyncio.sleep(10 * KUBERNETES.retry.total_seconds() + phase)
-        await world.kill("leader")
-        gap = await until(lambda: follower.flag.term)
-        assert KUBERNETES.lease.total_seconds() - phase - STEP < gap <= killed(KUBERNETES).total_seconds() + STEP, phase
-
-    for phase in PHASES[::4]:
-        trial(partial(story, phase=phase))
-
-
-@pytest.mark.parametrize("how", ["away", "swallows"])
-def test_an_outage_that_the_page_says_is_borne_costs_nothing_whenever_it_begins(how: str) -> None:
-    async def story(world: World, phase: float) -> None:
-        one, two = world.replica("one"), world.replica("two")
-        await until(lambda: one.flag.term)
-        await asyncio.sleep(10 * KUBERNETES.retry.total_seconds() + phase)
-        await fails(one.way, two.way, how=how, seconds=KUBERNETES.borne.total_seconds() - 2 * SOON)
-        await asyncio.sleep(60)
-        assert (one.terms, two.terms) == ([1], []), phase
-
-    for phase in PHASES:
-        trial(partial(story, phase=phase))
-
-
-def test_a_longer_outage_of_bad_luck_is_not_borne() -> None:
-    async def story(world: World) -> None:
-        one = world.replica("one")
-        await until(lambda: one.flag.term)
-        await asyncio.sleep(KUBERNETES.retry.total_seconds() - 2 * STEP)
-        await fails(one.way, how="away", seconds=KUBERNETES.borne.total_seconds() + 4 * STEP)
-        await asyncio.sleep(60)
-        assert one.elector.tally.lost == {Loss.NOT_RENEWED.name: 1}
-
-    trial(story)
-
-
 @pytest.mark.parametrize("how", ["away", "swallows"])
 def test_after_a_long_outage_somebody_leads_as_soon_as_the_page_says(how: str) -> None:
     async def story(world: World) -> None:

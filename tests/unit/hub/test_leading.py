@@ -26,7 +26,6 @@ from machinery.conditions import HUB_ACCEPTED
 from machinery.election import Candidate, Lock, Timings
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, NotLeaderError, UnavailableError
 from machinery.kube.client import KubeClient
-from machinery.kube.ownership import owner_of
 from machinery.metrics import Registry
 from machinery.product import GROUP_SUFFIX
 from machinery.tasks import GuardedTasks
@@ -292,13 +291,6 @@ def test_lease_with_a_name_has_the_owner_or_a_warning_that_it_has_none() -> None
         assert metadata(cluster) == ("mine", None)
         [line] = [line for line in told if line["log_level"] == "warning"]
         assert (line["event"], line["kind"]) == ("what this pod belongs to is not known: what it makes gets no owner", "Lease")
-
-
-async def test_the_owner_is_the_last_of_the_chain() -> None:
-    assert await owner_of(Documents(), "muster", "hub-5d-x") == OWNER
-    assert await owner_of(Documents(), "muster", "alone") is None
-    with pytest.raises(NotFoundError):
-        await owner_of(Documents(), "muster", "gone")
 
 
 ON = {"kube_cert_agent": "true", "kube_cert_agent_image": "muster/hub:1"}

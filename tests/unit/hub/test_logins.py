@@ -38,16 +38,13 @@ def named(rules: ClaimRules = RULES, **claims: Any) -> Named:
     return named_by_claims({**GOOD, **claims}, rules, NOW)
 
 
-def test_user_and_groups_come_from_the_claims_that_are_named_with_their_prefixes() -> None:
+def test_user_and_groups_come_from_the_claims_of_a_token_that_has_what_it_needs() -> None:
     assert named(groups=["a", "", "b"]) == Named("ann", ("a", "b"))
     assert named(groups="a") == Named("ann", ("a",))
     rules = ClaimRules("https://i", "muster", "name", "corp:", "roles", "corp-")
     assert named(rules, name="Ann Lee", roles=["x"], groups=["y"]) == Named("corp:Ann Lee", ("corp-x",))
     assert named(aud=["others", "muster"]) == Named("ann")
     assert named(nbf=AT + 60) == Named("ann")
-
-
-def test_token_without_the_claims_it_needs_is_refused() -> None:
     rows: tuple[tuple[dict[str, Any], str], ...] = (
         ({"iss": "https://other"}, "another issuer"),
         ({"iss": "https://i/"}, "another issuer"),
@@ -71,9 +68,6 @@ def test_token_without_the_claims_it_needs_is_refused() -> None:
     check_refusals(UnauthorizedError, lambda claims: named(**claims), rows)
     later = named_by_claims({**GOOD, "exp": AT + 600, "nbf": AT + 61}, RULES, NOW + timedelta(seconds=1))
     assert later.user == "ann", "a token may begin a minute in the future"
-
-
-def test_required_claims_must_match_and_an_email_must_not_be_unverified() -> None:
     rules = ClaimRules("https://i", "muster", required={"tenant": "one"})
     assert named(rules, tenant="one").user == "ann"
     wrong: tuple[dict[str, Any], ...] = ({}, {"tenant": "two"}, {"tenant": ["one"]}, {"tenant": 1})
@@ -85,7 +79,7 @@ def test_required_claims_must_match_and_an_email_must_not_be_unverified() -> Non
     check_refusals(UnauthorizedError, lambda verified: named(mail, email="a@x", email_verified=verified), unverified)
 
 
-def test_names_that_no_certificate_may_have_are_refused() -> None:
+def test_reserved_and_unfit_names_are_refused_or_left_out() -> None:
     rows = (
         (None, "names no user"),
         (Named(""), "empty"),
@@ -101,9 +95,6 @@ def test_names_that_no_certificate_may_have_are_refused() -> None:
         (Named("ann", ("g",) * (MAX_GROUPS + 1)), "groups"),
     )
     check_refusals(UnauthorizedError, admitted, rows)
-
-
-def test_reserved_groups_are_left_out_and_operators_are_mapped_on_purpose_alone() -> None:
     login = admitted(Named("ann", ("ops", "system:masters", "system:authenticated", "ops")))
     assert (login.groups, login.left_out) == (("ops",), ("system:masters", "system:authenticated"))
     assert not login.is_our_own_name

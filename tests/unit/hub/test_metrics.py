@@ -11,25 +11,23 @@ from hub.domain import cluster as rules
 from hub.domain.brake import Limits
 from hub.domain.cluster import Joining, StatusReport, joining_document
 from hub.domain.trust import AgentTrust
-from hub.domain.verbosity import LEVELS, LONGEST, Order
+from hub.domain.verbosity import Order
 from hub.heartbeat import BeatBuffer, Sink
 from hub.metrics.agents import OTHER, bounded
 from hub.metrics.fleet import EVERY, FleetLook, add_fleet, counted, minor
 from hub.ports import Transaction
-from hub.rpc.counts import CallCounts
 from hub.services import brake, clusters, verbosity
 from hub.store.backup import BACKUP_MADE
-from machinery import logs
 from machinery.apiserver.access import Attributes
 from machinery.apiserver.counting import RequestCounts
 from machinery.apiserver.filters import Incoming
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
-from machinery.errors import ForbiddenError, InvalidError, StaleEpochError, UnavailableError
+from machinery.errors import StaleEpochError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.metrics import Registry
 from machinery.timestamps import format_micro_time
-from tests.checks import check_refusals, check_results, present
+from tests.checks import check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer
 
@@ -82,9 +80,7 @@ def test_versions_of_clusters_become_a_bounded_number_of_minor_versions() -> Non
     assert bounded({OTHER: 5, "a": 3, "b": 1}, most=2) == {OTHER: 6, "a": 3}
 
 
-def test_fleet_is_counted_by_state_and_certificate_lifetime_and_single_clusters_on_demand(
-    newcomer: Newcomer, store: InlineStore
-) -> None:
+def test_fleet_is_counted_by_state_and_lifetime_and_clusters_on_demand(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.accepted()
     store.transact(clusters.report_status, EDGE, StatusReport(conditions=(rules.AVAILABLE,)), "agent")
     waiting = joining_document(Joining(ClusterName("waits"), "uid-2", AGENT), timedelta(seconds=60))
@@ -174,20 +170,6 @@ async def test_beats_are_counted_once_they_are_durable_with_the_time_that_took(c
     assert len(late.refused) == 1
 
 
-def test_calls_are_counted_by_method_and_outcome() -> None:
-    counts = CallCounts()
-    for error in (None, ForbiddenError("no"), ValueError("a defect"), GeneratorExit()):
-        counts.ended("Connect", error)
-    counts.took("GetHub", timedelta(milliseconds=30))
-    assert dict(counts.handled) == {
-        ("Connect", "OK"): 1,
-        ("Connect", "Forbidden"): 1,
-        ("Connect", "InternalError"): 1,
-        ("Connect", "Cancelled"): 1,
-    }
-    assert counts.seconds["GetHub"].total == pytest.approx(0.03)
-
-
 async def answered(counts: RequestCounts, verb: str, resource: str, status: int | None) -> None:
     async def inner(_incoming: Incoming) -> web.StreamResponse:
         if status is None:
@@ -237,11 +219,3 @@ def test_order_counts_for_its_time_replaces_the_one_before_and_can_be_canceled(s
     assert order.level == "error"
     store.transact(verbosity.take_back)
     assert standing(store) is None
-
-
-def test_order_of_another_level_or_for_too_long_is_refused(store: InlineStore) -> None:
-    minute = timedelta(minutes=1)
-    rows = (("trace", minute, ""), ("", minute, ""), ("debug", timedelta(), ""), ("debug", LONGEST + timedelta(seconds=1), ""))
-    check_refusals(InvalidError, lambda level, lasts: store.transact(verbosity.give, level, lasts, "admin"), rows)
-    assert standing(store) is None
-    assert LEVELS == logs.LEVELS

@@ -1,19 +1,23 @@
 """Namespaces: which there are, what may be put into them, and how they end."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
+from hub.controllers.namespaces import LOOK_AGAIN, Namespaces
 from hub.domain import document as doc
 from hub.domain import namespace as rules
-from hub.domain.change import CONFIG_MAPS, NAMESPACES, Key, Query, StoredObject
+from hub.domain.change import CONFIG_MAPS, NAMESPACES, Query, StoredObject
+from hub.domain.request import CLUSTER_LABEL
 from hub.ports import Transaction
 from hub.services import clusters, namespaces, objects, termination
 from hub.services.termination import PORTION, Progress
-from machinery.errors import ForbiddenError, NotFoundError
+from machinery.clock import ManualClock
+from machinery.errors import ForbiddenError
 from tests.checks import check_refusals, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import Newcomer
+from tests.fakes.registration import EDGE, Newcomer
 
 HELD = "example.com/wait"
 
@@ -74,9 +78,7 @@ def test_standing_namespaces_are_made_once_and_never_deleted(store: InlineStore)
         )
 
 
-def test_accepted_cluster_gets_a_namespace_that_outlives_it_unless_it_is_terminating(
-    newcomer: Newcomer, store: InlineStore
-) -> None:
+def test_accepted_cluster_gets_a_namespace_that_outlives_it(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.join(newcomer.bootstrap())
     assert found(store, newcomer.cluster) is None
     newcomer.accept()
@@ -91,18 +93,6 @@ def test_accepted_cluster_gets_a_namespace_that_outlives_it_unless_it_is_termina
     newcomer.join(newcomer.bootstrap())
     with pytest.raises(ForbiddenError, match="is terminating"):
         newcomer.accept()
-
-
-def test_objects_need_a_namespace_that_is_there_and_stays(store: InlineStore) -> None:
-    key = Key("east", "settings")
-    with pytest.raises(NotFoundError, match='namespaces "east" not found'):
-        store.transact(namespaces.check_open, "configmaps", key)
-    make(store)
-    store.transact(namespaces.check_open, "configmaps", key)
-    delete(store)
-    with pytest.raises(ForbiddenError, match='configmaps "settings" is forbidden: unable to create new content') as refused:
-        store.transact(namespaces.check_open, "configmaps", key)
-    assert [cause.reason for cause in refused.value.causes] == ["NamespaceTerminating"]
 
 
 def test_a_deleted_namespace_goes_when_it_is_empty_and_not_before(store: InlineStore) -> None:
@@ -142,3 +132,60 @@ def test_a_namespaces_own_finalizer_holds_it_after_its_content_is_gone(store: In
     freed = doc.with_metadata(stored.document, finalizers=None)
     store.transact(lambda tx: namespaces.put(tx, freed, stored, "admin"))
     assert found(store) is None
+
+
+async def settle(subject: Namespaces) -> None:
+    for _ in range(10):
+        if await subject.reconcile(EDGE) is None:
+            return
+    raise AssertionError(EDGE)
+
+
+async def test_lost_namespace_is_made_and_a_known_one_needs_no_step(
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock
+) -> None:
+    newcomer.join(newcomer.bootstrap())
+    await settle(Namespaces(store))
+    assert found(store, EDGE) is None
+    newcomer.accept()
+    store.transact(lambda tx: tx.objects.delete(NAMESPACES, present(namespaces.get(tx, EDGE)), "an earlier release"))
+    await settle(Namespaces(store))
+    assert found(store, EDGE) is not None
+    cluster = store.transact(clusters.find, EDGE).document
+    subject, namespace = Namespaces(store), rules.of_cluster(EDGE)
+    assert subject.wanted_of(cluster)
+    assert not subject.wanted(namespace)
+    assert not subject.wanted_of(cluster)
+    assert subject.wanted(doc.deleting(namespace, clock.now()))
+    assert subject.wanted_of(cluster)
+    assert not subject.wanted(rules.namespace("team")), "a namespace of no cluster"
+
+
+async def test_a_namespace_that_was_there_before_or_lost_its_label_is_labelled(newcomer: Newcomer, store: InlineStore) -> None:
+    store.transact(lambda tx: namespaces.put(tx, rules.namespace(EDGE, {"team": "a"}), None, "admin"))
+    newcomer.accepted()
+    labelled = present(found(store, EDGE))
+    assert doc.labels(labelled.document) == {"team": "a", rules.NAME_LABEL: EDGE, CLUSTER_LABEL: EDGE}
+    subject = Namespaces(store)
+    assert not subject.wanted(labelled.document)
+    bare = doc.with_metadata(labelled.document, labels={"team": "b"})
+    store.transact(namespaces.put, bare, labelled, "admin")
+    assert subject.wanted(bare)
+    await settle(subject)
+    assert doc.labels(present(found(store, EDGE)).document) == {"team": "b", CLUSTER_LABEL: EDGE}
+    before = store.state.revision
+    await settle(subject)
+    assert store.state.revision == before
+
+
+async def test_what_finalizers_hold_is_looked_at_again(store: InlineStore, clock: ManualClock) -> None:
+    make(store)
+    fill(store, 1, HELD)
+    delete(store)
+    subject = Namespaces(store)
+    assert await subject.reconcile("east") is not None, "it marked the object"
+    assert await subject.reconcile("east") == LOOK_AGAIN
+    clock.advance(timedelta(minutes=5))
+    assert await subject.reconcile("east") == timedelta(seconds=30), "the longer it lasts, the more seldom"
+    clock.advance(timedelta(days=1))
+    assert await subject.reconcile("east") == timedelta(minutes=1)

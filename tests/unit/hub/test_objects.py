@@ -1,8 +1,7 @@
 """Documents, the write path of kinds without rules of their own, and the admission of clusters."""
 
 from collections.abc import Callable
-from copy import deepcopy
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -13,16 +12,13 @@ from hub.domain.admission import admitted
 from hub.domain.change import CONFIG_MAPS, Key, StoredObject
 from hub.domain.cluster import Joining, StatusReport
 from hub.domain.parting import Departure
-from hub.domain.request import Requester
 from hub.ports import Transaction, Written
-from hub.services import clusters, kinds, objects, owners, room
+from hub.services import clusters, objects, owners, room
 from machinery import conditions
 from machinery.apiserver.limits import OBJECT_CEILING, OBJECT_LIMIT
-from machinery.clock import ManualClock
 from machinery.conditions import Condition
-from machinery.errors import AlreadyExistsError, InvalidError, NotFoundError, TooLargeError
+from machinery.errors import InvalidError, NotFoundError, TooLargeError
 from machinery.identity import HubId
-from machinery.timestamps import format_time
 from tests.checks import check_refusals, check_results, present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, Newcomer
@@ -52,25 +48,6 @@ def found(store: InlineStore) -> StoredObject | None:
 
 def with_finalizers(stored: StoredObject, *names: str) -> dict[str, Any]:
     return doc.with_metadata(stored.document, finalizers=list(names) or None)
-
-
-def test_new_object_gets_its_identity_from_the_store_and_keeps_it(store: InlineStore, clock: ManualClock) -> None:
-    chosen = {"name": KEY.name, "namespace": KEY.namespace, "uid": "mine", "generation": 7, "creationTimestamp": "2000-01-01"}
-    first = put(store, config_map(metadata=chosen))
-    metadata = first.document["metadata"]
-    assert metadata["uid"] != "mine"
-    assert metadata["creationTimestamp"] == format_time(clock.now())
-    assert "generation" not in metadata
-    clock.advance(timedelta(minutes=5))
-    second = put(store, {**first.document, "data": {"a": "2"}})
-    kept = ("uid", "creationTimestamp")
-    assert [second.document["metadata"][name] for name in kept] == [metadata[name] for name in kept]
-    assert second.revision > first.revision
-    with pytest.raises(AlreadyExistsError):
-        store.transact(lambda tx: objects.put(tx, CONFIG_MAPS, config_map(), None, "admin"))
-    path, other = kinds.WRITE_PATHS[CONFIG_MAPS], config_map(metadata={"name": "other", "namespace": "east"})
-    store.transact(lambda tx: path.put(tx, other, None, Requester("jane")))
-    assert store.state.log[-1].actor == "jane"
 
 
 def test_generations_are_counted_for_kinds_that_have_them(store: InlineStore) -> None:
@@ -103,25 +80,6 @@ DOCUMENT: dict[str, Any] = {
 }
 
 
-def test_parts_that_are_absent_or_of_another_type_read_as_empty() -> None:
-    odd: dict[str, Any] = {"metadata": {"labels": None, "annotations": ["x"], "finalizers": "x"}, "status": None}
-    assert (doc.labels(odd), doc.annotations(odd), doc.finalizers(odd), doc.conditions(odd)) == ({}, {}, (), [])
-    assert (doc.name({}), doc.is_deleting({})) == ("", False)
-    assert str(doc.key(DOCUMENT)) == "n/a"
-
-
-def test_copies_leave_the_original_alone() -> None:
-    original = deepcopy(DOCUMENT)
-    doc.with_spec(DOCUMENT, size=2)
-    doc.with_status(DOCUMENT, size=2)
-    doc.with_annotations(DOCUMENT, {"note": "x"})
-    doc.with_status_condition(DOCUMENT, Condition("Ready", "False", "R", "m"), NOW)
-    doc.deleting(DOCUMENT, NOW)
-    doc.stamped(DOCUMENT, None, uid="v", now=NOW, generations=True)
-    doc.typed(DOCUMENT, "v2", "Other")
-    assert original == DOCUMENT
-
-
 def stamped(new: dict[str, Any], old: dict[str, Any] | None, *, generations: bool = True) -> dict[str, Any]:
     """The metadata that the store gives."""
     return dict(doc.stamped(new, old, uid="fresh", now=NOW, generations=generations)["metadata"])
@@ -141,13 +99,10 @@ def test_uid_creation_and_generation_are_the_stores_to_choose() -> None:
         (DOCUMENT, 3),
     )
     check_results(lambda changed: stamped(changed, DOCUMENT)["generation"], rows)
-
-
-def test_revision_alone_is_no_difference_and_type_stands_first() -> None:
-    assert not doc.differs(doc.with_metadata(DOCUMENT, resourceVersion="7"), DOCUMENT)
-    assert doc.differs(doc.with_spec(DOCUMENT, size=2), DOCUMENT)
-    typed = doc.typed({"spec": {}, "kind": "x"}, "v1", "Thing")
-    assert list(typed.items()) == [("apiVersion", "v1"), ("kind", "Thing"), ("spec", {})]
+    odd: dict[str, Any] = {"metadata": {"labels": None, "annotations": ["x"], "finalizers": "x"}, "status": None}
+    assert (doc.labels(odd), doc.annotations(odd), doc.finalizers(odd), doc.conditions(odd)) == ({}, {}, (), [])
+    assert (doc.name({}), doc.is_deleting({})) == ("", False)
+    assert str(doc.key(DOCUMENT)) == "n/a"
 
 
 AGENT = f"system:open-cluster-management:{EDGE}:agent"
@@ -245,22 +200,10 @@ def taint(value: str = "", **more: str) -> dict[str, str]:
     return {"key": "example.com/k", "value": value, "effect": "NoSelect", **more}
 
 
-def test_defaults_are_filled_in() -> None:
+def test_defaults_are_filled_in_and_a_broken_rule_names_its_field() -> None:
     for name in ("edge", "3f2504e0-4f89-41d3-9a0c-0305e82c3301", "a" * 63):
         document = admitted({"metadata": {"name": name}}, None, NOW)
         assert document == {**TYPE, "metadata": {"name": name}, "spec": {"hubAcceptsClient": False, "leaseDurationSeconds": 60}}
-
-
-def fields(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
-    """The fields that a refusal names."""
-    with pytest.raises(InvalidError) as refused:
-        admitted(new, old, NOW)
-    assert refused.value.subject is not None
-    assert refused.value.subject.kind == "ManagedCluster"
-    return [cause.field for cause in refused.value.causes]
-
-
-def test_broken_rule_names_its_field() -> None:
     names = ("Bad_Name!", "a.b", "a" * 64, "", "kube-system", "open-cluster-management-hub")
     insecure = [{"url": "https://a"}, {"url": "http://b"}]
     rows = [(cluster(name), ["metadata.name"]) for name in names]
@@ -271,6 +214,15 @@ def test_broken_rule_names_its_field() -> None:
     for field, worse in changes.items():
         (found,) = fields(cluster(**{**UNLIKE_ANY_RULE, field: worse}), cluster(**UNLIKE_ANY_RULE))
         assert found.split("[")[0] == f"spec.{field}"
+
+
+def fields(new: dict[str, Any], old: dict[str, Any] | None = None) -> list[str]:
+    """The fields that a refusal names."""
+    with pytest.raises(InvalidError) as refused:
+        admitted(new, old, NOW)
+    assert refused.value.subject is not None
+    assert refused.value.subject.kind == "ManagedCluster"
+    return [cause.field for cause in refused.value.causes]
 
 
 def test_taint_is_stamped_when_it_is_new_or_changes_and_only_by_the_hub() -> None:

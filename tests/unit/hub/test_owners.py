@@ -8,18 +8,16 @@ from hub.domain import cluster as rules
 from hub.domain import reported, stale, taint
 from hub.domain.cluster import StatusReport
 from hub.domain.heartbeat import Beat
-from hub.domain.parting import MOVED, STANDBY, Departure
+from hub.domain.parting import Departure
 from hub.domain.reported import HubState, ReportedHub
-from hub.domain.transition import Transition
 from hub.rpc.moving import Moving
 from hub.services import clusters, heartbeats, moves, owners
 from hub.services.owners import Standing
-from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
 from machinery.identity import ClusterName, HubId
 from machinery.wire.session.v1 import session_pb2 as wire
-from tests.checks import check_refusals, check_results
+from tests.checks import check_refusals
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import EDGE, OPERATOR, Newcomer
 
@@ -101,7 +99,7 @@ def test_lower_epoch_or_an_open_session_of_the_same_or_this_very_hub_change_noth
     assert (available(living)[0], kept(living)) == ("True", (8, None))
 
 
-def test_who_stood_by_before_it_was_accepted_is_on_standby_at_once_when_it_is(
+def test_cluster_that_stood_by_before_its_acceptance_is_on_standby(
     newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     newcomer.join(newcomer.bootstrap())
@@ -124,38 +122,6 @@ def test_who_was_silent_before_it_told_where_it_is_has_moved(living: InlineStore
     assert (available(living)[1], taint.wanted(rules.availability(document))) == ("ManagedClusterMoved", None)
     assert stale.silent_since(document) is None
     assert "taints" not in taint.tainted({**tainted, "status": document["status"]})["spec"]
-
-
-def test_move_is_no_flap(living: InlineStore, clock: ManualClock) -> None:
-    def falls(condition: conditions.Condition) -> tuple[bool, int]:
-        fell = Transition(EDGE, "u", clock.now(), "True", condition.status, condition.reason, "hub")
-        living.transact(lambda tx: tx.transitions.add(fell))
-        return fell.is_fall, len(living.transact(lambda tx: tx.transitions.falls(clock.now() - GRACE)))
-
-    check_results(falls, [(MOVED, (False, 0)), (STANDBY, (False, 0)), (rules.SILENT, (True, 1))])
-
-
-def test_a_farewell_is_the_sessions_own_and_outdates_it(living: InlineStore) -> None:
-    with pytest.raises(StaleEpochError):
-        living.transact(owners.bid_farewell, Departure(EDGE, OTHER, 9), 4, "agent")
-    assert kept(living) == (5, None)
-    living.transact(owners.bid_farewell, Departure(EDGE, OTHER, 6), 5, "agent")
-    assert (available(living)[1], kept(living)) == ("ManagedClusterMoved", (6, OTHER))
-    with pytest.raises(StaleEpochError):
-        living.transact(owners.check, EDGE, 5)
-
-
-def test_a_session_opens_in_the_highest_epoch_alone_and_none_is_never_outdated(living: InlineStore) -> None:
-    for epoch in (0, 5):
-        assert living.transact(owners.is_claimed, EDGE, epoch)
-    assert not living.transact(owners.is_claimed, EDGE, 6)
-    with pytest.raises(StaleEpochError) as refused:
-        living.transact(owners.claim, EDGE, 4)
-    assert refused.value.epoch == 5
-    stand_by(living, OTHER, 6)
-    assert not living.transact(owners.is_claimed, EDGE, 6)
-    living.transact(owners.claim, EDGE, 0)
-    assert kept(living) == (6, None)
 
 
 def test_only_its_own_accepted_cluster_stands_by_for_a_valid_hub(accepted: InlineStore, newcomer: Newcomer) -> None:

@@ -85,17 +85,6 @@ def test_an_operators_condition_that_the_agent_reports_too_changes_hands(newcome
     assert told[f"{AGENT_WRITER} status"]["f:status"]["f:conditions"][entry].keys() >= changed
 
 
-def test_add_on_conditions_are_the_agents(newcomer: Newcomer, store: InlineStore) -> None:
-    newcomer.join(newcomer.bootstrap())
-    document = {"metadata": {"name": "metrics", "namespace": "edge", "managedFields": []}, "spec": {}}
-    store.transact(lambda tx: addons.put(tx, document, None, OPERATOR, writer="operator"))
-
-    store.transact(addons.report, EDGE, AddOnName("metrics"), (Condition("Available", "True", "Test", ""),), "agent")
-
-    fields = {"f:conditions": {".": {}, condition("Available"): CONDITION}}
-    assert shares(store, ADDONS, "metrics", "edge")[f"{AGENT_WRITER} status"] == {"f:status": {".": {}, **fields}}
-
-
 def test_who_holds_a_field_in_the_older_version_loses_it_under_its_older_name(newcomer: Newcomer, store: InlineStore) -> None:
     newcomer.join(newcomer.bootstrap())
     older = f"addon.{GROUP_SUFFIX}/v1alpha1"

@@ -53,14 +53,11 @@ def profile_of(purpose: Purpose, subject: Subject | None = None) -> Profile:
     return Profile(purpose, subject or GOOD[purpose][0], KEY, BEGIN, END, dns_names=names)
 
 
-def test_profile_that_the_services_decide_is_signed_and_every_purpose_has_one() -> None:
+def test_profile_of_each_purpose_is_signed_for_its_holder_alone() -> None:
     check_results(lambda purpose: refusals(profile_of(purpose), GOOD[purpose][1], NOW), [(purpose, []) for purpose in GOOD])
     assert {*GOOD, Purpose.SERVING} == {*Purpose}
     serving = Profile(Purpose.SERVING, Subject("muster-hub"), KEY, BEGIN, END, dns_names=("hub.example",))
     assert refusals(serving, Holder(), NOW), "a serving certificate is not recorded"
-
-
-def test_subject_that_is_not_its_holders_is_refused() -> None:
     rows = (
         (Purpose.AGENT, agent_subject(OTHER, AGENT), OF_AGENT),
         (Purpose.AGENT, agent_subject(EDGE, AgentId("agent-2")), OF_AGENT),
@@ -93,9 +90,6 @@ def test_other_names_other_beginnings_and_past_ends_are_refused() -> None:
     for begin in (NOW, NOW - timedelta(minutes=4, seconds=59), NOW + timedelta(hours=1), NOW - timedelta(days=3)):
         assert changed(Purpose.AGENT, not_before=begin) == ["it does not begin five minutes before now"], begin
     assert changed(Purpose.AGENT, not_after=NOW) == ["it has ended already"]
-
-
-def test_add_on_has_its_own_names_or_unclaimed_ones() -> None:
     rows = (
         (addon_subject(EDGE, WORK, "work"), False),
         (Subject("ann", frozenset(("g", "system:authenticated", "system:open-cluster-management:addon:work"))), False),

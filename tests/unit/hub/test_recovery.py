@@ -11,7 +11,7 @@ from hub.domain.change import EVENTS, MANAGED_CLUSTERS, Key, Query
 from hub.domain.request import AddOnRequest, RequestPhase
 from hub.domain.restoration import KEPT, Readopts, Restoration, covering
 from hub.issuer.local import make_authority
-from hub.services import authorities, certificates, clusters, readoption, requests, restoring, revoked
+from hub.services import authorities, clusters, readoption, requests, restoring, revoked
 from hub.services.authorities import Made
 from hub.services.readoption import Returning, readopt
 from hub.services.restoring import Order
@@ -22,7 +22,6 @@ from machinery.errors import (
     ForbiddenError,
     InvalidError,
     MusterError,
-    NotFoundError,
     UnauthorizedError,
     Verdict,
 )
@@ -30,7 +29,7 @@ from machinery.identity import AddOnName, AgentId, ClusterName, SerialNumber, Su
 from machinery.pki import RevocationList, RevokedSerial
 from tests.checks import check_refusals, present
 from tests.fakes.inline_store import InlineStore
-from tests.fakes.registration import EDGE, LIFETIMES, OPERATOR, Newcomer
+from tests.fakes.registration import EDGE, LIFETIMES, Newcomer
 
 OFF = LIFETIMES.agent + timedelta(days=1)
 
@@ -48,9 +47,7 @@ def recover(newcomer: Newcomer, holder: CertificateRecord, *, unattended: bool =
     return newcomer.store.transact(lambda tx: requests.recover(tx, asked, unattended=unattended))
 
 
-def test_agent_that_was_off_recovers_without_an_operator_and_a_retry_finds_the_same_request(
-    newcomer: Newcomer, holder: CertificateRecord
-) -> None:
+def test_agent_that_was_off_recovers_by_one_request_without_an_operator(newcomer: Newcomer, holder: CertificateRecord) -> None:
     before, request = newcomer.certificate(), newcomer.request(key=pki.generate_key())
     name = recover(newcomer, holder, request=request)
     state = newcomer.state(name)
@@ -79,32 +76,14 @@ def test_operator_decides_where_the_rule_says_so_and_a_denial_stands(newcomer: N
     assert newcomer.state(name).phase is RequestPhase.ISSUED
 
 
-def test_denied_revoked_or_deleted_cluster_does_not_recover(
-    newcomer: Newcomer, store: InlineStore, holder: CertificateRecord
-) -> None:
-    newcomer.accept(accepted=False)
-    with pytest.raises(ForbiddenError, match="hubctl accept edge"):
-        recover(newcomer, holder)
-    newcomer.accept()
-    store.transact(certificates.revoke_cluster, newcomer.cluster, "Test")
-    with pytest.raises(ForbiddenError, match="not revoked"):
-        recover(newcomer, newcomer.certificate(Purpose.RECOVERY))
-    store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, newcomer.cluster), OPERATOR))
-    assert store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", "edge"))) is None
-    with pytest.raises(NotFoundError, match="bootstrap kubeconfig"):
-        recover(newcomer, holder)
-
-
-def test_an_agent_that_another_has_replaced_does_not_come_back(
-    newcomer: Newcomer, store: InlineStore, holder: CertificateRecord
-) -> None:
+def test_replaced_agent_does_not_come_back(newcomer: Newcomer, store: InlineStore, holder: CertificateRecord) -> None:
     other = Newcomer(store, newcomer.issuer, agent=AgentId("agent-2"))
     other.issued(other.bootstrap())
     with pytest.raises(ForbiddenError, match='agent "agent-2" has taken the place of agent "agent-1"'):
         recover(newcomer, holder)
 
 
-def test_recovery_certificate_is_for_its_own_agent_and_cluster_alone_until_it_expires(
+def test_recovery_certificate_is_for_its_agent_alone_until_it_expires(
     newcomer: Newcomer, clock: ManualClock, holder: CertificateRecord
 ) -> None:
     others: tuple[dict[str, Any], ...] = (

@@ -68,7 +68,7 @@ def hold(store: InlineStore, *finalizers: str) -> None:
     store.transact(write)
 
 
-async def test_cluster_that_is_not_deleted_loses_nothing_and_an_empty_one_goes_at_once(
+async def test_only_a_deleted_cluster_loses_anything_and_an_empty_one_goes_at_once(
     newcomer: Newcomer, store: InlineStore
 ) -> None:
     """OCM 5.14: not deleting; deleting, no resources. Our finalizer comes with the deletion, so no write comes before it."""
@@ -118,9 +118,7 @@ def test_lowest_priority_goes_first_and_is_waited_for(newcomer: Newcomer, store:
     assert proceed(store).gone
 
 
-def test_what_was_made_for_the_cluster_goes_after_the_addons_and_what_somebody_put_there_stays(
-    newcomer: Newcomer, store: InlineStore
-) -> None:
+def test_what_was_made_for_the_cluster_goes_after_the_addons(newcomer: Newcomer, store: InlineStore) -> None:
     """OCM 5.2: deleting; the namespace is kept."""
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
@@ -138,9 +136,7 @@ def test_what_was_made_for_the_cluster_goes_after_the_addons_and_what_somebody_p
     assert cluster_of(store) is None
 
 
-def test_after_the_deadline_all_goes_at_once_and_an_operator_is_told_what_to_do(
-    newcomer: Newcomer, store: InlineStore, clock: ManualClock
-) -> None:
+def test_after_the_deadline_all_goes_at_once_with_advice(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     newcomer.registered()
     add_addon(store, "held", finalizers=[HELD])
     add_addon(store, "later", "50")
@@ -182,9 +178,7 @@ def test_by_force_everything_goes_and_what_is_given_up_is_named(newcomer: Newcom
     assert cluster_of(store) is None
 
 
-def test_objects_made_while_a_foreign_finalizer_holds_the_cluster_go_before_it_too(
-    newcomer: Newcomer, store: InlineStore
-) -> None:
+def test_objects_made_while_another_finalizer_holds_the_cluster_go_too(newcomer: Newcomer, store: InlineStore) -> None:
     """As a tool does that applies an add-on again and again: no later cluster of the name shall inherit it."""
     newcomer.registered()
     hold(store, "example.com/other")
@@ -202,25 +196,7 @@ def test_objects_made_while_a_foreign_finalizer_holds_the_cluster_go_before_it_t
     assert (cluster_of(store), names(store, ADDONS)) == (None, [])
 
 
-async def test_the_controller_goes_on_until_the_cluster_is_gone_and_tells_what_it_gave_up(
-    newcomer: Newcomer, store: InlineStore
-) -> None:
-    newcomer.registered()
-    add_addon(store, "a", finalizers=[HELD])
-    add_addon(store, "b", "9")
-    told: list[Told] = []
-    subject = Removal(store, HOUR, told.append)
-    delete(store)
-    assert await subject.reconcile("edge") == timedelta()
-    assert await subject.reconcile("edge") == LOOK_AGAIN
-    force(store)
-    assert await subject.reconcile("edge") is None
-    assert [(each.reason, each.cluster) for each in told] == [("DeletionForced", "edge")]
-    assert "managedclusteraddons/a (example.com/pre-delete)" in told[0].message
-    assert await subject.reconcile("edge") is None
-
-
-async def test_what_nobody_lets_go_of_is_looked_at_ever_more_seldom_and_is_overdue_on_time(
+async def test_what_is_held_is_looked_at_rarely_and_overdue_on_time(
     newcomer: Newcomer, store: InlineStore, clock: ManualClock
 ) -> None:
     """A stale policy may delete hundreds of clusters whose agents will never answer."""
@@ -241,9 +217,7 @@ async def test_what_nobody_lets_go_of_is_looked_at_ever_more_seldom_and_is_overd
     assert (overdue_at, [each.reason for each in told]) == ([HOUR], ["DeletionOverdue"])
 
 
-async def test_what_goes_next_is_waited_for_from_the_moment_that_it_was_marked(
-    newcomer: Newcomer, store: InlineStore, clock: ManualClock
-) -> None:
+async def test_next_priority_is_waited_for_from_its_mark_on(newcomer: Newcomer, store: InlineStore, clock: ManualClock) -> None:
     newcomer.registered()
     add_addon(store, "a", finalizers=[HELD])
     add_addon(store, "b", "9", finalizers=[HELD])

@@ -7,19 +7,19 @@ from typing import Any
 
 import pytest
 
+from hub.controllers.replicas import LostReplicas
 from hub.domain import document as doc
 from hub.domain import duplicate
 from hub.domain.change import EVENTS, Query
 from hub.domain.cluster import DUPLICATED, Joining
-from hub.domain.heartbeat import Beat
 from hub.domain.replica import BEAT, FORGOTTEN_AFTER, LOST_AFTER, Replica, alive
 from hub.replica import Heard, Measures, Presence, take_place
 from hub.rpc.cordon import HINT, Cordon
-from hub.services import clusters, draining, heartbeats, namespaces, replicas
+from hub.services import clusters, draining, namespaces, replicas
 from hub.services.replicas import Opened
 from machinery import conditions
 from machinery.clock import ManualClock
-from machinery.errors import AlreadyExistsError, ConflictError, MusterError, NotFoundError, UnavailableError
+from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from machinery.lifecycle.signals import LifecycleSignals
 from machinery.pacing import LEAST_RATE
@@ -127,13 +127,29 @@ def test_sessions_of_a_replica_that_died_are_ended_by_whoever_looks(store: Inlin
     assert store.transact(lambda tx: [each.name for each in tx.replicas.all()]) == ["two"]
 
 
-def test_sessions_that_an_earlier_release_recorded_end_when_nothing_is_heard(store: InlineStore, clock: ManualClock) -> None:
-    store.transact(lambda tx: tx.heartbeats.set_session(EDGE, "old", agent_version="v0"))
-    store.transact(lambda tx: tx.heartbeats.set_session(FAR, "old too", agent_version="v0"))
-    clock.advance(LOST_AFTER + TICK)
-    store.transact(heartbeats.flush, [Beat(FAR, timedelta(), available=True)])
-    assert store.transact(replicas.sweep) == 1
-    assert (session_of(store), session_of(store, FAR)) == (None, "old too")
+async def test_replicas_that_could_not_write_are_lost_only_later(store: InlineStore, clock: ManualClock) -> None:
+    heard: list[datetime | None] = [clock.now()]
+    """From when on the hub could write; None: it cannot."""
+    controller = LostReplicas(store, since=lambda _tx: heard[0])
+    for each, cluster in ((ONE, EDGE), (TWO, FAR)):
+        store.transact(replicas.begin, each)
+        store.transact(replicas.open_session, opened(each, f"of {each.name}", cluster))
+
+    async def with_sessions() -> set[str]:
+        await controller.reconcile("")
+        return set(store.transact(lambda tx: tx.agent_sessions.replicas()))
+
+    clock.advance(LOST_AFTER * 8)
+    heard[0] = None
+    assert await with_sessions() == {"one", "two"}, "the database is away still"
+    heard[0] = clock.now()
+    store.transact(replicas.beat, TWO)  # the first of them whose connection came back
+    assert await with_sessions() == {"one", "two"}
+    clock.advance(LOST_AFTER)
+    store.transact(replicas.beat, TWO)
+    assert await with_sessions() == {"one", "two"}
+    clock.advance(TICK)
+    assert await with_sessions() == {"two"}, "it was silent while the other spoke"
 
 
 def test_a_replica_that_ends_in_good_order_leaves_nothing(store: InlineStore) -> None:
@@ -167,33 +183,19 @@ def test_state_of_a_replica() -> None:
     check_each(check, rows)
 
 
-class Told:
-    """What a presence says and hears."""
-
-    def __init__(self) -> None:
-        self.given_up = 0
-
-    def sessions(self) -> int:
-        return 7
-
-    def lost(self) -> None:
-        self.given_up += 1
-
-
-async def test_a_replica_that_was_taken_for_dead_has_its_sessions_written_down_again(
-    store: InlineStore, clock: ManualClock
-) -> None:
-    told = Told()
-    presence = Presence(store, ONE, LifecycleSignals(clock), Measures(clock, told.sessions), Heard(told.lost))
+async def test_replica_that_was_taken_for_dead_writes_its_sessions_again(store: InlineStore, clock: ManualClock) -> None:
+    given_up: list[str] = []
+    heard = Heard(lambda: given_up.append("all"))
+    presence = Presence(store, ONE, LifecycleSignals(clock), Measures(clock, lambda: 7), heard)
     await take_place(store, ONE, alone=False)
     clock.advance(BEAT)
     await presence.beat()
-    assert (store.state.replicas["one"].sessions, store.state.replicas["one"].seen, told.given_up) == (7, clock.now(), 0)
+    assert (store.state.replicas["one"].sessions, store.state.replicas["one"].seen, len(given_up)) == (7, clock.now(), 0)
     clock.advance(LOST_AFTER + TICK)
     await presence.beat()
-    assert told.given_up == 1
+    assert len(given_up) == 1
     await presence.beat()
-    assert told.given_up == 1
+    assert len(given_up) == 1
     store.failure = UnavailableError("away")
     await presence.beat()
     await presence.leave()  # a database that is away holds up no end
@@ -203,9 +205,7 @@ async def test_a_replica_that_was_taken_for_dead_has_its_sessions_written_down_a
     assert store.state.replicas == {}
 
 
-async def test_a_replica_hears_with_its_beat_that_it_is_drained_and_tells_what_it_measures(
-    store: InlineStore, clock: ManualClock
-) -> None:
+async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: InlineStore, clock: ManualClock) -> None:
     heard: list[bool] = []
     ahead = ManualClock(clock.now() + timedelta(seconds=3))
     measures = Measures(ahead, sessions=lambda: 1, watches=lambda: 4)
@@ -247,7 +247,7 @@ async def test_a_replica_tells_at_once_that_it_is_ready_and_that_it_ends(store: 
     running.cancel()
 
 
-async def test_a_name_whose_owner_lives_is_refused_as_soon_as_it_is_seen_to_live(
+async def test_name_of_a_living_replica_is_refused(
     store: InlineStore, clock: ManualClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rival = replica("one", home="another machine")
@@ -310,21 +310,9 @@ def drained(pair: InlineStore) -> list[str]:
     return [name for name, each in pair.state.replicas.items() if each.drained]
 
 
-def test_one_of_two_is_drained_once_and_an_event_names_the_operator(pair: InlineStore) -> None:
-    with pytest.raises(NotFoundError):
-        pair.transact(draining.order, "three", "ann")
+def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineStore, clock: ManualClock) -> None:
     assert pair.transact(draining.order, "one", "ann", dry_run=True).drained
     assert drained(pair) == []
-    assert pair.transact(draining.order, "one", "ann").drained
-    pair.transact(draining.order, "one", "bob")
-    found = [each.document for each in pair.transact(lambda tx: tx.objects.find(EVENTS, Query())).items]
-    assert [(each["reason"], each["message"]) for each in found] == [("ReplicaDrained", "ann drains the replica one")]
-    assert drained(pair) == ["one"]
-    pair.transact(draining.lift, "one", "ann")
-    assert drained(pair) == []
-
-
-def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineStore, clock: ManualClock) -> None:
     two = pair.state.replicas["two"]
     for other in ({"ready": False}, {"draining": True}, {"seen": EPOCH}, {"drained": True}):
         pair.state.replicas["two"] = replace(two, **other)

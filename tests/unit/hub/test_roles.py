@@ -8,7 +8,7 @@ from hub.apiserver.groups import groups_of, with_others
 from hub.domain import document as doc
 from hub.domain.change import CLUSTER_ROLE_BINDINGS, CLUSTER_ROLES, Document, Key, Kind, Query
 from hub.domain.request import Requester
-from hub.domain.roles import AUTOUPDATE, Groups, cluster_role, cluster_roles, rule, settled
+from hub.domain.roles import AUTOUPDATE, Groups, cluster_role, rule, settled
 from hub.ports import Transaction
 from hub.services import kinds, objects, roles
 from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, ROLES_AND_BINDINGS
@@ -116,14 +116,6 @@ def test_roles_that_aggregate_one_another_settle() -> None:
         "c": {"metadata": {"name": "c", "labels": {"team": "x"}}, "rules": [EXTRA]},
     }
     assert {name: each["rules"] for name, each in settled(known).items()} == {"a": [EXTRA], "b": [EXTRA], "c": [EXTRA]}
-
-
-def test_the_groups_of_the_hub_follow_its_suffix() -> None:
-    groups = {
-        group for each in cluster_roles(Groups("example.org")) for one in each["rules"] for group in one.get("apiGroups", ())
-    }
-    assert {"cluster.example.org", "addon.example.org", "register.example.org"} <= groups
-    assert not any(group.endswith("open-cluster-management.io") for group in groups)
 
 
 WITHHELD = {

@@ -4,7 +4,7 @@ from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
-from hub.domain.authority import Authority, AuthorityId, Follower, Phase, Wish, admitted, bundled
+from hub.domain.authority import Authority, AuthorityId, Follower, Phase, Wish
 from hub.domain.certificate import Purpose
 from hub.domain.renewal import LATE as LATEST
 from hub.domain.renewal import LONGEST, RENEW, Order, checked, order_of, with_order
@@ -155,23 +155,13 @@ def test_lagging_replicas_and_stranded_agents() -> None:
     assert seen.stranded(LEAKED) == members[2:], "they hold its certificates and cannot be moved"
 
 
-def test_bundle_and_admitted_cas_of_each_phase() -> None:
-    """The issuing one first, a compromised one until another issues; a retiring one is admitted, a retired one is not."""
-    assert bundled((OUTGOING, CURRENT)) == (CURRENT, OUTGOING)
-    assert bundled((LEAKED, COMING)) == (LEAKED, COMING)
-    assert bundled((GONE, CURRENT)) == (CURRENT,)
-    assert bundled((RETIRING, CURRENT)) == (CURRENT,)
-    assert admitted((RETIRING, CURRENT)) == (RETIRING, CURRENT)
-    assert admitted((replace(OUTGOING, phase=Phase.RETIRED), CURRENT)) == (CURRENT,)
-
-
 # Orders to renew.
 
 AT = datetime(2026, 1, 1, 12, 0, 0, 123456, tzinfo=UTC)
 HOUR, MOMENT = timedelta(hours=1), timedelta(microseconds=1)
 
 
-def test_order_to_renew_is_stored_as_an_interval_of_at_most_a_week() -> None:
+def test_order_to_renew_is_an_interval_for_earlier_certificates() -> None:
     order = Order(AT, HOUR)
     cluster = with_order({"metadata": {"name": "edge", "annotations": {"other": "stays"}}}, order)
     assert cluster["metadata"]["annotations"] == {"other": "stays", RENEW: "2026-01-01T12:00:00.123456Z/PT3600S"}
@@ -180,10 +170,6 @@ def test_order_to_renew_is_stored_as_an_interval_of_at_most_a_week() -> None:
     check_results(lambda text: order_of({"metadata": {"annotations": {RENEW: text}}}), [(text, None) for text in wrong])
     check_refusals(InvalidError, checked, [(-MOMENT, "within"), (LONGEST + MOMENT, "within")])
     assert checked(LONGEST) == LONGEST
-
-
-def test_order_to_renew_concerns_earlier_certificates_and_leaves_latecomers_a_moment() -> None:
-    """So that a fleet does not renew at once."""
     assert [Order(AT, HOUR).asks(AT + each) for each in (-MOMENT, timedelta(), MOMENT)] == [True, False, False]
     assert Order(AT, HOUR).left(AT + HOUR / 4) == HOUR * 3 / 4
     assert Order(AT, HOUR).left(AT + 100 * HOUR) == LATEST

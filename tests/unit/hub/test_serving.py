@@ -88,9 +88,7 @@ async def test_files_are_shown_and_exchanged_and_their_ca_is_told_to_peers(given
     await doors.check()
 
 
-async def test_certificate_that_cannot_be_served_leaves_the_last_good_one_and_fails_the_check(
-    given: Given, generations: Generations
-) -> None:
+async def test_certificate_that_cannot_be_served_leaves_the_last_good_one(given: Given, generations: Generations) -> None:
     rows: tuple[tuple[Callable[[], object], str], ...] = (
         (lambda: given.files.key.write_bytes(pki.generate_key()), "a pair"),
         (lambda: given.files.chain.write_bytes(b"junk"), "no certificate can be read"),
@@ -121,9 +119,7 @@ async def test_certificate_that_cannot_be_served_leaves_the_last_good_one_and_fa
     assert new.certificate in doors.serving.material.trust, "trust follows the CA although the files are bad"
 
 
-def test_own_certificate_is_signed_by_the_issuing_ca_and_the_end_of_a_ca_is_announced(
-    tmp_path: Path, generations: Generations
-) -> None:
+def test_own_certificate_follows_the_issuing_ca_whose_end_is_announced(tmp_path: Path, generations: Generations) -> None:
     source = own_certificate(tmp_path, NAMES, generations.issuer, Lifetimes(), SystemClock())
     doors = DoorsCertificate(source, generations.issuer, SystemClock())
     first = doors.serving.material.chain

@@ -84,16 +84,6 @@ async def test_newer_session_on_another_replica_ends_the_older_one_of_its_agent(
     assert {each.session for each in both.store.state.sessions.values()} == {"a", "c"}, "the newer ones stay recorded"
 
 
-async def test_of_two_sessions_at_one_instant_the_same_one_ends_for_every_replica(both: Two) -> None:
-    one, two = Open("a"), Open("b")
-    both.one.add(one)
-    both.two.add(two)
-    await both.one.write()
-    await both.two.write()
-    await both.look()
-    assert (len(one.ended), len(two.ended)) == (1, 0)
-
-
 async def test_session_that_is_not_stored_yet_is_judged_once_it_is(both: Two) -> None:
     mine, other = Open("a"), Open("b")
     both.two.add(other)

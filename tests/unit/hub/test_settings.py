@@ -34,15 +34,6 @@ def with_flags(flags: dict[str, Any]) -> Settings:
     return load(flags, None, {})
 
 
-def test_defaults() -> None:
-    settings = with_flags({})
-    assert str(settings.grpc_listen) == "127.0.0.1:8443"
-    assert str(settings.https_listen) == "127.0.0.1:6443"
-    assert settings.default_lease_duration == timedelta(seconds=60)
-    assert settings.auto_approve == ()
-    assert (settings.kube_cert_agent, settings.kubernetes_ca_groups) == (False, ())
-
-
 def test_flag_that_was_given_wins_over_the_environment_and_that_over_the_file(file: Path) -> None:
     file.write_text("log_level: error\nflush_window: 2s\nbeat-interval: 3s\n")
     settings = load({"log_level": "debug"}, file, {"HUB_LOG_LEVEL": "warning", "HUB_FLUSH_WINDOW": "500ms"})
@@ -128,7 +119,7 @@ def test_values_that_cannot_be_used_are_refused() -> None:
 # Addresses.
 
 
-def test_address_is_parsed_and_written_alike() -> None:
+def test_addresses_are_parsed_advertised_and_named_in_the_certificate() -> None:
     rows = (
         ("127.0.0.1:8443", ("127.0.0.1", 8443, "127.0.0.1:8443")),
         ("[::1]:8443", ("::1", 8443, "[::1]:8443")),
@@ -138,13 +129,6 @@ def test_address_is_parsed_and_written_alike() -> None:
     check_results(lambda text: (address := Address.parse(text)) and (address.host, address.port, str(address)), rows)
     wrong = ("", ":8443", "a b:1", "host:port", "https://host:1", "::1:8443x", "host:70000")
     check_refusals(ValueError, Address.parse, [(text, "is not an address") for text in wrong])
-
-
-def addresses(**flags: Any) -> Addresses:
-    return Addresses.of(with_flags(flags))
-
-
-def test_advertised_addresses_and_names_of_the_serving_certificate() -> None:
     found = addresses()
     assert (str(found.grpc), str(found.https)) == ("127.0.0.1:8443", "127.0.0.1:6443")
     assert found.dns_names == ("localhost",)
@@ -161,6 +145,10 @@ def test_advertised_addresses_and_names_of_the_serving_certificate() -> None:
         found = addresses(grpc_listen=listen)
         assert str(found.grpc) == seen
         assert not {EVERYWHERE, "::"} & {*found.ip_addresses}, "a wildcard is never advertised"
+
+
+def addresses(**flags: Any) -> Addresses:
+    return Addresses.of(with_flags(flags))
 
 
 # The database.
@@ -235,7 +223,7 @@ def named(folder: Path, environment: dict[str, str], name: str | None = None) ->
         return replica_name(settings, directory, environment)
 
 
-def test_replica_has_the_name_of_its_setting_its_pod_its_host_or_its_data_directory(
+def test_name_of_a_replica_comes_from_its_setting_pod_host_or_directory(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(socket, "gethostname", lambda: "Machine_7.example.com")

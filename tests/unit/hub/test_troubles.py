@@ -84,36 +84,15 @@ class Case:
     errors: Sequence[str] = ("full", "away", "away")
 
 
-def peers(store: InlineStore, clock: ManualClock) -> Case:
-    return Case(Peers(store, clock).run(), "revocations cannot be read", "revocations are read again")
-
-
-def tokens(store: InlineStore, _clock: ManualClock) -> Case:
-    return Case(BootstrapTokens(store).run(), "revoked bootstrap credentials cannot be read")
-
-
-def roles(store: InlineStore, clock: ManualClock) -> Case:
-    return Case(RoleBook(store, clock).run(), "the age of the roles cannot be proven")
+def presence(store: InlineStore, clock: ManualClock) -> Case:
+    me = Replica("one", "home", "first", "1", "grpc", "https", clock.now(), clock.now())
+    return Case(Presence(store, me, LifecycleSignals(clock), Measures(clock)).run(), "this replica cannot say that it is there")
 
 
 def clocks(store: InlineStore, _clock: ManualClock) -> Case:
     subject = Clocks(store, timedelta())
     told = "what agents' clocks say cannot be written down"
     return Case(subject.run(), told, wanted=lambda: subject.told(EDGE, timedelta()))
-
-
-def others(store: InlineStore, _clock: ManualClock) -> Case:
-    told, again = "sessions of other replicas cannot be read", "sessions of other replicas are read again"
-    return Case(Sessions(store, "one").follow_others(), told, again)
-
-
-def presence(store: InlineStore, clock: ManualClock) -> Case:
-    me = Replica("one", "home", "first", "1", "grpc", "https", clock.now(), clock.now())
-    return Case(Presence(store, me, LifecycleSignals(clock), Measures(clock)).run(), "this replica cannot say that it is there")
-
-
-def silences(store: InlineStore, clock: ManualClock) -> Case:
-    return Case(Hearing(store, clock, "one", lambda: True).run(), "silences are not counted: beats cannot be stored")
 
 
 def beats(store: InlineStore, clock: ManualClock) -> Case:
@@ -168,36 +147,32 @@ def accounts(store: InlineStore, clock: ManualClock) -> Case:
     return Case(subject.run(), "deleted ServiceAccounts cannot be seen now", errors=FOLLOWERS)
 
 
-def changes_in(store: InlineStore) -> Callable[[], None]:
-    """Each call changes an object, whoever is kept from the store."""
+def followed(
+    store: InlineStore, run: Coroutine[Any, Any, None], trouble: str = "the change log cannot be followed now"
+) -> Case:
+    """Each look changes an object, whoever is kept from the store."""
     names = (f"c{number}" for number in count())
-    return lambda: store.transact(made, next(names))
+    return Case(run, trouble, wanted=lambda: store.transact(made, next(names)), errors=FOLLOWERS)
 
 
 def made(tx: Transaction, name: str) -> None:
     clusters.put(tx, {"metadata": {"name": name}}, None, "admin")
 
 
-def followed_roles(store: InlineStore, clock: ManualClock) -> Case:
-    return Case(RoleBook(store, clock).run(), "roles cannot be followed now", wanted=changes_in(store), errors=FOLLOWERS)
-
-
-def controllers(store: InlineStore, _clock: ManualClock) -> Case:
-    feed = ControllersFeed(store, [Route(MANAGED_CLUSTERS, lambda _key: None)])
-    return Case(feed.run(), "controllers cannot read the store", wanted=changes_in(store), errors=FOLLOWERS)
-
-
-def streams(store: InlineStore, _clock: ManualClock) -> Case:
-    return Case(StreamFeed(store).run(), "the change log cannot be followed now", wanted=changes_in(store), errors=FOLLOWERS)
-
-
-def watches(store: InlineStore, _clock: ManualClock) -> Case:
-    return Case(ChangeFeed(store).run(), "the change log cannot be followed now", wanted=changes_in(store), errors=FOLLOWERS)
-
-
-EVERYBODY = (
-    *(peers, tokens, roles, clocks, others, presence, silences, beats, records, log_of_changes),
-    *(trust, admin_file, accounts, followed_roles, controllers, streams, watches),
+OTHERS = ("sessions of other replicas cannot be read", "sessions of other replicas are read again")
+SILENCES = "silences are not counted: beats cannot be stored"
+ROUTES = (Route(MANAGED_CLUSTERS, lambda _key: None),)
+EVERYBODY: tuple[Callable[[InlineStore, ManualClock], Case], ...] = (
+    lambda store, clock: Case(Peers(store, clock).run(), "revocations cannot be read", "revocations are read again"),
+    lambda store, _: Case(BootstrapTokens(store).run(), "revoked bootstrap credentials cannot be read"),
+    lambda store, clock: Case(RoleBook(store, clock).run(), "the age of the roles cannot be proven"),
+    lambda store, _: Case(Sessions(store, "one").follow_others(), *OTHERS),
+    lambda store, clock: Case(Hearing(store, clock, "one", lambda: True).run(), SILENCES),
+    lambda store, clock: followed(store, RoleBook(store, clock).run(), "roles cannot be followed now"),
+    lambda store, _: followed(store, ControllersFeed(store, ROUTES).run(), "controllers cannot read the store"),
+    lambda store, _: followed(store, StreamFeed(store).run()),
+    lambda store, _: followed(store, ChangeFeed(store).run()),
+    *(presence, clocks, beats, records, log_of_changes, trust, admin_file, accounts),
 )
 
 

@@ -1,7 +1,5 @@
 """Which level a request has: what agents live on is apart from what storms bring."""
 
-from datetime import timedelta
-
 import pytest
 
 from hub.access.limits import AccessLimits, Capacity, level_of
@@ -9,7 +7,6 @@ from machinery.apiserver.access import ANONYMOUS, Attributes
 from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
 from machinery.errors import TooManyRequestsError
-from machinery.identity import ClusterName
 
 ADMIN = Actor("admin", ("system:masters", "system:authenticated"))
 USER = Actor("bob", ("system:authenticated",))
@@ -55,20 +52,6 @@ def test_each_request_has_its_level() -> None:
     assert {(actor, what): level_of(actor, asked(*what.split())) for actor, what in LEVELS} == LEVELS
 
 
-async def test_a_storm_of_registrations_leaves_the_other_levels_alone() -> None:
-    limits = AccessLimits(ManualClock(), Capacity(registrations=2, lifelines=1))
-    joining = asked("create", "managedclusters.cluster")
-    async with limits.seat(CREDENTIAL, joining, flow="a"), limits.seat(CREDENTIAL, joining, flow="b"):
-        with pytest.raises(TooManyRequestsError):
-            async with limits.seat(CREDENTIAL, joining, flow="c", has=timedelta(milliseconds=40)):
-                pass
-        async with limits.seat(AGENT, asked("create", "certificatesigningrequests.certificates.k8s.io"), has=timedelta()):
-            pass
-        async with limits.seat(ADMIN, joining, has=timedelta()):
-            pass
-    assert limits.snapshot()["registrations"]["taken"] == 0
-
-
 async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:
     limits = AccessLimits(ManualClock(), Capacity(rate=1, burst=1))
     reading, joining = asked("get", "managedclusters.cluster"), asked("create", "managedclusters.cluster")
@@ -83,15 +66,3 @@ async def test_rates_are_limited_per_flow_and_never_for_operators() -> None:
     with pytest.raises(TooManyRequestsError):  # of a flow's name only as much counts as a name may have
         async with limits.seat(CREDENTIAL, joining, flow="a" * 1_000_000):
             pass
-
-
-def test_sessions_of_one_cluster_are_bounded() -> None:
-    limits = AccessLimits(ManualClock(), Capacity(sessions_per_cluster=1))
-    edge, far = ClusterName("edge"), ClusterName("far")
-    with limits.session(edge), limits.session(far):
-        with pytest.raises(TooManyRequestsError, match="has 1 sessions open"), limits.session(edge):
-            pass
-        assert limits.snapshot()["sessions per cluster"] == {"clusters": 2, "open": 2, "refused": 1}
-    with limits.session(edge):
-        pass
-    assert limits.snapshot()["sessions per cluster"]["open"] == 0

@@ -11,7 +11,7 @@ import pytest
 from cryptography.hazmat.primitives import hashes, hmac
 from cryptography.hazmat.primitives.asymmetric import padding, rsa
 
-from hub.access.attestations import Attestor, KnownIssuer, Policy, flaws
+from hub.access.attestations import Attestor, Policy, flaws
 from hub.domain.attestation import FAILED, AttestationError, Attested, Demand
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.credential import Bounds
@@ -205,19 +205,6 @@ async def test_a_token_is_demanded_of_credentials_by_bounds_or_policy_and_never_
     assert (agent.purpose, await asked.audience(agent), await asked.attested(agent, EDGE, "")) == (Purpose.AGENT, "", None)
     free = stage.requester(None)
     assert (await stage.attestor().audience(free), await stage.attestor().attested(free, EDGE, "x")) == ("", None)
-
-    other = TokenKeys([generate_key()])
-    known = [
-        KnownIssuer(demand(other), ("shop-*",)),
-        KnownIssuer(stage.demand(), ("ed*",)),
-        KnownIssuer(demand(other, issuer="https://other.example.org")),
-    ]
-    asked = stage.attestor(policy=Policy(required=True, audience="the-hub", issuers=lambda: known))
-    assert await asked.audience(free) == "the-hub"
-    assert await asked.attested(free, EDGE, stage.token(aud="the-hub"))
-    for cluster, token in (("bank", stage.token(aud="the-hub")), ("edge", "")):
-        with pytest.raises(AttestationError):
-            await asked.attested(free, ClusterName(cluster), token)
 
 
 def test_a_demand_that_cannot_be_met_is_refused_when_it_is_made(stage: Stage) -> None:

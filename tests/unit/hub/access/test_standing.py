@@ -1,16 +1,27 @@
-"""What the hub knows of clusters for their agents: read once, forgotten with the next change, never older than the bound."""
+"""What the hub knows of clusters for their agents, and of roles: never older than the bound."""
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import AsyncIterator, Callable
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
+import pytest
+
+from hub.access import rolebook
 from hub.access.rights import ClusterView
+from hub.access.rolebook import RoleBook
 from hub.access.standing import BOUND, Standings
 from hub.domain.certificate import CertificateRecord, Purpose
-from hub.domain.change import MANAGED_CLUSTERS, Key
+from hub.domain.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
+from hub.domain.roles import Groups
 from hub.ports import Transaction
-from hub.services import clusters
+from hub.services import clusters, objects, roles
+from machinery.apiserver.access import Attributes
+from machinery.apiserver.rbac_authorizer import RbacAuthorizer
+from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
+from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
 from tests.fakes.inline_store import InlineStore
 
@@ -44,20 +55,6 @@ def deny(store: InlineStore) -> None:
 
 def remove(store: InlineStore) -> None:
     store.transact(lambda tx: clusters.remove(tx, clusters.find(tx, EDGE1), "admin"))
-
-
-async def test_a_denial_counts_when_it_is_read_from_the_log(store: InlineStore, clock: ManualClock) -> None:
-    standings = Standings(store, clock)
-    assert await standings.of(EDGE1) == ClusterView(accepted=False, agent=None), "an unknown cluster"
-    standings = Standings(store, clock)
-    certify(store, "a", 1, clock)
-    put(store, hubAcceptsClient=True)
-    assert await standings.of(EDGE1) == ClusterView(accepted=True, agent=AgentId("a"))
-
-    seen = store.state.revision
-    deny(store)
-    tell(store, standings, seen)
-    assert not (await standings.of(EDGE1)).accepted
 
 
 async def test_what_nobody_tells_counts_after_the_bound(store: InlineStore, clock: ManualClock) -> None:
@@ -134,3 +131,66 @@ async def test_what_was_granted_ends_once_when_the_cluster_is_denied_or_deleted(
         put(store, hubAcceptsClient=False, leaseDurationSeconds=7)
         tell(store, standings, seen)
         assert ended == ["certificate/7"], withdraw
+
+
+BOB, ROOT = Actor("bob"), Actor("root", ("system:masters",))
+LIST = Attributes("list", "", "cluster.open-cluster-management.io", "v1", "managedclusters")
+
+
+@pytest.fixture
+async def store(clock: ManualClock) -> InlineStore:
+    store = InlineStore(clock)
+    await store.run(roles.reconcile, Groups())
+    return store
+
+
+@pytest.fixture
+async def book(store: InlineStore, clock: ManualClock) -> AsyncIterator[RoleBook]:
+    book = RoleBook(store, clock)
+    await book.load()
+    task = asyncio.create_task(book.run(), name="book")
+    yield book
+    task.cancel()
+    with suppress(asyncio.CancelledError):
+        await task
+
+
+def bind(tx: Transaction, name: str, user: str) -> None:
+    document: dict[str, Any] = {
+        "metadata": {"name": name},
+        "roleRef": {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "view"},
+        "subjects": [{"kind": "User", "apiGroup": "rbac.authorization.k8s.io", "name": user}],
+    }
+    objects.put(tx, CLUSTER_ROLE_BINDINGS, document, tx.objects.get(CLUSTER_ROLE_BINDINGS, Key("", name)), "admin")
+
+
+async def test_roles_decide_only_while_they_are_proven_to_be_current(store: InlineStore, clock: ManualClock) -> None:
+    book = RoleBook(store, clock)
+    rbac = RbacAuthorizer(book)
+    with pytest.raises(UnavailableError):
+        rbac.decide(BOB, LIST)
+    assert rbac.decide(ROOT, LIST).allowed
+    await book.load()
+    clock.advance(rolebook.BOUND)
+    assert not rbac.decide(BOB, LIST).allowed
+    clock.advance(timedelta(milliseconds=1))
+    with pytest.raises(UnavailableError, match="does not know at present"):
+        rbac.decide(BOB, LIST)
+    await book.prove()
+    assert not rbac.decide(BOB, LIST).allowed
+
+    clock.advance(rolebook.BOUND + timedelta(seconds=1))
+    store.failure = UnavailableError("away")
+    with pytest.raises(UnavailableError):
+        await book.prove()
+    with pytest.raises(UnavailableError):
+        book.check()
+
+    store.failure = None
+    await store.run(bind, "bob", "bob")  # the book does not follow the log, so it lags
+    proving = asyncio.create_task(book.prove())
+    await asyncio.wait((proving,), timeout=0.02)
+    assert not proving.done()
+    proving.cancel()
+    with pytest.raises(UnavailableError):
+        book.check()

@@ -9,7 +9,7 @@ from hub.access.rights import Standing
 from hub.access.rolebook import RoleBook
 from hub.access.standing import Standings
 from hub.apiserver.admission import HubAdmission
-from hub.apiserver.authorization import HubAuthorizer, named_actor
+from hub.apiserver.authorization import HubAuthorizer
 from hub.domain import cluster as clusters_rules
 from hub.domain import document as doc
 from hub.domain.certificate import Purpose
@@ -17,7 +17,6 @@ from hub.domain.change import CLUSTER_ROLE_BINDINGS, MANAGED_CLUSTERS, Key
 from hub.domain.cluster import CLUSTER_UID
 from hub.domain.clusterset import LABEL
 from hub.domain.document import with_status_condition
-from hub.domain.request import CLUSTER_LABEL
 from hub.domain.roles import Groups
 from hub.ports import Transaction
 from hub.services import addons, clusters, objects, roles
@@ -127,12 +126,6 @@ async def test_addons_of_a_cluster_that_is_being_deleted_can_clean_up(store: Inl
     assert not (await (await authorizer(store)).authorize(agent, LIST)).allowed
 
 
-def test_a_review_by_name_answers_for_the_agent() -> None:
-    actor = named_actor("system:open-cluster-management:edge1:a", ("system:open-cluster-management:edge1",), "", {})
-    assert actor.holder == Standing(Purpose.AGENT, ClusterName("edge1"), AgentId("a"), actor.user)
-    assert named_actor("bob", (), "", {}).holder is None
-
-
 CLUSTERS = GroupResource("cluster.open-cluster-management.io", "managedclusters")
 BINDINGS = GroupResource("cluster.open-cluster-management.io", "managedclustersetbindings")
 REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")
@@ -234,22 +227,6 @@ def test_deciding_and_signing_need_the_permission_for_the_signer() -> None:
             with pytest.raises(ForbiddenError, match=f'user not permitted to {verb} requests with signerName "{SIGNER}"'):
                 admitted(REQUESTS, new, request(), may=(f"{other} signers.certificates.k8s.io {name}",))
     admitted(REQUESTS, request("Approved", certificate="abc", a="b"), request("Approved", certificate="abc"))
-
-
-def test_holders_bound_to_a_cluster_write_about_it_alone() -> None:
-    for holder, bound in (
-        (Standing(Purpose.AGENT, ClusterName("edge1")), True),
-        (Standing(Purpose.BOOTSTRAP, ClusterName("edge1")), True),
-        (Standing(Purpose.BOOTSTRAP, None), False),
-    ):
-        actor = Actor("x", holder=holder)
-        admitted(CLUSTERS, cluster(), actor=actor)
-        admitted(REQUESTS, request(**{CLUSTER_LABEL: "edge1"}), actor=actor)
-        admitted(REQUESTS, request(), actor=actor)
-        other = {"metadata": {"name": "edge2"}, "spec": {}}
-        for resource, document in ((CLUSTERS, other), (REQUESTS, request(**{CLUSTER_LABEL: "edge2"}))):
-            said = refusal(ForbiddenError, admitted, resource, document, actor=actor)
-            assert ('cannot act for cluster "edge2"' in str(said)) == bound, (holder, resource)
 
 
 def rule(*decides: str, **spec: Any) -> dict[str, Any]:

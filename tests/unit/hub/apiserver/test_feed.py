@@ -6,13 +6,10 @@ from contextlib import aclosing, asynccontextmanager
 from datetime import timedelta
 from typing import Any, ClassVar
 
-import pytest
-
 from hub.apiserver.feed import BATCH, ChangeFeed
 from hub.domain.change import MANAGED_CLUSTERS, Change, Kind
 from hub.services import clusters
 from machinery.apiserver.storage import Event, Selection
-from machinery.errors import ExpiredError, UnavailableError
 from machinery.selectors import LabelSelector, parse_field_selector
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.virtual_time import in_virtual_time
@@ -31,7 +28,6 @@ class MeddlingStore(InlineStore):
         super().__init__()
         self.meddle: Callable[[], None] = lambda: None
         self.second_follow = asyncio.Event()
-        self.failures: list[Exception] = []
 
     async def read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         if query.__module__ == "hub.apiserver.feed" and query.__name__ == "_since":
@@ -40,8 +36,6 @@ class MeddlingStore(InlineStore):
         return await super().read(query, *args, **kwargs)
 
     async def follow(self, after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
-        if self.failures:
-            raise self.failures.pop()
         self.second_follow.set()
         async for batch in super().follow(after, kinds):
             yield batch
@@ -98,30 +92,6 @@ async def test_a_watcher_that_falls_behind_while_it_reads_the_log_misses_nothing
         assert await names(feed, 0, 13) == ["a", *(f"c{number}" for number in range(12))]
 
 
-async def test_the_feed_outlives_a_database_that_fails_it() -> None:
-    store = MeddlingStore()
-    store.failures = [ExpiredError("compacted"), UnavailableError("the database is away")]
-    async with following(store) as feed, asyncio.timeout(10):
-        watching = asyncio.create_task(names(feed, 0, 1))
-        await store.second_follow.wait()
-        join(store, "a")
-        assert await watching == ["a"]
-
-
-async def test_a_quiet_watch_hears_the_newest_revision_of_any_kind_and_leaves_nothing_behind() -> None:
-    store = InlineStore()
-    async with following(store) as feed, asyncio.timeout(5):
-        watching = feed.watch(Kind("others"), Selection(), after=0, patience=PATIENCE)
-        assert await anext(watching) == 0
-        assert list(feed._watchers())
-        join(store, "a")
-        while await anext(watching) != 1:
-            pass
-        await watching.aclose()
-        assert not list(feed._watchers())
-        assert not any(feed._audiences.values())
-
-
 class Counting(LabelSelector):
     """Notes each look at an object's labels."""
 
@@ -158,25 +128,6 @@ def test_watchers_with_the_same_selection_are_one_audience_and_share_what_they_s
     assert len(seen) == 100
     assert len({id(event) for event in seen}) == 1
     assert len(Counting.looks) == 1
-
-
-def test_a_watcher_hears_that_it_is_quiet_after_its_patience_and_not_before() -> None:
-    async def play() -> float:
-        store, loop = InlineStore(), asyncio.get_running_loop()
-        async with following(store) as feed:
-            watching = feed.watch(MANAGED_CLUSTERS, Selection(), after=0, patience=timedelta(milliseconds=100))
-            assert await anext(watching) == 0
-            for name in "abc":
-                task = asyncio.create_task(anext(watching))
-                await asyncio.sleep(0.06)
-                join(store, name)
-                assert isinstance(await task, Event)
-            last = loop.time()
-            assert await anext(watching) == 3
-            await watching.aclose()
-            return loop.time() - last
-
-    assert in_virtual_time(play()) == pytest.approx(0.1)
 
 
 async def test_who_watches_one_object_reads_nobody_elses_changes_from_the_log() -> None:

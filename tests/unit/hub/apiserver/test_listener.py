@@ -2,25 +2,21 @@
 
 import asyncio
 import json
-import ssl
 from base64 import b64encode
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, datetime
 from typing import Any
 
 from aiohttp import web
 from aiohttp.test_utils import make_mocked_request
 
-from hub.apiserver.events import Pace, Rate
 from hub.apiserver.kinds.addon import managed_cluster_add_on
-from hub.apiserver.listener import HttpsDoor
 from hub.apiserver.lists import FRESH, KEPT, PATIENCE, RevocationLists
 from hub.apiserver.writepaths import write_paths
 from hub.domain.addon_versions import add_on_stored
 from hub.domain.certificate import CertificateRecord, Purpose
 from hub.domain.request import SERIAL_EXTRA, SIGNER, USAGES, requester_serial
 from machinery import pki
-from machinery.apiserver.draining import Draining
 from machinery.apiserver.filters import Incoming
 from machinery.apiserver.ownership import Ownership, with_holdings
 from machinery.apiserver.paths import attributes
@@ -32,51 +28,6 @@ from machinery.product import GROUP_SUFFIX
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.virtual_time import LoopClock, in_virtual_time
 from tests.unit.hub.test_revocation_lists import TwoSigners
-
-
-class Nothing:
-    """Something served, whose watches end when they are told to."""
-
-    def __init__(self) -> None:
-        self.ended: list[timedelta] = []
-        self.end = asyncio.Event()
-
-    def application(self) -> web.Application:
-        raise NotImplementedError
-
-    async def end_watches(self, grace: timedelta) -> None:
-        self.ended.append(grace)
-        await self.end.wait()
-
-
-async def test_a_drain_waits_for_requests_and_watches() -> None:
-    served, draining, release = Nothing(), Draining(), asyncio.Event()
-    door = HttpsDoor(served, draining, "127.0.0.1", 0, ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER))
-
-    async def slow(_incoming: Incoming) -> web.StreamResponse:
-        await release.wait()
-        return web.Response()
-
-    request = make_mocked_request("GET", "/apis")
-    incoming = Incoming(request, "audit", attributes("GET", "/apis", request.query), 0.0)
-    answering = asyncio.create_task(draining.counted(incoming, slow))
-    await asyncio.sleep(0)
-    drain = asyncio.create_task(door.drain(timedelta(seconds=7)))
-    served.end.set()
-    await asyncio.wait({drain}, timeout=0.05)
-    assert not drain.done(), "a request is in flight"
-    served.end.clear()
-    release.set()
-    await answering
-    await drain
-    assert served.ended == [timedelta(seconds=7)]
-    served.end.clear()
-    again = asyncio.create_task(door.drain(timedelta(seconds=7)))
-    await asyncio.wait({again}, timeout=0.05)
-    assert not again.done(), "a watch is open"
-    served.end.set()
-    await again
-
 
 CALLERS = 20
 
@@ -135,15 +86,6 @@ def test_while_the_database_hangs_the_last_lists_are_served_for_a_while_and_nobo
         assert await asked(lists) == first
 
     in_virtual_time(scenario())
-
-
-def test_each_namespace_has_its_burst_of_events_and_then_the_even_rate() -> None:
-    pace = Pace(Rate(per_second=2, burst=3))
-    assert [pace.wait("east", 100.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5]
-    assert pace.wait("west", 100.0) == 0.0
-    assert [pace.wait("east", 100.0) for _ in range(3)] == [0.5] * 3, "one that is held back does not count"
-    assert [pace.wait("east", 100.5) for _ in range(2)] == [0.0, 0.5]
-    assert [pace.wait("east", 1000.0) for _ in range(4)] == [0.0, 0.0, 0.0, 0.5], "a quiet one has its burst again and no more"
 
 
 REQUESTS = GroupResource("certificates.k8s.io", "certificatesigningrequests")

@@ -24,9 +24,9 @@ from machinery.apiserver.limits import Rates
 from machinery.apiserver.resource import Question
 from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
-from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
+from machinery.errors import ForbiddenError, UnauthorizedError, UnavailableError
 from machinery.identity import SerialNumber, Subject
-from tests.checks import refusal_of
+from tests.checks import present
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.issuer import WordIssuer
 
@@ -139,22 +139,6 @@ def stage() -> Stage:
     return Stage()
 
 
-async def test_success_is_a_certificate_for_five_minutes_with_a_key_made_here(stage: Stage) -> None:
-    credential = (await stage.ask())["credential"]
-    chain = credential["clientCertificateData"].encode()
-    facts = pki.parse_certificate(chain)
-    assert pki.key_matches(chain, credential["clientKeyData"].encode())
-    assert facts.subject == Subject("bob", frozenset(("ops",)))
-    assert (facts.not_before, facts.not_after) == (START - timedelta(minutes=5), START + timedelta(minutes=5))
-    assert credential["expirationTimestamp"] == "2026-01-01T00:05:00Z"
-    assert (facts.client_auth, facts.server_auth) == (True, False)
-    record = stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial)))
-    assert record is not None
-    assert (record.purpose, record.signed_by) == (Purpose.LOGIN, stage.own.name)
-    assert stage.notes["login.muster/serial"] == f"{facts.serial:x}"
-    assert stage.slept == [], "who comes in does not wait"
-
-
 async def test_an_issuer_that_fails_is_the_one_failure_and_leaves_no_record(stage: Stage) -> None:
     broken = WordIssuer()
     broken.failure = UnavailableError("hub: no key")
@@ -210,30 +194,6 @@ async def test_a_malformed_answer_of_a_webhook_lets_nobody_in() -> None:
         assert await stage.ask() == FAILED, answer
 
 
-async def test_answers_of_a_webhook_are_kept_for_a_moment_and_failures_are_not(stage: Stage) -> None:
-    stage.webhook.failure = UnavailableError("hook answers with HTTP status 500")
-    assert await stage.ask() == FAILED
-    assert stage.notes["login.muster/failure"] == "hook answers with HTTP status 500"
-    stage.webhook.failure = None
-    assert "credential" in await stage.ask()
-    await stage.ask()
-    assert len(stage.webhook.asked) == 2
-    stage.make(operatorGroups=["others"])
-    await stage.ask()
-    assert len(stage.webhook.asked) == 3, "a changed authenticator forgets what was kept for it"
-
-
-async def test_an_empty_token_and_a_dry_run_are_refused_before_anything_else(stage: Stage) -> None:
-    empty = await refusal_of(InvalidError, stage.ask(""))
-    assert empty is not None
-    assert [cause.field for cause in empty.causes] == ["spec.token"]
-    assert stage.notes == {}
-    dry_run = await refusal_of(InvalidError, stage.ask(dry_run=True))
-    assert dry_run is not None
-    assert [cause.field for cause in dry_run.causes] == ["dryRun"]
-    assert stage.webhook.asked == []
-
-
 async def test_admission_comes_first_sees_no_token_and_changes_nothing(stage: Stage) -> None:
     stage.refusal = ForbiddenError("not today")
     with pytest.raises(ForbiddenError, match="not today"):
@@ -276,39 +236,13 @@ async def test_names_that_the_hub_gives_are_signed_by_its_own_ca_alone(stage: St
     account = {"kind": "ServiceAccount"}
     facts = await stage.certificate("account", authenticator=account)
     assert facts.subject == Subject(ACCOUNT.user, frozenset(ACCOUNT.groups))
-    record = stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial)))
-    assert record is not None
+    record = present(stage.store.transact(lambda tx: tx.certificates.by_serial(SerialNumber(facts.serial))))
     assert record.credential == "uid-1"
     for token in ("bad", "other"):
         assert await stage.ask(token, authenticator=account) == FAILED
     stage.make(operatorGroups=["ops"])
     assert (await stage.certificate()).subject.organizations == {"ops", "system:masters"}
     assert stage.issuer.issued == []
-
-
-async def test_an_authenticator_that_is_not_there_is_the_one_failure(stage: Stage) -> None:
-    for reference in (
-        {},
-        {"apiGroup": GROUP, "kind": "WebhookAuthenticator", "name": "none"},
-        {"apiGroup": GROUP, "kind": "JWTAuthenticator", "name": "hook"},
-        {"apiGroup": GROUP, "kind": "ServiceAccount"},
-        {"apiGroup": "other", "kind": "WebhookAuthenticator", "name": "hook"},
-        {"kind": "WebhookAuthenticator", "name": "hook"},
-    ):
-        assert await stage.ask("account", authenticator=reference) == FAILED, reference
-    assert stage.webhook.asked == []
-
-
-async def test_one_address_asks_only_so_fast(stage: Stage) -> None:
-    stage.rate = 1
-    exchange = stage.exchange()
-
-    def question(peer: str) -> Question:
-        return Question({"metadata": {}, "spec": {}}, Actor("x"), stage.clock.now(), peer=peer)
-
-    for peer, error in (("10.0.0.1", InvalidError), ("10.0.0.1", TooManyRequestsError), ("10.0.0.2", InvalidError)):
-        with pytest.raises(error):
-            await exchange.answers(question(peer))
 
 
 async def test_tokens_are_counted_by_outcome_and_kind_and_never_by_what_a_stranger_writes(stage: Stage) -> None:

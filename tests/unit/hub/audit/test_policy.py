@@ -49,7 +49,7 @@ def matches(rule: str, asked: Attributes) -> bool:
     return level(yaml.safe_dump([{"level": "Metadata", **yaml.safe_load(rule)}]), asked) == "Metadata"
 
 
-def test_rules_match_as_in_kubernetes_and_the_first_that_matches_decides() -> None:
+def test_rules_match_as_in_kubernetes_and_secret_bodies_are_never_recorded() -> None:
     assert [rule for rule in (*MATCHING, *NOT_MATCHING) if matches(rule, SECRETS)] == list(MATCHING)
     pattern = f"{{resources: [{{group: {CLUSTERS}, resources: ['%s']}}]}}"
     assert {resource: matches(pattern % resource, STATUS) for resource in STATUS_MATCHES} == STATUS_MATCHES
@@ -59,9 +59,6 @@ def test_rules_match_as_in_kubernetes_and_the_first_that_matches_decides() -> No
     rules = "[{level: None, users: [admin]}, {level: Request}]"
     created = of("create", CLUSTERS, "managedclusters")
     assert [level(rules, created), level(rules, created, AGENT)] == ["None", "Request"]
-
-
-def test_bodies_of_secrets_and_tokens_are_never_recorded() -> None:
     for asked, recorded in (
         (of("create", "", "secrets"), "Metadata"),
         (of("list", "", "secrets"), "Metadata"),
@@ -71,9 +68,6 @@ def test_bodies_of_secrets_and_tokens_are_never_recorded() -> None:
         (of("create", CLUSTERS, "managedclusters"), "RequestResponse"),
     ):
         assert level("[{level: RequestResponse}]", asked) == recorded, asked.path
-
-
-def test_stages_are_left_out_by_policy_and_by_rule() -> None:
     content = {
         "apiVersion": "audit.k8s.io/v1",
         "kind": "Policy",
@@ -120,9 +114,6 @@ rules:
         "  - rules[2].level: must be one of None, Metadata, Request, RequestResponse",
         "  - omitStages: must be of RequestReceived, ResponseStarted, ResponseComplete, Panic",
     ]
-
-
-def test_a_file_that_is_no_policy_is_refused(tmp_path: Path) -> None:
     path = tmp_path / "policy.yaml"
     for text, words in (("", "mapping"), ("[1]", "mapping"), ("{", "is not YAML")):
         path.write_text(text)

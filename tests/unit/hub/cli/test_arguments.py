@@ -1,16 +1,24 @@
-"""How commands read their arguments: labels, taints, what to wait for, JSONPath templates."""
+"""What holds for every command of hubctl, and how commands read their arguments."""
 
+import re
+from pathlib import Path
 from typing import Any
 
+import click
 import pytest
 
+from hub.cli.__main__ import COMMANDS, ELSEWHERE, hubctl
 from hub.cli.failures import CommandError
 from hub.cli.jsonpath import as_json, parse_path, parse_template, rendered
 from hub.cli.jsonpath.evaluation import find
 from hub.cli.labelling import read_changes, split
+from hub.cli.plugin import offered
+from hub.cli.reference import CODES, drift, pages, write
 from hub.cli.tainting import read_taints, tainted
 from hub.cli.waiting import ConditionIs, read_wanted, time_left
 from tests.checks import refusal
+from tests.fakes import hubctl as here
+from tests.fakes.hubctl import ALL, LEAVES, typed
 from tests.fakes.jsonpaths import DOCUMENT, KINDER, SAME, WRONG
 
 
@@ -102,9 +110,6 @@ def test_wait_knows_when_a_condition_a_value_a_creation_or_a_deletion_is_there()
         assert refused.value.code == 2, wanted
     with pytest.raises(CommandError, match="finds 2 values"):
         read_wanted("jsonpath={.spec.taints[*].key}=a").met(cluster())
-
-
-def test_a_time_to_wait_is_a_duration_or_zero() -> None:
     assert time_left("0")() <= 0
     assert 99 * 3600 < time_left("100h")() <= 100 * 3600
     with pytest.raises(CommandError, match="--timeout"):
@@ -132,3 +137,60 @@ def test_wrong_templates_and_paths_are_refused_with_the_reason() -> None:
     for path in ("{.a}{.b}", "", "{}"):
         with pytest.raises(CommandError, match="is no path"):
             parse_path(path)
+
+
+def test_a_command_describes_itself_and_its_examples_can_be_typed() -> None:
+    wrong = []
+    for words, command in LEAVES:
+        help_text = command.help or ""
+        begins = words.removesuffix(" anything").split()
+        described = re.match(r"[A-Z].*\.", help_text) and "\b\nExamples:\n" in help_text.replace("\b\n    ", "\b\n")
+        if not described or not any(line[: len(begins)] == begins for line in typed(command)):
+            wrong.append(words)
+    assert wrong == []
+    for _, command in ALL:
+        for line in typed(command):
+            found: click.Command = hubctl
+            context = hubctl.make_context("hubctl", list(line))
+            while isinstance(found, click.Group):
+                _, below, arguments = found.resolve_command(context, [*context._protected_args, *context.args])
+                assert below is not None, line
+                found, context = below, below.make_context(below.name, list(arguments), parent=context)
+
+
+def test_a_wrong_command_is_told_what_was_meant() -> None:
+    assert 'did you mean "get"?' in here.hubctl("gte").err
+    assert "use `hubctl certificate approve`" in here.hubctl("approve", "edge1").err
+    assert here.hubctl("xyzzy").code == 2
+    assert "Did you mean 'approve'" in here.hubctl("certificate", "aprove").err
+    assert "'--output'" in here.hubctl("get", "--outptu").err
+    assert not set(ELSEWHERE) & set(COMMANDS)
+
+
+def test_pages_say_what_help_says_and_drift_is_seen(tmp_path: Path) -> None:
+    write(tmp_path)
+    assert drift(tmp_path) == []
+    assert set(pages()) == {"README.md", *(f"{name}.md" for name in COMMANDS)}
+    (tmp_path / "get.md").write_text("other")
+    (tmp_path / "gone.md").write_text("")
+    assert drift(tmp_path) == ["get.md", "gone.md"]
+    write(tmp_path)
+    assert not (tmp_path / "gone.md").exists()
+    assert all(f"| {code} | " in (tmp_path / "README.md").read_text() for code, _ in CODES)
+
+
+def test_completion_offers_kinds_options_and_forms_or_nothing(
+    capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("HUBCTL_KUBECONFIG", "/nowhere")
+    assert offered(["get", "bootstrap"]) == ["bootstrap-credentials", ":4"]
+    assert offered(["get", "clusters", ""]) == [":4"]
+    assert offered(["get", "clusters", "-o", "js"]) == ["json", "jsonpath=", "jsonpath-as-json=", "jsonpath-file=", ":4"]
+    assert "--field-selector\tFields, as in 'status.available!=True'." in offered(["get", "--fie"])
+    assert [line.partition("\t")[0] for line in offered(["certificate", ""])] == ["approve", "deny", ":4"]
+    for words in (["accept", ""], ["get", "cluster/"], ["wait", "clusters", ""], ["--context", ""], ["get", "nothing", ""]):
+        assert offered(words) == [":4"], words
+    assert capfd.readouterr() == ("", "")
+    for shell in ("bash", "zsh", "fish", "powershell"):
+        said = here.hubctl("completion", shell)
+        assert (said.code, "_HUBCTL_COMPLETE" in said.out) == (0, True), shell

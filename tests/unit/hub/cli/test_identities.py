@@ -88,9 +88,7 @@ def test_certificate_and_token_are_shown_together_and_a_plug_in_is_not_asked(fol
     assert not token.renewed(token.shown())
 
 
-def test_a_token_file_counts_before_the_token_and_its_last_readable_content_stays(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_token_file_counts_before_the_token_and_is_read_again(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     file = folder / "token"
     user = identity(folder, {"token": "inline", "tokenFile": "token"})
     assert token_of(user) == "inline"
@@ -153,7 +151,7 @@ def test_a_plug_in_gets_the_terminal_where_there_is_one_and_it_wants_it(folder: 
     assert [each["spec"]["interactive"] for each in asked(folder)] == [False, True, True]
 
 
-def test_a_plug_in_that_nobody_waits_for_asks_nobody_and_says_nothing(
+def test_plug_in_in_the_background_asks_and_prints_nothing(
     folder: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     (folder / "plugin").write_text("#!/bin/sh\necho look here >&2\nexit 1\n")
@@ -293,6 +291,18 @@ def test_what_is_kept_is_private_and_read_back_until_it_is_forgotten(wallet: Wal
     (tmp_path / "file").write_text("")
     with pytest.raises(CommandError, match="cannot be written"):
         Wallet(tmp_path / "file" / "x", "key").write(TOKENS, {})
+    cluster = AskedCluster("https://a", b"ca")
+    logins = [
+        Login(cluster, Authenticator("jwt", "a")),
+        Login(cluster, Authenticator("jwt", "b")),
+        Login(AskedCluster("https://b", b"ca"), Authenticator("jwt", "a")),
+        Login(AskedCluster("https://a", b"cb"), Authenticator("jwt", "a")),
+        Login(cluster, Authenticator("jwt", "a"), "example.org"),
+    ]
+    assert len({login.wallet("--token-file", "/x").key for login in logins} | {logins[0].wallet("--token-file", "/y").key}) == 6
+    for text in ("jwt", "jwt/", "serviceaccount/x", "other/x", "", "/x"):
+        with pytest.raises(CommandError, match="jwt/NAME"):
+            Authenticator.parse(text)
 
 
 def test_files_open_to_others_links_and_broken_documents_are_ignored(wallet: Wallet, tmp_path: Path) -> None:
@@ -331,24 +341,6 @@ def test_a_kept_certificate_is_used_until_shortly_before_its_end_and_for_its_own
     for changed in changes:
         wallet.write(CERTIFICATE, {**good, **changed})
         assert kept(wallet, NOW, None) is None, changed
-
-
-def test_a_login_is_kept_by_all_that_it_depends_on() -> None:
-    cluster = AskedCluster("https://a", b"ca")
-    logins = [
-        Login(cluster, Authenticator("jwt", "a")),
-        Login(cluster, Authenticator("jwt", "b")),
-        Login(AskedCluster("https://b", b"ca"), Authenticator("jwt", "a")),
-        Login(AskedCluster("https://a", b"cb"), Authenticator("jwt", "a")),
-        Login(cluster, Authenticator("jwt", "a"), "example.org"),
-    ]
-    assert len({login.wallet("--token-file", "/x").key for login in logins} | {logins[0].wallet("--token-file", "/y").key}) == 6
-
-
-def test_authenticators_without_a_known_kind_and_name_are_refused_with_the_forms_there_are() -> None:
-    for text in ("jwt", "jwt/", "serviceaccount/x", "other/x", "", "/x"):
-        with pytest.raises(CommandError, match="jwt/NAME"):
-            Authenticator.parse(text)
 
 
 def test_a_token_is_kept_until_it_ends_and_then_a_login_is_required(wallet: Wallet) -> None:

@@ -41,18 +41,13 @@ def test_only_addresses_that_other_machines_reach_are_accepted() -> None:
         with pytest.raises(CommandError) as refused:
             check_endpoints(endpoints)
         assert all(word in refused.value.sentence for word in (*words, "--allow-loopback")), refused.value.sentence
-
-
-def test_host_and_port_are_read_or_refused() -> None:
     read = {"hub:8443": ("hub", 8443), "[::1]:8443": ("::1", 8443), "hub": ("hub", None), "[::1]": ("::1", None)}
     assert {address: split_host(address) for address in read} == read
     wrong = ("", "hub:0", "hub:65536", "hub:x", "a b:1", "https://hub:1", "me@hub:1")
     assert [address for address in wrong if "host:port" not in str(refusal(ValueError, split_host, address))] == []
 
 
-def test_flag_own_variable_kubectls_variable_and_local_hub_are_tried_in_this_order(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_flag_own_variable_kubectls_and_local_hub_are_tried_in_order(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("HUBCTL_KUBECONFIG", raising=False)
     monkeypatch.delenv("KUBECONFIG", raising=False)
     monkeypatch.setenv("XDG_DATA_HOME", str(tmp_path))

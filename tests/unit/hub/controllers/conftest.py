@@ -7,16 +7,17 @@ from typing import Any
 import pytest
 
 from hub.domain.certificate import CertificateRecord, Lifetimes
-from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, Key, Query
+from hub.domain.change import REQUESTS, Query
 from hub.domain.cluster import Joining
-from hub.domain.request import RequestState, Submission
+from hub.domain.request import RequestState
 from hub.issuer import LocalIssuer
-from hub.services import certificates, clusters, credentials, requests
+from hub.services import clusters, requests
 from machinery import conditions, pki
 from machinery.clock import ManualClock
 from machinery.conditions import Condition
-from machinery.identity import AgentId, ClusterName, Subject, agent_subject
+from machinery.identity import AgentId, ClusterName, Subject
 from tests.fakes.inline_store import InlineStore
+from tests.fakes.registration import Newcomer
 
 AGENT = AgentId("xk7pq")
 
@@ -35,30 +36,19 @@ class Hub:
         authority = pki.create_authority(Subject("test-ca"), key, pki.random_serial(), now, now + timedelta(days=3650))
         self.issuer = LocalIssuer(authority)
 
+    def of(self, name: str) -> Newcomer:
+        return Newcomer(self.store, self.issuer, ClusterName(name), AGENT, "uid-" + name)  # type: ignore[arg-type]
+
     def credential(self, name: str) -> CertificateRecord:
         """A bootstrap credential's certificate for one cluster name."""
-        _, issued = self.store.transact(
-            credentials.create,
-            cluster=ClusterName(name),
-            uses=1,
-            lifetime=None,
-            public_key=pki.public_key_of(pki.generate_key()),
-            issuer=self.issuer,
-            lifetimes=self.lifetimes,
-            actor="admin",
-        )
-        found = self.store.transact(certificates.resolve, issued.serial)
-        assert found is not None
-        return found
+        return self.of(name).bootstrap(cluster=ClusterName(name), uses=1)
 
     def join(self, name: str) -> None:
-        credential = self.credential(name).credential
-        self.store.transact(clusters.ensure, Joining(ClusterName(name), "uid-" + name, AGENT, credential=credential), "agent")
+        joining = Joining(ClusterName(name), "uid-" + name, AGENT, credential=self.credential(name).credential)
+        self.store.transact(clusters.ensure, joining, "agent")
 
-    def submit(self, name: str, requester: CertificateRecord | None = None, key: bytes | None = None) -> str:
-        request = pki.build_request(agent_subject(ClusterName(name), AGENT), key or pki.generate_key())
-        submission = Submission(ClusterName(name), AGENT, request, requester or self.credential(name), "uid-" + name)
-        return self.store.transact(requests.submit, submission)
+    def submit(self, name: str, requester: CertificateRecord | None = None) -> str:
+        return self.of(name).submit(requester or self.credential(name))
 
     def approve(self, request: str) -> None:
         self.store.transact(requests.decide, request, approve=True, reason="Tested", message="", actor="admin")
@@ -70,9 +60,7 @@ class Hub:
         return self.store.transact(requests.state, request)
 
     def cluster(self, name: str) -> dict[str, Any]:
-        stored = self.store.transact(lambda tx: tx.objects.get(MANAGED_CLUSTERS, Key("", name)))
-        assert stored is not None
-        return dict(stored.document)
+        return dict(self.store.transact(clusters.find, ClusterName(name)).document)
 
     def condition(self, name: str, kind: str) -> Condition | None:
         return conditions.find(self.cluster(name).get("status", {}).get("conditions", []), kind)

@@ -67,9 +67,7 @@ async def found(kind: str, elsewhere: Elsewhere, **spec: Any) -> dict[str, str]:
     return {each.type: f"{each.status} {each.reason}" for each in conditions}
 
 
-async def test_an_authenticator_that_works_is_ready_and_unreadable_cas_keep_the_rest_from_being_examined(
-    elsewhere: Elsewhere,
-) -> None:
+async def test_working_authenticator_is_ready_and_unreadable_cas_end_its_examination(elsewhere: Elsewhere) -> None:
     for kind in (JWT, WEBHOOK):
         assert set((await found(kind, elsewhere)).values()) == {"True Success"}
         for data in (b64encode(b"bad").decode(), "?"):

@@ -1,13 +1,13 @@
 """Silence becomes Unknown exactly when a grace ends, and never for time in which nobody could be heard."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
 import pytest
 
-from hub.controllers.agenda import GIVEN_UP, Agenda, Attempts
+from hub.controllers.agenda import Agenda
 from hub.controllers.availability import Availability
 from hub.controllers.batch import TOGETHER
 from hub.domain import cluster as rules
@@ -16,8 +16,9 @@ from hub.services import clusters, heartbeats
 from machinery.clock import ManualClock
 from machinery.conditions import AVAILABLE, UNKNOWN
 from machinery.controller import PartlyFailedError
-from machinery.errors import ConflictError, InvalidError, UnavailableError
+from machinery.errors import ConflictError, InvalidError
 from machinery.identity import ClusterName
+from tests.checks import present
 from tests.unit.hub.controllers.conftest import Hub
 
 C1 = ClusterName("c1")
@@ -63,8 +64,7 @@ async def test_unknown_is_written_exactly_when_the_grace_ends_and_once(hub: Hub,
     assert (status(hub) == UNKNOWN, written) == (False, [])
     hub.clock.advance(WINDOW)
     assert await subject.reconcile(TOGETHER) == GRACE
-    condition = hub.condition("c1", AVAILABLE)
-    assert condition is not None
+    condition = present(hub.condition("c1", AVAILABLE))
     assert (condition.status, condition.reason, condition.message) == (
         UNKNOWN,
         "ManagedClusterLeaseUpdateStopped",
@@ -92,9 +92,7 @@ async def test_clusters_whose_graces_end_within_a_moment_are_looked_at_together_
     assert status(hub, "c2") == UNKNOWN
 
 
-async def test_a_beat_moves_the_end_of_the_grace_also_when_it_is_stored_after_the_first_look(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_beat_moves_the_end_of_the_grace_even_after_the_first_look(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     accepted(hub)
     beat(hub)
     subject = judge(hub)
@@ -219,36 +217,11 @@ async def test_one_that_fails_is_tried_again_at_a_time_of_its_own(hub: Hub, monk
     for _ in range(16):
         with pytest.raises(PartlyFailedError) as failed:
             await subject.reconcile(TOGETHER)
-        pause = failed.value.look_again
-        assert pause is not None
+        pause = present(failed.value.look_again)
         pauses.append(pause)
         hub.clock.advance(pause)
     assert pauses[0] <= timedelta(milliseconds=20)
     assert 15 * SECOND <= pauses[-1] <= 30 * SECOND
-
-
-async def test_a_store_that_is_away_is_not_asked_for_every_cluster(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
-    names = [f"c{number}" for number in range(1, 121)]
-    accepted(hub, *names)
-    subject, asked = judge(hub), list[str]()
-    hub.clock.advance(GRACE + WINDOW)
-    run = hub.store.run
-
-    async def away(*_args: Any, **_kwargs: Any) -> Any:
-        asked.append("transaction")
-        raise UnavailableError("the database does not answer")
-
-    monkeypatch.setattr(hub.store, "run", away)
-    for name in names:
-        subject.wants(ClusterName(name))
-    for attempt in range(1, 9):
-        with pytest.raises(UnavailableError):
-            await subject.reconcile(TOGETHER)
-        assert len(asked) == attempt * (1 + GIVEN_UP)
-        hub.clock.advance(SECOND)
-    monkeypatch.setattr(hub.store, "run", run)
-    await subject.reconcile(TOGETHER)
-    assert {status(hub, name) for name in names} == {UNKNOWN}
 
 
 async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:
@@ -256,8 +229,7 @@ async def test_who_was_never_heard_of_has_a_reason_of_its_own(hub: Hub) -> None:
     subject = judge(hub)
     hub.clock.advance(GRACE + WINDOW)
     await look(subject)
-    condition = hub.condition("c1", AVAILABLE)
-    assert condition is not None
+    condition = present(hub.condition("c1", AVAILABLE))
     assert (condition.status, condition.reason) == (UNKNOWN, "ManagedClusterNeverJoined")
 
 
@@ -282,9 +254,6 @@ def test_what_is_due_soon_comes_with_what_is_due_now_and_only_then() -> None:
     clock.advance(SECOND)
     assert agenda.take(10, ahead=5 * SECOND) == (A, B)
     assert agenda.pause() == 10 * SECOND
-
-
-def test_a_time_that_was_replaced_makes_nothing_due() -> None:
     clock = ManualClock()
     agenda = waiting(clock)
     agenda.wait(A, 30 * SECOND)
@@ -306,18 +275,3 @@ def test_times_that_were_replaced_are_forgotten_also_where_they_are_far_away() -
     assert agenda.take(10) == (C,)
     clock.advance(timedelta(days=5))
     assert set(agenda.take(10)) == {A, B}
-
-
-async def test_whoever_fails_is_named_with_the_reason_and_so_is_who_does_not() -> None:
-    async def look(names: Sequence[ClusterName]) -> Mapping[ClusterName, None]:
-        for name in names:
-            if name != B:
-                raise ConflictError(f"not {name}")
-        return dict.fromkeys(names)
-
-    attempts = Attempts[None]()
-    await attempts.make((A, B, C), look)
-    with pytest.raises(PartlyFailedError, match="2 of 3 failed, the last of them c: not c") as failed:
-        attempts.ended(None)
-    assert {name: str(error) for name, error in failed.value.failed.items()} == {"a": "not a", "c": "not c"}
-    assert set(failed.value.done) == {"b"}

@@ -1,26 +1,22 @@
-"""Sets count their clusters, bindings follow their set, `default` and `global` stand, clusters are told their namespaces."""
+"""Sets count their clusters, bindings follow their set, clusters have namespaces of their sets and are exported as profiles."""
 
 from datetime import timedelta
+from typing import Any
 
 import pytest
 
-from hub.controllers.addon_tokens import AddOnTokens
-from hub.controllers.batch import TOGETHER
-from hub.controllers.cluster_profiles import ClusterProfiles, ProfiledNamespaces
-from hub.controllers.cluster_sets import ClusterSets
-from hub.controllers.default_set import DefaultSet
-from hub.controllers.managed_namespaces import ManagedNamespaces
-from hub.controllers.set_bindings import SetBindings
 from hub.domain import cluster as cluster_rules
 from hub.domain import clusterset as rules
 from hub.domain import document as doc
-from hub.domain.change import CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key
+from hub.domain.change import CLUSTER_PROFILES, CLUSTER_SET_BINDINGS, CLUSTER_SETS, MANAGED_CLUSTERS, Key, Query
+from hub.domain.clusterprofile import SET as OF_SET
 from hub.ports import Transaction
-from hub.services import clusters, clustersets, heartbeats
+from hub.services import clusters, clustersets, heartbeats, namespaces
 from machinery import conditions
 from machinery.conditions import AVAILABLE, UNKNOWN
 from machinery.errors import InvalidError
 from machinery.identity import ClusterName
+from tests.checks import present
 from tests.fakes.fleetwork import Fleetwork, binding, cluster, cluster_set, find, open_namespace, put, remove
 from tests.unit.hub.controllers.conftest import Hub
 
@@ -28,18 +24,14 @@ EU = {"matchLabels": {"region": "eu"}}
 
 
 def emptiness(hub: Hub, name: str) -> tuple[str, str, str]:
-    stored = hub.store.transact(find, CLUSTER_SETS, name)
-    assert stored is not None
-    found = conditions.find(doc.conditions(stored.document), rules.EMPTY)
-    assert found is not None
+    stored = present(hub.store.transact(find, CLUSTER_SETS, name))
+    found = present(conditions.find(doc.conditions(stored.document), rules.EMPTY))
     return found.status, found.reason, found.message
 
 
 def bound(hub: Hub, name: str, place: str = "team") -> tuple[str, str]:
-    stored = hub.store.transact(find, CLUSTER_SET_BINDINGS, name, place)
-    assert stored is not None
-    found = conditions.find(doc.conditions(stored.document), rules.BOUND)
-    assert found is not None
+    stored = present(hub.store.transact(find, CLUSTER_SET_BINDINGS, name, place))
+    found = present(conditions.find(doc.conditions(stored.document), rules.BOUND))
     return found.status, found.reason
 
 
@@ -122,13 +114,11 @@ async def test_a_binding_that_fails_holds_up_no_other_of_its_set(hub: Hub, monke
 async def test_default_and_global_are_made_and_come_again_when_deleted(hub: Hub) -> None:
     work = Fleetwork(hub.store, default_cluster_set=True)
     await work.start()
-    first = hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT)
-    assert first is not None
+    first = present(hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT))
     for name in rules.STANDING:
         hub.store.transact(remove, CLUSTER_SETS, name)
     await work.settle()
-    again = hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT)
-    assert again is not None
+    again = present(hub.store.transact(find, CLUSTER_SETS, rules.DEFAULT))
     assert again.uid != first.uid
     assert hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL) is not None
     assert [told.reason for told in work.told] == ["ClusterSetCreated"] * 4
@@ -139,8 +129,7 @@ async def test_an_edit_of_their_selector_is_taken_back_unless_they_say_that_it_i
     await work.start()
     hub.store.transact(put, CLUSTER_SETS, cluster_set(rules.GLOBAL, EU, namespaces=("web",)))
     await work.settle()
-    stored = hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL)
-    assert stored is not None
+    stored = present(hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL))
     assert stored.document["spec"] == {
         "clusterSelector": {"selectorType": "LabelSelector", "labelSelector": {}},
         "managedNamespaces": [{"name": "web"}],
@@ -149,8 +138,7 @@ async def test_an_edit_of_their_selector_is_taken_back_unless_they_say_that_it_i
     meant = doc.with_annotations(cluster_set(rules.GLOBAL, EU), {rules.AUTOUPDATE: "false"})
     hub.store.transact(put, CLUSTER_SETS, meant)
     await work.settle()
-    kept = hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL)
-    assert kept is not None
+    kept = present(hub.store.transact(find, CLUSTER_SETS, rules.GLOBAL))
     assert kept.document["spec"]["clusterSelector"]["labelSelector"] == EU
 
 
@@ -247,9 +235,7 @@ async def test_namespaces_of_a_set_that_is_gone_or_being_deleted_go(hub: Hub) ->
     assert told(hub) == []
 
 
-async def test_sets_and_clusters_that_are_being_deleted_are_left_alone_and_a_cluster_that_waits_costs_no_write(
-    hub: Hub,
-) -> None:
+async def test_sets_and_clusters_that_are_being_deleted_or_wait_cost_no_write(hub: Hub) -> None:
     held = doc.with_metadata(cluster_set("one", namespaces=("web",)), finalizers=["example.com/hold"])
     hub.store.transact(put, CLUSTER_SETS, held)
     hub.store.transact(put, MANAGED_CLUSTERS, doc.with_metadata(cluster("a", into="two"), finalizers=["example.com/hold"]))
@@ -274,20 +260,162 @@ async def test_a_cluster_that_is_being_deleted_and_falls_silent_reads_unknown(hu
     since = hub.clock.now()
     hub.clock.advance(timedelta(seconds=301))
     hub.store.transact(heartbeats.expire, ClusterName("c1"), window=WINDOW, since=since, actor="test")
-    found = hub.condition("c1", AVAILABLE)
-    assert found is not None
+    found = present(hub.condition("c1", AVAILABLE))
     assert found.status == UNKNOWN
 
 
-async def test_keys_of_nothing_are_passed_over(hub: Hub) -> None:
-    nothing = Key("nowhere", "nobody")
-    told: list[object] = []
-    for batched in (DefaultSet(hub.store), ManagedNamespaces(hub.store, tuple), ClusterProfiles(hub.store)):
-        batched.wants("nobody")
-        assert await batched.reconcile(TOGETHER) is None
-    assert await ClusterSets(hub.store).reconcile("nobody") is None
-    assert await SetBindings(hub.store, lambda _key: None).reconcile(nothing) is None
-    assert await SetBindings(hub.store, lambda _key: None).reconcile(Key("", "nobody")) is None
-    assert await AddOnTokens(hub.store, told.append).reconcile(nothing) is None
-    assert await ProfiledNamespaces(hub.store, told.append).reconcile(nothing) is None
-    assert (hub.revision, told) == (0, [])
+LABELS = {
+    "x-k8s.io/cluster-manager": "open-cluster-management",
+    "multicluster.x-k8s.io/clusterset": "one",
+    "open-cluster-management.io/cluster-name": "a",
+}
+IN_EU = {"matchExpressions": [{"key": "region", "operator": "In", "values": ["eu", "uk"]}]}
+
+
+def _profiles(tx: Transaction) -> list[str]:
+    return [str(stored.key) for stored in tx.objects.find(CLUSTER_PROFILES, Query()).items]
+
+
+def profiles(hub: Hub) -> list[str]:
+    return hub.store.transact(_profiles)
+
+
+def profile(hub: Hub, name: str, place: str) -> dict[str, Any]:
+    stored = hub.store.transact(find, CLUSTER_PROFILES, name, place)
+    assert stored is not None
+    return dict(stored.document)
+
+
+@pytest.fixture
+async def work(hub: Hub) -> Fleetwork:
+    """Clusters a (in `one`, eu), b (in `two`, eu), c (in `two`, us); sets one, two and europe; namespaces p and q."""
+    for name in ("p", "q"):
+        hub.store.transact(open_namespace, name)
+    for name, labels in (("one", None), ("two", None), ("europe", EU)):
+        hub.store.transact(put, CLUSTER_SETS, cluster_set(name, labels))
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", region="eu"))
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("b", into="two", region="eu"))
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c", into="two", region="us"))
+    driven = Fleetwork(hub.store, cluster_profiles=True)
+    await driven.start()
+    return driven
+
+
+async def bind(hub: Hub, work: Fleetwork, *places: str) -> None:
+    for each in places:
+        place, _, name = each.partition("/")
+        hub.store.transact(put, CLUSTER_SET_BINDINGS, binding(name, place))
+    await work.settle()
+
+
+async def test_a_bound_set_shows_its_clusters_once_however_many_sets_have_them(hub: Hub, work: Fleetwork) -> None:
+    assert profiles(hub) == []
+    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "p"))
+    await Fleetwork(hub.store).start()
+    assert profiles(hub) == [], "the gate is closed"
+    await bind(hub, work, "p/one", "p/europe", "q/two")
+    assert profiles(hub) == ["p/a", "p/b", "q/b", "q/c"]
+    made = profile(hub, "a", "p")
+    assert made["spec"] == {"displayName": "a", "clusterManager": {"name": "open-cluster-management"}}
+    assert doc.labels(made) == LABELS
+    before = hub.revision
+    await Fleetwork(hub.store, cluster_profiles=True).start()
+    await work.start()
+    assert hub.revision == before, "another look writes nothing"
+    hub.store.transact(remove, CLUSTER_SET_BINDINGS, "europe", "p")
+    await work.settle()
+    assert profiles(hub) == ["p/a", "q/b", "q/c"], "a binding that goes takes away what no other shows"
+
+
+async def test_selectors_by_label_by_expression_and_of_the_global_set_choose_as_everywhere(hub: Hub, work: Fleetwork) -> None:
+    hub.store.transact(put, CLUSTER_SETS, cluster_set("in-eu", IN_EU))
+    hub.store.transact(put, CLUSTER_SETS, cluster_set("global", {}))
+    await bind(hub, work, "p/in-eu", "q/global")
+    assert profiles(hub) == ["p/a", "p/b", "q/a", "q/b", "q/c"]
+    hub.store.transact(put, CLUSTER_SETS, cluster_set("in-eu", {"matchLabels": {"region": "us"}}))
+    await work.settle()
+    assert profiles(hub) == ["p/c", "q/a", "q/b", "q/c"]
+    await bind(hub, work, "p/missing")
+    hub.store.transact(remove, CLUSTER_SETS, "in-eu")
+    await work.settle()
+    assert profiles(hub) == ["q/a", "q/b", "q/c"], "a set that is missing or goes shows nothing"
+
+
+async def test_a_cluster_that_comes_moves_or_goes_is_followed(hub: Hub, work: Fleetwork) -> None:
+    await bind(hub, work, "p/one", "q/two", "q/europe")
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("d", into="one"))
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("c", into="one", region="eu"))
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", region="eu"))
+    hub.store.transact(remove, MANAGED_CLUSTERS, "b")
+    await work.settle()
+    assert profiles(hub) == ["p/c", "p/d", "q/a", "q/c"]
+    assert [doc.labels(profile(hub, name, "q"))[OF_SET] for name in "ac"] == ["", "one"], "the set may be none"
+
+
+async def test_clusters_that_wait_are_denied_or_are_being_deleted_are_not_shown(hub: Hub, work: Fleetwork) -> None:
+    await bind(hub, work, "p/one", "p/two")
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("waiting", into="one", accepted=False))
+    hub.store.transact(put, MANAGED_CLUSTERS, cluster("a", into="one", accepted=False))
+    held = doc.with_metadata(cluster("b", into="two"), finalizers=["example.com/hold"])
+    hub.store.transact(put, MANAGED_CLUSTERS, held)
+    hub.store.transact(remove, MANAGED_CLUSTERS, "b")
+    await work.settle()
+    assert profiles(hub) == ["p/c"]
+
+
+async def test_a_profile_says_what_its_cluster_says(hub: Hub, work: Fleetwork) -> None:
+    await bind(hub, work, "p/one")
+    moment = "2026-01-01T00:00:00Z"
+    told = {"status": "True", "reason": "ManagedClusterAvailable", "message": "well", "lastTransitionTime": moment}
+    status = {
+        "version": {"kubernetes": "v1.36.1"},
+        "clusterClaims": [{"name": "z", "value": "1"}, {"name": "a", "value": "2"}],
+        "conditions": [
+            {**told, "type": "ManagedClusterConditionAvailable"},
+            {**told, "type": "ManagedClusterJoined"},
+            {**told, "type": "HubAcceptedManagedCluster"},
+        ],
+    }
+    hub.store.transact(put, MANAGED_CLUSTERS, {**cluster("a", into="one"), "status": status})
+    await work.settle()
+    shown = profile(hub, "a", "p")["status"]
+    assert shown["version"] == {"kubernetes": "v1.36.1"}
+    assert shown["properties"] == status["clusterClaims"], "in the cluster's own order"
+    assert {entry["type"]: entry["status"] for entry in shown["conditions"]} == {
+        "ControlPlaneHealthy": "True",
+        "Joined": "True",
+    }
+
+
+async def test_a_profile_that_somebody_deletes_or_edits_comes_back(hub: Hub, work: Fleetwork) -> None:
+    await bind(hub, work, "p/one", "q/one")
+    hub.store.transact(remove, CLUSTER_PROFILES, "a", "p")
+    edited = doc.with_metadata(profile(hub, "a", "q"), labels={"own": "label", OF_SET: "another"})
+    hub.store.transact(put, CLUSTER_PROFILES, edited)
+    await work.settle()
+    assert profiles(hub) == ["p/a", "q/a"]
+    assert doc.labels(profile(hub, "a", "q")) == {"own": "label", **LABELS}
+
+
+async def test_a_profile_of_another_manager_is_never_touched(hub: Hub, work: Fleetwork) -> None:
+    labels = {"open-cluster-management.io/cluster-name": "a"}
+    theirs = {"metadata": {"name": "a", "namespace": "p", "labels": labels}, "spec": {"clusterManager": {"name": "another"}}}
+    hub.store.transact(put, CLUSTER_PROFILES, theirs)
+    await bind(hub, work, "p/one")
+    assert "status" not in profile(hub, "a", "p")
+    hub.store.transact(remove, CLUSTER_SET_BINDINGS, "one", "p")
+    await work.settle()
+    assert profiles(hub) == ["p/a"]
+
+
+async def test_a_namespace_that_is_missing_or_being_deleted_has_none(hub: Hub, work: Fleetwork) -> None:
+    """A binding may outlive its namespace, or be restored before it."""
+    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "nowhere"))
+    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("one", "p"))
+    hub.store.transact(lambda tx: namespaces.remove(tx, namespaces.get(tx, "p"), "admin"))  # type: ignore[arg-type]
+    await work.settle()
+    assert profiles(hub) == []
+    hub.store.transact(open_namespace, "nowhere")
+    hub.store.transact(put, CLUSTER_SET_BINDINGS, binding("two", "nowhere"))
+    await work.settle()
+    assert profiles(hub) == ["nowhere/a", "nowhere/b", "nowhere/c"]

@@ -134,7 +134,7 @@ class Counting(InlineStore):
         return await super().run(use_case, *args, **kwargs)
 
 
-async def test_each_transaction_passes_a_portion_and_a_part_that_has_no_more_is_not_asked_again(
+async def test_each_transaction_passes_a_portion_and_no_part_is_asked_in_vain(
     hub: Hub, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However many steps the log takes: whoever asks holds the lock that all writers wait for."""

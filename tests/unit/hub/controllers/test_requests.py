@@ -1,43 +1,45 @@
-"""Clusters and requests: accepted, approved and signed as operators and rules decide, and removed when they are over."""
+"""Clusters and requests: accepted, approved and signed as operators and rules decide; and all controllers on one store."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Collection, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from typing import Any
+from typing import Any, cast
 
 import pytest
 
 from hub.audit import remember_decision
 from hub.controllers import approval, issuance, rules
+from hub.controllers import namespaces as namespaces_controller
 from hub.controllers.acceptance import Acceptance
 from hub.controllers.agenda import GIVEN_UP
 from hub.controllers.approval import Approval
 from hub.controllers.batch import AT_MOST, TOGETHER, Batched
-from hub.controllers.cleanup import RequestCleanup
 from hub.controllers.issuance import Issuance
-from hub.controllers.steadiness import Steadiness
 from hub.deciding import Deciding
+from hub.domain import clusterset, removal
+from hub.domain import document as doc
 from hub.domain.approval_rule import Decision, Verdict
 from hub.domain.audit import Record
-from hub.domain.change import APPROVAL_RULES, EVENTS, REQUESTS, Key, Query
+from hub.domain.change import APPROVAL_RULES, CLUSTER_SETS, EVENTS, NAMESPACES, REQUESTS, Change, Key, Kind, Query, StoredObject
 from hub.domain.document import with_metadata
+from hub.domain.namespace import namespace
 from hub.domain.request import RequestPhase
-from hub.domain.request_end import Ends
 from hub.ports import Transaction
 from hub.roster import Controllers
-from hub.services import approval_rules, certificates, clusters
+from hub.services import addons, approval_rules, certificates, clusters, namespaces
 from hub.services.approving import Outcome
 from hub.settings import load
 from machinery import pki
 from machinery.clock import ManualClock
-from machinery.conditions import FALSE, HUB_ACCEPTED, TRUE
-from machinery.errors import UnavailableError
-from machinery.identity import ClusterName
+from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN
+from machinery.errors import ExpiredError, UnavailableError
+from machinery.identity import AddOnName, ClusterName
 from machinery.tasks import GuardedTasks
+from tests.checks import present
+from tests.fakes.fleetwork import find
+from tests.fakes.virtual_time import ManualTimetable, in_virtual_time
 from tests.unit.hub.controllers.conftest import AGENT, Hub
-
-HOUR = timedelta(hours=1)
 
 
 async def step(subject: Batched, *names: str) -> None:
@@ -51,32 +53,6 @@ def issuing(hub: Hub) -> Issuance:
     return Issuance(hub.store, hub.issuer, hub.lifetimes)
 
 
-async def test_a_first_request_waits_for_a_human_unless_a_rule_matches(hub: Hub) -> None:
-    hub.join("edge-1")
-    hub.join("other")
-    matching, waiting = hub.submit("edge-1"), hub.submit("other")
-    await step(Approval(hub.store, ("edge-*",)), matching, waiting)
-    assert hub.state(matching).phase is RequestPhase.APPROVED
-    assert hub.state(matching).reason == "AutoApprovedByHubCSRApprovingController"
-    assert hub.state(waiting).phase is RequestPhase.PENDING
-
-
-async def test_a_renewal_needs_no_human_as_long_as_its_cluster_is_accepted(hub: Hub) -> None:
-    hub.join("c1")
-    hub.accept("c1")
-    first = hub.submit("c1")
-    hub.approve(first)
-    await step(issuing(hub), first)
-    record = hub.store.transact(certificates.resolve, pki.parse_certificate(hub.state(first).certificate).serial)
-    phases = []
-    for accepted in (True, False):
-        renewal = hub.submit("c1", record)
-        hub.accept("c1", accepted=accepted)
-        await step(Approval(hub.store, ()), renewal)
-        phases.append(hub.state(renewal).phase)
-    assert phases == [RequestPhase.APPROVED, RequestPhase.PENDING]
-
-
 async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(hub: Hub) -> None:
     hub.join("c1")
     name = hub.submit("c1")
@@ -84,8 +60,7 @@ async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(
 
     def controllers() -> tuple[bool, bool]:
         """Whether approval and issuance want the request."""
-        stored = hub.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name)))
-        assert stored is not None
+        stored = present(hub.store.transact(lambda tx: tx.objects.get(REQUESTS, Key("", name))))
         return approval.wanted(stored.document), issuance.wanted(stored.document)
 
     await step(subject, name)
@@ -122,9 +97,7 @@ async def test_a_batch_is_bounded_and_goes_on_at_once(hub: Hub) -> None:
     assert {hub.state(name).phase for name in names} == {RequestPhase.APPROVED}
 
 
-async def test_a_store_that_is_away_is_not_asked_for_every_name_and_none_is_forgotten(
-    hub: Hub, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_store_that_is_away_is_not_asked_for_every_name(hub: Hub, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where nothing arrives any more each question takes as long as the hub has patience."""
     names = submitted(hub, AT_MOST)
     subject, asked, run = Approval(hub.store, ("*",)), list[str](), hub.store.run
@@ -144,43 +117,12 @@ async def test_a_store_that_is_away_is_not_asked_for_every_name_and_none_is_forg
     assert {hub.state(name).phase for name in names} == {RequestPhase.APPROVED}
 
 
-async def test_finished_requests_go_after_an_hour_and_their_records_stay(hub: Hub) -> None:
-    hub.join("c1")
-    hub.join("c2")
-    done, pending = hub.submit("c1"), hub.submit("c2")
-    hub.approve(done)
-    await step(issuing(hub), done)
-    subject = RequestCleanup(hub.store, Ends(HOUR, 24 * HOUR), 24 * HOUR, Steadiness(hub.clock, timedelta()))
-    hub.clock.advance(HOUR - timedelta(seconds=1))
-    await subject.reconcile("all")
-    assert hub.count() == 2
-    hub.clock.advance(timedelta(seconds=1))
-    await subject.reconcile("all")
-    assert hub.count() == 1
-    assert hub.state(pending).phase is RequestPhase.PENDING
-    assert any(record.agent for record in hub.store.transact(lambda tx: tx.certificates.of_cluster(ClusterName("c1"))))
-
-
 def judged(hub: Hub, name: str = "c1") -> tuple[str, str, str] | None:
     found = hub.condition(name, HUB_ACCEPTED)
     return (found.status, found.reason, found.message) if found else None
 
 
 DENIED = (FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
-
-
-async def test_the_condition_follows_the_operators_decisions_in_the_words_of_ocm(hub: Hub) -> None:
-    subject = Acceptance(hub.store, ())
-    hub.join("c1")
-    before = hub.revision
-    await step(subject, "c1")
-    assert (judged(hub), hub.revision) == (None, before), "a new cluster has no condition"
-    hub.accept("c1")
-    await step(subject, "c1")
-    assert judged(hub) == (TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
-    hub.accept("c1", accepted=False)
-    await step(subject, "c1")
-    assert judged(hub) == DENIED
 
 
 async def test_a_name_that_matches_the_rule_is_accepted_once_and_a_denial_by_hand_stands(hub: Hub) -> None:
@@ -227,25 +169,21 @@ START = Hub().clock.now()
 
 
 @asynccontextmanager
-async def working(hub: Hub, decided: list[Decision]) -> AsyncIterator[None]:
-    controllers = Controllers(
-        hub.store,
-        hub.issuer,
-        load({}, None, {}),
-        hub.lifetimes,
-        clock=hub.clock,
-        since=lambda _now: START,
-        decided=decided.append,
-    )
+async def working(hub: Hub, *globs: str, decided: list[Decision] | None = None) -> AsyncIterator[ManualTimetable]:
+    settings, timetable = load({"auto_approve": globs}, None, {}), ManualTimetable()
+    told = [] if decided is None else decided
+    common = (hub.store, hub.issuer, settings, hub.lifetimes)
+    controllers = Controllers(*common, clock=hub.clock, since=lambda _now: START, decided=told.append)
+    controllers.wake(timetable)
     async with GuardedTasks("controllers") as tasks:
         await controllers.start(tasks)
-        yield
+        yield timetable
         await tasks.stop()
 
 
-async def until(hub: Hub, condition: Callable[[], object]) -> None:
+async def until(hub: Hub, condition: Callable[[], object], within: timedelta = timedelta(seconds=10)) -> None:
     """Looks after every change."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(within.total_seconds()):
         async for _changes in hub.store.follow(0):
             if condition():
                 return
@@ -261,8 +199,7 @@ def put_rule(hub: Hub, name: str, **spec: Any) -> None:
 
 
 def status_of(hub: Hub, name: str) -> dict[str, Any]:
-    stored = hub.store.transact(lambda tx: tx.objects.get(APPROVAL_RULES, Key("", name)))
-    assert stored is not None
+    stored = present(hub.store.transact(lambda tx: tx.objects.get(APPROVAL_RULES, Key("", name))))
     return dict(stored.document.get("status") or {})
 
 
@@ -273,7 +210,7 @@ def told(hub: Hub, reason: str) -> list[str]:
 
 async def test_rules_decide_about_those_who_wait_when_they_come_or_are_unpaused_and_dry_runs_are_counted() -> None:
     hub, decided = Hub(), list[Decision]()
-    async with working(hub, decided):
+    async with working(hub, decided=decided):
         put_rule(hub, "dry", dryRun=True)
         put_rule(hub, "ones", clusterNames=["c1"], paused=True)
         hub.join("c1")
@@ -321,7 +258,7 @@ async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for
 
 async def test_a_renewal_that_waited_for_the_acceptance_goes_on_with_it() -> None:
     hub = Hub()
-    async with working(hub, []):
+    async with working(hub):
         hub.join("c1")
         hub.accept("c1")
         first = hub.submit("c1")
@@ -378,3 +315,110 @@ def test_a_decision_is_an_audit_record_that_names_rule_and_object() -> None:
     )
     notes = {"muster/rule": "ones", "muster/decision": "Approve", "muster/cluster": "c1", "muster/dry-run": "true"}
     assert dict(record.annotations) == notes
+
+
+async def test_cluster_of_a_rule_is_accepted_and_signed_and_its_request_removed_after_its_time() -> None:
+    hub = Hub()
+    async with working(hub, "edge-*") as timetable:
+        hub.join("edge-1")
+        name = hub.submit("edge-1")
+        await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
+        await until(hub, lambda: (found := hub.condition("edge-1", HUB_ACCEPTED)) and found.status == TRUE)
+        hub.clock.advance(timedelta(hours=1))
+        timetable.wake("request-cleanup")
+        await until(hub, lambda: hub.count() == 0)
+
+
+async def test_decisions_from_before_the_start_are_acted_upon_and_a_silent_cluster_reads_unknown_after_its_grace() -> None:
+    hub = Hub()
+    hub.join("c1")
+    name = hub.submit("c1")
+    hub.approve(name)
+    hub.accept("c1")
+    async with working(hub):
+        await until(hub, lambda: hub.state(name).phase is RequestPhase.ISSUED)
+        await until(hub, lambda: hub.condition("c1", HUB_ACCEPTED))
+    hub.clock.advance(timedelta(seconds=301))
+    async with working(hub):
+        await until(hub, lambda: (found := hub.condition("c1", AVAILABLE)) and found.status == UNKNOWN)
+
+
+@pytest.mark.parametrize("trouble", [UnavailableError("the database does not answer"), ExpiredError("compacted")])
+async def test_what_goes_while_nobody_follows_is_made_again(monkeypatch: pytest.MonkeyPatch, trouble: Exception) -> None:
+    """The change log is not followed for a moment, and what is deleted in that moment is told to nobody."""
+    hub, ready, cut = Hub(), asyncio.Event(), asyncio.Event()
+    keys = [(NAMESPACES, "c1"), *((CLUSTER_SETS, name) for name in clusterset.STANDING)]
+    follow = hub.store.follow
+
+    def lose(tx: Transaction) -> None:
+        for kind, name in keys:
+            stored = present(find(tx, kind, name))
+            tx.objects.delete(kind, stored, "test")
+
+    def is_whole() -> bool:
+        return all(hub.store.transact(find, kind, name) for kind, name in keys)
+
+    async def cut_once(after: int, kinds: Collection[Kind] | None = None) -> AsyncIterator[Sequence[Change]]:
+        if not cut.is_set():
+            await ready.wait()
+            hub.store.transact(lose)
+            cut.set()
+            raise trouble
+        async for changes in follow(after, kinds):
+            yield changes
+
+    hub.join("c1")
+    hub.accept("c1")
+    monkeypatch.setattr(hub.store, "follow", cut_once)
+    async with working(hub), asyncio.timeout(5):
+        while not is_whole():
+            await hub.store.wait_for_change(hub.revision, timedelta(seconds=1))
+        ready.set()
+        await cut.wait()
+        assert not is_whole()
+        await until(hub, is_whole)
+
+
+def addon(namespace: str, name: str, priority: int = 0) -> dict[str, Any]:
+    """It does not go before its own controller lets it."""
+    notes = {removal.PRIORITY: str(priority)}
+    return {"metadata": {"name": name, "namespace": namespace, "annotations": notes, "finalizers": ["example.com/pre-delete"]}}
+
+
+def test_what_is_let_go_of_late_is_noticed_soon() -> None:
+    """After ten minutes a deleted cluster, or namespace, that nobody lets go of is looked at once a minute."""
+    hub, late = Hub(), ClusterName("c1")
+
+    def make(tx: Transaction) -> None:
+        namespaces.put(tx, namespace("east"), None, "admin")
+        for held in (addon("c1", "first"), addon("c1", "second", 1), addon("east", "other")):
+            addons.put(tx, held, None, "admin")
+
+    def delete(tx: Transaction) -> None:
+        clusters.remove(tx, clusters.find(tx, late), "admin")
+        namespaces.remove(tx, cast("StoredObject", namespaces.get(tx, "east")), "admin")
+
+    def let_go(tx: Transaction, where: str, name: str) -> None:
+        stored = addons.find(tx, ClusterName(where), AddOnName(name))
+        addons.put(tx, doc.with_metadata(stored.document, finalizers=None), stored, "admin")
+
+    def is_marked(name: str) -> bool:
+        stored = hub.store.transact(addons.find, late, AddOnName(name))
+        return doc.is_deleting(stored.document)
+
+    async def play() -> None:
+        hub.join("c1")
+        hub.accept("c1")
+        async with working(hub):
+            hub.store.transact(make)
+            hub.store.transact(delete)
+            await asyncio.sleep(5)
+            assert (is_marked("first"), is_marked("second")) == (True, False)
+            hub.clock.advance(timedelta(minutes=10))
+            await asyncio.sleep(630)  # the looks are a minute apart now, and the next ones half a minute away
+            hub.store.transact(let_go, "c1", "first")
+            hub.store.transact(let_go, "east", "other")
+            within = 2 * namespaces_controller.LOOK_AGAIN
+            await until(hub, lambda: is_marked("second") and not hub.store.transact(namespaces.get, "east"), within)
+
+    in_virtual_time(play())

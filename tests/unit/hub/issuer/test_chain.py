@@ -48,16 +48,13 @@ def kubernetes(key: Key | None = None, lives: timedelta = TEN_YEARS, *, identifi
     return KubernetesIssuer(provider)
 
 
-def test_the_first_issuer_that_can_signs_and_a_failure_or_defect_is_followed_by_the_next() -> None:
+def test_the_first_issuer_that_can_signs_and_otherwise_each_failure_is_named() -> None:
     chains: dict[str, tuple[Link, ...]] = {"": (), "one": (signing("one"),), "one,two": (signing("one"), signing("two"))}
     assert {names: names_of(links) for names, links in chains.items()} == {names: names for names in chains}
     links = (signing("one"), failing("two", AssertionError("it was asked")))
     assert first_of(links, profile(), SERIAL, NOW).signed_by == "one"
     for error in (UnavailableError("away"), KeyError("x")):
         assert first_of((failing("one", error), signing("two")), profile(), SERIAL, NOW).signed_by == "two"
-
-
-def test_where_all_failed_each_failure_is_named() -> None:
     with pytest.raises(UnavailableError, match=r"^no issuer signs certificates of this kind$"):
         first_of((), profile(), SERIAL, NOW)
     with pytest.raises(InvalidError, match=r"^one: it is broken$"):
@@ -106,18 +103,6 @@ def test_a_login_is_signed_by_the_kubernetes_ca_first_and_by_the_hubs_own_then()
         "signed login by kubernetes": 1,
         "failed login by kubernetes": 2,
     }
-
-
-def test_a_ca_that_was_exchanged_signs_with_the_next_call() -> None:
-    provider, keys = AuthorityProvider(), (rsa_key(), rsa_key())
-    issuer = KubernetesIssuer(provider)
-    signers = set()
-    for key in keys:
-        provider.set(self_signed(key), pem_of(key))
-        issued = issuer.issue_login(profile(), SERIAL, NOW)
-        assert pki.is_issued_by(issued.chain, provider.certificate)
-        signers.add(issued.signed_by)
-    assert len(signers) == len(keys)
 
 
 def test_a_login_of_the_kubernetes_ca_has_the_form_that_kubernetes_expects_and_no_name_that_it_reserves() -> None:
@@ -181,9 +166,6 @@ def test_a_provider_goes_through_good_and_bad_pairs_and_holds_the_last_good_one(
 
     provider.set(*one)
     assert (provider.certificate, listener.told) == (one[0], 4)
-
-
-def test_an_unset_provider_holds_nothing_and_tells_it() -> None:
     provider, listener = AuthorityProvider(), Listener()
     provider.set(*pair())
     end = provider.listen(listener)
@@ -194,7 +176,7 @@ def test_an_unset_provider_holds_nothing_and_tells_it() -> None:
     assert listener.told == 1, "who listens no more is not told"
 
 
-def test_leaves_bundles_and_short_keys_are_refused_and_keys_of_kubernetes_tools_are_taken() -> None:
+def test_unusable_pairs_are_refused_and_no_error_holds_a_key() -> None:
     key, short = ec.generate_private_key(ec.SECP256R1()), rsa.generate_private_key(65537, 1024)  # noqa: S505 - it is refused
     one, other = pair(), pair()
     for certificate, pem, words in (
@@ -209,17 +191,14 @@ def test_leaves_bundles_and_short_keys_are_refused_and_keys_of_kubernetes_tools_
             provider = AuthorityProvider()
             provider.set(self_signed(taken), pem_of(taken, form))
             assert provider.current is not None, (taken, form)
-
-
-def test_no_error_and_no_representation_holds_a_key() -> None:
-    certificate, key = pair()
+    certificate, pem_key = pair()
     provider = AuthorityProvider()
-    provider.set(certificate, key)
+    provider.set(certificate, pem_key)
     with pytest.raises(InvalidError) as refused:
-        provider.set(pair()[0], key)
-    body = key.decode().splitlines()[1]
+        provider.set(pair()[0], pem_key)
+    body = pem_key.decode().splitlines()[1]
     assert body not in repr(provider) + str(refused.value) + repr(refused.value)
-    assert pki.key_matches(provider.certificate, key)
+    assert pki.key_matches(provider.certificate, pem_key)
 
 
 def test_what_stands_in_the_way_is_told_with_its_name(tmp_path: Path) -> None:

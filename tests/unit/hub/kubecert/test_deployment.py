@@ -46,7 +46,7 @@ def test_the_paths_are_those_of_the_controller_managers_flags() -> None:
     assert paths_of(pod) == CaPaths("/c.crt", "/c.key"), "in each container, and in its command too"
 
 
-def test_the_pod_is_where_the_controller_manager_is_and_sees_what_it_sees_but_its_token() -> None:
+def test_the_pod_sees_and_may_do_no_more_than_it_needs_to_read() -> None:
     found = manager(node="control-1")
     found["spec"]["volumes"].append({"name": "token", "projected": {"sources": [{"serviceAccountToken": {"path": "token"}}]}})
     found["spec"]["containers"][0]["volumeMounts"].append({"name": "token", "mountPath": "/var/run/secrets"})
@@ -57,9 +57,6 @@ def test_the_pod_is_where_the_controller_manager_is_and_sees_what_it_sees_but_it
     [container] = pod["containers"]
     assert [(each["name"], each["mountPath"]) for each in container["volumeMounts"]] == [("pki", "/pki"), ("flex", "/flex")]
     assert all(each["readOnly"] for each in container["volumeMounts"]), "it writes nothing on its host"
-
-
-def test_the_pod_may_do_no_more_than_read() -> None:
     pod = rules.deployment(SHAPE, manager())["spec"]["template"]["spec"]
     [container] = pod["containers"]
     assert (container["name"], container["command"]) == ("sleeper", ["python", "-m", "hub.kubecert", "sleep"])
@@ -68,9 +65,6 @@ def test_the_pod_may_do_no_more_than_read() -> None:
     assert container["securityContext"]["capabilities"] == {"drop": ["ALL"], "add": ["DAC_READ_SEARCH"]}
     assert (pod["automountServiceAccountToken"], pod["serviceAccountName"]) == (False, "hub-kube-cert-agent")
     assert (pod["terminationGracePeriodSeconds"], pod["securityContext"]) == (0, {"runAsUser": 0, "runAsGroup": 0})
-
-
-def test_the_deployment_has_the_settings_and_selects_pods_by_one_label_that_no_other_deployment_has() -> None:
     shape = Shape("n", "a", "i", "s", {}, pull_secrets=("one", "two"), priority_class="high")
     pod = rules.deployment(shape, manager())["spec"]["template"]["spec"]
     assert (pod["imagePullSecrets"], pod["priorityClassName"]) == ([{"name": "one"}, {"name": "two"}], "high")
@@ -196,13 +190,6 @@ def test_a_missing_file_and_output_that_cannot_be_written_are_named(environment:
 def run(*words: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
     command = [sys.executable, "-m", "hub.kubecert", *words]
     return subprocess.run(command, env={**os.environ, **environment}, capture_output=True, timeout=20, check=False)
-
-
-def test_the_program_itself_prints_and_fails_with_a_code(environment: dict[str, str]) -> None:
-    done = run("print", **environment)
-    assert (done.returncode, set(json.loads(done.stdout)), done.stderr) == (0, {"tls.crt", "tls.key"}, b"")
-    failed = run("dance")
-    assert (failed.returncode, failed.stdout, b"sleep or print" in failed.stderr) == (1, b"", True)
 
 
 @contextmanager
