@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, MutableMapping, Sequence
 from contextlib import asynccontextmanager
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -17,14 +17,13 @@ from hub.rpc.following import Followed
 from hub.services import requests
 from hub.store import tail as tails
 from hub.store.looks import Looks
-from hub.store.tail import RARELY, Tail
+from hub.store.tail import Tail
 from machinery.errors import InvalidError, MusterError, UnavailableError
 from tests.fakes.inline_store import InlineStore
 from tests.fakes.registration import Newcomer, fresh_store
 from tests.fakes.virtual_time import in_virtual_time
 
 LONG = timedelta(days=1)
-SOON = timedelta(seconds=10)
 
 
 def change(revision: int, size: int = 0) -> Change:
@@ -36,47 +35,18 @@ def revisions(changes: Sequence[Change] | None) -> list[int] | None:
     return None if changes is None else [each.revision for each in changes]
 
 
-@dataclass
 class Log:
-    """A change log that can be away, and compacted."""
+    """A change log without changes that counts how often it is read."""
 
-    newest: int = 0
-    compacted: int = 0
-    failures: int = 0
-    asked: int = 0
-    sizes: dict[int, int] = field(default_factory=dict)
-    intact: bool = False
-    """Nothing is lost, whatever was read."""
-    mended: list[tuple[int, Change | None]] = field(default_factory=list)
-    heard: asyncio.Event = field(default_factory=asyncio.Event)
+    def __init__(self) -> None:
+        self.asked = 0
 
-    async def fetch(self, after: int) -> tuple[Sequence[Change] | None, int]:
+    async def fetch(self, _after: int) -> tuple[Sequence[Change], int]:
         self.asked += 1
-        if self.failures:
-            self.failures -= 1
-            raise UnavailableError("away")
-        if after < self.compacted:
-            return None, self.newest
-        until = min(self.newest, after + 4)
-        return [change(revision, self.sizes.get(revision, 0)) for revision in range(max(after, 1), until + 1)], self.newest
+        return (), 0
 
-    async def mend(self, seen: int, shown: Change | None) -> bool:
-        if self.failures:
-            self.failures -= 1
-            raise UnavailableError("away")
-        self.mended.append((seen, shown))
-        if self.intact:
-            return False
-        self.newest = self.compacted = max(seen, self.newest) + 100
-        return True
-
-
-@asynccontextmanager
-async def running(log: Log, newest: int, poll: timedelta, told: Callable[[], bool] | None = None) -> AsyncIterator[Tail]:
-    tail = Tail(log.fetch, log.mend, newest, poll, *([told] if told else []))
-    task = asyncio.create_task(tail.run())
-    yield tail
-    task.cancel()
+    async def mend(self, _seen: int, _shown: Change | None) -> bool:
+        return False
 
 
 async def test_changes_that_follow_are_told_at_once_and_memory_is_bounded() -> None:
@@ -97,34 +67,32 @@ async def test_changes_that_follow_are_told_at_once_and_memory_is_bounded() -> N
     assert revisions(tail.after(newest + 1)) == [newest + 2]
 
 
-async def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
-    async with running(Log(newest=9), 5, LONG) as tail:
-        assert await tail.wait(5, timedelta()) == 5, "waiting ends with its time"
+def test_changes_behind_a_gap_wait_for_those_before_them() -> None:
+    async def wait(compacted: int, *offered: int) -> tuple[int, list[int] | None, list[int] | None]:
+        """What is newest and what follows 5 at first, and what follows it when the log of nine changes was read."""
+
+        async def fetch(after: int) -> tuple[Sequence[Change] | None, int]:
+            return None if after < compacted else [change(revision) for revision in range(after, 10)], 9
+
+        tail = Tail(fetch, Log().mend, 5, timedelta(seconds=1))
+        running = asyncio.create_task(tail.run())
         assert await tail.wait(4, LONG) == 5
-        tail.offer([change(8)])
-        assert (tail.newest, revisions(tail.after(5))) == (5, [])
-        assert await tail.wait(8, SOON) == 9
-        assert revisions(tail.after(5)) == [6, 7, 8, 9]
+        tail.offer([change(revision) for revision in offered])
+        before = tail.newest, revisions(tail.after(5))
+        assert await tail.wait(8, LONG) == 9
+        running.cancel()
+        return *before, revisions(tail.after(5))
 
-
-async def test_poll_or_bell_reads_the_log_to_its_end() -> None:
-    for failures in (0, 5):  # a log that is unavailable is asked again
-        async with running(Log(newest=3, failures=failures), 0, timedelta(milliseconds=1)) as tail:
-            assert await tail.wait(2, SOON) == 3
-    async with running(Log(newest=15), 0, LONG) as tail:  # longer than a batch
-        tail.ring()
-        assert await tail.wait(14, SOON) == 15
-    async with running(Log(newest=3), 0, LONG / RARELY, lambda: True) as tail:
-        await asyncio.sleep(0)
-        tail.ring()
-        assert await tail.wait(2, SOON) == 3
+    assert in_virtual_time(wait(0, 8)) == (5, [], [6, 7, 8, 9])
+    assert in_virtual_time(wait(7, 6)) == (6, [6], None)
 
 
 def test_poll_is_ten_times_rarer_where_notifications_arrive() -> None:
     async def looks(*, notified: bool) -> int:
-        log = Log(newest=0)
-        async with running(log, 0, timedelta(milliseconds=500), lambda: notified):
-            await asyncio.sleep(20)
+        log = Log()
+        running = asyncio.create_task(Tail(log.fetch, log.mend, 0, timedelta(milliseconds=500), lambda: notified).run())
+        await asyncio.sleep(20)
+        running.cancel()
         return log.asked
 
     assert abs(in_virtual_time(looks(notified=False)) - 40) <= 1
@@ -152,46 +120,6 @@ def test_a_defect_of_the_log_is_told_once_and_ends_nothing() -> None:
         ("a row that nobody can read", "error"),
         ("another row", "error"),
     ]
-
-
-async def test_changes_compacted_before_they_were_read_are_left_to_the_log() -> None:
-    async with running(Log(newest=9, compacted=7), 5, timedelta(milliseconds=1)) as tail:
-        tail.offer([change(6)])
-        assert await tail.wait(8, SOON) == 9
-        assert tail.after(5) is None
-        tail.offer([change(10)])
-        assert revisions(tail.after(9)) == [10]
-
-
-async def test_log_that_went_back_or_has_another_newest_change_continues_far_above() -> None:
-    log = Log(newest=3, failures=2)
-    async with running(log, 5, timedelta(milliseconds=1)) as tail:
-        assert await tail.wait(5, SOON) == log.newest == 105
-        assert tail.after(5) is None
-    log = Log(newest=9, sizes={6: 17})
-    async with running(log, 5, timedelta(milliseconds=1)) as tail:
-        tail.offer([change(6)])
-        assert await tail.wait(6, SOON) == log.newest == 109
-        assert tail.after(6) is None
-
-
-def test_a_log_that_only_seemed_to_have_lost_something_is_read_on_at_the_next_look() -> None:
-    """A server answered that is behind; the one that counts said that nothing is lost."""
-
-    async def followed() -> tuple[int, int, list[tuple[int, Change | None]]]:
-        log = Log(newest=4, intact=True)
-        async with running(log, 4, timedelta(seconds=1)) as tail:
-            tail.offer([change(5)])
-            await asyncio.sleep(3.5)
-            looks = log.asked
-            log.newest = 6
-            await tail.wait(5, SOON)
-        return looks, tail.newest, log.mended
-
-    looks, newest, mended = in_virtual_time(followed())
-    assert newest == 6
-    assert looks <= 4, "no haste while it is behind"
-    assert mended == [(5, change(5))] * looks
 
 
 PATIENCE, LATER = timedelta(seconds=5), timedelta(hours=1)

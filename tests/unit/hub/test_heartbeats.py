@@ -53,8 +53,8 @@ def available(newcomer: Newcomer, store: InlineStore, started: datetime) -> Inli
     return store
 
 
-def beat(store: InlineStore, *, available: bool | None, age: timedelta = NONE, cluster: ClusterName = EDGE) -> None:
-    store.transact(heartbeats.flush, [Beat(cluster, age, available)])
+def beat(store: InlineStore, *, available: bool | None) -> None:
+    store.transact(heartbeats.flush, [Beat(EDGE, NONE, available)])
 
 
 def expire(store: InlineStore, since: datetime) -> Expiry:

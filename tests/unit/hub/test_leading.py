@@ -311,13 +311,6 @@ async def start(cluster: HostCluster) -> None:
         await cluster.start(fresh_store(), lambda: True, stack, lambda _error: None)
 
 
-async def test_off_nothing_signs_nobody_comes_in_and_nothing_is_started() -> None:
-    cluster = host()
-    assert (cluster.issuers, ways(cluster), cluster.snapshot()) == ((), 0, {"on": False})
-    await start(cluster)
-    cluster.lead(fresh_store())
-
-
 async def test_on_the_issuer_of_the_ca_comes_first_groups_are_needed_and_a_namespace_for_the_agent(tmp_path: Path) -> None:
     assert [issuer.name for issuer in host(**ON).issuers] == ["kubernetes"]
     assert ways(host(**ON)) == 0

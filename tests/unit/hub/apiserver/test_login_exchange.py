@@ -4,6 +4,7 @@ import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from hashlib import sha256
 from typing import Any
 
@@ -24,7 +25,7 @@ from machinery.apiserver.limits import Rates
 from machinery.apiserver.resource import Question
 from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
-from machinery.errors import ForbiddenError, UnauthorizedError, UnavailableError
+from machinery.errors import ForbiddenError, InvalidError, TooManyRequestsError, UnauthorizedError, UnavailableError
 from machinery.identity import SerialNumber, Subject
 from tests.checks import present
 from tests.fakes.inline_store import InlineStore
@@ -47,7 +48,6 @@ class Webhook(Documents):
         self.takes = timedelta()
         self.status: dict[str, Any] = {"authenticated": True, "user": USER}
         self.answer: dict[str, Any] | None = None
-        self.failure: Exception | None = None
         self.asked: list[Mapping[str, Any]] = []
 
     async def get(self, url: str) -> Mapping[str, Any]:
@@ -60,8 +60,6 @@ class Webhook(Documents):
         assert url == "https://hook"
         self.clock.advance(self.takes)
         self.asked.append(body)
-        if self.failure is not None:
-            raise self.failure
         return self.answer or {"apiVersion": body["apiVersion"], "kind": body["kind"], "status": self.status}
 
 
@@ -118,11 +116,11 @@ class Stage:
         suffix = GROUP.removeprefix("login.")
         return Exchange(self.store, self.authenticators, self._admit, terms, clock=self.clock, group_suffix=suffix)
 
-    async def ask(self, token: str = TOKEN, *, dry_run: bool = False, **spec: Any) -> dict[str, Any]:
+    async def ask(self, token: str = TOKEN, **spec: Any) -> dict[str, Any]:
         """The status of the answer."""
         document = {"metadata": {}, "spec": {"token": token, "authenticator": HOOK, **spec}}
         exchange, self.notes = self.exchange(), {}
-        question = Question(document, Actor("x"), self.clock.now(), dry_run=dry_run, peer="10.0.0.1", annotations=self.notes)
+        question = Question(document, Actor("x"), self.clock.now(), peer="10.0.0.1", annotations=self.notes)
         answer = await exchange.answers(question)
         assert token not in json.dumps(answer)
         assert answer["spec"] == {"authenticator": {}}
@@ -243,6 +241,15 @@ async def test_names_that_the_hub_gives_are_signed_by_its_own_ca_alone(stage: St
     stage.make(operatorGroups=["ops"])
     assert (await stage.certificate()).subject.organizations == {"ops", "system:masters"}
     assert stage.issuer.issued == []
+
+
+async def test_one_address_asks_only_so_fast(stage: Stage) -> None:
+    stage.rate = 1
+    exchange = stage.exchange()
+    question = partial(Question, {"metadata": {}, "spec": {}}, Actor("x"), stage.clock.now())
+    for peer, error in (("10.0.0.1", InvalidError), ("10.0.0.1", TooManyRequestsError), ("10.0.0.2", InvalidError)):
+        with pytest.raises(error):
+            await exchange.answers(question(peer=peer))
 
 
 async def test_tokens_are_counted_by_outcome_and_kind_and_never_by_what_a_stranger_writes(stage: Stage) -> None:

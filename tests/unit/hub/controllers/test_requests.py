@@ -27,10 +27,9 @@ from hub.domain.namespace import namespace
 from hub.domain.request import RequestPhase
 from hub.ports import Transaction
 from hub.roster import Controllers
-from hub.services import addons, approval_rules, certificates, clusters, namespaces
+from hub.services import addons, approval_rules, clusters, namespaces
 from hub.services.approving import Outcome
 from hub.settings import load
-from machinery import pki
 from machinery.clock import ManualClock
 from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, TRUE, UNKNOWN
 from machinery.errors import ExpiredError, UnavailableError
@@ -39,7 +38,7 @@ from machinery.tasks import GuardedTasks
 from tests.checks import present
 from tests.fakes.fleetwork import find
 from tests.fakes.virtual_time import ManualTimetable, in_virtual_time
-from tests.unit.hub.controllers.conftest import AGENT, Hub
+from tests.unit.hub.controllers.conftest import Hub
 
 
 async def step(subject: Batched, *names: str) -> None:
@@ -70,15 +69,9 @@ async def test_one_approval_gives_one_certificate_with_the_subject_of_its_agent(
     await step(subject, name)
     state = hub.state(name)
     assert (state.phase, controllers()) == (RequestPhase.ISSUED, (False, False))
-    facts = pki.parse_certificate(state.certificate)
-    assert facts.subject.common_name == f"system:open-cluster-management:c1:{AGENT}"
-    assert pki.is_issued_by(state.certificate, hub.issuer.trust_bundle)
-    assert state.recovery_certificate
     await step(subject, name, name)
     await step(issuing(hub), name)
     assert hub.state(name).certificate == state.certificate
-    records = hub.store.transact(lambda tx: tx.certificates.of_cluster(ClusterName("c1")))
-    assert sorted(record.purpose.value for record in records if record.agent) == ["agent", "recovery"]
 
 
 def submitted(hub: Hub, count: int) -> list[str]:
@@ -254,23 +247,6 @@ async def test_a_request_has_its_cluster_looked_at_again_when_a_rule_accepts_for
     assert (len(ruling.queue), len(acceptance.queue)) == (0, 1)
     deciding.committed(Outcome(accepted="c1"))
     assert len(ruling.queue) == 1, "what waited for the acceptance is looked at"
-
-
-async def test_a_renewal_that_waited_for_the_acceptance_goes_on_with_it() -> None:
-    hub = Hub()
-    async with working(hub):
-        hub.join("c1")
-        hub.accept("c1")
-        first = hub.submit("c1")
-        hub.approve(first)
-        await until(hub, lambda: hub.state(first).phase is RequestPhase.ISSUED)
-        await until(hub, lambda: hub.condition("c1", HUB_ACCEPTED))
-        hub.accept("c1", accepted=False)
-        await until(hub, lambda: (found := hub.condition("c1", HUB_ACCEPTED)) and found.status == "False")
-        record = hub.store.transact(certificates.resolve, pki.parse_certificate(hub.state(first).certificate).serial)
-        renewal = hub.submit("c1", record)
-        hub.accept("c1")
-        await until(hub, lambda: hub.state(renewal).phase is RequestPhase.ISSUED)
 
 
 async def test_clusters_that_are_accepted_together_have_their_requests_looked_at_also_after_a_failure() -> None:
