@@ -96,7 +96,8 @@ class HubList:
         self._met[hub] = state, ends_at or (before[1] if before else None)
         if self._met[hub] != before:
             self._show()
-            self._stir()
+            if self.several:  # with one hub there is nothing to choose, and the rest after a failure is not cut short
+                self._stir()
 
     def met(self, hub: HubId) -> bool:
         """Whether anything is known of it."""

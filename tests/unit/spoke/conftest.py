@@ -5,10 +5,15 @@ from itertools import count
 from pathlib import Path
 
 import pytest
+import pytest_asyncio
 
 from machinery.clock import ManualClock
 from tests.fakes.hub import MemoryHub
+from tests.fakes.several import Several
 from tests.fakes.stage import Stage
+from tests.fixtures.virtual_loops import pytest_asyncio_loop_factories, pytest_pycollect_makeitem
+
+__all__ = ["pytest_asyncio_loop_factories", "pytest_pycollect_makeitem"]
 
 
 @pytest.fixture
@@ -37,8 +42,14 @@ def clock(stage: Stage) -> ManualClock:
     return stage.clock
 
 
-@pytest.fixture
+@pytest_asyncio.fixture(loop_scope="function")
 async def joined(stage: Stage) -> Stage:
     """The agent has registered, and does not run any more."""
     await stage.joins()
     return stage
+
+
+@pytest_asyncio.fixture(loop_scope="function")
+async def world(request: pytest.FixtureRequest, tmp_path: Path) -> Several:
+    """An agent among two hubs; or with the arguments that a test gives as its parameter."""
+    return Several(tmp_path, **getattr(request, "param", {}))

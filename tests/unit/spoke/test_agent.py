@@ -17,6 +17,7 @@ from machinery.identity import HubId
 from machinery.kubeconfig import parse_kubeconfig
 from machinery.pki import key_matches
 from spoke.domain.reach import Reach
+from spoke.options import Options
 from spoke.ports import Health, HubLostError, HubSession, Loss
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient, MemorySession
@@ -263,6 +264,18 @@ async def test_cluster_deleted_at_the_hub_is_registered_again_unless_it_is_resto
         stage.hub.session.end(HubLostError("deleted", Loss.FORGOTTEN))
         stage.replace_bootstrap(stage.hub.bootstrap_kubeconfig())
         await until(lambda: is_available(stage) and len(stage.hub.issued) == 2)
+
+
+async def test_agent_of_a_deleted_cluster_without_a_good_bootstrap_credential_asks_with_pauses(stage: Stage) -> None:
+    stage.options = Options()
+    async with stage.at_work():
+        stage.clock.advance(timedelta(hours=2))
+        stage.hub.clusters.clear()
+        stage.hub.session.end(HubLostError("deleted", Loss.FORGOTTEN))
+        await until(lambda: stage.hub.calls[-1] == "info")
+        calls = len(stage.hub.calls)
+        await asyncio.sleep(600)
+        assert 20 < len(stage.hub.calls) - calls < 100
 
 
 async def test_drained_agent_opens_the_new_session_before_it_leaves_the_old(stage: Stage) -> None:
