@@ -1,7 +1,9 @@
 """Checks that tests share: tables of cases, of which every row that fails is reported, and values that must exist."""
 
 import re
+import sys
 from collections.abc import Awaitable, Callable, Iterable
+from types import FrameType
 from typing import Any, TypeVar
 
 T = TypeVar("T")
@@ -69,3 +71,21 @@ def refusal_text(call: Callable[..., object], *args: Any, **named: Any) -> str:
     """Type and text of the error that the call raises; "" if it succeeds."""
     error = refusal(Exception, call, *args, **named)
     return f"{type(error).__name__}: {error}" if error is not None else ""
+
+
+def within_steps(most: int, call: Callable[[], T]) -> T:
+    """What the call returns. It fails as soon as the call has executed more lines of Python than that."""
+    left = most
+
+    def trace(_frame: FrameType, event: str, _arg: object) -> Callable[..., Any]:
+        nonlocal left
+        left -= event == "line"
+        assert left > 0, f"more than {most} steps"
+        return trace
+
+    before = sys.gettrace()
+    sys.settrace(trace)
+    try:
+        return call()
+    finally:
+        sys.settrace(before)

@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import aclosing, asynccontextmanager
+from contextlib import aclosing, asynccontextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
 
@@ -27,7 +27,7 @@ from spoke.domain.hubs import HubState, ListedHub
 from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
 from spoke.domain.news import News
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
-from spoke.ports import AddOnToken, Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
+from spoke.ports import Capability, Desired, Greeting, HubClient, HubLostError, HubSession, Loss, StaleEpochError
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, Rig, rig_of
 from tests.fakes.stage import until
 
@@ -60,6 +60,14 @@ async def client(rig: Rig) -> AsyncIterator[HubClient]:
     await made.close()
 
 
+async def desired_when(session: HubSession, holds: Callable[[Desired], object]) -> Desired:
+    async with asyncio.timeout(10), aclosing(session.desired()) as following:
+        async for desired in following:
+            if holds(desired):
+                return desired
+    raise AssertionError
+
+
 async def ensure(client: HubClient, uid: str = UID) -> bool:
     return (await client.ensure_cluster(CLUSTER, AGENT, uid, endpoints=(), annotations={})).created
 
@@ -68,45 +76,28 @@ async def submit(client: HubClient, request: bytes) -> str:
     return await client.submit_request(CLUSTER, AGENT, UID, request, duration=None)
 
 
-async def first_desired(session: HubSession) -> Desired:
-    async with aclosing(session.desired()) as following:
-        return await anext(following)
+def fresh_request(key: bytes | None = None) -> bytes:
+    return build_request(agent_subject(CLUSTER, AGENT), key or generate_key())
 
 
-async def test_the_hub_tells_its_id_and_time(rig: Rig, client: HubClient) -> None:
+async def test_cluster_is_created_once_and_its_requests_are_followed_by_their_owner_alone(rig: Rig, client: HubClient) -> None:
     info = await client.info()
-    assert info.hub_id == rig.hub_id
+    assert (info.hub_id, info.trust_bundle) == (rig.hub_id, rig.trust)
     assert abs(info.time - SystemClock().now()) < timedelta(seconds=5)
-    assert info.trust_bundle == rig.trust
-
-
-async def test_a_cluster_is_created_once(client: HubClient) -> None:
-    assert await ensure(client)
-    assert not await ensure(client)
-
-
-async def test_a_name_of_another_cluster_is_refused(client: HubClient) -> None:
-    await ensure(client)
+    assert [await ensure(client), await ensure(client)] == [True, False]
     with pytest.raises(AlreadyExistsError, match="another cluster"):
         await ensure(client, "other-uid")
-
-
-async def test_the_same_request_gets_the_same_name(client: HubClient) -> None:
-    await ensure(client)
-    request = build_request(agent_subject(CLUSTER, AGENT), generate_key())
-    assert await submit(client, request) == await submit(client, request)
-
-
-async def test_an_unreadable_request_is_invalid(client: HubClient) -> None:
-    await ensure(client)
     with pytest.raises(InvalidError, match="certificate signing request"):
         await submit(client, b"nonsense")
-
-
-async def test_a_request_is_followed_from_pending_to_issued(rig: Rig, client: HubClient) -> None:
-    await ensure(client)
     key = generate_key()
-    name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), key))
+    request = fresh_request(key)
+    name = await submit(client, request)
+    assert await submit(client, request) == name, "the same bytes are the same request"
+    stranger = rig.client(await rig.stranger())
+    for asker, what in ((client, "nothing"), (stranger, name)):
+        with pytest.raises((NotFoundError, ForbiddenError)):  # a door may keep to itself which requests there are
+            _ = [state async for state in asker.follow_request(what)]
+    await stranger.close()
     states = []
     async with aclosing(client.follow_request(name)) as following:
         async for state in following:
@@ -117,169 +108,32 @@ async def test_a_request_is_followed_from_pending_to_issued(rig: Rig, client: Hu
     assert key_matches(states[-1].certificate, key)
     assert key_matches(states[-1].recovery_certificate, key)
     assert states[-1].hub_time is not None
-
-
-async def test_a_denial_is_told_with_its_message(rig: Rig, client: HubClient) -> None:
-    await ensure(client)
-    name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), generate_key()))
+    name = await submit(client, fresh_request())
     await rig.deny(name, "not ours")
     states = [state async for state in client.follow_request(name)]
     assert [(state.state, state.message) for state in states] == [("denied", "not ours")]
 
 
-async def test_an_unknown_request_is_not_found(client: HubClient) -> None:
-    with pytest.raises((NotFoundError, ForbiddenError)):  # a door may keep to itself which requests there are
-        _ = [state async for state in client.follow_request("nothing")]
-
-
-async def test_a_revoked_credential_is_unauthorized(rig: Rig) -> None:
-    credential = await rig.bootstrap()
-    await rig.revoke(credential)
-    client = rig.client(credential)
+async def test_revoked_credential_opens_nothing_and_a_hub_that_is_away_is_unavailable(rig: Rig) -> None:
+    credential, agent = await rig.bootstrap(), await rig.agent()
+    for each in (credential, agent):
+        await rig.revoke(each)
+    newcomer, client = rig.client(credential), rig.client(agent)
     with pytest.raises(UnauthorizedError):
-        await client.info()
-    await client.close()
-
-
-async def test_somebody_elses_request_is_forbidden(rig: Rig, client: HubClient) -> None:
-    await ensure(client)
-    name = await submit(client, build_request(agent_subject(CLUSTER, AGENT), generate_key()))
-    stranger = rig.client(await rig.stranger())
-    with pytest.raises((ForbiddenError, NotFoundError)):
-        _ = [state async for state in stranger.follow_request(name)]
-    await stranger.close()
-
-
-@over_sessions
-async def test_a_hub_that_is_away_is_unavailable(rig: Rig, client: HubClient) -> None:
-    await rig.go_away()
-    with pytest.raises(UnavailableError):
-        await client.info()
-
-
-async def test_a_session_begins_with_what_the_hub_wants_and_its_time(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        desired = await first_desired(session)
-        assert desired.accepted
-        assert desired.lease_duration == timedelta(seconds=60)
-        assert session.beat_interval > timedelta()
-        assert abs(session.hub_time_offset) < timedelta(seconds=5)
-
-
-async def test_addons_are_told_with_their_registrations(rig: Rig) -> None:
-    registration = AddOnRegistration("example.com/signer", "user", ("group",))
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        await rig.add_on("logs", registration, namespace="logging")
-        async with asyncio.timeout(10), aclosing(session.desired()) as following:
-            async for desired in following:
-                if desired.addons:
-                    break
-        assert desired.addons == (AddOn(AddOnName("logs"), "logging", registrations=(registration,)),)
-
-
-async def test_an_add_ons_driver_is_noted_and_its_token_issued_once_its_account_is_there(rig: Rig) -> None:
-    logs = AddOnName("logs")
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        await rig.add_on(logs)
-        with pytest.raises(MusterError):
-            await client.addon_token(CLUSTER, logs, timedelta(hours=1))
-        assert await session.report_addon(logs, (), driver="token") >= 1
-        await rig.note(logs)
-        async with asyncio.timeout(10), aclosing(session.desired()) as following:
-            async for desired in following:
-                if desired.addons and desired.addons[0].account_uid:
-                    break
-        assert [entry.driver for entry in desired.addons[0].registrations] == ["token"]
-        issued = await _patiently(lambda: client.addon_token(CLUSTER, logs, timedelta(hours=1)))
-    claims = unverified_claims(issued.token)
-    assert claims is not None
-    assert flaw(claims, desired.addons[0].account_uid, SystemClock().now()) == ""
-    assert claims["exp"] == issued.expires_at.timestamp()
-
-
-async def _patiently(ask: Callable[[], Awaitable[AddOnToken]]) -> AddOnToken:
-    """What is answered once the right to it has come about."""
-    async with asyncio.timeout(10):
-        while True:
-            try:
-                return await ask()
-            except ForbiddenError:
-                await asyncio.sleep(0.02)
-
-
-async def test_namespaces_of_sets_are_told_and_what_became_of_them_is_taken(rig: Rig) -> None:
-    wanted = ManagedNamespace("blue", "team")
-    report = ClusterReport(conditions=(), complete=False, namespaces=(NamespaceReport(wanted, applied("blue")),))
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        await rig.want_namespace("blue", "team")
-        async with asyncio.timeout(10), aclosing(session.desired()) as following:
-            async for desired in following:
-                if desired.namespaces:
-                    break
-        assert desired.namespaces == (wanted,)
-        assert await session.report(report) >= 1
-
-
-async def test_news_are_taken_and_the_session_goes_on(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        await first_desired(session)
-        await session.tell(News("CustomClusterClaimsTruncated", "some are left out", "Warning"))
-        await session.beat(available=True)
-
-
-async def test_a_new_session_supersedes_the_old_one_where_the_hub_knows_of_sessions(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(Greeting(UID)) as old, client.session(Greeting(UID)) as new:
-        await new.beat(available=True)
-        if Capability.ONE_SESSION not in client.capabilities:
-            await old.beat(available=True)  # else the change to a renewed certificate would end in nothing
-            return
-        ended = await old.ended()
-        assert isinstance(ended, HubLostError)
-        assert ended.loss is Loss.SUPERSEDED
-
-
-async def test_what_a_client_declares_is_what_it_does(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        assert bool((await client.info()).hub_id) is (Capability.HUB_ID in client.capabilities)
-        await first_desired(session)
-        drained = asyncio.ensure_future(session.drained())
-        await session.beat(available=True)
-        assert not drained.done()
-        drained.cancel()
-
-
-async def test_a_revoked_agent_gets_no_session(rig: Rig) -> None:
-    credential = await rig.agent()
-    await rig.revoke(credential)
-    client = rig.client(credential)
+        await newcomer.info()
     with pytest.raises(HubLostError) as revoked:
         async with client.session(Greeting(UID)):
             pass
-    await client.close()
     assert revoked.value.loss in (Loss.REVOKED, Loss.UNAUTHENTICATED), "a real hub says why, a scripted one refuses"
+    await client.close()
+    if Capability.ONE_SESSION in client.capabilities:
+        await rig.go_away()
+        with pytest.raises(UnavailableError):
+            await newcomer.info()
+    await newcomer.close()
 
 
-async def test_a_session_of_another_cluster_under_this_name_is_refused(rig: Rig) -> None:
-    async with joined(rig) as client:
-        with pytest.raises(HubLostError) as refused:
-            async with client.session(Greeting("another-uid")):
-                pass
-    assert refused.value.loss is Loss.REFUSED
-
-
-async def test_what_the_hub_wants_is_told_again_when_it_changes(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(Greeting(UID)) as session, aclosing(session.desired()) as following:
-        assert (await anext(following)).accepted
-        await rig.accept(accepted=False)
-        async with asyncio.timeout(10):
-            try:
-                while (await anext(following)).accepted:
-                    pass  # whatever else there was to tell
-            except HubLostError as lost:  # a hub may end the session of a cluster that is denied before we have read on
-                assert "is denied" in str(lost)  # noqa: PT017 - told in either way
-
-
-async def test_beats_are_acknowledged_and_reports_are_stored_and_get_a_revision(rig: Rig) -> None:
+async def test_session_reports_what_the_hub_wants_and_stores_what_the_agent_says(rig: Rig) -> None:
     report = ClusterReport(
         conditions=(Condition(AVAILABLE, TRUE, "r", "m"),),
         complete=True,
@@ -290,13 +144,22 @@ async def test_beats_are_acknowledged_and_reports_are_stored_and_get_a_revision(
         node_count=1,
         endpoints=(ExternalEndpoint("https://berlin", b"ca"),),
     )
+    good = (Condition("Available", TRUE, "r", "m"),)
+    registration = AddOnRegistration("example.com/signer", "user", ("group",))
     async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        await first_desired(session)
+        desired = await desired_when(session, lambda _: True)
+        assert (desired.accepted, desired.lease_duration) == (True, timedelta(seconds=60))
+        assert session.beat_interval > timedelta()
+        assert abs(session.hub_time_offset) < timedelta(seconds=5)
+        assert bool((await client.info()).hub_id) is (Capability.HUB_ID in client.capabilities)
         for verdict in (True, False, None):
             await session.beat(available=verdict)
+        await session.tell(News("CustomClusterClaimsTruncated", "some are left out", "Warning"))
         assert await session.report(report) >= 1
-        await rig.add_on("logs", AddOnRegistration("example.com/signer", "user"))
-        assert await session.report_addon(AddOnName("logs"), (Condition("Available", TRUE, "r", "m"),)) >= 1
+        await rig.add_on("logs", registration, namespace="logging")
+        desired = await desired_when(session, lambda one: one.addons)
+        assert desired.addons == (AddOn(AddOnName("logs"), "logging", registrations=(registration,)),)
+        assert await session.report_addon(AddOnName("logs"), good) >= 1
         assert await rig.reported() == {
             "capacity": "4",
             "allocatable": "3",
@@ -305,32 +168,85 @@ async def test_beats_are_acknowledged_and_reports_are_stored_and_get_a_revision(
             "endpoints": [("https://berlin", b"ca")],
             "logs": [("Available", TRUE)],
         }
-
-
-async def test_a_refused_report_raises_the_hubs_reason_and_the_session_goes_on(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        await first_desired(session)
+        wanted = ManagedNamespace("blue", "team")
+        await rig.want_namespace("blue", "team")
+        assert (await desired_when(session, lambda one: one.namespaces)).namespaces == (wanted,)
+        applied_there = (NamespaceReport(wanted, applied("blue")),)
+        assert await session.report(ClusterReport(conditions=(), complete=False, namespaces=applied_there)) >= 1
         await rig.refuse_addon_reports()
         with pytest.raises(NotFoundError):
-            await session.report_addon(AddOnName("nothing"), (Condition("Available", TRUE, "r", "m"),))
+            await session.report_addon(AddOnName("nothing"), good)
         await session.beat(available=True)
 
 
-@over_sessions
-@pytest.mark.parametrize("loss", [Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.UNAUTHENTICATED, Loss.REFUSED, Loss.FORGOTTEN])
-async def test_the_end_of_a_session_is_told_with_its_reason(rig: Rig, loss: Loss) -> None:
+async def test_an_add_ons_driver_is_noted_and_its_token_issued_once_its_account_is_there(rig: Rig) -> None:
+    logs = AddOnName("logs")
     async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        await first_desired(session)
-        await rig.end_session("that was it", loss)
-        ended = await session.ended()
-        assert isinstance(ended, HubLostError)
-        assert (ended.loss, ended.message) == (loss, "that was it")
-        with pytest.raises(HubLostError):
-            await session.beat(available=True)
-        with pytest.raises(HubLostError):
-            await session.report(ClusterReport(conditions=(), complete=False))
-        with pytest.raises(HubLostError):
-            await first_desired(session)
+        await rig.add_on(logs)
+        with pytest.raises(MusterError):
+            await client.addon_token(CLUSTER, logs, timedelta(hours=1))
+        assert await session.report_addon(logs, (), driver="token") >= 1
+        await rig.note(logs)
+        (addon,) = (await desired_when(session, lambda one: one.addons and one.addons[0].account_uid)).addons or ()
+        assert [entry.driver for entry in addon.registrations] == ["token"]
+        async with asyncio.timeout(10):
+            while True:
+                with suppress(ForbiddenError):  # the right to it comes about a moment later
+                    issued = await client.addon_token(CLUSTER, logs, timedelta(hours=1))
+                    break
+                await asyncio.sleep(0.02)
+    claims = unverified_claims(issued.token)
+    assert claims is not None
+    assert flaw(claims, addon.account_uid, SystemClock().now()) == ""
+    assert claims["exp"] == issued.expires_at.timestamp()
+
+
+async def test_a_new_session_supersedes_the_old_and_one_of_another_cluster_or_a_denied_one_is_refused(rig: Rig) -> None:
+    async with joined(rig) as client:
+        with pytest.raises(HubLostError) as refused:
+            async with client.session(Greeting("another-uid")):
+                pass
+        assert refused.value.loss is Loss.REFUSED
+        async with client.session(Greeting(UID)) as old, client.session(Greeting(UID)) as new:
+            await new.beat(available=True)
+            if Capability.ONE_SESSION not in client.capabilities:
+                await old.beat(available=True)  # else the change to a renewed certificate would end in nothing
+            else:
+                ended = await old.ended()
+                assert isinstance(ended, HubLostError)
+                assert ended.loss is Loss.SUPERSEDED
+            drained = asyncio.ensure_future(new.drained())
+            await new.beat(available=True)
+            assert not drained.done()
+            drained.cancel()
+            async with asyncio.timeout(10), aclosing(new.desired()) as following:
+                assert (await anext(following)).accepted
+                await rig.accept(accepted=False)
+                try:
+                    while (await anext(following)).accepted:
+                        pass  # whatever else there was to tell
+                except HubLostError as lost:  # a hub may end the session of a cluster that is denied before we have read on
+                    assert "is denied" in str(lost)  # noqa: PT017 - told in either way
+
+
+@over_sessions
+async def test_the_end_of_a_session_is_told_with_its_reason(rig: Rig) -> None:
+    async with joined(rig) as client:
+        for loss in (Loss.UNREACHABLE, Loss.SUPERSEDED, Loss.UNAUTHENTICATED, Loss.REFUSED, Loss.FORGOTTEN):
+            async with client.session(Greeting(UID)) as session:
+                await session.beat(available=True)
+                await rig.end_session("that was it", loss)
+                ended = await session.ended()
+                assert isinstance(ended, HubLostError)
+                assert (ended.loss, ended.message) == (loss, "that was it")
+                asked: list[Awaitable[object]] = [
+                    session.beat(available=True),
+                    session.report(ClusterReport(conditions=(), complete=False)),
+                    desired_when(session, lambda _: True),
+                ]
+                for each in asked:
+                    with pytest.raises(HubLostError):
+                        await each
 
 
 @pytest.mark.parametrize("kind", ["memory", "grpc"])
@@ -350,100 +266,75 @@ async def test_a_beat_in_flight_ends_with_the_session(kind: str, tmp_path: Path)
 
 
 @over_sessions
-@pytest.mark.parametrize("target", [None, HubId("11111111-0000-4000-8000-000000000000")])
-async def test_a_drain_notice_may_name_another_hub_and_leaves_the_session_working(rig: Rig, target: HubId | None) -> None:
-    listed = (ListedHub(target, "there", "https://there", HubState.READY),) if target else ()
-    async with joined(rig) as client, client.session(Greeting(UID, 1, listed)) as session:
-        await first_desired(session)
-        await session.report(ClusterReport(conditions=(), complete=False))
-        await rig.drain(target)
-        assert (await session.drained()).target == target
-        await session.beat(available=True)
-
-
-@over_sessions
-async def test_a_closed_session_says_goodbye_to_the_hub(rig: Rig) -> None:
-    async with joined(rig) as client:
-        async with client.session(Greeting(UID)) as session:
-            await first_desired(session)
-        await until(lambda: not rig.sessions())
-
-
-@over_sessions
-async def test_the_hubs_of_the_list_are_told_at_the_beginning_and_later(rig: Rig) -> None:
+async def test_drain_notice_may_name_another_hub_of_the_list_and_leaves_the_session_working(rig: Rig) -> None:
     listed = tuple(ListedHub(HubId(f"hub-{state.value}"), state.value, "https://there", state) for state in HubState)
     told = [(each.hub_id, each.name, each.state.name) for each in listed]
     one_word = [(hub_id, name, "LOST" if state == "REVOKED" else state) for hub_id, name, state in told]
-    async with joined(rig) as client, client.session(Greeting(UID, 7, listed)) as session:
-        await session.report(ClusterReport(conditions=(), complete=False))
-        assert await rig.hubs() in (told, one_word), "the wire has one word for LOST and REVOKED"
-        await session.tell_hubs(listed[:1])
-        async with asyncio.timeout(10):
-            while await rig.hubs() != told[:1]:
-                await session.report(ClusterReport(conditions=(), complete=False))
-
-
-@over_sessions
-async def test_standing_by_ends_the_session_of_an_older_epoch_and_tells_what_the_hub_knows(rig: Rig) -> None:
-    other = HubId("11111111-0000-4000-8000-000000000000")
-    async with joined(rig) as client, client.session(Greeting(UID, 7)) as session:
-        await session.beat(available=True)
-        answer = await client.stand_by(CLUSTER, AGENT, UID, owner=other, epoch=8)
-        assert (answer.accepted, answer.epoch, answer.again_after) == (True, 8, rig.again_after)
-        assert answer.trust_bundle == rig.trust
-        with pytest.raises(HubLostError):
-            async with asyncio.timeout(10):
-                while True:
-                    await session.beat(available=True)
-        ended = await session.ended()
-        assert isinstance(ended, StaleEpochError)
-        assert (ended.epoch, ended.loss) == (8, Loss.STALE)
-        assert (await client.stand_by(CLUSTER, AGENT, UID, owner=None, epoch=3)).epoch == 8
-        assert await rig.owner() == (other, 8)
-
-
-@over_sessions
-async def test_who_leaves_is_known_no_more_and_may_say_it_twice(rig: Rig) -> None:
-    async with joined(rig) as client, client.session(Greeting(UID)) as session:
-        assert await client.leave(CLUSTER, AGENT, UID)
-        await session.ended()
-        assert not await client.leave(CLUSTER, AGENT, UID)
-
-
-async def test_a_hub_that_keeps_epochs_takes_none_that_is_older(rig: Rig) -> None:
+    target = next(each.hub_id for each in listed if each.state is HubState.READY)
     async with joined(rig) as client:
-        if Capability.SEVERAL_HUBS not in client.capabilities:
-            pytest.skip("the Kubernetes API has no word for epochs")
+        async with client.session(Greeting(UID, 7, listed)) as session:
+            await session.report(ClusterReport(conditions=(), complete=False))
+            assert await rig.hubs() in (told, one_word), "the wire has one word for LOST and REVOKED"
+            await rig.drain(target)
+            assert (await session.drained()).target == target
+            await session.beat(available=True)
+            await session.tell_hubs(listed[:1])
+            async with asyncio.timeout(10):
+                while await rig.hubs() != told[:1]:
+                    await session.report(ClusterReport(conditions=(), complete=False))
+        await until(lambda: not rig.sessions())
+        async with client.session(Greeting(UID, 8)) as session:
+            await session.beat(available=True)
+            await rig.drain(None)
+            assert (await session.drained()).target is None
+            await session.beat(available=True)
+
+
+async def outdated(client: HubClient, epoch: int) -> int:
+    """The epoch that the hub knows when it refuses a session of this one."""
+    with pytest.raises(StaleEpochError) as stale:
+        async with client.session(Greeting(UID, epoch)):
+            pass
+    assert stale.value.loss is Loss.STALE
+    return stale.value.epoch
+
+
+async def is_ended(session: HubSession) -> None:
+    with pytest.raises(HubLostError):
+        async with asyncio.timeout(10):
+            while True:
+                await session.beat(available=True)
+
+
+@over_sessions
+async def test_standing_by_and_last_words_end_sessions_of_older_epochs_and_a_cluster_leaves_once(rig: Rig) -> None:
+    other = HubId("11111111-0000-4000-8000-000000000000")
+    async with joined(rig) as client:
         async with client.session(Greeting(UID, 7)) as session:
             await session.beat(available=True)
-        with pytest.raises(StaleEpochError) as stale:
-            async with client.session(Greeting(UID, 6)):
-                pass
-        assert (stale.value.loss, stale.value.epoch) == (Loss.STALE, 7)
-        other = HubId("11111111-0000-4000-8000-000000000000")
-        async with client.session(Greeting(UID, 8)) as session:
-            await first_desired(session)
-            answer = await client.stand_by(CLUSTER, AGENT, UID, owner=other, epoch=9)
-            assert (answer.accepted, answer.epoch) == (True, 9)
-            with pytest.raises(HubLostError):
-                async with asyncio.timeout(10):
-                    while True:
-                        await session.beat(available=True)
-        with pytest.raises(StaleEpochError):
-            async with client.session(Greeting(UID, 8)):
-                pass
-        assert (await client.stand_by(CLUSTER, AGENT, UID, owner=None, epoch=1)).epoch == 9
-
-
-async def test_last_words_are_heard_and_end_the_session_soon(rig: Rig) -> None:
-    other = HubId("11111111-0000-4000-8000-000000000000")
-    async with joined(rig) as client, client.session(Greeting(UID, 7)) as session:
-        await first_desired(session)
-        await session.farewell(other, 8)
-        with pytest.raises(HubLostError):
-            await session.beat(available=True)
-        if Capability.SEVERAL_HUBS in client.capabilities:
-            with pytest.raises(StaleEpochError):
-                async with client.session(Greeting(UID, 7)):
-                    pass
+            answer = await client.stand_by(CLUSTER, AGENT, UID, owner=other, epoch=8)
+            assert (answer.accepted, answer.epoch, answer.again_after) == (True, 8, rig.again_after)
+            assert answer.trust_bundle == rig.trust
+            await is_ended(session)
+            ended = await session.ended()
+            assert isinstance(ended, StaleEpochError)
+            assert (ended.epoch, ended.loss) == (8, Loss.STALE)
+            assert (await client.stand_by(CLUSTER, AGENT, UID, owner=None, epoch=3)).epoch == 8
             assert await rig.owner() == (other, 8)
+        assert await outdated(client, 7) == 8
+        async with client.session(Greeting(UID, 9)) as session:
+            await session.beat(available=True)
+            await session.farewell(other, 10)
+            await is_ended(session)
+        assert await outdated(client, 9) == 10
+        assert await rig.owner() == (other, 10)
+        async with client.session(Greeting(UID, 11)) as session:
+            assert await client.leave(CLUSTER, AGENT, UID)
+            await session.ended()
+            assert not await client.leave(CLUSTER, AGENT, UID)
+
+
+async def test_last_words_end_a_session_of_the_kubernetes_api_too(tmp_path: Path) -> None:
+    async with rig_of("api", tmp_path) as rig, joined(rig) as client, client.session(Greeting(UID, 7)) as session:
+        await session.farewell(HubId("11111111-0000-4000-8000-000000000000"), 8)
+        await is_ended(session)

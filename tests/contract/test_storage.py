@@ -88,15 +88,6 @@ async def take(events: AsyncIterator[Event | int], count: int) -> list[tuple[str
     return taken
 
 
-async def test_a_new_object_gets_its_identity_from_the_storage(storage: Storage) -> None:
-    stored = await create(storage, "east")
-
-    assert metadata(stored)["uid"]
-    assert metadata(stored)["creationTimestamp"].endswith("Z")
-    assert metadata(stored)["resourceVersion"] == str(stored.revision)
-    assert await storage.get(CLUSTERS, Key("", "east")) == stored
-
-
 async def test_objects_are_updated_and_removed_with_their_identity(storage: Storage) -> None:
     def lie(old: Document) -> Document:
         return {**old, "metadata": {**old["metadata"], "uid": "mine", "resourceVersion": "1", "labels": {"a": "b"}}}
@@ -111,6 +102,10 @@ async def test_objects_are_updated_and_removed_with_their_identity(storage: Stor
     shown = await storage.create(CLUSTERS, EAST, cluster("east"), ADMIN, dry_run=True)
     assert metadata(shown)["name"] == "east"
     before = await create(storage, "east")
+    assert metadata(before)["uid"]
+    assert metadata(before)["creationTimestamp"].endswith("Z")
+    assert metadata(before)["resourceVersion"] == str(before.revision)
+    assert await storage.get(CLUSTERS, EAST) == before
     with pytest.raises(AlreadyExistsError):
         await create(storage, "east")
     after = await relabel(storage, "east", tier="gold")
@@ -145,37 +140,24 @@ async def test_concurrent_changes_lose_no_update(storage: Storage) -> None:
     assert metadata(await storage.get(CLUSTERS, Key("", "east")))["labels"] == {"n": "20"}
 
 
-async def test_a_list_is_ordered_selected_and_paged(storage: Storage) -> None:
+async def test_a_list_is_ordered_selected_and_paged_and_a_later_page_shows_the_moment_of_the_first(storage: Storage) -> None:
     for name in ("c", "a", "d", "b"):
         await create(storage, name, tier="gold" if name != "d" else "iron")
-
     whole = await storage.list(CLUSTERS, Selection())
-    gold = await storage.list(CLUSTERS, GOLD)
-    one = await storage.list(CLUSTERS, Selection(fields=parse_field_selector("metadata.name=b")))
+    assert (names(whole.items), whole.revision, whole.after) == (["a", "b", "c", "d"], await storage.revision(), None)
+    assert names((await storage.list(CLUSTERS, GOLD)).items) == ["a", "b", "c"]
+    one = Selection(fields=parse_field_selector("metadata.name=b"))
+    assert names((await storage.list(CLUSTERS, one)).items) == ["b"]
     first = await storage.list(CLUSTERS, Selection(), limit=3)
-    rest = await storage.list(CLUSTERS, Selection(), limit=3, after=first.after)
-
-    assert names(whole.items) == ["a", "b", "c", "d"]
-    assert whole.revision == await storage.revision()
-    assert whole.after is None
-    assert names(gold.items) == ["a", "b", "c"]
-    assert names(one.items) == ["b"]
     assert (names(first.items), first.after) == (["a", "b", "c"], Key("", "c"))
+    rest = await storage.list(CLUSTERS, Selection(), limit=3, after=first.after)
     assert (names(rest.items), rest.after) == (["d"], None)
-
-
-async def test_a_later_page_shows_the_moment_of_the_first(storage: Storage) -> None:
-    for name in ("a", "b", "c"):
-        await create(storage, name, tier="gold")
     first = await storage.list(CLUSTERS, GOLD, limit=1)
     await remove(storage, "b")
     await relabel(storage, "c", tier="iron")
     await create(storage, "aa", tier="gold")
-
     rest = await storage.list(CLUSTERS, GOLD, limit=5, after=first.after, at=first.revision)
-
-    assert names(rest.items) == ["b", "c"]
-    assert rest.revision == first.revision
+    assert (names(rest.items), rest.revision) == (["b", "c"], first.revision)
 
 
 async def test_a_watch_sends_every_later_change_and_objects_that_enter_or_leave_its_selection(storage: Storage) -> None:

@@ -306,23 +306,6 @@ async def test_pages_follow_the_keys_byte_by_byte_and_count_what_remains_unless_
     assert (names(page), page.more, page.remaining) == (["a", "a-b"], True, None)
 
 
-async def test_list_as_of_an_earlier_revision(store: Store) -> None:
-    await store.run(put, cluster("a", labels={"env": "prod"}))
-    await store.run(put, cluster("b", labels={"env": "prod"}))
-    await store.run(put, cluster("a", labels={"env": "dev"}))
-    await store.run(remove, "b")
-    await store.run(put, cluster("c", labels={"env": "prod"}))
-    prod = (label("env", Operator.EQUALS, "prod"),)
-    assert names(await store.read(find, at=2)) == ["a", "b"]
-    assert names(await store.read(find, at=2, labels=prod)) == ["a", "b"]
-    assert names(await store.read(find, at=3, labels=prod)) == ["b"]
-    assert names(await store.read(find, at=4)) == ["a"]
-    assert names(await store.read(find, at=5)) == ["a", "c"]
-    page = await store.read(find, at=2, limit=1)
-    assert (names(page), page.more, page.remaining, page.revision) == (["a"], True, 1, 2)
-    assert names(await store.read(find, at=2, after=Key("", "a"))) == ["b"]
-
-
 async def test_follower_sees_every_change_once_and_in_order(store: Store) -> None:
     for number in range(3):
         await store.run(put, cluster(f"early{number}"))

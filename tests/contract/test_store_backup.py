@@ -375,7 +375,6 @@ def rewritten(file: Path, new: Path, entry: str, old: bytes, by: bytes) -> None:
 
 
 RELEASES = sorted(Path(__file__).parents[1].joinpath("fixtures", "versions").glob("*.*/"))
-RELEASED = pytest.mark.parametrize("release", RELEASES, ids=[folder.name for folder in RELEASES])
 
 
 def loaded(release: Path, folder: Path) -> str:
@@ -392,10 +391,14 @@ def check(seen: dict[str, Any]) -> None:
     assert len(seen["transitions"]) == 1
 
 
-@RELEASED
-async def test_a_database_of_every_release_is_served(release: Path, tmp_path: Path) -> None:
-    async with SqlDatabase(loaded(release, tmp_path)).opened(None) as store:
-        check(await store.read(looked))
+async def test_a_database_and_a_backup_of_every_release_are_served_on_sqlite(tmp_path: Path) -> None:
+    for release in RELEASES:
+        folder = tmp_path / release.name
+        folder.mkdir()
+        restored(release, f"sqlite:///{folder / 'restored.db'}")
+        for url in (loaded(release, folder), f"sqlite:///{folder / 'restored.db'}"):
+            async with SqlDatabase(url).opened(None) as store:
+                check(await store.read(looked))
 
 
 @pytest.mark.postgres
@@ -419,11 +422,3 @@ def restored(release: Path, url: str) -> None:
         archive.verify()
         assert archive.manifest.schema <= HEAD
         restore_tables(archive, Target(url), lambda tx: tx.facts.get("hub-id"))
-
-
-@RELEASED
-async def test_a_backup_of_every_release_is_restored(release: Path, tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'hub.db'}"
-    restored(release, url)
-    async with SqlDatabase(url).opened(None) as store:
-        check(await store.read(looked))

@@ -22,7 +22,7 @@ from spoke.standby import Standby
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
-from tests.fakes.virtual_time import LoopClock, ManualTimetable, virtually
+from tests.fakes.virtual_time import LoopClock, ManualTimetable
 
 NAMES: Names = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
 UID = "6b7f2d5e-0000-4000-8000-000000000001"
@@ -115,11 +115,3 @@ def ready(stage: ReserveStage, *hubs: HubId) -> Callable[[], bool]:
 
 def sessions(hubs: Sequence[MemoryHub]) -> int:
     return sum(len(hub.sessions) for hub in hubs)
-
-
-def _stage() -> ReserveStage:
-    return ReserveStage.at_once()
-
-
-in_reserve = virtually(_stage)
-"""Runs a test in virtual time, with three hubs."""

@@ -1,7 +1,7 @@
 """An agent with several hubs in memory, on an event loop whose time jumps: hours of failures pass in no time."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
@@ -36,7 +36,7 @@ from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient
 from tests.fakes.stage import running
-from tests.fakes.virtual_time import LoopClock, LoopTimetable, in_virtual_time, virtually
+from tests.fakes.virtual_time import LoopClock, LoopTimetable
 
 OWNER = "hub-kubeconfig-secret"
 NAMES = "abcde"
@@ -122,9 +122,10 @@ class Several:
         return self.clock.monotonic() - before
 
     async def until(self, holds: Callable[[], object], within: float = 600) -> None:
+        began = self.clock.monotonic()
         async with asyncio.timeout(within):
             while not holds():  # noqa: ASYNC110 - any condition, told by nobody
-                await asyncio.sleep(0.01)
+                await asyncio.sleep(max(0.01, (self.clock.monotonic() - began) / 100))
 
     async def ready(self) -> None:
         """The agent is at the first hub, and registered and accepted at every other."""
@@ -149,24 +150,6 @@ class Several:
         contents = (await self.secrets.read(OWNER)).contents
         name = next((name for name, hub in self.hubs.items() if hub.hub_id.encode() == contents.get("hub-id")), "")
         return name, int(contents.get("epoch", b"0"))
-
-
-def played(folder: Path, play: Callable[[Several], Coroutine[Any, Any, None]], count: int = 2, **further: Any) -> None:
-    """Plays on a virtual loop."""
-
-    async def on_the_loop() -> None:
-        await play(Several(folder, count, **further))
-
-    in_virtual_time(on_the_loop())
-
-
-def among_hubs(count: int = 2, secrets: Callable[[], Secrets] = MemorySecrets, **further: Any) -> Callable[[Any], Any]:
-    """Runs a test in virtual time, with an agent among so many hubs."""
-
-    def build(tmp_path: Path) -> Several:
-        return Several(tmp_path, count, secrets=secrets(), **further)
-
-    return virtually(build)
 
 
 def with_hubs(options: Options, **changes: Any) -> Options:

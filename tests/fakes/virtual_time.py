@@ -4,9 +4,7 @@ import asyncio
 import selectors
 from collections.abc import Callable, Coroutine
 from datetime import UTC, datetime, timedelta
-from functools import wraps
 from heapq import heappop
-from inspect import Signature, signature
 from typing import Any, TypeVar
 
 from machinery.clock import Clock
@@ -14,6 +12,8 @@ from machinery.scheduler import Enqueue, Timetable
 
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
+TURNS = 100_000
+"""Of a loop, without a moment of time. More are a defect: the loop ends then, where a test would never."""
 
 
 class VirtualLoop(asyncio.SelectorEventLoop):
@@ -21,6 +21,7 @@ class VirtualLoop(asyncio.SelectorEventLoop):
 
     def __init__(self) -> None:
         self._passed = 0.0
+        self._turns = 0
         super().__init__()
 
     def time(self) -> float:
@@ -36,7 +37,12 @@ class VirtualLoop(asyncio.SelectorEventLoop):
             self._timer_cancelled_count -= 1  # type: ignore[attr-defined]
             heappop(scheduled)._scheduled = False
         if not ready and scheduled:
+            self._turns *= scheduled[0].when() <= self._passed
             self._passed = max(self._passed, scheduled[0].when())
+        self._turns += 1
+        if self._turns > TURNS:
+            self._turns = 0
+            raise RuntimeError(f"no time has passed for {TURNS} turns of the loop")
         super()._run_once()  # type: ignore[misc]
 
 
@@ -57,26 +63,6 @@ def in_virtual_time(work: Coroutine[Any, Any, T]) -> T:
     """What `work` returns, on a loop of its own."""
     with asyncio.Runner(loop_factory=VirtualLoop) as runner:
         return runner.run(work)
-
-
-def virtually(build: Callable[..., Any]) -> Callable[[Callable[..., Coroutine[Any, Any, None]]], Callable[..., None]]:
-    """Runs a test in virtual time. Its first argument is made there by `build`, of the fixtures that `build` names."""
-    needs = list(signature(build).parameters.values())
-
-    def decorate(play: Callable[..., Coroutine[Any, Any, None]]) -> Callable[..., None]:
-        @wraps(play)
-        def test(**fixtures: Any) -> None:
-            async def work() -> None:
-                stage = build(**{need.name: fixtures.pop(need.name) for need in needs})
-                await play(stage, **fixtures)
-
-            in_virtual_time(work())
-
-        _, *further = signature(play).parameters.values()
-        test.__signature__ = Signature([*needs, *further])  # type: ignore[attr-defined]
-        return test
-
-    return decorate
 
 
 QUIET = 0.01

@@ -103,21 +103,6 @@ def test_documented_commands_and_their_flags_exist() -> None:
     assert named <= flags_of("hub", ("serve",))
 
 
-def test_pages_set_kubeconfig_before_they_use_kubectl_without_a_kubeconfig() -> None:
-    """The program does not find the administrator's kubeconfig by itself. Commands with `-n muster` are for another cluster."""
-    flaws = []
-    for document in DOCUMENTS:
-        is_set = False
-        for line in lines_of(document):
-            is_set = is_set or "KUBECONFIG=" in line
-            is_bare = re.search(r"\bkubectl (?!hub\b)", line) and not re.search(
-                r"--kubeconfig|--context| -n muster|--help", line
-            )
-            if is_bare and not is_set and document.is_relative_to(DOCS):
-                flaws.append(f"{name_of(document)}: {line}")
-    assert not flaws, "\n".join(flaws)
-
-
 def test_linked_and_named_files_exist() -> None:
     missing = []
     for document in DOCUMENTS:

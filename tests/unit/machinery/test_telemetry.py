@@ -29,7 +29,7 @@ from machinery.logs import REDACTED, redacted
 from machinery.metrics import Distribution, Registry, Tally, counter, gauge, histogram
 from machinery.telemetry import Told
 from machinery.tracing import NOTHING, TraceContext, parsed
-from tests.fakes.tracing import attributes, ids, recorded
+from tests.fakes.tracing import attributes, recorded
 
 PEM = "-----BEGIN EC PRIVATE KEY-----\nMHcCAQEEIBcanarycanarycanary\n-----END EC PRIVATE KEY-----\n"
 CERTIFICATE = "-----BEGIN CERTIFICATE-----\nMIIB\n-----END CERTIFICATE-----\n"
@@ -255,36 +255,14 @@ def test_error_is_recorded_by_its_type_alone(subtests: pytest.Subtests) -> None:
             assert span.status.status_code is StatusCode.ERROR
             assert (span.status.description, span.events, attributes(span)) == (None, (), {"error.type": sort})
 
-    with recorded() as kept:
 
-        def lines() -> object:
-            with tracing.span("lines"):
-                yield 1
-
-        generator = lines()
-        next(generator)  # type: ignore[call-overload]
-        generator.close()  # type: ignore[attr-defined]
-        assert kept.one("lines").status.status_code is StatusCode.UNSET
-
-
-def test_spans_form_the_tree_of_the_request_and_are_empty_without_tracing(subtests: pytest.Subtests) -> None:
+def test_spans_are_empty_without_tracing_and_recorded_by_share_and_sampling(subtests: pytest.Subtests) -> None:
     with tracing.span("work", {"a": 1}) as span, tracing.within("more") as inner:
         span.note("late", 1)
         assert (span, inner, tracing.current(), tracing.carried()) == (NOTHING, NOTHING, None, ())
     with tracing.serving("get", SENT.get, {}):
         assert tracing.carried() == tuple(SENT.items())
     assert tracing.current() is None
-
-    with recorded() as kept:
-        with tracing.serving("get", SENT.get, {"a": "b"}), tracing.span("inside"), tracing.within("deeper"):
-            pass
-        outer, inside, deeper = kept.one("get"), kept.one("inside"), kept.one("deeper")
-        assert {ids(span)[0] for span in kept.spans} == {int(TRACE, 16)}
-        assert outer.parent is not None
-        assert (outer.parent.span_id, outer.parent.is_remote) == (int(SPAN, 16), True)
-        assert (kept.children(outer), kept.children(inside)) == (["inside"], ["deeper"])
-        assert attributes(outer) == {"a": "b"}
-        assert deeper.get_span_context() != inside.get_span_context()
 
     with recorded() as kept:
         with tracing.serving("watch", SENT.get, {}) as span:
@@ -314,44 +292,6 @@ def test_spans_form_the_tree_of_the_request_and_are_empty_without_tracing(subtes
             with tracing.serving("get", sent.get, {}):
                 pass
             assert len(kept.spans) == told
-
-
-async def test_traces_go_on_at_the_peer_and_stay_apart_between_tasks() -> None:
-    @tracing.asking("ensure cluster")
-    async def ask(name: str) -> tuple[str, str]:
-        await asyncio.sleep(0)
-        return name, dict(tracing.carried())["traceparent"]
-
-    with recorded() as kept:
-        name, carried = await ask("edge1")
-        sent, span = parsed(carried), kept.one("ensure cluster")
-        assert name == "edge1"
-        assert sent is not None
-        assert (int(sent.trace_id, 16), int(sent.span_id, 16)) == ids(span)
-        assert span.kind.name == "CLIENT"
-
-    async def work(name: str) -> None:
-        with tracing.span(name):
-            await asyncio.sleep(0)
-            with tracing.within(f"{name} inside"):
-                await asyncio.sleep(0)
-
-    with recorded() as kept:
-        async with asyncio.TaskGroup() as tasks:
-            for name in ("a", "b"):
-                tasks.create_task(work(name))
-        assert [kept.children(kept.one(name)) for name in ("a", "b")] == [["a inside"], ["b inside"]]
-
-
-def test_a_line_bears_the_trace_in_which_it_is_written() -> None:
-    stream = io.StringIO()
-    logs.configure("info", logs.LogFormat.JSON, stream)
-    with tracing.serving("get", SENT.get, {}):
-        structlog.get_logger("hub").info("in it")
-    structlog.get_logger("hub").info("after it")
-    inside, after = (json.loads(line) for line in stream.getvalue().splitlines())
-    assert (inside["trace_id"], inside["span_id"]) == (TRACE, SPAN)
-    assert "trace_id" not in after
 
 
 def test_collector_address_and_missing_extra_are_explained(subtests: pytest.Subtests, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,7 @@ from machinery.durations import format_duration, parse_duration
 from machinery.loop import BEHIND, BUSY, PAUSE, WINDOW, PausingLoop, PausingSelector
 from machinery.pacing import LEAST_RATE, SLACK, drain_rate, paced, until_tick
 from machinery.scheduler import Scheduler, _Every
+from tests.checks import check_refusals
 from tests.fakes.virtual_time import START, in_virtual_time
 
 HOUR = timedelta(hours=1)
@@ -48,12 +49,14 @@ def test_durations_are_parsed_and_formatted(subtests: pytest.Subtests) -> None:
     texts = ["60s", "5m", "1h30m", "250ms", "30d", "1.5s"]
     assert [parse_duration(text).total_seconds() for text in texts] == seconds
 
-    for text in ("", "60", "s", "1 minute", "-5s", "1h30", "1e3s", "5M", "99999999999999d"):
-        with (
-            subtests.test(text=text),
-            pytest.raises(ValueError, match=r"write a number with its unit|longer than any duration"),
-        ):
-            parse_duration(text)
+    check_refusals(
+        ValueError,
+        parse_duration,
+        [
+            (text, r"write a number with its unit|longer than any duration")
+            for text in ("", "60", "s", "1 minute", "-5s", "1h30", "1e3s", "5M", "99999999999999d")
+        ],
+    )
 
     cases = ("1h30m", "2d", "500ms", "1s", "0s", "1d1h1m1s1ms")
     assert [text for text in cases if format_duration(parse_duration(text)) != text] == []
@@ -132,6 +135,8 @@ def test_on_a_servers_loop_ticks_come_just_behind_even_seconds_of_the_wall_clock
 
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 PERIOD = timedelta(seconds=60)
+DAY = 24 * 3600.0
+"""Of the loop's time: what has not come by then never comes."""
 
 
 def test_wake_ups_repeat_replace_each_other_and_can_be_dropped() -> None:
@@ -141,7 +146,7 @@ def test_wake_ups_repeat_replace_each_other_and_can_be_dropped() -> None:
         def waking(name: str) -> Callable[[], None]:
             return lambda: woken.put_nowait(name)
 
-        async with Scheduler() as scheduler:
+        async with asyncio.timeout(DAY), Scheduler() as scheduler:
             scheduler.every(PERIOD, waking("resync"), name="resync", at_once=True)
             assert [await woken.get() for _ in range(3)] == ["resync"] * 3
             scheduler.drop("resync")
@@ -186,7 +191,7 @@ def test_wake_ups_come_in_time_though_the_clock_is_set_back() -> None:
             if name == "renewal":
                 enough.set()
 
-        async with Scheduler() as scheduler:
+        async with asyncio.timeout(DAY), Scheduler() as scheduler:
             scheduler.every(timedelta(minutes=20), lambda: come("resync"), name="resync")
             scheduler.at(SystemClock().now() + timedelta(seconds=3700), lambda: come("renewal"), name="renewal")
             loop.call_later(1500, loop.stand_still, 300)  # type: ignore[attr-defined]
@@ -209,7 +214,7 @@ def test_an_instant_that_the_clock_was_set_beyond_is_noticed_within_a_minute(mon
     async def woken() -> float:
         nonlocal offset
         loop, came = asyncio.get_running_loop(), asyncio.Event()
-        async with Scheduler() as scheduler:
+        async with asyncio.timeout(DAY), Scheduler() as scheduler:
             scheduler.at(START + timedelta(hours=8), came.set, name="rotation")
             await asyncio.sleep(90)
             offset = timedelta(hours=9)

@@ -19,7 +19,7 @@ from spoke.domain.hubs import HubState
 from spoke.domain.rotation import rotate_at
 from spoke.ports import Attest, HubLostError, Loss
 from spoke.progress import Progress
-from tests.fakes.several import Several, among_hubs
+from tests.fakes.several import Several
 from tests.fakes.stage import OWNER, SLOT, Stage, is_available, nothing_pends, until
 
 
@@ -239,7 +239,6 @@ async def test_denied_agent_keeps_its_credential_asks_again_and_reports_it(stage
     assert len(stage.hub.issued) == 1
 
 
-@among_hubs()
 async def test_revoked_agent_of_several_hubs_goes_to_the_next_and_does_not_ask_the_first_again(world: Several) -> None:
     async with world.running() as agent:
         await world.ready()

@@ -19,7 +19,6 @@ from spoke.ports import SecretSnapshot
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import until
-from tests.fakes.virtual_time import in_virtual_time
 
 A, B, C = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "abc")
 
@@ -228,26 +227,22 @@ async def test_labels_of_a_secret_change_nothing() -> None:
         assert not watch.changed
 
 
-def test_work_that_fails_in_the_moment_in_which_its_agent_is_ended_leaves_no_stray_error(tmp_path: Path) -> None:
+async def test_work_that_fails_in_the_moment_in_which_its_agent_is_ended_leaves_no_stray_error(tmp_path: Path) -> None:
     stray: list[object] = []
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: stray.append(context))
+    watch, go = BootstrapWatch(Bootstraps([*map(BootstrapFile, files(tmp_path, A))])), asyncio.Event()
 
-    async def play() -> None:
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: stray.append(context))
-        watch, go = BootstrapWatch(Bootstraps([*map(BootstrapFile, files(tmp_path, A))])), asyncio.Event()
+    async def fails() -> None:
+        await go.wait()
+        raise InvalidError("refused")
 
-        async def fails() -> None:
-            await go.wait()
-            raise InvalidError("refused")
-
-        working = asyncio.create_task(watch.unless_changed(fails()))
-        await asyncio.sleep(1)
-        go.set()
-        await asyncio.sleep(0)
-        working.cancel()
-        await asyncio.wait([working])
-        assert working.cancelled()
-        del working
-        gc.collect()
-
-    in_virtual_time(play())
+    working = asyncio.create_task(watch.unless_changed(fails()))
+    await asyncio.sleep(1)
+    go.set()
+    await asyncio.sleep(0)
+    working.cancel()
+    await asyncio.wait([working])
+    assert working.cancelled()
+    del working
+    gc.collect()
     assert stray == []

@@ -20,7 +20,7 @@ from tests.fakes.credentials import DyingSecrets, KilledError
 from tests.fakes.hub import MemoryHub
 from tests.fakes.several import CLUSTER, Several
 from tests.fakes.stage import OWNER
-from tests.fakes.virtual_time import LoopClock, in_virtual_time
+from tests.fakes.virtual_time import LoopClock
 from tests.trials import repeated
 
 PATIENCE = 3600.0
@@ -141,13 +141,13 @@ async def changes_hub(mortal: Mortal) -> tuple[Callable[[], object], str, int]:
 
 @pytest.mark.parametrize(("scene", "fewest"), [(joins, 6), (joins_with_approvals, 6), (renews, 6), (changes_hub, 1)])
 @repeated(1, 20)
-def test_whatever_write_kills_it_the_next_life_has_a_credential_of_each_hub_and_no_second_registration(
+async def test_whatever_write_kills_it_the_next_life_has_a_credential_of_each_hub_and_no_second_registration(
     tmp_path: Path, scene: Scene, fewest: int, trial: int
 ) -> None:
     write = 0
     while True:
         write += 1
-        died = [in_virtual_time(_killed_once(tmp_path, scene, write, before=before, seed=trial)) for before in (True, False)]
+        died = [await _killed_once(tmp_path, scene, write, before=before, seed=trial) for before in (True, False)]
         if not all(died):
             break
     assert write > fewest
@@ -164,13 +164,10 @@ async def _killed_once(folder: Path, scene: Scene, write: int, *, before: bool, 
 
 
 @repeated(10, 1000)
-def test_any_row_of_crashes_costs_no_key_and_no_certificate(tmp_path: Path, trial: int) -> None:
-    in_virtual_time(_killed_often(tmp_path, Random(trial)))
-
-
-async def _killed_often(folder: Path, random: Random) -> None:
+async def test_any_row_of_crashes_costs_no_key_and_no_certificate(tmp_path: Path, trial: int) -> None:
     """Killed around drawn writes, up to six times in a row, then left alone: while it joins, and while it renews."""
-    mortal = Mortal(folder, random)
+    random = Random(trial)
+    mortal = Mortal(tmp_path, random)
     for certificates in (1, 2):
         assert isinstance(mortal.clock, LaterClock)
         mortal.clock.later = timedelta(days=25 * (certificates - 1))

@@ -4,16 +4,16 @@ import asyncio
 import os
 import signal
 import sys
-from collections.abc import AsyncIterator, Callable, Coroutine
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from dataclasses import replace
 from datetime import timedelta
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
+import pytest_asyncio
 
 from machinery.clock import ManualClock
 from machinery.election import Candidate, Record, Timings
@@ -27,7 +27,7 @@ from spoke.progress import Progress
 from tests.fakes.hub import MemoryHub
 from tests.fakes.memory_lock import MemoryLock, Way
 from tests.fakes.stage import Stage, until
-from tests.fakes.virtual_time import LoopClock, VirtualLoop, virtually
+from tests.fakes.virtual_time import LoopClock, VirtualLoop
 from tests.trials import soaked, trials
 
 TIMINGS = Timings(poll=timedelta(seconds=2))
@@ -125,31 +125,15 @@ def is_ready(process: Process) -> bool:
     return process.agent.progress.ready().ok
 
 
-def _cast(tmp_path: Path) -> "Cast":
-    clock = ManualClock()
-    hub = MemoryHub(clock)
-    hub.beat_interval = timedelta(seconds=5)
-    file = tmp_path / "bootstrap.kubeconfig"
-    file.write_bytes(hub.bootstrap_kubeconfig())
-    return Cast(Stage(hub, clock, file, options=Options()))
+@pytest_asyncio.fixture(loop_scope="function")
+async def cast(stage: Stage) -> AsyncIterator[Cast]:
+    stage.hub.beat_interval, stage.options = timedelta(seconds=5), Options()
+    made = Cast(stage)
+    yield made
+    for process in made.processes:
+        await process.stop()
 
 
-def with_processes(play: Callable[[Cast], Coroutine[Any, Any, None]]) -> Callable[..., None]:
-    """Runs a test in virtual time, and stops its processes."""
-
-    @virtually(_cast)
-    @wraps(play)
-    async def test(cast: Cast) -> None:
-        try:
-            await play(cast)
-        finally:
-            for process in cast.processes:
-                await process.stop()
-
-    return test
-
-
-@with_processes
 async def test_of_two_processes_one_works_and_a_hub_that_is_away_for_an_hour_restarts_neither(cast: Cast) -> None:
     one = cast.process("one")
     await cast.works(one)
@@ -173,7 +157,6 @@ async def test_of_two_processes_one_works_and_a_hub_that_is_away_for_an_hour_res
     assert await cast.works(one, within=60) > since + 3600
 
 
-@with_processes
 async def test_released_lease_is_taken_over_within_half_a_second_and_a_killed_processs_after_its_duration(cast: Cast) -> None:
     one = cast.process("one")
     await cast.works(one)
@@ -198,7 +181,6 @@ async def test_released_lease_is_taken_over_within_half_a_second_and_a_killed_pr
 
 
 @soaked(ROLLS)
-@with_processes
 async def test_rolling_updates_never_open_two_sessions_nor_leave_a_gap(cast: Cast) -> None:
     present = cast.process("pod-0")
     await cast.works(present)
@@ -218,7 +200,6 @@ async def test_rolling_updates_never_open_two_sessions_nor_leave_a_gap(cast: Cas
     assert len(cast.hub.issued) == 1, "nobody registered anew"
 
 
-@with_processes
 async def test_api_server_that_is_away_costs_every_write_and_new_sessions_but_not_the_open_one(cast: Cast) -> None:
     one = cast.process("one")
     await cast.works(one)
@@ -250,7 +231,6 @@ async def test_api_server_that_is_away_costs_every_write_and_new_sessions_but_no
     assert len(cast.hub.sessions) == 2
 
 
-@with_processes
 async def test_who_was_cut_off_gives_way_to_the_process_that_took_over(cast: Cast) -> None:
     one = cast.process("one")
     await cast.works(one)
@@ -268,7 +248,6 @@ async def test_who_was_cut_off_gives_way_to_the_process_that_took_over(cast: Cas
     assert len(cast.hub.sessions) == 2
 
 
-@with_processes
 async def test_a_bootstrap_kubeconfig_that_cannot_be_used_ends_the_first_start_and_no_later_term(cast: Cast) -> None:
     good = cast.stage.file.read_bytes()
     cast.stage.file.write_bytes(b"not a kubeconfig")
@@ -282,7 +261,6 @@ async def test_a_bootstrap_kubeconfig_that_cannot_be_used_ends_the_first_start_a
     await cast.works(again)
 
 
-@with_processes
 async def test_a_lease_that_another_took_ends_the_work_and_the_process_runs_for_it_again(cast: Cast) -> None:
     one = cast.process("one")
     await cast.works(one)

@@ -13,12 +13,11 @@ from spoke.domain.hubs import HubState, Policy, Unaccepted
 from spoke.options import Options
 from spoke.ports import HubLostError, Loss, SecretSnapshot
 from tests.fakes.credentials import MemorySecrets
-from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, among_hubs, with_hubs
+from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, with_hubs
 
 NAMED = Options(cluster_name=CLUSTER, agent_id=AGENT)
 
 
-@among_hubs()
 async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_when_it_is_killed(world: Several) -> None:
     async with world.running() as agent:
         await world.ready()
@@ -57,7 +56,9 @@ async def test_agent_registers_everywhere_reports_to_the_first_and_leaves_it_whe
         assert len(world["a"].sessions) == 2
 
 
-@among_hubs(options=with_hubs(NAMED, policy=Policy(fail_back_after=timedelta(minutes=5))))
+@pytest.mark.parametrize(
+    "world", [{"options": with_hubs(NAMED, policy=Policy(fail_back_after=timedelta(minutes=5)))}], indirect=True
+)
 async def test_it_goes_back_to_a_preferred_hub_that_has_been_ready_for_the_time_that_is_set(world: Several) -> None:
     async with world.running():
         await world.ready()
@@ -74,7 +75,6 @@ async def test_it_goes_back_to_a_preferred_hub_that_has_been_ready_for_the_time_
 
 
 @pytest.mark.parametrize("loss", [Loss.REFUSED, Loss.FORGOTTEN, Loss.UNAUTHENTICATED, Loss.SILENT])
-@among_hubs()
 async def test_hub_that_refuses_or_is_silent_is_left_in_time(world: Several, loss: Loss) -> None:
     async with world.running():
         await world.ready()
@@ -89,7 +89,6 @@ async def test_hub_that_refuses_or_is_silent_is_left_in_time(world: Several, los
         assert await world.arrived("b") < (20 if loss is Loss.SILENT else 1)
 
 
-@among_hubs()
 async def test_hub_is_left_with_last_words_for_a_planned_move_and_when_it_withdraws_its_acceptance(world: Several) -> None:
     async with world.running():
         await world.ready()
@@ -110,8 +109,8 @@ async def test_hub_is_left_with_last_words_for_a_planned_move_and_when_it_withdr
         assert left.farewells == [(world["a"].hub_id, world["a"].session.epoch)]
 
 
-@among_hubs(options=with_hubs(NAMED, policy=Policy(unaccepted=Unaccepted.WAIT)))
 async def test_a_withdrawn_acceptance_is_waited_for_if_so_wished(world: Several) -> None:
+    world.options = with_hubs(NAMED, policy=Policy(unaccepted=Unaccepted.WAIT))
     async with world.running():
         await world.ready()
         world["a"].set_accepted(CLUSTER, accepted=False)
@@ -119,7 +118,7 @@ async def test_a_withdrawn_acceptance_is_waited_for_if_so_wished(world: Several)
         assert world["b"].sessions == []
 
 
-@among_hubs(count=3)
+@pytest.mark.parametrize("world", [{"count": 3}], indirect=True)
 async def test_no_hub_left_means_trying_all_of_them_and_arriving_where_one_is_back(world: Several) -> None:
     async with world.running():
         await world.ready()
@@ -136,7 +135,6 @@ async def test_no_hub_left_means_trying_all_of_them_and_arriving_where_one_is_ba
         assert await world.arrived("c") < 130
 
 
-@among_hubs()
 async def test_move_that_is_refused_or_fails_leaves_the_session_and_the_owner_where_they_were(world: Several) -> None:
     async with world.running():
         await world.ready()
@@ -179,12 +177,10 @@ class Stubborn(MemorySecrets):
 
 @pytest.mark.parametrize("ill", ["away", "silent"])
 @pytest.mark.parametrize("lost", [False, True])
-@among_hubs(secrets=Stubborn)
 async def test_an_owner_that_cannot_be_put_back_after_a_failed_move_is_put_back_as_soon_as_it_can(
     world: Several, ill: str, *, lost: bool
 ) -> None:
-    secrets = world.secrets
-    assert isinstance(secrets, Stubborn)
+    world.secrets = secrets = Stubborn()
     async with world.running():
         await world.ready()
         setattr(world["b"], ill, True)
@@ -208,7 +204,6 @@ async def test_an_owner_that_cannot_be_put_back_after_a_failed_move_is_put_back_
         assert "HubOvertaken" not in world.told.reasons
 
 
-@among_hubs()
 async def test_hub_learns_the_list_of_hubs_and_an_epoch_behind_the_hubs_is_raised_with_an_event(world: Several) -> None:
     world["b"].accept = False
     async with world.running():
@@ -230,7 +225,7 @@ async def test_hub_learns_the_list_of_hubs_and_an_epoch_behind_the_hubs_is_raise
         assert "HubEpochRaised" in world.told.reasons
 
 
-@among_hubs(count=1)
+@pytest.mark.parametrize("world", [{"count": 1}], indirect=True)
 async def test_an_agent_with_one_hub_asks_no_more_of_it_than_before(world: Several) -> None:
     async with world.running():
         await world.arrived("a")
@@ -240,7 +235,6 @@ async def test_an_agent_with_one_hub_asks_no_more_of_it_than_before(world: Sever
 
 
 @pytest.mark.parametrize("first", ["approves late", "approves too late", "is away"])
-@among_hubs()
 async def test_new_agent_waits_some_seconds_for_the_first_hub(world: Several, first: str) -> None:
     world["a"].approve, world["a"].away = False, first == "is away"
     async with world.running():
@@ -260,8 +254,8 @@ async def test_new_agent_waits_some_seconds_for_the_first_hub(world: Several, fi
         assert world["a"].sessions == []
 
 
-@among_hubs(options=replace(NAMED, standby_registration=False))
 async def test_without_standby_registration_the_next_hub_is_gone_to_when_the_owner_is_given_up(world: Several) -> None:
+    world.options = replace(NAMED, standby_registration=False)
     async with world.running():
         await world.arrived("a")
         await asyncio.sleep(60)
@@ -270,7 +264,6 @@ async def test_without_standby_registration_the_next_hub_is_gone_to_when_the_own
         assert 600 < await world.arrived("b", 1000) < 700
 
 
-@among_hubs()
 async def test_a_flapping_hub_is_left(world: Several) -> None:
     async with world.running():
         await world.ready()
@@ -283,24 +276,22 @@ async def test_a_flapping_hub_is_left(world: Several) -> None:
         raise AssertionError
 
 
-@among_hubs()
 async def test_two_copies_on_one_secret_leave_one_owner_and_do_not_leap_over_each_other_for_ever(world: Several) -> None:
     async with world.running():
         await world.ready()
         async with world.running():
             world.kill("a")
             await world.until(lambda: world["b"].open_sessions)
-            await asyncio.sleep(3600)
+            await asyncio.sleep(600)
             first = await world.owner()
             written = world.told.reasons.count("HubEpochRaised")
-            await asyncio.sleep(3600)
+            await asyncio.sleep(600)
             assert await world.owner() == first
             assert world.told.reasons.count("HubEpochRaised") == written
             assert len(world["b"].open_sessions) <= 1
-            assert len(world["b"].sessions) < 500
+            assert len(world["b"].sessions) < 100
 
 
-@among_hubs()
 async def test_a_copy_that_stood_still_while_another_went_on_follows_it(world: Several) -> None:
     async with world.running():
         await world.ready()
@@ -318,7 +309,6 @@ async def test_a_copy_that_stood_still_while_another_went_on_follows_it(world: S
 
 
 @pytest.mark.parametrize("heard", [True, False])
-@among_hubs()
 async def test_restored_owners_secret_ends_in_one_session_above_every_known_epoch(world: Several, *, heard: bool) -> None:
     """Whether the hub that the old secret names has heard of the change since, or has missed it."""
     async with world.running():
@@ -344,13 +334,12 @@ async def test_restored_owners_secret_ends_in_one_session_above_every_known_epoc
         assert heard or "HubEpochRaised" in world.told.reasons
 
 
-MODERATE = 5 * 2 * 60
-"""Dials in an hour: every hub five times a minute, sessions and standing by together."""
+MODERATE = 5 * 2 * 20
+"""Dials in twenty minutes: every hub five times a minute, sessions and standing by together."""
 
 
 @pytest.mark.parametrize("silent", [False, True])
-@among_hubs()
-async def test_an_hour_without_any_hub_restarts_no_agent(world: Several, *, silent: bool) -> None:
+async def test_twenty_minutes_without_any_hub_restart_no_agent(world: Several, *, silent: bool) -> None:
     async with world.running() as agent:
         await world.arrived("a")
         for name, hub in world.hubs.items():
@@ -359,7 +348,7 @@ async def test_an_hour_without_any_hub_restarts_no_agent(world: Several, *, sile
             else:
                 world.kill(name)
         dialled = sum(hub.dialled for hub in world.hubs.values())
-        for _ in range(3600 // 10):
+        for _ in range(1200 // 10):
             await asyncio.sleep(10)  # as the chart's liveness probe
             assert agent.progress.live().ok, agent.progress.live().text
         assert not agent.progress.ready().ok

@@ -7,17 +7,12 @@ from typing import Any
 from machinery.conditions import AVAILABLE, FALSE, HUB_ACCEPTED, JOINED, TRUE, UNKNOWN, Condition
 from machinery.identity import AddOnName, ClusterName
 from spoke.domain.addon import KUBE_SIGNER, AddOnRegistration
-from spoke.domain.namespace import ManagedNamespace, NamespaceReport, applied
 from spoke.domain.news import News
-from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
+from spoke.domain.report import ClusterClaim, ClusterReport
 from spoke.hubapi.addons import add_on_of, report_patch
 from spoke.hubapi.documents import (
-    CLUSTER_UID,
     desired_of,
     event,
-    is_another,
-    kept_cluster,
-    own_annotations,
     renewed,
     request_state,
     status_patch,
@@ -46,16 +41,6 @@ def cluster(status: dict[str, Any] | None = None, **spec: Any) -> dict[str, Any]
     }
 
 
-def test_a_report_keeps_the_conditions_of_others_and_is_guarded_by_what_was_read() -> None:
-    patch = status_patch(cluster({"conditions": [ACCEPTED]}), REPORT, NOW)
-    assert patch["metadata"] == {"uid": "u", "resourceVersion": "7"}
-    assert [entry["type"] for entry in patch["status"]["conditions"]] == [HUB_ACCEPTED, JOINED, AVAILABLE]
-    assert patch["status"]["conditions"][0] == ACCEPTED
-    assert patch["status"]["capacity"] == {"cpu": "4", "nodes": "2"}
-    assert patch["status"]["version"] == {"kubernetes": "v1.34.2"}
-    assert status_patch(cluster(patch["status"]), REPORT, NOW + timedelta(hours=1)) == {}, "nothing is written again"
-
-
 def test_a_resource_that_vanished_leaves_the_capacity_and_what_others_added_stays() -> None:
     status = {"capacity": {"cpu": "4", "gpu": "1", "sockets": "2"}, "allocatable": {"cpu": "3", "gpu": "1"}}
     changes = status_patch(cluster(status), REPORT, NOW)["status"]
@@ -71,32 +56,6 @@ def test_a_transition_is_dated_only_when_the_status_changes() -> None:
     told = ClusterReport(conditions=(GOOD,), complete=False)
     moments = [status_patch(cluster({"conditions": [entry]}), told, NOW)["status"]["conditions"][0] for entry in (same, other)]
     assert [moment["lastTransitionTime"] for moment in moments] == [EARLIER, "2026-01-01T12:00:00Z"]
-
-
-def test_own_urls_and_annotations_are_kept_and_those_of_others_stay() -> None:
-    present = cluster(managedClusterClientConfigs=[{"url": "https://other"}, {"url": "https://mine", "caBundle": "b2xk"}])
-    present["metadata"]["annotations"] = {"of": "another"}
-    notes = own_annotations({"agent.open-cluster-management.io/a": "b", "foreign": "x"}, "uid-1")
-    kept = kept_cluster(present, notes, [ExternalEndpoint("https://mine", b"new"), ExternalEndpoint("https://more", b"")])
-    assert kept["spec"]["managedClusterClientConfigs"] == [
-        {"url": "https://other"},
-        {"url": "https://mine", "caBundle": "bmV3"},
-        {"url": "https://more"},
-    ]
-    assert kept["metadata"]["annotations"] == {
-        "of": "another",
-        "agent.open-cluster-management.io/a": "b",
-        CLUSTER_UID: "uid-1",
-    }
-    assert kept_cluster(kept, notes, [ExternalEndpoint("https://mine", b"new")]) == kept
-
-
-def test_only_a_recorded_uid_makes_a_cluster_another_one() -> None:
-    present = cluster()
-    assert not is_another(present, "uid-1")
-    present["metadata"]["annotations"] = {CLUSTER_UID: "uid-1"}
-    assert not is_another(present, "uid-1")
-    assert is_another(present, "uid-2")
 
 
 def test_a_cluster_is_accepted_by_its_spec_unless_the_hub_says_that_it_failed() -> None:
@@ -193,19 +152,6 @@ def test_the_driver_is_noted_in_every_registration_at_the_hubs_api() -> None:
     assert report_patch(done, (), "token", NOW) == {}
     back = report_patch(done, (), "csr", NOW)["status"]["registrations"]
     assert back[0]["kubeClient"] == {"driver": "csr"}, "a certificate has its default subject again"
-
-
-def test_what_became_of_namespaces_is_patched_beside_those_of_others() -> None:
-    wanted = [{"name": "a", "clusterSet": "s"}, {"name": "b", "clusterSet": "s", "conditions": []}]
-    present = {"metadata": {"uid": "u", "resourceVersion": "1"}, "status": {"managedNamespaces": wanted}}
-    report = ClusterReport(
-        conditions=(), complete=False, namespaces=(NamespaceReport(ManagedNamespace("a", "s"), applied("a")),)
-    )
-    patch = status_patch(present, report, NOW)
-    first, second = patch["status"]["managedNamespaces"]
-    assert (first["conditions"][0]["reason"], second) == ("NamespaceApplied", wanted[1])
-    present["status"] = patch["status"]
-    assert status_patch(present, report, NOW) == {}
 
 
 def test_an_event_is_about_the_cluster_or_an_add_on_in_the_clusters_namespace() -> None:

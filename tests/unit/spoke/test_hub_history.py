@@ -1,7 +1,7 @@
 """Copies of an agent among hubs that fail at random, in virtual time: never do two hubs take a write in the same epoch."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -10,10 +10,9 @@ from random import Random
 import pytest
 
 from machinery.identity import HubId
-from spoke.options import Options
+from spoke.options import Options, Pauses
 from tests.fakes.hub import MemoryHub
 from tests.fakes.several import CLUSTER, Gate, Several
-from tests.fakes.virtual_time import in_virtual_time
 from tests.trials import soaked, trials
 
 FAILOVERS = trials(test=10, soak=300)
@@ -105,14 +104,10 @@ class History:
 
 @soaked(FAILOVERS)
 @pytest.mark.timeout(trials(test=60, soak=1800))
-def test_no_two_hubs_take_a_write_in_the_same_epoch_however_they_and_the_copies_fail(tmp_path: Path) -> None:
-    async def told() -> History:
-        world = Several(tmp_path, 3, Options(cluster_name=CLUSTER), beat_interval=timedelta(seconds=1))
-        history = History(world, Random(FAILOVERS))
-        await history.live(FAILOVERS)
-        return history
-
-    history = in_virtual_time(told())
+async def test_no_two_hubs_take_a_write_in_the_same_epoch_however_they_and_the_copies_fail(tmp_path: Path) -> None:
+    world = Several(tmp_path, 3, Options(cluster_name=CLUSTER), beat_interval=timedelta(seconds=1))
+    history = History(world, Random(FAILOVERS))
+    await history.live(FAILOVERS)
     orders = [[epoch for _, epoch in hub.accepted_writes] for hub in history.world.hubs.values()]
     epochs = [set(taken) for taken in orders]
     for number, taken in enumerate(epochs):
@@ -121,3 +116,57 @@ def test_no_two_hubs_take_a_write_in_the_same_epoch_however_they_and_the_copies_
     assert sum(before != after for before, after in zip(history.owners, history.owners[1:], strict=False)) > FAILOVERS / 3
     for order in orders:
         assert order == sorted(order), "a hub took a write of a lower epoch than before"
+
+
+AGENTS = 60
+WINDOW, AWAY = 0.1, 60.0
+AT_ONCE = 20
+"""Of these agents, in a window. Spread over a second, six are to be expected there; 20 were the most in 10,000 drawn crowds."""
+
+
+def _peak(moments: Sequence[float], window: float) -> int:
+    """The most of these within any `window`."""
+    ordered = sorted(moments)
+    most = first = 0
+    for last, moment in enumerate(ordered):
+        while moment - ordered[first] > window:
+            first += 1
+        most = max(most, last - first + 1)
+    return most
+
+
+async def test_agents_whose_hub_is_killed_do_not_come_to_the_other_one_at_one_moment(tmp_path: Path) -> None:
+    moments = []
+    for seed in range(AGENTS):
+        world = Several(tmp_path, random=Random(seed))
+        async with world.running():
+            await world.ready()
+            world.kill("a")
+            moments.append(await world.arrived("b"))
+    assert _peak(moments, WINDOW) <= AT_ONCE
+    assert max(moments) < 3
+
+
+async def test_agents_whose_replica_is_killed_do_not_come_to_the_others_at_one_moment(tmp_path: Path) -> None:
+    moments = []
+    for seed in range(AGENTS):
+        world = Several(tmp_path, 1, random=Random(seed))
+        async with world.running():
+            await world.arrived("a")
+            world.kill("a")
+            world.revive("a")  # behind one address: another replica answers at once
+            moments.append(await world.arrived("a"))
+    assert _peak(moments, WINDOW) <= 2 * AT_ONCE
+    assert max(moments) < 1
+
+
+def test_a_thousand_agents_whose_hub_is_away_knock_seldom_and_never_together() -> None:
+    knocks: list[float] = []
+    for seed in range(1000):
+        pauses, now = Pauses().retry.backoff(Random(seed)), 0.0
+        while (now := now + pauses.next().total_seconds()) < AWAY:
+            knocks.append(now)
+    assert _peak(knocks, WINDOW) < 400, "of a thousand in a tenth of a second"
+    late = [moment for moment in knocks if moment > AWAY / 2]
+    assert len(late) / (AWAY / 2) < 150, "a second"
+    assert _peak(late, WINDOW) < 50

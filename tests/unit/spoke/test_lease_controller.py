@@ -18,9 +18,8 @@ from spoke.controllers.lease import LeaseController
 from spoke.domain.step import SHORTEST, SPREAD, STEP, pause
 from spoke.ports import Capability, ClientIdentity, HubLostError, Loss
 from tests.fakes.hub import KnownCluster, MemoryHub, MemoryHubClient, MemorySession
-from tests.fakes.several import Several, played
+from tests.fakes.several import Several
 from tests.fakes.stage import until
-from tests.fakes.virtual_time import in_virtual_time
 
 CLUSTER = ClusterName("berlin")
 
@@ -71,17 +70,13 @@ async def test_first_beat_is_sent_at_once_when_the_cluster_is_accepted_and_every
 
 
 @pytest.mark.parametrize(("drawn", "part"), [(0.0, 1.0), (1.0, 0.75)])
-def test_the_interval_is_shortened_by_up_to_a_quarter(drawn: float, part: float) -> None:
-    async def play() -> list[float]:
-        on, told = session(), list[float]()
-        on.hub.beat_interval = timedelta(seconds=8)
-        lease = controller(on, told=told, random=drawn)
-        lease.accept(accepted=True)
-        async with running(lease):
-            await asyncio.sleep(40)
-        return told
-
-    told = in_virtual_time(play())
+async def test_the_interval_is_shortened_by_up_to_a_quarter(drawn: float, part: float) -> None:
+    on, told = session(), list[float]()
+    on.hub.beat_interval = timedelta(seconds=8)
+    lease = controller(on, told=told, random=drawn)
+    lease.accept(accepted=True)
+    async with running(lease):
+        await asyncio.sleep(40)
     assert [after - before for before, after in pairwise(told)] == pytest.approx([8 * part] * (len(told) - 1))
     assert len(told) >= 4
 
@@ -132,46 +127,36 @@ async def test_beats_keep_their_interval_while_acknowledgements_come_together() 
         assert not task.done()
 
 
-def test_the_oldest_beat_that_waits_is_the_one_that_tells_of_silence() -> None:
-    async def play() -> tuple[float, int]:
-        on, loop = thrifty(), asyncio.get_running_loop()
-        lease = controller(on, silence=timedelta(milliseconds=200))
-        lease.accept(accepted=True)
-        run = asyncio.create_task(lease.run())
-        await until(lambda: len(on.beats) == 4)
-        on.acknowledge()
-        began = loop.time()
-        with pytest.raises(HubLostError) as lost:
-            await run
-        assert lost.value.loss is Loss.SILENT
-        return loop.time() - began, len(on.beats)
-
-    took, beats = in_virtual_time(play())
-    assert 0.2 <= took < 0.22, "the beat after those that were acknowledged, which came within an interval"
-    assert beats > 8
+async def test_the_oldest_beat_that_waits_is_the_one_that_tells_of_silence() -> None:
+    on, loop = thrifty(), asyncio.get_running_loop()
+    lease = controller(on, silence=timedelta(milliseconds=200))
+    lease.accept(accepted=True)
+    run = asyncio.create_task(lease.run())
+    await until(lambda: len(on.beats) == 4)
+    on.acknowledge()
+    began = loop.time()
+    with pytest.raises(HubLostError) as lost:
+        await run
+    assert lost.value.loss is Loss.SILENT
+    assert 0.2 <= loop.time() - began < 0.22, "the beat after those that were acknowledged, which came within an interval"
+    assert len(on.beats) > 8
 
 
-def test_hub_that_does_not_acknowledge_is_lost_as_silent_only_while_the_cluster_is_accepted() -> None:
-    async def play() -> None:
-        on = session()
-        on.hub.silent = True
-        lease = controller(on)
-        lease.accept(accepted=True)
-        with pytest.raises(HubLostError) as lost:
-            await lease.run()
-        assert lost.value.loss is Loss.SILENT
-
-        on = session()
-        on.hub.silent = True
-        lease = controller(on)
-        lease.accept(accepted=True)
-        async with running(lease) as task:
-            await until(lambda: on.beats)
-            lease.accept(accepted=False)
-            done, _ = await asyncio.wait([task], timeout=60)
-            assert not done
-
-    in_virtual_time(play())
+async def test_hub_that_does_not_acknowledge_is_lost_as_silent_only_while_the_cluster_is_accepted() -> None:
+    on = session()
+    on.hub.silent = True
+    lease = controller(on)
+    lease.accept(accepted=True)
+    with pytest.raises(HubLostError) as lost:
+        await lease.run()
+    assert lost.value.loss is Loss.SILENT
+    lease = controller(on)
+    lease.accept(accepted=True)
+    async with running(lease) as task:
+        await until(lambda: len(on.beats) > 1)
+        lease.accept(accepted=False)
+        done, _ = await asyncio.wait([task], timeout=60)
+        assert not done
 
 
 EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -220,7 +205,7 @@ def test_the_spread_is_used_whole() -> None:
     assert max(late) > SPREAD * 0.9
 
 
-def beats_of_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[datetime]]:
+async def beats_of_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[datetime]]:
     """When three agents beat, by the clock of their hub, which is ahead of theirs."""
     moments: list[datetime] = []
     beat = MemorySession.beat
@@ -229,33 +214,32 @@ def beats_of_agents(folder: Path, monkeypatch: pytest.MonkeyPatch) -> list[list[
         moments.append(self.hub.clock.now())
         await beat(self, available=available)
 
-    async def play(world: Several) -> None:
+    monkeypatch.setattr(MemorySession, "beat", noted)
+    agents = []
+    for _ in range(3):
+        world = Several(folder, 1)
         ahead = OffsetClock(world.clock)
         ahead.learn(world.clock.now() + AHEAD)
         world["a"].clock, world["a"].agent_clock = ahead, world.clock
         async with world.running():
             await world.until(lambda: len(moments) == 12)
-
-    monkeypatch.setattr(MemorySession, "beat", noted)
-    agents = []
-    for number in range(3):
-        (folder / str(number)).mkdir()
-        played(folder / str(number), play, count=1)
         agents.append(moments[1:])  # the first one is sent at once
         moments.clear()
     return agents
 
 
-def test_agents_beat_in_step_by_the_clock_of_their_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    for moments in beats_of_agents(tmp_path, monkeypatch):
+async def test_agents_beat_in_step_by_the_clock_of_their_hub(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for moments in await beats_of_agents(tmp_path, monkeypatch):
         assert [moment for moment in moments if past_step(moment) > SPREAD + LATE] == []
         between = [after - before for before, after in pairwise(moments)]
         assert timedelta(seconds=7.4) < min(between)
         assert max(between) < timedelta(seconds=10.1)
 
 
-def test_where_every_beat_is_a_request_of_its_own_nobody_is_in_step(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_where_every_beat_is_a_request_of_its_own_nobody_is_in_step(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     others = frozenset(Capability) - {Capability.ACKNOWLEDGED_BEATS}
     monkeypatch.setattr(MemoryHubClient, "capabilities", property(lambda _: others))
-    found = [moment for moments in beats_of_agents(tmp_path, monkeypatch) for moment in moments]
+    found = [moment for moments in await beats_of_agents(tmp_path, monkeypatch) for moment in moments]
     assert len([moment for moment in found if past_step(moment) > SPREAD + LATE]) > len(found) / 2

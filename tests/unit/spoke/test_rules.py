@@ -5,76 +5,17 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from machinery.conditions import FALSE, TRUE, UNKNOWN
-from machinery.identity import AGENT_ID_ALPHABET, AddOnName, AgentId, ClusterName, HubId, SerialNumber, Subject
-from spoke.domain.addon import GRACE, AddOn, AddOnRegistration, lease_condition, secret_name
-from spoke.domain.bootstrap import TRANSITIONS, Event, Pending, State, TransitionError, after, resume
+from machinery.conditions import FALSE, TRUE
+from machinery.identity import AgentId, ClusterName, HubId, SerialNumber, Subject
 from spoke.domain.credential import CERTIFICATE, KEY, KUBECONFIG, CertificateView, Flaw, HubEntry, StoredCredential, judge
-from spoke.domain.names import Names, choose_names, fresh_agent_id
+from spoke.domain.names import Names
 from spoke.domain.quantity import add
 from spoke.domain.report import ClusterClaim, NodeResources
 from spoke.domain.rotation import BACKDATE, EARLIEST, LATEST, rotate_at, threshold
 from spoke.domain.status import Availability, ClaimRules, allocatable_of, capacity_of, exposed_claims, truncated_claims
-from tests.checks import refusal_text
 
 NOW = datetime(2026, 11, 21, tzinfo=UTC)
 NAMES = Names(ClusterName("berlin"), AgentId("abcde"))
-FRESH = ("fresh", "fffff")
-
-
-def test_name_comes_from_the_first_source_that_has_one() -> None:
-    rows = [
-        (("opt", "ooooo"), ("old", "ddddd"), ("opt", "ooooo")),
-        (("", ""), ("old", "ddddd"), ("old", "ddddd")),
-        (("opt", ""), ("old", "ddddd"), ("opt", "ddddd")),
-        (("", ""), ("", ""), FRESH),
-        (("", "ooooo"), ("", ""), ("fresh", "ooooo")),
-    ]
-    chosen = [(row, choose_names(options=row[0], stored=row[1], fresh=FRESH)) for row in rows]
-    assert [each for each in chosen if (each[1].cluster, each[1].agent) != each[0][2]] == []
-    for name in ("test-cluster-!@#", "-a", "a-", "A", "a" * 64):
-        assert "lower-case" in refusal_text(choose_names, options=(name, ""), stored=("", ""), fresh=FRESH), name
-
-
-def test_fresh_agent_ids_are_five_letters_of_the_alphabet_and_differ() -> None:
-    drawn = {fresh_agent_id(entropy * 7919) for entropy in range(1000)}
-    assert all(len(text) == 5 and set(text) <= set(AGENT_ID_ALPHABET) for text in drawn)
-    assert len(drawn) > 990
-
-
-PATH = [
-    Event.PERSISTED,
-    Event.ENSURED,
-    Event.ACCEPTED,
-    Event.NOTED,
-    Event.ISSUED,
-    Event.STORED,
-    Event.MIRRORED,
-    Event.FORGOTTEN,
-]
-
-
-def test_registration_follows_its_table_of_transitions() -> None:
-    passed = [State.UNPREPARED]
-    for event in PATH:
-        passed.append(after(passed[-1], event))
-    assert passed == list(State)
-    for event in (Event.DENIED, Event.USELESS):
-        assert after(State.REQUESTED, event) is State.UNPREPARED, "a new key"
-    assert after(State.REQUESTED, Event.UNKNOWN) is State.PREPARED, "a forgotten request keeps its key"
-    late = {State.ISSUED, State.STORED, State.MIRRORED, State.DONE}
-    back = {event for (state, event), then in TRANSITIONS.items() if state in late and then not in late}
-    assert back == {Event.HUB_CHANGED}, "a stored certificate is never followed by another request"
-    with pytest.raises(TransitionError, match="STORED cannot happen while PREPARED"):
-        after(State.PREPARED, Event.STORED)
-
-
-def test_restart_resumes_at_the_stored_request() -> None:
-    paris = Names(ClusterName("paris"), NAMES.agent)
-    pending = [None, Pending(NAMES, b"k", b"r"), Pending(NAMES, b"k", b"r", "berlin-x"), Pending(paris, b"k", b"r", "paris-x")]
-    states = [State.UNPREPARED, State.PREPARED, State.REQUESTED, State.UNPREPARED]
-    assert [resume(each, NAMES) for each in pending] == states
-    assert "secret" not in repr(Pending(NAMES, b"secret", b"r"))
 
 
 def test_renewal_threshold_is_drawn_once_per_serial_and_spread_over_the_window() -> None:
@@ -90,26 +31,6 @@ def test_certificate_is_due_in_the_last_quarter_of_its_life_however_short() -> N
         due = rotate_at(SerialNumber(5), NOW - BACKDATE, NOW + life)
         assert NOW + life * 0.75 <= due <= NOW + life * 0.80, life
     assert NOW < rotate_at(SerialNumber(5), NOW, NOW + timedelta(minutes=2)) < NOW + timedelta(minutes=2)
-
-
-def test_addon_is_available_for_five_minutes_after_a_renewal() -> None:
-    rows = [
-        (None, UNKNOWN, "ManagedClusterAddOnLeaseNotFound"),
-        (timedelta(), TRUE, "ManagedClusterAddOnLeaseUpdated"),
-        (GRACE - timedelta(microseconds=1), TRUE, "ManagedClusterAddOnLeaseUpdated"),
-        (GRACE, FALSE, "ManagedClusterAddOnLeaseUpdateStopped"),
-    ]
-    for age, status, reason in rows:
-        condition = lease_condition(AddOn(AddOnName("logs"), ""), NOW - age if age is not None else None, NOW)
-        assert (condition.status, condition.reason) == (status, reason)
-        assert "logs" in condition.message
-    assert "paris" in lease_condition(AddOn(AddOnName("logs"), "", "paris"), None, NOW).message
-
-
-def test_secrets_of_addons_have_ocms_names() -> None:
-    hub = AddOnRegistration("kubernetes.io/kube-apiserver-client", "u")
-    assert secret_name(AddOnName("logs"), hub) == "logs-hub-kubeconfig"
-    assert secret_name(AddOnName("logs"), AddOnRegistration("a.io/b/c", "u")) == "logs-a.io-b-c-client-cert"
 
 
 SERIAL = SerialNumber(1)

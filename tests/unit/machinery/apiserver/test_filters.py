@@ -12,7 +12,7 @@ from multidict import CIMultiDict
 from machinery.apiserver.access import Attributes, Authorizer, Decision
 from machinery.apiserver.authentication.frontproxy import Origin
 from machinery.apiserver.draining import Draining
-from machinery.apiserver.filters import Filter, Incoming, Inner, chained
+from machinery.apiserver.filters import Filter, Incoming
 from machinery.apiserver.impersonation import Impersonation
 from machinery.apiserver.loopback import USER_AGENT, Loopback
 from machinery.apiserver.notyet import not_yet
@@ -22,39 +22,6 @@ from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock
 from machinery.errors import BadRequestError, ForbiddenError, NotFoundError, Subject, UnavailableError
 from machinery.identity import is_reserved
-
-
-def version_request() -> Incoming:
-    return Incoming(make_mocked_request("GET", "/version"), "an-id", Attributes("get", "/version"), 0.0)
-
-
-def noting(name: str, seen: list[str]) -> Filter:
-    async def note(incoming: Incoming, inner: Inner) -> web.StreamResponse:
-        seen.append(f"{name} in")
-        response = await inner(incoming)
-        seen.append(f"{name} out")
-        return response
-
-    return note
-
-
-async def test_filters_run_from_the_outside_in_and_may_answer_themselves() -> None:
-    seen: list[str] = []
-
-    async def answer(_incoming: Incoming) -> web.StreamResponse:
-        seen.append("answer")
-        return web.Response()
-
-    await chained((noting("a", seen), noting("b", seen)), answer)(version_request())
-    assert seen == ["a in", "b in", "answer", "b out", "a out"]
-
-    async def refuse(_incoming: Incoming, _inner: Inner) -> web.StreamResponse:
-        return web.Response(status=429)
-
-    assert (await chained((refuse,), answer)(version_request())).status == 429
-    assert seen == ["a in", "b in", "answer", "b out", "a out"], "the filter keeps the rest from running"
-    assert (await chained((), answer)(version_request())).status == 200
-
 
 LOOPBACK = Loopback.fresh(ManualClock().now())
 EXEMPT: list[tuple[str, dict[str, str]]] = [

@@ -3,7 +3,6 @@
 from collections.abc import Mapping
 from datetime import UTC, datetime
 from itertools import product
-from time import process_time
 from typing import Any
 
 import pytest
@@ -19,6 +18,7 @@ from machinery.apiserver.resource import Question, Resource
 from machinery.apiserver.role_index import Held, RoleIndex
 from machinery.apiserver.storage import Actor, Document, GroupResource, Key
 from machinery.errors import BadRequestError, ForbiddenError, InvalidError, NotFoundError
+from tests.checks import check_refusals, within_steps
 
 
 def asked(verb: str, resource: str, group: str = "", **more: str) -> Attributes:
@@ -334,9 +334,11 @@ def names(prefix: str) -> list[str]:
 def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin(subtests: pytest.Subtests) -> None:
     admission = write(CLUSTER_ROLE, {"rules": ALL_RULES})
     check(rule("escalate", "clusterroles"))(admission)
-    for held in (rule("escalate", "roles"), rule("bind", "clusterroles")):
-        with subtests.test(held=held), pytest.raises(ForbiddenError):
-            check(held)(admission)
+    check_refusals(
+        ForbiddenError,
+        lambda held: check(held)(admission),
+        [(held, "") for held in (rule("escalate", "roles"), rule("bind", "clusterroles"))],
+    )
 
     may = check(rule("escalate", "clusterroles", "x"))
     may(write(CLUSTER_ROLE, {"rules": [GET_PODS]}, {"rules": []}))
@@ -355,10 +357,8 @@ def test_escalate_verb_allows_any_role_and_aggregation_needs_cluster_admin(subte
                 check(GET_PODS)(write(CLUSTER_ROLE, new, old))
 
     vast = {"verbs": names("v"), "apiGroups": names("g"), "resources": names("r")}
-    began = process_time()
     with pytest.raises(ForbiddenError, match="its rules are 1000000000 permissions"):
-        check(GET_PODS)(role_of(vast))
-    assert process_time() - began < 5 * 0.1
+        within_steps(20_000, lambda: check(GET_PODS)(role_of(vast)))
     with pytest.raises(ForbiddenError) as refused:
         check(GET_PODS)(role_of({"verbs": ["get"], "apiGroups": [""], "resources": names("r")}))
     assert refused.value.message.count("Resources:") == MOST_LISTED

@@ -1,20 +1,29 @@
 """One lock, several candidates, hours in virtual time: who leads, from when, until when, and in which order things end."""
 
 import asyncio
+from collections.abc import AsyncIterator
 from datetime import UTC, datetime, timedelta
-from functools import partial
 from itertools import chain, cycle, repeat
 
 import pytest
+import pytest_asyncio
 from structlog.testing import capture_logs
 
 from machinery.clock import Clock
 from machinery.election import KUBERNETES, OPENSHIFT, Candidate, Loss, Timings
 from machinery.errors import InvalidError, NotLeaderError
-from tests.unit.machinery.election.candidates import DEADLINE, LEASE, POLL, RETRY, SOON, World, trial
+from tests.checks import check_refusals
+from tests.unit.machinery.election.candidates import DEADLINE, LEASE, POLL, RETRY, SOON, World
 
 
-@trial
+@pytest_asyncio.fixture(loop_scope="function")
+async def world(request: pytest.FixtureRequest) -> AsyncIterator[World]:
+    """The parameter, where a test has one, makes the clock of the lock."""
+    made = World(request.param() if hasattr(request, "param") else None)
+    yield made
+    await made.end()
+
+
 async def test_one_of_five_leads_and_is_followed_after_a_stop_or_its_death(world: World) -> None:
     one = world.replica("one")
     assert await world.until(lambda: one.flag.term) < POLL
@@ -34,7 +43,6 @@ async def test_one_of_five_leads_and_is_followed_after_a_stop_or_its_death(world
     assert LEASE - RETRY <= await world.until(lambda: any(other.flag.term for other in others)) <= LEASE + POLL + SOON
 
 
-@trial
 async def test_slow_stop_is_renewed_and_ends_the_work_before_the_flag_and_the_flag_before_the_release(world: World) -> None:
     one, two = world.replica("one", stop_within=60), world.replica("two")
     one.work_ends_after = 50.0
@@ -52,7 +60,6 @@ async def test_slow_stop_is_renewed_and_ends_the_work_before_the_flag_and_the_fl
     assert await world.until(lambda: two.flag.term) <= POLL + SOON
 
 
-@trial
 async def test_a_loss_is_told_when_the_flag_falls_and_not_when_the_work_has_ended(world: World) -> None:
     one = world.replica("one", stop_within=60)
     one.work_ends_after = 50.0
@@ -65,7 +72,6 @@ async def test_a_loss_is_told_when_the_flag_falls_and_not_when_the_work_has_ende
         assert not [line for line in world.diary if "stopped" in line], "the work has not ended yet"
 
 
-@trial
 async def test_work_that_does_not_stop_in_time_keeps_the_lock_from_being_released(world: World) -> None:
     one = world.replica("one", stop_within=5)
     one.work_ends_after = 100.0
@@ -77,29 +83,24 @@ async def test_work_that_does_not_stop_in_time_keeps_the_lock_from_being_release
 
 
 @pytest.mark.parametrize("how", ["away", "swallows"])
-def test_cut_off_leader_stops_at_the_deadline_and_another_leads_after_the_lease(how: str) -> None:
-    @trial
-    async def story(world: World) -> None:
-        one = await world.leader("one")
-        two = world.replica("two")
-        await asyncio.sleep(7.5)
-        setattr(one.way, how, True)
-        assert DEADLINE - RETRY - SOON <= await world.until(lambda: one.flag.term is None) <= DEADLINE + SOON
-        assert two.flag.term is None
-        await world.until(lambda: two.flag.term)
-        setattr(one.way, how, False)
-        await asyncio.sleep(60)
-        assert one.flag.term is None
-        assert two.terms == [2]
-        await two.elector.stop()
-        await world.until(lambda: one.flag.term)
-        assert one.terms == [1, 3]
-        assert one.elector.tally.lost == {Loss.NOT_RENEWED.name: 1}
-
-    story()
+async def test_cut_off_leader_stops_at_the_deadline_and_another_leads_after_the_lease(world: World, how: str) -> None:
+    one = await world.leader("one")
+    two = world.replica("two")
+    await asyncio.sleep(7.5)
+    setattr(one.way, how, True)
+    assert DEADLINE - RETRY - SOON <= await world.until(lambda: one.flag.term is None) <= DEADLINE + SOON
+    assert two.flag.term is None
+    await world.until(lambda: two.flag.term)
+    setattr(one.way, how, False)
+    await asyncio.sleep(60)
+    assert one.flag.term is None
+    assert two.terms == [2]
+    await two.elector.stop()
+    await world.until(lambda: one.flag.term)
+    assert one.terms == [1, 3]
+    assert one.elector.tally.lost == {Loss.NOT_RENEWED.name: 1}
 
 
-@trial
 async def test_an_outage_shorter_than_the_deadline_costs_nothing(world: World) -> None:
     one, two = await world.leader("one"), world.replica("two")
     for way in (one.way, two.way):
@@ -112,7 +113,6 @@ async def test_an_outage_shorter_than_the_deadline_costs_nothing(world: World) -
     assert one.elector.tally.failures > 0
 
 
-@trial
 async def test_leader_that_was_fenced_overwritten_or_stopped_does_not_lead(world: World) -> None:
     one, stranger = await world.leader("one"), Candidate("stranger", "s")
     await asyncio.sleep(1)
@@ -133,7 +133,6 @@ async def test_leader_that_was_fenced_overwritten_or_stopped_does_not_lead(world
     assert one.flag.refused == 1, "a process that was stopped finds its flag fallen before its elector has run"
 
 
-@trial
 async def test_the_next_process_of_the_same_replica_leads_at_once_and_in_a_new_term(world: World) -> None:
     await world.leader("one")
     await world.kill("one")
@@ -142,7 +141,6 @@ async def test_the_next_process_of_the_same_replica_leads_at_once_and_in_a_new_t
     assert again.flag.term == 2
 
 
-@trial
 async def test_two_replicas_of_one_name_do_not_take_the_lock_from_each_other_for_ever(world: World) -> None:
     one = await world.leader("same", "a")
     two = world.replica("same", "b")
@@ -150,7 +148,6 @@ async def test_two_replicas_of_one_name_do_not_take_the_lock_from_each_other_for
     assert (one.terms, two.terms) == ([1], [2])
 
 
-@trial
 async def test_where_nobody_else_can_be_a_restart_under_another_name_leads_at_once(world: World) -> None:
     await world.leader("old-name", alone=True)
     await world.kill("old-name")
@@ -158,7 +155,6 @@ async def test_where_nobody_else_can_be_a_restart_under_another_name_leads_at_on
     assert await world.until(lambda: two.flag.term) < POLL
 
 
-@trial
 async def test_a_leader_whose_work_fails_lets_another_lead(world: World) -> None:
     one = world.replica("one")
     one.work_fails = True
@@ -168,7 +164,6 @@ async def test_a_leader_whose_work_fails_lets_another_lead(world: World) -> None
     assert one.elector.tally.lost == {Loss.WORK_ENDED.name: 1}
 
 
-@trial
 async def test_stop_before_the_lock_was_reached_does_not_wait_and_a_candidate_needs_a_name(world: World) -> None:
     with pytest.raises(InvalidError, match="needs a name"):
         world.replica("", "x")
@@ -188,7 +183,6 @@ def odd(_call: str) -> None:
     raise ValueError("invalid literal for int()")
 
 
-@trial
 async def test_unreadable_lock_is_logged_once_and_ends_a_term_only_after_the_deadline(world: World) -> None:
     with capture_logs() as told:
         one = world.replica("one")
@@ -209,7 +203,6 @@ async def test_unreadable_lock_is_logged_once_and_ends_a_term_only_after_the_dea
     assert one.elector.tally.lost == {Loss.NOT_RENEWED.name: 1}
 
 
-@trial
 async def test_release_that_fails_leaves_the_flag_down_and_the_lock_to_run_out(world: World) -> None:
     one, two = await world.leader("one"), world.replica("two")
     one.way.before = lambda call: setattr(one.way, "away", call == "release")
@@ -222,7 +215,6 @@ async def test_release_that_fails_leaves_the_flag_down_and_the_lock_to_run_out(w
     assert await world.until(lambda: three.flag.term) <= LEASE + POLL + SOON
 
 
-@trial
 async def test_what_a_taking_got_that_was_never_answered_is_let_go_of_at_a_stop(world: World) -> None:
     one = world.replica("one")
     one.way.swallows_answers = True
@@ -235,7 +227,6 @@ async def test_what_a_taking_got_that_was_never_answered_is_let_go_of_at_a_stop(
     assert world.diary[-1] == "two works: it was released"
 
 
-@trial
 async def test_what_another_took_meanwhile_is_not_let_go_of(world: World) -> None:
     one = world.replica("one")
     one.way.swallows_answers = True
@@ -261,7 +252,7 @@ class JumpingClock(Clock):
         raise AssertionError("it has none")
 
 
-@partial(trial, lock_clock=JumpingClock)
+@pytest.mark.parametrize("world", [JumpingClock], indirect=True)
 async def test_a_lock_whose_clock_jumps_by_an_hour_changes_neither_who_leads_nor_for_how_long(world: World) -> None:
     one = await world.leader("one")
     two = world.replica("two")
@@ -277,7 +268,7 @@ def of(lease: float, deadline: float, retry: float, poll: float = 0.1) -> Timing
     return Timings(*(timedelta(seconds=value) for value in (lease, deadline, retry, poll)))
 
 
-def test_timings_default_to_kubernetes_and_must_fit_together(subtests: pytest.Subtests) -> None:
+def test_timings_default_to_kubernetes_and_must_fit_together() -> None:
     seconds = [
         [t.lease.total_seconds(), t.renew_deadline.total_seconds(), t.retry.total_seconds()] for t in (KUBERNETES, OPENSHIFT)
     ]
@@ -290,8 +281,6 @@ def test_timings_default_to_kubernetes_and_must_fit_together(subtests: pytest.Su
         ((15, 10, 2, 0), "1ms or longer"),
         ((15, 10, 0.0001), "1ms or longer"),
     ]
-    for wrong, words in rows:
-        with subtests.test(wrong=wrong), pytest.raises(InvalidError, match=words):
-            of(*wrong)
+    check_refusals(InvalidError, lambda wrong: of(*wrong), rows)
 
     assert of(0.015, 0.01, 0.002, 0.001).attempt == timedelta(milliseconds=5)

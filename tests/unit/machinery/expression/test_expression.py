@@ -1,7 +1,5 @@
-"""Expressions: what is read, what it means, what is refused and where, how values sort, and that SQL agrees."""
+"""Expressions: what is read, what it means, what is refused and where, and how values sort."""
 
-import sqlite3
-import time
 from datetime import timedelta
 from fractions import Fraction
 from itertools import pairwise
@@ -21,11 +19,11 @@ from machinery.expression import (
     parse,
     parse_quantity,
     parse_version,
-    tree,
 )
 from machinery.expression.sorting import sort_key
 from machinery.expression.syntax import DEEPEST
 from machinery.expression.tokens import LONGEST
+from tests.checks import check_refusals, within_steps
 
 FIELDS = Fields(
     {
@@ -169,9 +167,7 @@ def test_pattern_matches_the_whole_text_in_linear_time() -> None:
     assert [pair for pair in (*others, ("edge-*", "my-edge-1"), ("Edge-*", "edge-1")) if fits(*pair) is not False] == []
 
     hard = of('name.matches("' + "*a" * 120 + '*b")')
-    before = time.process_time()
-    assert not hard.holds({"name": "a" * 20_000})
-    assert time.process_time() - before < 0.5
+    assert not within_steps(10_000, lambda: hard.holds({"name": "a" * 20_000}))
 
 
 parts = st.sampled_from(["alpha", "alpha.1", "alpha.2", "alpha.10", "alpha.beta", "beta", "rc", "rc.1", "rc-1", "rc.0.x"])
@@ -202,7 +198,7 @@ def test_texts_sort_as_the_values_do(values: st.SearchStrategy[Any]) -> None:
     compared()
 
 
-def test_versions_and_quantities_are_ordered_as_kubernetes_orders_them(subtests: pytest.Subtests) -> None:
+def test_versions_and_quantities_are_ordered_as_kubernetes_orders_them() -> None:
     ordered = ["1.9", "1.10", "v1.29.9", "1.30.0-alpha.2", "1.30.0-beta.1", "1.30.0-rc.2", "1.30.0-rc.10", "1.30.0"]
     ordered += ["1.30.1-rc.1"]
     assert [pair for pair in pairwise(ordered) if not parse_version(pair[0]) < parse_version(pair[1])] == []
@@ -220,12 +216,13 @@ def test_versions_and_quantities_are_ordered_as_kubernetes_orders_them(subtests:
     names = ["1.9", "1.29.3", "1.30.0-alpha.9", "1.30.0-alpha.10", "1.30.0-alpha.beta", "1.30.0-rc", "1.30", "1.30.1", "1.100"]
     assert all(low < high for low, high in pairwise(sort_key(parse_version(name)) for name in names))
     assert sort_key(parse_version("1.30")) == sort_key(parse_version("v1.30.0-gke.7"))
-    for without_order in ("text", True, Fraction(1, 3)):
-        with subtests.test(value=without_order), pytest.raises(ValueError, match=r"has no"):
-            sort_key(without_order)
+    check_refusals(
+        ValueError,
+        sort_key,
+        [(without_order, r"has no") for without_order in ("text", True, Fraction(1, 3))],
+    )
 
 
-COLUMNS = ("name", "nodes", "accepted", "labels_tier")
 words = st.sampled_from(["a", "ab", "edge-1", "edge-22", "A", "a*b", "50%", "a_b"])
 literals = words.map(lambda word: f'"{word}"')
 patterns = st.sampled_from(["*", "a*", "*b", "edge-?", "edge-*2", "a\\\\*b", "50%", "a_b", "?", ""])
@@ -254,72 +251,6 @@ rows = st.fixed_dictionaries(
         "labels": st.one_of(st.just({}), words.map(lambda word: {"tier": word})),
     },
 )
-
-
-class _Sql:
-    """A compiler of the typed tree for one table, with literals as parameters."""
-
-    def __init__(self) -> None:
-        self.parameters: list[Any] = []
-
-    def condition(self, node: tree.Condition) -> str:  # noqa: PLR0911 - one per node
-        match node:
-            case tree.All(operands):
-                return f"({' AND '.join(map(self.condition, operands))})"
-            case tree.Any(operands):
-                return f"({' OR '.join(map(self.condition, operands))})"
-            case tree.Not(operand):
-                return f"(NOT {self.condition(operand)})"
-            case tree.Has(what):
-                return f"({self.column(what.name)} IS NOT NULL)"
-            case tree.Truth(operand):
-                return self.operand(operand)
-            case tree.Compare(operator, left, right):
-                return f"({self.operand(left)} {operator} {self.operand(right)})"
-            case tree.OneOf(operand, values):
-                return f"({self.operand(operand)} IN ({', '.join(self.bound(value) for value in values)}))"
-            case tree.In(operand, whole):
-                return f"(CASE WHEN has_labels THEN {self.column(whole.name)} IS NOT NULL END)" if operand else ""
-            case tree.Match(function, operand, argument):
-                return f"({self.operand(operand)} LIKE {self.bound(_like(function, argument))} ESCAPE '!')"
-
-    def operand(self, operand: tree.Operand) -> str:
-        return self.bound(operand.value) if isinstance(operand, tree.Value) else self.column(operand.name)
-
-    def column(self, name: str) -> str:
-        return "labels_tier" if name == "labels" else name
-
-    def bound(self, value: Any) -> str:
-        self.parameters.append(int(value) if isinstance(value, bool | Fraction) else value)
-        return "?"
-
-
-def _like(function: str, argument: str) -> str:
-    if function != "matches":
-        text = "".join(f"!{one}" if one in "%_!" else one for one in argument)
-        return f"{'' if function == 'startsWith' else '%'}{text}{'' if function == 'endsWith' else '%'}"
-    parts, escaped = [], False
-    for one in argument:
-        if one == "\\" and not escaped:
-            escaped = True
-            continue
-        wild = {"*": "%", "?": "_"} if not escaped else {}
-        parts.append(wild.get(one, f"!{one}" if one in "%_!" else one))
-        escaped = False
-    return "".join(parts)
-
-
-@given(conditions, rows)
-def test_python_and_sql_say_the_same_of_every_row(text: str, row: dict[str, Any]) -> None:
-    expression = parse(text, FIELDS)
-    sql = _Sql()
-    where = sql.condition(expression.tree)
-    with sqlite3.connect(":memory:") as database:
-        database.execute("PRAGMA case_sensitive_like = ON")
-        cells = [row.get("name"), row.get("nodes"), row.get("accepted"), row.get("labels", {}).get("tier"), "labels" in row]
-        selected = "SELECT ? AS name, ? AS nodes, ? AS accepted, ? AS labels_tier, ? AS has_labels"
-        (found,) = database.execute(f"SELECT {where} FROM ({selected})", (*sql.parameters, *cells)).fetchone()  # noqa: S608
-    assert expression.evaluate(row) is (None if found is None else bool(found)), text
 
 
 @given(st.text(max_size=60) | st.text(alphabet="ab nodesname.()[]\"'!&|<>=1.,-in\\", max_size=60), rows)

@@ -8,10 +8,9 @@ import pytest
 
 from machinery.clock import ManualClock
 from machinery.lifecycle.health import LIVENESS, READINESS, Check, Endpoint, HealthChecks, LoopProgress, SharedCheck
-from machinery.lifecycle.hooks import HookError, PostStartHooks, StoppingHooks
+from machinery.lifecycle.hooks import HookError, PostStartHooks
 from machinery.lifecycle.paths import PathsInstalled
 from machinery.lifecycle.signals import LifecycleSignal
-from tests.fakes.virtual_time import in_virtual_time
 
 
 def registry(**options: timedelta) -> HealthChecks:
@@ -109,24 +108,20 @@ async def test_shared_check_asks_once_a_second_and_never_twice_at_a_time() -> No
     assert subject.asked == 2
 
 
-def test_an_answer_that_fails_when_nobody_waits_for_it_any_more_is_no_error_of_the_program() -> None:
+async def test_an_answer_that_fails_when_nobody_waits_for_it_any_more_is_no_error_of_the_program() -> None:
     unseen: list[object] = []
-
-    async def play() -> None:
-        clock, subject = ManualClock(), Counted()
-        asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unseen.append(context))
-        check = SharedCheck(subject, clock, timeout=timedelta(milliseconds=10))
-        subject.answers.clear()
-        subject.well = False
-        assert not await passes(check)
-        subject.answers.set()
-        await asyncio.sleep(0)
-        clock.advance(timedelta(seconds=2))
-        subject.well = True
-        assert await passes(check), "the next answer takes the place of the one that failed"
-        gc.collect()
-
-    in_virtual_time(play())  # a loop of its own: what other tests left behind is told to theirs
+    clock, subject = ManualClock(), Counted()
+    asyncio.get_running_loop().set_exception_handler(lambda _loop, context: unseen.append(context))
+    check = SharedCheck(subject, clock, timeout=timedelta(milliseconds=10))
+    subject.answers.clear()
+    subject.well = False
+    assert not await passes(check)
+    subject.answers.set()
+    await asyncio.sleep(0)
+    clock.advance(timedelta(seconds=2))
+    subject.well = True
+    assert await passes(check), "the next answer takes the place of the one that failed"
+    gc.collect()
     assert unseen == []
 
 
@@ -193,38 +188,9 @@ def test_paths_are_complete_when_the_last_expected_one_is_installed() -> None:
     assert early.signaled, "sealing completes what was already installed"
 
 
-SOON = timedelta(milliseconds=100)
-
-
-async def nothing() -> None:
-    return
-
-
 def post_start() -> tuple[PostStartHooks, HealthChecks]:
     health = HealthChecks(ManualClock())
     return PostStartHooks(health), health
-
-
-async def test_hook_names_are_required_unique_and_closed_after_the_run() -> None:
-    hooks, _ = post_start()
-    stopping = StoppingHooks("pre-shutdown hook")
-    for subject in (hooks, stopping):
-        subject.add("caches", nothing)
-        with pytest.raises(ValueError, match=r"already, at .*test_health\.py:\d+; now again at .*test_health") as told:
-            subject.add("caches", nothing)
-        first, _, second = str(told.value).partition("; now again at ")
-        assert first.rpartition(":")[2] != second.rpartition(":")[2], "two places, two lines"
-
-    with pytest.raises(ValueError, match="needs a name"):
-        StoppingHooks("flush").add("", nothing)
-
-    hooks, _ = post_start()
-    stopping = StoppingHooks("flush")
-    await hooks.run()
-    await stopping.run(SOON)
-    for subject in (hooks, stopping):
-        with pytest.raises(RuntimeError, match="too late"):
-            subject.add("late", nothing)
 
 
 async def test_post_start_hooks_have_health_checks_and_a_failure_ends_them_all() -> None:
@@ -261,37 +227,3 @@ async def test_post_start_hooks_have_health_checks_and_a_failure_ends_them_all()
         await hooks.run()
     assert ended.is_set()
     assert "poststarthook/broken" in await health.failing(Endpoint.LIVEZ)
-
-
-async def test_stopping_hooks_run_in_reverse_and_all_of_them_despite_failures() -> None:
-    hooks = StoppingHooks("pre-shutdown hook")
-    ran: list[str] = []
-
-    async def works() -> None:
-        ran.append("works")
-
-    async def broken() -> None:
-        raise RuntimeError("no lease")
-
-    async def hangs() -> None:
-        await asyncio.Event().wait()
-
-    hooks.add("works", works)
-    hooks.add("broken", broken)
-    hooks.add("hangs", hangs)
-    failures = await hooks.run(SOON)
-    assert ran == ["works"]
-    assert [str(failure).partition(" within")[0] for failure in failures] == [
-        'pre-shutdown hook "hangs" did not finish',
-        'pre-shutdown hook "broken" failed: no lease',
-    ]
-
-    hooks, ran = StoppingHooks("flush"), []
-
-    async def again() -> None:
-        ran.append("again")
-
-    hooks.add("again", again)
-    hooks.add("works", works)
-    assert await hooks.run(SOON) == []
-    assert ran == ["works", "again"]

@@ -12,7 +12,6 @@ from machinery.lifecycle.health import Endpoint
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.server import Door, PreparedServer, Server, StartError, StopTimes
 from machinery.lifecycle.signals import LifecycleSignal
-from tests.fakes.virtual_time import in_virtual_time
 
 Story = list[str]
 BEFORE = ["MuxAndDiscoveryComplete", "HasBeenReady", "ShutdownInitiated"]
@@ -85,18 +84,6 @@ def server(*doors: Door, **times: timedelta | bool) -> Server:
     return made
 
 
-def virtual(story: Callable[[], Awaitable[None]]) -> Callable[[], None]:
-    """Makes a test that plays this in virtual time."""
-
-    async def played() -> None:
-        await story()
-
-    def test() -> None:
-        in_virtual_time(played())
-
-    return test
-
-
 async def stopped_when_ready(subject: Server) -> None:
     """Runs it until it is ready, and stops it then."""
     stop = Stop()
@@ -125,11 +112,7 @@ async def failing() -> None:
 
 @pytest.mark.parametrize("slower", ["delay", "hook"])
 @pytest.mark.parametrize("retry_after", [True, False])
-def test_every_signal_happens_once_in_the_proven_order(slower: str, retry_after: bool) -> None:  # noqa: FBT001 - a case
-    in_virtual_time(_stopped_in_order(slower, retry_after=retry_after))
-
-
-async def _stopped_in_order(slower: str, *, retry_after: bool) -> None:
+async def test_every_signal_happens_once_in_the_proven_order(slower: str, retry_after: bool) -> None:  # noqa: FBT001 - a case
     subject = server(StoryDoor([]), delay=timedelta(milliseconds=5 if slower == "hook" else 30), send_retry_after=retry_after)
 
     async def hook() -> None:
@@ -146,7 +129,6 @@ async def _stopped_in_order(slower: str, *, retry_after: bool) -> None:
     assert moments == sorted(moments)
 
 
-@virtual
 async def test_stop_takes_its_steps_in_the_proven_order() -> None:
     story: Story = []
     subject = server(StoryDoor(story))
@@ -184,7 +166,6 @@ async def test_stop_takes_its_steps_in_the_proven_order() -> None:
     assert story.index("hook done") < story.index("door refuse")
 
 
-@virtual
 async def test_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass() -> None:
     story: Story = []
     subject = server(StoryDoor(story))
@@ -214,7 +195,6 @@ async def test_server_has_been_ready_once_its_hooks_are_done_and_its_checks_pass
     assert story[:5] == expected, "doors are notified of each change while it serves, and at the stop"
 
 
-@virtual
 async def test_start_that_fails_closes_what_was_opened_at_once() -> None:
     story: Story = []
     subject = server(StoryDoor(story, "first"), StoryDoor(story, "second", fails="start"))
@@ -233,7 +213,6 @@ async def test_start_that_fails_closes_what_was_opened_at_once() -> None:
     assert ("critical", "caches") in [(line["log_level"], line.get("hook")) for line in logs]
 
 
-@virtual
 async def test_errors_and_hanging_steps_do_not_cut_the_stop_short_and_are_raised_at_its_end() -> None:
     story: Story = []
     stop, subject = Stop(), server(StoryDoor(story))

@@ -31,6 +31,7 @@ from machinery.apiserver.storage import Actor
 from machinery.clock import ManualClock, SystemClock
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError
 from machinery.kubeconfig import Credential
+from tests.checks import check_refusals
 from tests.fakes.authority import OtherCA
 
 GOOD = Identity(Actor("ann", ("ops",)), "mark")
@@ -363,30 +364,6 @@ async def test_foreign_certificate_counts_with_its_configured_groups_until_it_ex
         await authenticator.identify(request(credential))
 
 
-def test_bundle_is_replaced_as_a_whole_and_reports_removed_cas(subtests: pytest.Subtests) -> None:
-    authorities = Authorities(CA.certificate)
-    mine = ssl.PEM_cert_to_DER_cert(CA.issue("carol").chain.decode())
-    theirs = ssl.PEM_cert_to_DER_cert(OTHER.issue("carol").chain.decode())
-    assert authorities.signed(mine)
-    assert authorities.signed(theirs) is None
-    assert authorities.replace(CA.certificate + OTHER.certificate) == frozenset()
-    assert authorities.signed(mine)
-    assert authorities.signed(theirs)
-    assert authorities.replace(OTHER.certificate) == {pki.parse_certificate(CA.certificate).fingerprint}
-    assert authorities.signed(mine) is None
-
-    namesake = OtherCA("ca")
-    assert Authorities(CA.certificate).signed(ssl.PEM_cert_to_DER_cert(namesake.issue("carol").chain.decode())) is None
-
-    for bundle in (b"no PEM", CA.issue("carol").chain):
-        with subtests.test(bundle=bundle):
-            authorities = Authorities(CA.certificate)
-            with pytest.raises(InvalidError):
-                authorities.replace(bundle)
-            assert authorities.bundle == CA.certificate
-            assert authorities.signed(ssl.PEM_cert_to_DER_cert(CA.issue("carol").chain.decode()))
-
-
 PROXY_CA, CLIENT_CA = OtherCA("front-proxy-ca"), OtherCA("client-ca")
 PROXY = PROXY_CA.issue("front-proxy-client")
 ANN_HEADER = ("X-Remote-User", "ann")
@@ -461,9 +438,9 @@ async def test_front_proxy_is_trusted_only_by_its_ca_and_name_and_never_for_agen
     malformed = [{"requestheader-client-ca-file": ""}, {"requestheader-allowed-names": '{"a": 1}'}]
     malformed += [{"requestheader-username-headers": "[]"}, {"requestheader-username-headers": "X-Remote-User"}]
     malformed += [{"requestheader-group-headers": "[1]"}]
-    for entries in malformed:
-        with subtests.test(entries=entries), pytest.raises(InvalidError):
-            Trust.of_config_map(config_map(**entries))
+    check_refusals(
+        InvalidError, lambda entries: Trust.of_config_map(config_map(**entries)), [(entries, "") for entries in malformed]
+    )
 
 
 class Shown(asyncio.Transport):

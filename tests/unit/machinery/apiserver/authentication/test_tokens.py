@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from machinery import pki
-from machinery.apiserver.authentication import CREDENTIAL_ID, Identity
 from machinery.apiserver.authentication.asking import Documents, https_flaw
 from machinery.apiserver.authentication.issuerkeys import APART, FRESH, STALE, IssuerKeys
 from machinery.apiserver.authentication.serviceaccounts import Account, Accounts, Issuer, ServiceAccountTokens
@@ -17,7 +16,7 @@ from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.storage import Actor, Key
 from machinery.clock import ManualClock
 from machinery.errors import NotFoundError, UnauthorizedError, UnavailableError
-from machinery.pki import TokenKeys, unverified_claims
+from machinery.pki import TokenKeys
 from tests.fakes.identity import SigningKey
 
 ANN = Actor("ann")
@@ -62,33 +61,6 @@ def stage() -> Stage:
     return Stage()
 
 
-async def test_token_carries_kubernetes_claims_and_identifies_its_account(stage: Stage) -> None:
-    account = await stage.make()
-    token = stage.token(account)
-    claims = unverified_claims(token) or {}
-    assert {**claims, "jti": ""} == {
-        "aud": ["https://kubernetes.default.svc"],
-        "exp": claims["iat"] + 3600,
-        "iat": int(stage.clock.now().timestamp()),
-        "iss": "urn:uuid:1",
-        "jti": "",
-        "kubernetes.io": {"namespace": "edge1", "serviceaccount": {"name": "metrics", "uid": account.uid}},
-        "nbf": claims["iat"],
-        "sub": "system:serviceaccount:edge1:metrics",
-    }
-    assert await stage.tokens.identify(token, ()) == Identity(
-        Actor(
-            "system:serviceaccount:edge1:metrics",
-            ("system:serviceaccounts", "system:serviceaccounts:edge1"),
-            account.uid,
-            {CREDENTIAL_ID: (f"JTI={claims['jti']}",)},
-        ),
-        f"serviceaccount/{account.uid}",
-        stage.clock.now() + HOUR,
-        ("https://kubernetes.default.svc",),
-    )
-
-
 async def test_token_is_valid_only_within_its_time_and_while_its_account_exists() -> None:
     stage = Stage()
     token = stage.token(await stage.make())
@@ -126,28 +98,6 @@ async def test_token_is_valid_only_within_its_time_and_while_its_account_exists(
     new = await stage.make()
     assert await stage.refused(token) == f"service account UID ({new.uid}) does not match claim ({old.uid})"
     assert await stage.tokens.identify(stage.token(new), ())
-
-
-async def test_token_is_valid_only_for_its_audiences_and_issuer(subtests: pytest.Subtests) -> None:
-    stage = Stage()
-    account = await stage.make()
-    vault = stage.token(account, "vault", "backup")
-    found = await stage.tokens.identify(vault, ("other", "vault"))
-    assert found is not None
-    assert found.audiences == ("vault",)
-    assert "is invalid for the target audiences ['https://kubernetes.default.svc']" in await stage.refused(vault)
-    assert "is invalid for the target audiences ['vault']" in await stage.refused(stage.token(account), "vault")
-    stage = Stage()
-    forger = Issuer(stage.issuer.name, stage.issuer.audiences, TokenKeys([pki.generate_key()]))
-    assert await stage.refused(stage.token(await stage.make(), issuer=forger)) == "invalid bearer token"
-
-    for token in ("", "guess", "0123456789abcdef.secret", "a.b.c"):
-        with subtests.test(token=token):
-            stage = Stage()
-            assert await stage.tokens.identify(token, ()) is None
-    stage = Stage()
-    other = Issuer("urn:uuid:2", stage.issuer.audiences, stage.issuer.keys)
-    assert await stage.tokens.identify(stage.token(await stage.make(), issuer=other), ()) is None
 
 
 ISSUER = "https://issuer.example.org/realm"
