@@ -190,7 +190,7 @@ def snapshot(database: Path, to: Path) -> None:
 AGENTS = 100
 
 
-@soak_only(AGENTS)  # in `make test`: tests/unit/spoke/test_failover_spread.py
+@soak_only(AGENTS)  # in `make test`: tests/unit/spoke/test_hub_history.py
 @pytest.mark.timeout(180)
 @pytest.mark.usefixtures("quiet")
 async def test_a_hundred_agents_are_on_the_other_hub_with_few_connections(tmp_path: Path) -> None:

@@ -1,4 +1,8 @@
 import asyncio
+import os
+import resource
+import stat
+import threading
 from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import aclosing
 from pathlib import Path
@@ -6,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from hollow.cluster import HollowCluster
-from machinery.errors import AlreadyExistsError, ConflictError
+from machinery.errors import AlreadyExistsError, ConflictError, InvalidError
 from machinery.kube.client import KubeClient
 from spoke.credentials import AtomicDirectory, KubeSecrets
+from spoke.credentials.directory import DATA
 from spoke.ports import CredentialDirectory, Secrets, SecretSnapshot
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 
@@ -88,3 +93,96 @@ def test_the_directory_holds_exactly_what_it_was_given_last(directory: Credentia
     directory.replace({"kubeconfig": b"a", "tls.key": b"\x00\xff"})
     directory.replace({"kubeconfig": b"b", "tls.crt": b"c"})
     assert directory.read() == {"kubeconfig": b"b", "tls.crt": b"c"}
+
+
+def mode(path: Path) -> int:
+    return stat.S_IMODE(path.stat().st_mode)
+
+
+def names(folder: Path) -> set[str]:
+    return {entry.name for entry in folder.iterdir()}
+
+
+def test_files_are_for_their_owner_only_even_under_a_lax_umask(tmp_path: Path) -> None:
+    (tmp_path / "open").mkdir(mode=0o755)
+    before = os.umask(0)
+    try:
+        for folder in (tmp_path / "new", tmp_path / "open"):
+            AtomicDirectory(folder).replace({"tls.key": b"k"})
+            assert mode(folder) == 0o700
+            assert mode((folder / DATA).resolve()) == 0o700
+            assert mode(folder / "tls.key") == 0o600
+    finally:
+        os.umask(before)
+
+
+def test_programs_find_each_key_as_a_file_and_nothing_of_earlier_sets_or_killed_writers(tmp_path: Path) -> None:
+    directory = AtomicDirectory(tmp_path)
+    directory.replace({"a": b"1", "b": b"1"})
+    (tmp_path / "..torn").mkdir()
+    (tmp_path / "..torn" / "a").write_bytes(b"half")
+    (tmp_path / "..staged").symlink_to("..data/gone")
+    for number in range(5):
+        directory.replace({"a": b"%d" % number, "c": b"2"})
+    assert {path.name: path.read_bytes() for path in tmp_path.iterdir() if path.is_file()} == {"a": b"4", "c": b"2"}
+    assert names(tmp_path) == {"a", "c", DATA, (tmp_path / DATA).readlink().name}
+    (tmp_path / "a").unlink()
+    directory.replace({"a": b"4", "c": b"2"})
+    assert (tmp_path / "a").read_bytes() == b"4", "a missing link of a torn write is made again"
+
+
+def test_a_reader_of_the_whole_set_never_sees_a_mix(tmp_path: Path) -> None:
+    directory = AtomicDirectory(tmp_path)
+    directory.replace({"crt": b"0", "key": b"0"})
+    mixes: list[object] = []
+    done = threading.Event()
+
+    def read() -> None:
+        while not done.is_set():
+            seen = directory.read()
+            if seen.get("crt") != seen.get("key") or not seen:
+                mixes.append(seen)
+
+    reader = threading.Thread(target=read)
+    reader.start()
+    for number in range(200):
+        directory.replace({"crt": b"%d" % number, "key": b"%d" % number})
+    done.set()
+    reader.join()
+    assert mixes == []
+
+
+def test_a_write_that_fails_leaves_the_old_set_and_no_rubbish(tmp_path: Path) -> None:
+    directory = AtomicDirectory(tmp_path)
+    directory.replace({"a": b"1"})
+    before = names(tmp_path)
+    limit = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (100, limit[1]))  # as if the disk were full
+    try:
+        with pytest.raises(OSError, match="too large"):
+            directory.replace({"a": b"2" * 1000})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, limit)
+    assert names(tmp_path) == before
+    assert directory.read() == {"a": b"1"}
+
+
+def test_files_of_others_are_left_alone_and_a_folder_that_is_theirs_is_refused(tmp_path: Path) -> None:
+    directory = AtomicDirectory(tmp_path / "ours")
+    directory.replace({"a": b"1"})
+    (tmp_path / "ours" / "note").write_text("mine")
+    directory.replace({"a": b"2"})
+    assert (tmp_path / "ours" / "note").read_text() == "mine"
+    assert directory.read() == {"a": b"2"}
+    (tmp_path / "theirs").mkdir()
+    (tmp_path / "theirs" / "thesis.txt").write_text("years of work")
+    with pytest.raises(InvalidError, match="holds other files"):
+        AtomicDirectory(tmp_path / "theirs").replace({"a": b"1"})
+    assert names(tmp_path / "theirs") == {"thesis.txt"}
+
+
+def test_key_that_no_secret_can_have_is_refused(tmp_path: Path) -> None:
+    for key in ("", "..", "..data", ".", "a/b", "../evil", "a\n", "k" * 254, "é"):
+        with pytest.raises(InvalidError, match="cannot be a file"):
+            AtomicDirectory(tmp_path / "d").replace({key: b"1"})
+        assert not (tmp_path / "d").exists()

@@ -1,4 +1,4 @@
-"""Copies of an agent among hubs that fail at random, in virtual time: never do two hubs take a write in the same epoch."""
+"""Copies of an agent among hubs that fail at random never have two hubs take a write in one epoch; crowds come back apart."""
 
 import asyncio
 from collections.abc import Mapping, Sequence

@@ -329,14 +329,6 @@ async def test_slot_of_a_hub_that_left_the_list_is_deleted_when_the_whole_list_i
     assert (await stage.secrets.read("hub-kubeconfig-secret-of-somebody")).contents, "others' secrets stay"
 
 
-async def test_agent_with_one_hub_has_no_reserve(stage: ReserveStage) -> None:
-    stage.post = replace(stage.post, listing=Listing(stage.listing.hubs[:1]))
-    async with stage.running():
-        await pass_time(DAY)
-        assert not [task for task in asyncio.all_tasks() if task.get_name().startswith("standby")]
-    assert all(hub.calls == [] for hub in stage.hubs.values())
-
-
 async def test_defect_at_one_hub_does_not_affect_another(stage: ReserveStage) -> None:
     stage.hubs[B].refuse_standby = ZeroDivisionError("a defect")
     with capture_logs():  # to print a stack costs a second

@@ -235,41 +235,9 @@ async def test_another_bootstrap_kubeconfig_ends_what_was_known_of_the_hub(stage
         assert ORIGIN not in (await stage.secrets.read(OWNER)).contents
 
 
-PLACES = 2
-"""The hub's slot and the owner's secret."""
-
-
 async def test_agent_that_dies_around_any_write_of_a_bundle_ends_with_all_of_it(new_stage: Callable[[], Stage]) -> None:
-    for fatal, before, retiring in product(range(1, PLACES + 1), (True, False), (False, True)):
-        await die_around_a_write(new_stage(), fatal, before=before, retiring=retiring)
-    for place, before in product(("add-on", "directory"), (True, False)):
-        await die_around_another_place(new_stage(), place, before=before)
-
-
-async def die_around_a_write(stage: Stage, fatal: int, *, before: bool, retiring: bool) -> None:
-    stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
-    dying = DyingSecrets()
-    stage.secrets, own = dying, stage.hub.authority.certificate
-    stage.hub.vouchers = (own, NEW)
-    bundles = [own + NEW, NEW] if retiring else [own + NEW]
-    async with stage.at_work():
-        await until(lambda: stage.addon_secrets.contents(SECRET))
-        for bundle in bundles[:-1]:
-            stage.hub.push_trust(bundle)
-            await until_installed(stage, bundle)
-    issued = list(stage.hub.issued)
-    dying.live(fatal, before=before)
-    agent = stage.agent()
-    stage.hub.bundle = bundles[-1]
-    with pytest.raises(BaseException) as raised:  # noqa: PT011 - groups or not
-        await agent.run()
-    assert isinstance(raised.value, KilledError) or raised.group_contains(KilledError)
-    dying.live()
-    async with stage.running():
-        await until_installed(stage, bundles[-1])
-        await all_say(stage, bundles[-1])
-        await until(lambda: stage.hub.session.beats)
-    assert stage.hub.issued == issued
+    for place, before, retiring in product(("slot", "owner", "add-on", "directory"), (True, False), (False, True)):
+        await die_around_a_write(new_stage(), place, before=before, retiring=retiring)
 
 
 @dataclass
@@ -288,30 +256,37 @@ class DyingDirectory(MemoryDirectory):
             raise KilledError
 
 
-async def die_around_another_place(stage: Stage, place: str, *, before: bool) -> None:
+async def die_around_a_write(stage: Stage, place: str, *, before: bool, retiring: bool) -> None:
     stage.hub.addons = (AddOn(LOGS, "logging", registrations=(HUB_ACCESS,)),)
     stage.directory = directory = DyingDirectory(before=before)
-    dying = DyingSecrets(inner=stage.addon_secrets)
-    bundle = stage.hub.authority.certificate + NEW
-    world = stage.world
-    stage.world = lambda: replace(world(), addon_secrets=lambda _: dying)  # type: ignore[method-assign]
+    stage.secrets = dying = DyingSecrets()
+    of_addons = DyingSecrets(inner=stage.addon_secrets)
+    world, own = stage.world, stage.hub.authority.certificate
+    stage.world = lambda: replace(world(), addon_secrets=lambda _: of_addons)  # type: ignore[method-assign]
+    stage.hub.vouchers = (own, NEW)
+    bundles = [own + NEW, NEW] if retiring else [own + NEW]
     async with stage.at_work():
         await until(lambda: stage.addon_secrets.contents(SECRET))
+        for bundle in bundles[:-1]:
+            stage.hub.push_trust(bundle)
+            await until_installed(stage, bundle)
     issued, sessions = list(stage.hub.issued), len(stage.hub.sessions)
     task = asyncio.create_task(stage.agent().run())
     await until(lambda: len(stage.hub.sessions) > sessions and stage.hub.session.beats)
-    if place == "add-on":
-        dying.live(1, before=before)
-    else:
+    if place == "directory":
         directory.fatal = True
-    stage.hub.push_trust(bundle)
+    else:
+        (of_addons if place == "add-on" else dying).live(2 if place == "owner" else 1, before=before)
+    stage.hub.push_trust(bundles[-1])
     await asyncio.wait([task], timeout=10)
     raised = task.exception()
     assert isinstance(raised, KilledError) or (isinstance(raised, BaseExceptionGroup) and raised.subgroup(KilledError))
-    dying.live()
+    for secrets in (dying, of_addons):
+        secrets.live()
     async with stage.running():
-        await until_installed(stage, bundle)
-        await all_come_to_say(stage, bundle)
+        await until_installed(stage, bundles[-1])
+        await all_come_to_say(stage, bundles[-1])
+        await until(lambda: stage.hub.session.beats)
     assert stage.hub.issued == issued
 
 
