@@ -1,43 +1,83 @@
 """What stood behind the recorded server, on a whole hub: its users, its objects, and a signer."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from contextlib import AsyncExitStack
-from datetime import timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
 import msgspec
 from aiohttp import web
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from hub.apiserver.entrance import ExternalAuthenticator
+from hub.apiserver.kinds.managedcluster import managed_cluster
 from hub.apiserver.storage import ServiceStorage
 from hub.domain import document as doc
 from hub.domain import namespace as rules
+from hub.domain.roles import path_rule
+from hub.store import SqlStore
 from machinery.apiserver.access import Authenticator, EveryoneIsAdmin
-from machinery.apiserver.authentication import Identity, Presence, RequestAuthenticator
+from machinery.apiserver.authentication import Identity, Presence, RequestAuthenticator, TokenAuthenticator
 from machinery.apiserver.kinds.certificates import CERTIFICATE_SIGNING_REQUEST
 from machinery.apiserver.kinds.core import NAMESPACE
-from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING
+from machinery.apiserver.kinds.rbac import CLUSTER_ROLE, CLUSTER_ROLE_BINDING, RBAC
 from machinery.apiserver.resource import Resource
 from machinery.apiserver.serving import Listening, serve
 from machinery.apiserver.storage import Actor, Document, Key, Selection
 from machinery.clock import SystemClock
 from machinery.product import GROUP_SUFFIX
-from tests.fakes.golden_world import (
-    ADMIN,
-    CLUSTERS,
-    LIST_OF_CLUSTERS,
-    LIST_OF_REQUESTS,
-    MADE_BY_REPLAY,
-    RECORDED_ROLES,
-    TABLE_OF_NAMESPACES,
-    RecordedTokens,
-    TinySigner,
-)
 from tests.fakes.inprocess_hub import hub_in_process
-from tests.golden.replay import World, exchanges, recorded_objects
+from tests.golden.replay import TOKENS, World, exchanges, recorded_objects
 
+ADMIN = Actor("admin", ("system:masters", "system:authenticated"), "admin")
+CLUSTERS = managed_cluster()
+LIST_OF_CLUSTERS, LIST_OF_REQUESTS, TABLE_OF_NAMESPACES = 68, 170, 174
+RECORDED_ROLES = (
+    {"metadata": {"name": "well-known"}, "rules": [path_rule("/.well-known", "/.well-known/*")]},
+    {
+        "metadata": {"name": "well-known"},
+        "roleRef": {"apiGroup": RBAC.name, "kind": "ClusterRole", "name": "well-known"},
+        "subjects": [{"apiGroup": RBAC.name, "kind": "Group", "name": "system:authenticated"}],
+    },
+)
+"""What the recorded server allowed beside the defaults of the hub."""
+MADE_BY_REPLAY = ("g", "x")
 MADE_BY_NAMESPACE_CASE = "gold-ns"
+
+
+class RecordedTokens(TokenAuthenticator):
+    """The admin's, as it is sent and as the recorded review names it."""
+
+    async def identify(self, token: str, audiences: Sequence[str]) -> Identity | None:
+        return Identity(ADMIN, audiences=tuple(audiences)) if token in (TOKENS["admin"], "admintoken") else None
+
+
+class TinySigner:
+    """A CA that issues what was approved."""
+
+    def __init__(self) -> None:
+        self._key = ec.generate_private_key(ec.SECP256R1())
+        self._name = x509.Name([x509.NameAttribute(x509.NameOID.COMMON_NAME, "test-ca")])
+
+    def sign(self, request: bytes, now: datetime) -> bytes:
+        parsed = x509.load_pem_x509_csr(request)
+        builder = x509.CertificateBuilder(
+            self._name, parsed.subject, parsed.public_key(), x509.random_serial_number(), now, now + timedelta(days=1)
+        )
+        return builder.sign(self._key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+
+    def issued(self, document: Document, now: datetime) -> Document:
+        """The request with a certificate, if it is approved and has none."""
+        status = document.get("status", {})
+        approved = any(condition["type"] == "Approved" for condition in status.get("conditions", ()))
+        if not approved or status.get("certificate"):
+            return document
+        certificate = self.sign(base64.b64decode(document["spec"]["request"]), now)
+        return {**document, "status": {**status, "certificate": base64.b64encode(certificate).decode()}}
 
 
 class RecordedUsers(ExternalAuthenticator, RequestAuthenticator):
@@ -71,6 +111,7 @@ class HubWorld(World):
         self._stack = AsyncExitStack()
         self._listening: Listening | None = None
         self._storage: ServiceStorage | None = None
+        self._store: SqlStore | None = None
 
     @property
     def url(self) -> str:
@@ -79,12 +120,27 @@ class HubWorld(World):
 
     async def start(self) -> None:
         hub = await self._stack.enter_async_context(hub_in_process(self._folder, authenticators=self._users))
-        store, door = hub.resources.store, hub.operators.door
-        self._storage = ServiceStorage(store, door.feed, GROUP_SUFFIX)
+        self._store, door = hub.resources.store, hub.operators.door
+        self._storage = ServiceStorage(self._store, door.feed, GROUP_SUFFIX)
         await self._seed(self._storage)
-        await store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
+        await self.forget()
         self._listening = await serve(door.application(), "127.0.0.1", 0)
         self._stack.push_async_callback(self._listening.close)
+
+    @property
+    def storage(self) -> ServiceStorage:
+        assert self._storage is not None
+        return self._storage
+
+    @property
+    def connections(self) -> int:
+        """How many are open."""
+        return 0 if self._listening is None else len(self._listening.connections)
+
+    async def forget(self) -> None:
+        """Compacts all that has happened."""
+        assert self._store is not None
+        await self._store.run(lambda tx: tx.changes.compact(tx.now + timedelta(days=1)))
 
     async def _users(self, *_sections: object) -> Sequence[ExternalAuthenticator]:
         return (RecordedUsers(everyone=self._everyone),)
@@ -94,10 +150,9 @@ class HubWorld(World):
 
     async def settle(self) -> None:
         """Signs what is approved."""
-        assert self._storage is not None
         resource = CERTIFICATE_SIGNING_REQUEST.key
-        for stored in (await self._storage.list(resource, Selection())).items:
-            await self._storage.update(resource, stored.key, lambda old: self._signer.issued(old, self._clock.now()), ADMIN)
+        for stored in (await self.storage.list(resource, Selection())).items:
+            await self.storage.update(resource, stored.key, lambda old: self._signer.issued(old, self._clock.now()), ADMIN)
 
     async def _seed(self, storage: ServiceStorage) -> None:
         for row in exchanges()[TABLE_OF_NAMESPACES].response["body"]["rows"]:

@@ -9,6 +9,15 @@ COMPRESSED = "the document comes compressed to whom takes that, so the answer al
 UNSTORED = "nobody owns the fields of an answer that is not stored"
 HONEST = "the original answers 500 to a bad request; 400 with a reason is right"
 
+STAMPED = ".spec.taints[0].timeAdded is not recorded"
+"""The hub gives every taint its time, as OCM's webhook does; the recorded server had no webhooks."""
+OWN_GROUP = "the hub has an API group of its own"
+
+MOVES = "a cluster is moved to another hub by its subresource move"
+HISTORY = "what a kind was in the past is read by its subresource history"
+NO_ETCD = "the hub's check is named database"
+NO_SERVICES = "services can only be read: the hub has none, and kubectl cluster-info asks for them"
+
 
 @dataclass(frozen=True, slots=True)
 class Difference:
@@ -53,19 +62,6 @@ DELIBERATE = (
     Difference("sar denied", ("object",), UNSTORED),
     Difference("token review", ("object",), UNSTORED),
     Difference("token review, bad", ("object",), UNSTORED),
-)
-
-STAMPED = ".spec.taints[0].timeAdded is not recorded"
-"""The hub gives every taint its time, as OCM's webhook does; the recorded server had no webhooks."""
-OWN_GROUP = "the hub has an API group of its own"
-
-MOVES = "a cluster is moved to another hub by its subresource move"
-HISTORY = "what a kind was in the past is read by its subresource history"
-NO_ETCD = "the hub's check is named database"
-NO_SERVICES = "services can only be read: the hub has none, and kubectl cluster-info asks for them"
-
-HUB_DELIBERATE = (
-    *DELIBERATE,
     Difference("ns table", ("table",), "the hub makes its own namespace by itself; the recorded one was made with kubectl"),
     Difference("discovery /", ("paths",), OWN_GROUP),
     Difference("discovery /apis", ("discovery",), OWN_GROUP),
@@ -81,9 +77,9 @@ HUB_DELIBERATE = (
 )
 
 
-def unexpected(case: str, found: list[str], deliberate: tuple[Difference, ...] = DELIBERATE) -> list[str]:
+def unexpected(case: str, found: list[str]) -> list[str]:
     """The differences that no one wanted, and the wanted ones that are gone."""
-    listed = [difference for difference in deliberate if difference.case == case]
+    listed = [difference for difference in DELIBERATE if difference.case == case]
     allowed = {aspect for difference in listed for aspect in difference.aspects}
     certain = {aspect for difference in listed if difference.certain for aspect in difference.aspects}
     told = {difference.partition(":")[0] for difference in found}

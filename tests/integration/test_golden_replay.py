@@ -1,4 +1,4 @@
-"""Recorded requests of real clients get the recorded answers: from the API server in memory, and from the hub."""
+"""Recorded requests of real clients get the recorded answers from the hub."""
 
 import base64
 import json
@@ -11,20 +11,16 @@ import pytest
 
 from machinery.apiserver.access import EveryoneIsAdmin
 from tests.fakes.golden_hub import HubWorld
-from tests.fakes.golden_world import MemoryWorld
-from tests.golden.expectations import DELIBERATE, HUB_DELIBERATE, STAMPED, Difference, unexpected
+from tests.golden.expectations import DELIBERATE, STAMPED, unexpected
 from tests.golden.replay import Replay, exchanges
 
 AGENT = Path(__file__).parents[1] / "golden" / "ocm-agent.jsonl"
 PROTOBUF = "application/vnd.kubernetes.protobuf"
 
 
-@pytest.mark.parametrize(("kind", "deliberate"), [("memory", DELIBERATE), ("hub", HUB_DELIBERATE)])
-async def test_recorded_requests_get_the_recorded_answers(
-    kind: str, deliberate: tuple[Difference, ...], tmp_path: Path
-) -> None:
+async def test_recorded_requests_get_the_recorded_answers(tmp_path: Path) -> None:
     """The list has each unexpected difference, and each listed one that is gone, with the exchange's number and name."""
-    world, stamps_taints = (MemoryWorld(), False) if kind == "memory" else (HubWorld(tmp_path), True)
+    world = HubWorld(tmp_path)
     await world.start()
     async with aiohttp.ClientSession() as session:
         found = await Replay(world, session).run()
@@ -32,12 +28,12 @@ async def test_recorded_requests_get_the_recorded_answers(
 
     wrong, stamped = [], 0
     for exchange in exchanges():
-        differences = [each for each in found[exchange.name] if not (stamps_taints and each.endswith(STAMPED))]
+        differences = [each for each in found[exchange.name] if not each.endswith(STAMPED)]
         stamped += len(found[exchange.name]) - len(differences)
-        wrong += [f"{exchange.name}: {each}" for each in unexpected(exchange.case, differences, deliberate)]
+        wrong += [f"{exchange.name}: {each}" for each in unexpected(exchange.case, differences)]
     assert not wrong, "\n".join(wrong)
-    assert bool(stamped) == stamps_taints
-    assert {difference.case for difference in deliberate} <= {case.case for case in exchanges()}
+    assert stamped
+    assert {difference.case for difference in DELIBERATE} <= {case.case for case in exchanges()}
 
 
 @pytest.fixture

@@ -5,6 +5,7 @@ import json
 import socket
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import aiohttp
@@ -15,7 +16,7 @@ from yarl import URL
 from machinery.apiserver.access import EveryoneIsAdmin
 from machinery.apiserver.kinds.core import CONFIG_MAP
 from machinery.apiserver.storage import Key
-from tests.fakes.golden_world import ADMIN, MemoryWorld
+from tests.fakes.golden_hub import ADMIN, HubWorld
 from tests.fakes.stage import until
 
 MAPS = "/api/v1/namespaces/default/configmaps"
@@ -45,9 +46,9 @@ class Said:
 
 
 class Server:
-    """A server in memory, spoken to with raw requests."""
+    """A hub, spoken to with raw requests."""
 
-    def __init__(self, world: MemoryWorld, session: aiohttp.ClientSession) -> None:
+    def __init__(self, world: HubWorld, session: aiohttp.ClientSession) -> None:
         self.world = world
         self._session = session
 
@@ -63,13 +64,10 @@ class Server:
         assert made.status == 201
         return int(made.document["metadata"]["resourceVersion"])
 
-    def forget(self, revision: int) -> None:
-        self.world.storage.compact(revision)
-
 
 @pytest.fixture
-async def server() -> AsyncIterator[Server]:
-    world = MemoryWorld(EveryoneIsAdmin())
+async def server(tmp_path: Path) -> AsyncIterator[Server]:
+    world = HubWorld(tmp_path, EveryoneIsAdmin())
     await world.start()
     async with aiohttp.ClientSession() as session:
         yield Server(world, session)
@@ -113,7 +111,8 @@ async def test_what_a_list_is_of(server: Server, revisions: list[int]) -> None:
 
 async def test_what_is_compacted_has_expired(server: Server, revisions: list[int]) -> None:
     first = await server.ask(limit=1)
-    server.forget(await server.make("d"))
+    await server.make("d")
+    await server.world.forget()
 
     expired = await server.ask(limit=1, **{"continue": first.document["metadata"]["continue"]})
     assert (expired.status, expired.document["reason"]) == (410, "Expired")

@@ -10,7 +10,7 @@ import pytest
 
 from machinery.apiserver.access import EveryoneIsAdmin
 from machinery.apiserver.openapi.published import OLD_PROTO, PROTO
-from tests.fakes.golden_world import MemoryWorld
+from tests.fakes.golden_hub import HubWorld
 
 METHODS = ("get", "put", "post", "patch", "delete")
 VERBS = {"create": "post", "update": "put", "deletecollection": "delete", "list": "get", "watch": "get"}
@@ -30,8 +30,8 @@ class Published:
 
 
 @pytest.fixture(scope="module")
-async def published() -> AsyncIterator[Published]:
-    world = MemoryWorld(EveryoneIsAdmin())
+async def published(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Published]:
+    world = HubWorld(tmp_path_factory.mktemp("hub"), EveryoneIsAdmin())
     await world.start()
     async with aiohttp.ClientSession() as session:
         async with session.get(f"{world.url}/openapi/v3") as answer:

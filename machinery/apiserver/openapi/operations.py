@@ -78,7 +78,7 @@ def _of_part(resource: Resource, version: str, part: Subresource) -> dict[str, A
     suffix = "".join(word.capitalize() for word in part.name.split("-"))
     if part.question is not None:
         asked, verb = part.question, part.verbs[0]
-        return {_METHODS[verb]: _operation(asked, asked.version, verb, suffix=suffix, of=resource)}
+        return {_METHODS[verb]: _operation(asked, asked.version, verb, suffix=suffix, of=(resource, version))}
     return {
         method: _operation(resource, version, verb, suffix=suffix) for verb, method in _METHODS.items() if verb in part.verbs
     }
@@ -91,13 +91,15 @@ def _item(
     return {**operations, "parameters": parameters.of_path(resource.kind, named=named, namespaced=scoped)}
 
 
-def _operation(resource: Resource, version: str, verb: str, *, suffix: str = "", of: Resource | None = None) -> dict[str, Any]:
-    """`of`: the resource on whose subresource another kind is posted."""
-    place = of or resource
+def _operation(
+    resource: Resource, version: str, verb: str, *, suffix: str = "", of: tuple[Resource, str] | None = None
+) -> dict[str, Any]:
+    """`of`: the resource and its version, on whose subresource another kind is posted."""
+    place, placed = of or (resource, version)
     operation: dict[str, Any] = {
-        "tags": [_tag(place.group, version)],
+        "tags": [_tag(place.group, placed)],
         "description": f"{_WORDS.get(verb, verb)} {_counted(resource, verb)}",
-        "operationId": operation_id(place, version, verb) + suffix,
+        "operationId": operation_id(place, placed, verb) + suffix,
         "parameters": parameters.of_verb(verb),
     }
     if body := _body(resource, version, verb):
