@@ -25,7 +25,7 @@ import click
 from bench.stage import CLUSTERS, Stage, cpu_seconds, free_port, memory_mib, staged
 from hollow.demo.processes import Child
 from machinery.errors import MusterError
-from tests.fakes.hub_path import HubPath, path_to
+from tests.fakes.forwarder import Forwarder
 
 LOOK = 0.005
 REST_SECONDS = 60.0
@@ -38,7 +38,7 @@ class Place:
     """One hub: a stage of its own in the folder of all, and the way to it."""
 
     stage: Stage
-    path: HubPath
+    path: Forwarder
 
     async def start(self) -> None:
         await self.stage.start_hub("--auto-approve=*", f"--grpc-advertised=127.0.0.1:{self.path.port}")
@@ -102,7 +102,7 @@ async def _built(stage: Stage, stack: AsyncExitStack, agents: int) -> Theatre:
         folder = stage.folder / f"place-{number}"
         folder.mkdir()
         own = Stage(folder, stage.children, free_port(), free_port())
-        path = await stack.enter_async_context(path_to(own.grpc_port))
+        path = await stack.enter_async_context(Forwarder(own.grpc_port).serving())
         theatre.places.append(Place(own, path))
     await asyncio.gather(*(place.start() for place in theatre.places))
     for name in (f"edge-{number}" for number in range(agents)):

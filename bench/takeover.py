@@ -111,9 +111,9 @@ async def _cut_off(trial: Trial) -> float:
     name, term = await trial.leader()
     begun = monotonic()
     way, _ = trial.ways[name]
-    way.swallow()
+    way.silence()
     took = await trial.followed(term) - begun
-    way.pass_on()
+    way.resume()
     await asyncio.sleep(WARM_SECONDS)
     return took
 

@@ -19,12 +19,12 @@ from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
 from spoke.hubclient.client import GrpcHubClient
 from spoke.hubclient.recovering import RecoveringHubClient
-from spoke.options import Options, Pauses, World
+from spoke.options import Options, Pauses
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, HubSession, Loss, RequestState
 from tests.e2e.processes import until
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
-from tests.fakes.virtual_time import LoopTimetable
+from tests.fakes.stage import world_of
 
 CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
 AGENT = AgentId("xk7pq")
@@ -212,17 +212,12 @@ class Crowd:
     def _agent(self, number: int) -> SpokeAgent:
         name = f"{self.prefix}-{number}"
         tally = self.tallies[name] = Tally()
-        cluster, secrets = MemoryCluster(uid=f"uid-of-{name}"), self.secrets.setdefault(name, MemorySecrets())
-        world = World(
+        world = world_of(
+            SystemClock(),
+            self.secrets.setdefault(name, MemorySecrets()),
             bootstrap=Bootstraps([BootstrapFile(file) for file in self.bootstraps]),
             dial=lambda address, identity: CountedClient(address, identity, tally),
-            spoke=cluster,
-            management=cluster,
-            secrets=secrets,
-            addon_secrets=lambda _: secrets,
-            directory=None,
-            clock=SystemClock(),
-            timetable=LoopTimetable(SystemClock()),
+            spoke=MemoryCluster(uid=f"uid-of-{name}"),
             random=Random(number),
             recover=lambda address, identity: RecoveringHubClient(address, identity, SystemClock()),
         )

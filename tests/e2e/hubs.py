@@ -1,6 +1,6 @@
 """Several hubs as processes, none knowing of the others, and what a test sees of their clusters from outside.
 
-Agents reach each hub over a `HubPath`. What a hub has is read from its database, as rows: nothing is asked of the hub itself.
+Agents reach each hub over a `Forwarder`. What a hub has is read from its database, as rows: nothing is asked of the hub itself.
 """
 
 import asyncio
@@ -20,7 +20,7 @@ from machinery.errors import NotFoundError
 from machinery.kube.client import KubeClient, Resource
 from machinery.kubeconfig import read_kubeconfig
 from tests.e2e.processes import Bench, Program, free_port, until
-from tests.fakes.hub_path import HubPath, path_to
+from tests.fakes.forwarder import Forwarder
 
 NAMESPACE = "open-cluster-management-agent"
 OWNER_SECRET = "hub-kubeconfig-secret"  # noqa: S105 - the name of a secret
@@ -56,7 +56,7 @@ class Row:
 class Hub(Bench):
     """One of several hubs: a bench whose data and log bear the hub's name."""
 
-    path: HubPath = field(default_factory=lambda: HubPath(0))
+    path: Forwarder = field(default_factory=Forwarder)
     flags: tuple[str, ...] = QUICK
     process: Program | None = None
 
@@ -130,7 +130,7 @@ class Hubs:
         before = len(self.all)
         for _ in range(count):
             hub = Hub(self.folder, data_name=f"hub-{len(self.all)}", flags=(*QUICK, *flags))
-            hub.path = await self.stack.enter_async_context(path_to(hub.grpc_port, free_port()))
+            hub.path = await self.stack.enter_async_context(Forwarder(hub.grpc_port).serving(free_port()))
             self.stack.push_async_callback(hub.close)
             self.all.append(hub)
         await asyncio.gather(*(hub.start() for hub in self.all[before:]))
@@ -188,10 +188,6 @@ class Hubs:
             except NotFoundError:
                 return {}
         return {key: base64.b64decode(value) for key, value in (found.get("data") or {}).items()}
-
-    async def secret_names(self, cluster: str) -> set[str]:
-        async with self.kubernetes(cluster) as client:
-            return {each["metadata"]["name"] for each in await client.list(SECRETS.path(namespace=NAMESPACE))}
 
     async def reserve(self, cluster: str, owner: int = 0, count: int = 2) -> None:
         """Returns when the cluster is Available on its owner, and its agent stands by at the others of the first `count`.

@@ -34,7 +34,7 @@ SHORT_LEASE = ("--default-lease-duration=1s", "--beat-interval=300ms", "--flush-
 REQUESTS = "/apis/certificates.k8s.io/v1/certificatesigningrequests"
 
 
-async def until(condition: Callable[[], Any], *, what: str, within: float = PATIENCE) -> Any:
+async def until(condition: Callable[[], Any], *, what: str) -> Any:
     """The first true answer of a condition, which may be a coroutine function. A MusterError or OSError counts as "not yet".
 
     It is asked at least once, and more seldom the longer it takes: to ask costs both sides a handshake.
@@ -53,8 +53,8 @@ async def until(condition: Callable[[], Any], *, what: str, within: float = PATI
         except (MusterError, OSError) as error:
             last = error
         passed = time() - began
-        if passed >= within:
-            pytest.fail(f"{what}: not within {within:g} s; last seen: {last!r}", pytrace=False)
+        if passed >= PATIENCE:
+            pytest.fail(f"{what}: not within {PATIENCE:g} s; last seen: {last!r}", pytrace=False)
         await asyncio.sleep(min(SELDOM, OFTEN + passed / 20))
 
 

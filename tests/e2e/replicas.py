@@ -8,13 +8,14 @@ import asyncio
 from collections.abc import AsyncIterator, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import aiohttp
 import pytest
-from sqlalchemy import Engine, create_engine, make_url, text
+from sqlalchemy import Engine, NullPool, create_engine, make_url, text
 
 from hub.controllers import ACTOR
 from hub.domain.certificate import Lifetimes
@@ -24,7 +25,7 @@ from machinery.errors import MusterError
 from machinery.kube import config
 from machinery.kube.client import KubeClient
 from tests.e2e.processes import CLUSTERS, Bench, Program, free_port, status_of, until
-from tests.fakes.balancer import Balancer
+from tests.fakes.forwarder import Forwarder
 
 
 @dataclass
@@ -72,8 +73,8 @@ class Replicas:
     bench: Bench
     database: str
     """URL."""
-    grpc: Balancer
-    https: Balancer
+    grpc: Forwarder
+    https: Forwarder
     flags: tuple[str, ...] = ()
     all: list[Replica] = field(default_factory=list)
 
@@ -105,13 +106,13 @@ class Replicas:
         """Waits for it, and puts it behind the balancer."""
         await until(replica.is_ready, what=f"{replica.name} is ready")
         for balancer, port in ((self.grpc, replica.grpc_port), (self.https, replica.https_port)):
-            if port not in balancer.ports:
-                balancer.ports.append(port)
+            if port not in balancer.targets:
+                balancer.targets.append(port)
 
     def leave(self, replica: Replica) -> None:
         """The balancer has noticed that it is not ready."""
-        self.grpc.ports.remove(replica.grpc_port)
-        self.https.ports.remove(replica.https_port)
+        self.grpc.targets.remove(replica.grpc_port)
+        self.https.targets.remove(replica.https_port)
 
     async def restart(self, replica: Replica) -> None:
         """The same process again, after it has ended."""
@@ -125,19 +126,20 @@ async def replicas_of(bench: Bench, database: str, *flags: str) -> AsyncIterator
     create_keys(bench.folder / "keys", Lifetimes(), SystemClock().now())
     bench.data_name = "hub-0"
     async with AsyncExitStack() as stack:
-        grpc = await stack.enter_async_context(Balancer().serving(bench.grpc_port))
-        https = await stack.enter_async_context(Balancer().serving(bench.https_port))
+        grpc = await stack.enter_async_context(Forwarder().serving(bench.grpc_port))
+        https = await stack.enter_async_context(Forwarder().serving(bench.https_port))
         yield Replicas(bench, database, grpc, https, flags)
 
 
-def rows(database: str, query: str) -> list[tuple[Any, ...]]:
+@cache
+def _engine(database: str) -> Engine:
+    return create_engine(make_url(database).set(drivername="postgresql+psycopg"), poolclass=NullPool)
+
+
+def rows(database: str, query: str) -> Sequence[Any]:
     """The answer of a hub's PostgreSQL itself, which answers when no replica does."""
-    engine = create_engine(make_url(database).set(drivername="postgresql+psycopg"))
-    try:
-        with engine.connect() as connection:
-            return [tuple(row) for row in connection.execute(text(query))]
-    finally:
-        engine.dispose()
+    with _engine(database).connect() as connection:
+        return connection.execute(text(query)).all()
 
 
 LEASE, DEADLINE, RETRY, POLL = 4.0, 3.0, 0.5, 0.1
@@ -180,20 +182,15 @@ class Election:
     """The replicas, and what the database has noted."""
 
     replicas: Replicas
-    engine: Engine
     ways: dict[str, str] = field(default_factory=dict)
     """URLs of replicas that have a way of their own to the database."""
 
     async def ask(self, sql: str) -> Sequence[Any]:
-        def asked() -> Sequence[Any]:
-            with self.engine.begin() as connection:
-                return connection.execute(text(sql)).all()
-
-        return await asyncio.to_thread(asked)
+        return await asyncio.to_thread(rows, self.replicas.database, sql)
 
     async def run(self, sql: str) -> None:
         def ran() -> None:
-            with self.engine.begin() as connection:
+            with _engine(self.replicas.database).begin() as connection:
                 connection.exec_driver_sql(sql)
 
         await asyncio.to_thread(ran)
@@ -286,12 +283,3 @@ class Election:
         finally:
             task.cancel()
             await asyncio.wait((task,))
-
-
-@asynccontextmanager
-async def election_of(replicas: Replicas) -> AsyncIterator[Election]:
-    engine = create_engine(make_url(replicas.database).set(drivername="postgresql+psycopg"))
-    try:
-        yield Election(replicas, engine)
-    finally:
-        engine.dispose()

@@ -23,14 +23,14 @@ from tests.e2e.replicas import Replica, Replicas, replicas_of, rows
 from tests.e2e.test_replicas import FAST
 from tests.fakes.stage import OWNER
 from tests.programs import run
-from tests.trials import SOAKING, soaked, trials
+from tests.trials import SOAKING, soak_only, soaked, trials
 
 pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("quiet"), pytest.mark.timeout(1800 if SOAKING else 300)]
 
 CAS = "/apis/hub.open-cluster-management.io/v1alpha1/certificateauthorities"
 PHASES = ("Distributing", "Outgoing", "Retiring")
-SESSIONS = trials(test=10, soak=500)
-AGENTS, OFF = trials(test=10, soak=200), trials(test=2, soak=20)
+SESSIONS = trials(test=5, soak=500)
+AGENTS, OFF = 200, 20
 
 
 async def authorities(bench: Bench) -> list[dict[str, Any]]:
@@ -113,7 +113,7 @@ def trusts_alone(replica: Replica, authority: str) -> bool:
 
 
 @pytest.mark.postgres
-@soaked(AGENTS)
+@soak_only(AGENTS)  # in `make test`: tests/unit/hub/controllers/test_rotation.py, tests/unit/spoke/test_agent_credentials.py
 async def test_agents_that_were_off_for_a_whole_change_of_ca_come_back_and_its_leader_is_killed_in_each_phase(
     bench: Bench, postgres_url: str
 ) -> None:

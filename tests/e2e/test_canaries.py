@@ -5,8 +5,8 @@ every object that is no Secret, the debug report, the arguments and environments
 say, and the database's files.
 """
 
+import asyncio
 import json
-import os
 import secrets
 import ssl
 from base64 import b64decode, b64encode
@@ -89,30 +89,8 @@ class Canaries:
 
 
 def of_processes(pids: Iterable[int]) -> dict[str, bytes]:
-    """What anybody on the machine sees of processes of ours, and their descendants: the arguments; and their environment."""
-    places: dict[str, bytes] = {}
-    for pid in _with_children(set(pids)):
-        for file in ("cmdline", "environ"):
-            try:
-                places[f"{file} of {pid}"] = Path(f"/proc/{pid}/{file}").read_bytes()
-            except OSError:
-                continue
-    return places
-
-
-def _with_children(pids: set[int]) -> set[int]:
-    parents: dict[int, int] = {}
-    for entry in os.listdir("/proc"):  # noqa: PTH208 - names, not files
-        if entry.isdigit():
-            try:
-                status = Path(f"/proc/{entry}/stat").read_text()
-            except OSError:
-                continue
-            parents[int(entry)] = int(status.rpartition(")")[2].split()[1])
-    found = set(pids)
-    while more := {pid for pid, parent in parents.items() if parent in found} - found:
-        found |= more
-    return found
+    """The arguments and the environments of processes of ours."""
+    return {f"{file} of {pid}": Path(f"/proc/{pid}/{file}").read_bytes() for pid in pids for file in ("cmdline", "environ")}
 
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240)]
@@ -200,30 +178,30 @@ async def use_credentials(bench: Bench, canaries: Canaries) -> None:
     broken = bench.folder / "broken.bootstrap"
     broken.write_text(tokens.read_text().replace("clusters:", "clusters: [}"))
     cluster = bench.folder / "c1.kubeconfig"
-    for file in (broken, tokens):
-        doctor = bench.program(
-            f"doctor-{file.stem}",
-            *("spoke", "doctor", "--bootstrap-kubeconfig", str(file), "--kubeconfig", str(cluster), "--cluster-name", "c2"),
-        )
-        await doctor.start()
-        await doctor.ended()
+    arguments = ("spoke", "doctor", "--kubeconfig", str(cluster), "--cluster-name", "c2", "--bootstrap-kubeconfig")
+    doctors = [bench.program(f"doctor-{file.stem}", *arguments, str(file)) for file in (broken, tokens)]
+    await asyncio.gather(*(doctor.start() for doctor in doctors))
+    await asyncio.gather(*(doctor.ended() for doctor in doctors))
 
 
 async def fail_to_start(bench: Bench, canaries: Canaries) -> None:
     """A hub whose database is not there, and one whose settings are wrong."""
     password = planted(canaries, "password of the database")
     url = f"postgresql://hub:{password}@127.0.0.1:1/hub"
-    for name, settings in (
-        ("unreachable", f"database-url: {url}\nstart-timeout: 1s\n"),
-        ("wrong", f"database-url: {url.replace('postgresql', 'mysql')}\nlog-level: none\n"),
-        ("unknown", f"database-url: {url}\ndatabase-pasword: {password}\n"),
-    ):
+
+    async def start(name: str, settings: str) -> int:
         file = bench.folder / f"{name}.yaml"
         file.write_text(settings)
         data = f"--data-dir={bench.folder / name}"
         hub = bench.program(f"hub-{name}", "hub", "serve", data, f"--config={file}", "--grpc-listen=127.0.0.1:0")
-        await hub.start()
-        assert await hub.ended() != 0
+        return await (await hub.start()).ended()
+
+    codes = await asyncio.gather(
+        start("unreachable", f"database-url: {url}\nstart-timeout: 1s\n"),
+        start("wrong", f"database-url: {url.replace('postgresql', 'mysql')}\nlog-level: none\n"),
+        start("unknown", f"database-url: {url}\ndatabase-pasword: {password}\n"),
+    )
+    assert 0 not in codes
 
 
 async def have_another_ca(bench: Bench) -> None:
@@ -262,10 +240,7 @@ async def test_no_secret_is_told_anywhere(bench: Bench) -> None:
     agent = await bench.spoke("c1", None, LOUD)
     await bench.available("c1")
     bench.fresh = False  # of what follows no process is looked at
-    await use_secrets(bench, canaries)
-    await use_tokens(bench, canaries)
-    await use_credentials(bench, canaries)
-    await fail_to_start(bench, canaries)
+    await asyncio.gather(*(use(bench, canaries) for use in (use_secrets, use_tokens, use_credentials, fail_to_start)))
     await have_another_ca(bench)
     canaries.add_keys(bench.data)
     canaries.add_keys(bench.folder / "c1.credentials")

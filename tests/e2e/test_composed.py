@@ -20,7 +20,8 @@ import yaml
 
 from tests.e2e.processes import free_port, is_available, until
 from tests.e2e.test_documents_typed import ROOT, programs_in
-from tests.fakes.balancer import Balancer
+from tests.fakes.forwarder import Forwarder
+from tests.trials import soak_only
 
 IMAGE = "muster/"
 STOP = 30.0
@@ -137,7 +138,7 @@ class Composed:
             check = await self._process(name, test, asyncio.subprocess.DEVNULL)
             return await check.wait() == 0
 
-        await until(healthy, what=f"{name} is healthy", within=60)
+        await until(healthy, what=f"{name} is healthy")
 
     async def _balance(self, name: str, configuration: str) -> None:
         """A listener for each front end, before the servers of its back end."""
@@ -146,7 +147,7 @@ class Composed:
             section = configuration.partition(f"backend {backend}\n    balance")[2].partition("\n\n")[0]
             servers = re.findall(r"^\s+server \S+ (\S+):(\d+)", section, re.MULTILINE)
             assert servers, f"{name}: no server behind {backend}"
-            balancer = Balancer(*(self._port(host, port) for host, port in servers))
+            balancer = Forwarder(*(self._port(host, port) for host, port in servers))
             await self.proxies.enter_async_context(balancer.serving(self._port(name, bound)))
 
     def _environment(self, name: str) -> dict[str, str]:
@@ -181,6 +182,7 @@ class Composed:
 pytestmark = [pytest.mark.e2e, pytest.mark.postgres, pytest.mark.timeout(180)]
 
 
+@soak_only(1)  # in `make test`: tests/integration/test_images.py holds the file against the programs and the image
 async def test_what_compose_starts_is_a_fleet_that_outlives_a_replica(tmp_path: Path, postgres_url: str) -> None:
     composed = Composed.read(ROOT / "docker-compose.yml", tmp_path, postgres_url)
     try:
@@ -193,7 +195,7 @@ async def test_what_compose_starts_is_a_fleet_that_outlives_a_replica(tmp_path: 
             found = await asked("hub-0", "clusters")
             return len(found) == 2 and all(map(is_available, found))
 
-        await until(all_available, what="both clusters are Available", within=60)
+        await until(all_available, what="both clusters are Available")
         assert {each["metadata"]["name"] for each in await asked("hub-1", "replicas")} == {"hub-0", "hub-1"}
 
         await composed.kill("hub-0")
@@ -202,7 +204,7 @@ async def test_what_compose_starts_is_a_fleet_that_outlives_a_replica(tmp_path: 
             (left,) = [each for each in await asked("hub-1", "replicas") if each["metadata"]["name"] == "hub-1"]
             return bool(left["status"]["sessions"] == 2)
 
-        await until(all_on_the_other, what="the agents of the killed replica are on the other", within=30)
+        await until(all_on_the_other, what="the agents of the killed replica are on the other")
         assert all(map(is_available, await asked("hub-1", "clusters")))
     finally:
         await composed.down()

@@ -17,7 +17,6 @@ from machinery.apiserver.kinds.coordination import LEASE
 from machinery.apiserver.kinds.events import EVENTS_V1
 from machinery.kube.client import KubeClient
 from tests.e2e.processes import CLUSTERS, SHORT_LEASE, Bench, Program, is_available, status_of, until
-from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.ocm_hub import CLUSTER, OcmHub, ocm_hub
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
@@ -82,56 +81,6 @@ async def test_a_token_and_the_https_door_are_all_it_takes_to_join_and_to_outliv
     assert len(await bench.requests()) == 1
 
 
-async def test_a_denied_request_is_made_anew_a_denied_cluster_waits_and_a_deleted_one_registers_again(bench: Bench) -> None:
-    await bench.hub(*SHORT_LEASE)
-    spoke = await with_token(bench, "c1")
-    await spoke.says("request.waiting")
-    (first,) = await bench.requests()
-    await bench.hubctl("certificate", "deny", first["metadata"]["name"])
-    await spoke.says("was denied")
-
-    async def other_request() -> Any:
-        others = [one for one in await bench.requests() if one["metadata"]["name"] != first["metadata"]["name"]]
-        assert all(one["spec"]["request"] != first["spec"]["request"] for one in others)
-        return others[0] if others else None
-
-    second = await until(other_request, what="a new request with a new key")
-    await bench.hubctl("certificate", "approve", second["metadata"]["name"])
-    await bench.hubctl("accept", "c1")
-    await bench.available("c1")
-    await bench.hubctl("deny", "c1")
-    await spoke.says("hub.not_accepted")
-    await spoke.says("lease.stopped")
-    await bench.hubctl("accept", "c1")
-    await spoke.says("lease.started", 2)
-    before = await bench.available("c1")
-    await bench.hubctl("delete", "cluster", "c1")
-
-    async def again() -> bool:
-        return bool((await bench.cluster("c1"))["metadata"]["uid"] != before["metadata"]["uid"])
-
-    await until(again, what="a new ManagedCluster")
-
-
-@pytest.mark.parametrize("driver", ["grpc", "csr"])
-async def test_an_agent_joins_through_a_proxy_that_wants_a_password_and_tells_nobody(bench: Bench, driver: str) -> None:
-    await bench.hub("--auto-approve=*", *SHORT_LEASE)
-    async with connect_proxy("agent:hush-hush") as proxy:
-        spoke = await bench.prepared("c1", None, f"--registration-driver={driver}")
-        spoke.environment["SPOKE_PROXY_URL"] = f"http://agent:hush-hush@127.0.0.1:{proxy.port}"
-        await spoke.start()
-        await bench.available("c1")
-        port = bench.grpc_port if driver == "grpc" else bench.https_port
-        assert set(proxy.tunnels) == {f"127.0.0.1:{port}"}
-        assert connections(spoke.pid, port) == 0, "nothing goes past the proxy"
-        before = len(proxy.tunnels)
-        proxy.cut()
-        await until(lambda: len(proxy.tunnels) > before, what="the agent is back, through the proxy")
-        await bench.available("c1")
-    await spoke.says(f"through the proxy http://127.0.0.1:{proxy.port}")
-    assert "hush" not in spoke.output
-
-
 async def ocm_available(hub: OcmHub) -> dict[str, Any]:
     async def seen() -> Any:
         document = await hub.cluster("c1")
@@ -141,7 +90,7 @@ async def ocm_available(hub: OcmHub) -> dict[str, Any]:
 
 
 async def test_it_joins_waits_reports_renews_and_is_denied_and_deleted_like_any_agent(bench: Bench, tmp_path: Path) -> None:
-    async with ocm_hub(tmp_path, lifetime=timedelta(seconds=12)) as hub:
+    async with ocm_hub(lifetime=timedelta(seconds=8)) as hub:
         file = tmp_path / "ocm.bootstrap"
         file.write_bytes(hub.bootstrap_kubeconfig())
         spoke = await bench.spoke("c1", file, "--cluster-annotations=agent.open-cluster-management.io/site=b")

@@ -1,23 +1,17 @@
 """Several replicas, one of which leads: processes on PostgreSQL that are stopped, killed, frozen and cut off."""
 
 import asyncio
-import json
 import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import datetime
-from functools import partial
-from pathlib import Path
 from random import Random
 
 import pytest
 
-from hollow.cluster import HollowCluster
-from machinery.kube.client import KubeClient
-from machinery.kube.leaselock import LEASES
 from tests.e2e.processes import Bench, asked_for_debug, until
-from tests.e2e.replicas import Election, Replica, election_of, replicas_of
+from tests.e2e.replicas import Election, Replica, replicas_of
 from tests.fakes.postgres_path import postgres_path
 from tests.trials import soak_only
 
@@ -26,8 +20,8 @@ pytestmark = pytest.mark.postgres
 
 @pytest.fixture
 async def election(bench: Bench, postgres_url: str) -> AsyncIterator[Election]:
-    async with replicas_of(bench, postgres_url) as replicas, election_of(replicas) as election:
-        yield election
+    async with replicas_of(bench, postgres_url) as replicas:
+        yield Election(replicas)
 
 
 def told(replica: Replica, event: str) -> list[str]:
@@ -109,7 +103,7 @@ async def test_a_leader_whose_way_to_the_database_is_cut_leads_no_more_and_is_ne
         _, term = await election.holder()
         pid = cut.process.pid
 
-        way.swallow()
+        way.silence()
 
         async def stood_down() -> bool:
             return "leads: False" in await asked_for_debug(debug)
@@ -119,7 +113,7 @@ async def test_a_leader_whose_way_to_the_database_is_cut_leads_no_more_and_is_ne
         taken = {row.term: row.taken for row in await election.ask("SELECT term, taken FROM noted_terms")}
         assert last(cut, event="leadership lost") < taken[term + 1], "before another leads"
         assert await cut.probed("/livez") == 200
-        way.pass_on()
+        way.resume()
         await election.replicas.ready(cut)
         await follower.process.stop()
         assert await election.followed(term + 1) is cut
@@ -127,72 +121,6 @@ async def test_a_leader_whose_way_to_the_database_is_cut_leads_no_more_and_is_ne
         assert "the lock could not be renewed in time" in told(cut, "leadership lost")
         await gained(cut, "it was released")
         await election.check()
-
-
-async def test_the_flag_has_fallen_while_the_release_is_still_on_its_way_and_the_lock_is_free_while_it_serves(
-    election: Election,
-) -> None:
-    debug = election.replicas.bench.folder / "debug"
-    patient = "--leader-elect-retry-period=2s"  # which is what a release may take
-    await election.start(1, f"--debug-socket={debug}", "--shutdown-delay=1s", patient)
-    leader = await election.leader()
-    await election.run(
-        "CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS $$ BEGIN PERFORM pg_sleep(1); RETURN NEW; END $$;"
-        "CREATE TRIGGER slow BEFORE UPDATE ON leaders FOR EACH ROW WHEN (NEW.holder = '') EXECUTE FUNCTION slow()"
-    )
-    seen: list[tuple[bool, bool, bool]] = []
-
-    async def released() -> bool:
-        before, _ = await election.holder()
-        leads = "leads: True" in await asked_for_debug(debug)
-        holder, _ = await election.holder()
-        seen.append((bool(before), leads, bool(holder)))
-        return not holder
-
-    leader.process.send(signal.SIGTERM)
-    await until(released, what="the lock is released")
-    assert (True, False, True) in seen, "no leader, and not yet released"
-    assert not [each for each in seen if each[:2] == (False, True)], "released, and still leads"
-    assert await leader.process.ended() == 0
-    ((at,),) = await election.ask("SELECT released FROM noted_terms")
-    assert at < last(leader, signal="NotAcceptingNewRequest"), "the doors close after that"
-
-
-async def _is_shown(replica: Replica, term: int) -> bool:
-    """Whether operators see in an Event that it came to lead."""
-    async with await replica.client() as client:
-        events = await client.list("/api/v1/events")
-    told = [str(each["message"]) for each in events if each["reason"] == "LeaderElection"]
-    return any(message.startswith(f"{replica.name} became leader in term {term}: ") for message in told)
-
-
-async def test_hubs_that_compete_for_a_lease_of_kubernetes_follow_each_other_with_their_terms_in_the_database(
-    election: Election, hollow_cluster: HollowCluster, tmp_path: Path
-) -> None:
-    file = tmp_path / "management.kubeconfig"
-    file.write_text(json.dumps(hollow_cluster.kubeconfig()))
-    place = ("--leader-elect-resource-namespace=default", "--leader-elect-resource-name=muster-hub")
-    await election.start(2, "--leader-elect-resource-lock=kubernetes", f"--management-cluster={file}", *place)
-    first, (_, term) = await election.leader(), await election.holder()
-    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
-
-        async def holder() -> str:
-            return str((await client.get(LEASES.path("muster-hub", namespace="default")))["spec"].get("holderIdentity", ""))
-
-        assert await holder() == first.name
-        await election.accept("before", first)
-        await election.answered("before", at=first)
-        await first.process.kill()
-        second = await election.followed(term)
-        assert await holder() == second.name
-        await gained(second, f"{first.name} did not renew it")
-        await election.accept("after", second)
-        await election.answered("after", at=second)
-        await until(partial(_is_shown, second, term + 1), what="an Event tells who leads")
-        await second.process.stop()
-        assert (await holder(), (await election.holder())[0]) == ("", "")
-    await election.check()
-    assert {writer for _, writer in await election.writers()} == {first.name, second.name}
 
 
 REPLICAS, RANDOM_SECONDS, TERMS = 5, 600, 50

@@ -2,11 +2,9 @@
 
 import asyncio
 import base64
-import signal
 import ssl
 from collections.abc import AsyncIterator, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +16,6 @@ from machinery.errors import ForbiddenError
 from machinery.kube.client import KubeClient, Resource
 from machinery.tls import client_context
 from tests.e2e.processes import Bench, is_gone, until
-from tests.e2e.replicas import replicas_of
 from tests.e2e.test_login import LOGIN, authenticator
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import FakeWebhook, running
@@ -36,7 +33,6 @@ FLAGS = (
     "--kube-cert-agent-labels=app.kubernetes.io/part-of=muster",
     "--kubernetes-ca-groups=ops",
 )
-LOADED = "CA of the Kubernetes cluster loaded"
 
 
 def signer(certificate: bytes) -> str:
@@ -159,48 +155,3 @@ async def test_a_login_opens_the_hub_and_its_cluster_and_another_ca_is_followed(
         await until(lambda: is_gone(cluster.get(PODS.path("old", namespace="default"))), what="an older pod is removed")
     assert await hub.stop() == 0
     assert "PRIVATE" not in hub.output
-
-
-async def test_without_a_healthy_controller_manager_the_hubs_own_ca_signs(bench: Bench) -> None:
-    file = await bench.hollow("mgmt", "--nodes", "0")  # no control plane is to be seen, as on a managed cloud
-    await bench.hub(*FLAGS, f"--management-cluster={file}")
-
-    async def told() -> Mapping[str, Any] | None:
-        found = await strategy(bench)
-        return found if found["status"] == "Error" else None
-
-    found = await until(told, what="that no key is to be had is told")
-    assert (found["reason"], "0 candidates" in found["message"]) == ("CouldNotFetchKey", True)
-    async with webhook(bench):
-        issued = base64.b64decode((await login(bench))["client-certificate-data"])
-    assert pki.is_issued_by(issued, (bench.data / "ca.crt").read_bytes())
-
-
-@pytest.mark.postgres
-async def test_a_follower_has_the_key_before_it_leads_and_writes_once_it_does(bench: Bench, postgres_url: str) -> None:
-    file = await bench.hollow("mgmt")
-    first = signer(authority_of(file))
-    async with replicas_of(bench, postgres_url) as replicas, await KubeClient.from_file(file) as cluster:
-        one, other = await replicas.start(2, *FLAGS, f"--management-cluster={file}", "--log-format=json")
-        await until(
-            lambda: all(LOADED in replica.process.output for replica in (one, other)), what="both replicas have the key"
-        )
-
-        async def told(replica: Any) -> bool:
-            async with await replica.client() as client:
-                [found] = (await client.get(ISSUER))["status"]["strategies"]
-                return bool(found.get("signer") == first)
-
-        for replica in (one, other):
-            await until(partial(told, replica), what="the CA is told")
-        leads = one if "cert agent's Deployment made" in one.process.output else other
-        follows = other if leads is one else one
-        assert "cert agent's Deployment made" not in follows.process.output, "only the leader writes"
-
-        leads.process.send(signal.SIGTERM)
-        assert await leads.process.ended() == 0
-        await cluster.delete(DEPLOYMENT)
-        await until(lambda: cluster.get(DEPLOYMENT), what="the new leader makes the Deployment again")
-        await until(
-            lambda: "cert agent's Deployment made" in follows.process.output, what="the new leader says that it has made it"
-        )

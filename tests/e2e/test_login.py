@@ -9,7 +9,7 @@ import sys
 from base64 import b64encode
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from subprocess import CompletedProcess
 from typing import Any
@@ -22,8 +22,7 @@ import yaml
 from machinery import kubeconfig, pki
 from machinery.kube.client import KubeClient
 from tests import programs
-from tests.e2e.processes import CLUSTERS, Bench, until
-from tests.e2e.test_canaries import Canaries, of_processes
+from tests.e2e.processes import Bench, until
 from tests.fakes.authority import OtherCA
 from tests.fakes.identity import AUDIENCE, FakeIssuer, FakeWebhook, running
 
@@ -32,7 +31,6 @@ GROUP = "login.open-cluster-management.io"
 HUB = "hub.open-cluster-management.io"
 LOGIN = f"/apis/{GROUP}/v1alpha1"
 BINDINGS = "/apis/rbac.authorization.k8s.io/v1/clusterrolebindings"
-EXEC = "client.authentication.k8s.io/v1"
 ACCOUNTS = "/api/v1/namespaces/default/serviceaccounts"
 
 
@@ -43,7 +41,7 @@ class Stage:
     bench: Bench
     issuer: FakeIssuer
     webhook: FakeWebhook
-    home: Path
+    home: Path = Path()
 
     @property
     def environment(self) -> dict[str, str]:
@@ -103,17 +101,9 @@ def viewers(*groups: str) -> dict[str, Any]:
     }
 
 
-@dataclass
-class Site:
-    """What all tests of this file share: a hub that knows an issuer and a webhook."""
-
-    bench: Bench
-    issuer: FakeIssuer
-    webhook: FakeWebhook
-
-
 @pytest.fixture(scope="module")
-async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
+async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Stage]:
+    """What all tests of this file share: nobody has a home yet."""
     authority, bench = OtherCA("people"), Bench(tmp_path_factory.mktemp("login"))
     issuer, webhook = FakeIssuer(authority), FakeWebhook(authority)
     async with AsyncExitStack() as stack:
@@ -127,12 +117,12 @@ async def site(tmp_path_factory: pytest.TempPathFactory) -> AsyncIterator[Site]:
         hook = authenticator("WebhookAuthenticator", "hook", authority, endpoint=webhook.url)
         await client.create(f"{LOGIN}/webhookauthenticators", hook)
         await client.create(BINDINGS, viewers("ops", "system:serviceaccounts:default"))
-        yield Site(bench, issuer, webhook)
+        yield Stage(bench, issuer, webhook)
     assert "PRIVATE KEY" not in bench.logs, "a private key is in a log"
 
 
 @pytest.fixture
-def stage(site: Site, tmp_path: Path) -> Stage:
+def stage(site: Stage, tmp_path: Path) -> Stage:
     home = tmp_path / "home"
     program = home / "bin" / "hubctl"
     program.parent.mkdir(parents=True)
@@ -140,7 +130,7 @@ def stage(site: Site, tmp_path: Path) -> Stage:
     program.chmod(0o755)
     (home / "ca.crt").write_bytes(site.issuer.authority.certificate)
     site.issuer.exchanged.clear()
-    return Stage(site.bench, site.issuer, site.webhook, home)
+    return replace(site, home=home)
 
 
 async def test_kubectl_and_hubctl_work_with_the_token_of_an_issuer(stage: Stage) -> None:
@@ -276,60 +266,3 @@ async def test_a_program_logs_in_with_its_client_secret(stage: Stage) -> None:
         return (await stage.kubectl(path, "auth", "whoami")).returncode == 0
 
     await until(ready, what="kubectl is logged in")
-
-
-async def token_of(client: KubeClient, name: str) -> str:
-    """The token of a new ServiceAccount that may do everything."""
-    await client.create(ACCOUNTS, {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": {"name": name}})
-    subject = {"kind": "ServiceAccount", "namespace": "default", "name": name}
-    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "cluster-admin"}
-    await client.create(BINDINGS, {**viewers(), "metadata": {"name": name}, "subjects": [subject], "roleRef": role})
-    ask = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {}}
-    return str((await client.create(f"{ACCOUNTS}/{name}/token", ask))["status"]["token"])
-
-
-async def test_kubeconfigs_with_a_token_or_a_plug_in_do_for_hubctl_what_they_do_for_kubectl(stage: Stage) -> None:
-    """The tokens are looked for in all that is said, written, and seen of the processes."""
-    bench, canaries, told = stage.bench, Canaries(), stage.home / "told"
-    program = stage.home / "bin" / "corp-login"
-    program.write_text(f'#!/bin/sh\nexec cat "{told}"\n')
-    program.chmod(0o755)
-
-    def tells(token: str) -> None:
-        new = told.with_suffix(".new")
-        new.write_text(json.dumps({"apiVersion": EXEC, "kind": "ExecCredential", "status": {"token": token}}))
-        new.replace(told)
-
-    async with await KubeClient.from_file(bench.admin) as client:
-        tokens = [await token_of(client, name) for name in ("first", "second")]
-        for token in tokens:
-            canaries.add(f"token {len(canaries.secrets)}", token.rpartition(".")[2])
-        tells(tokens[0])
-        inline = stage.kubeconfig("inline", {"token": tokens[0]})
-        plugin = {"apiVersion": EXEC, "command": "corp-login", "interactiveMode": "Never", "provideClusterInfo": True}
-        plugged = stage.kubeconfig("plugin", {"exec": plugin})
-        cluster = {"apiVersion": "cluster.open-cluster-management.io/v1", "kind": "ManagedCluster", "metadata": {"name": "c1"}}
-        ended = [await stage.hubctl("--kubeconfig", str(inline), "apply", "-f", "-", given=json.dumps(cluster))]
-        watching = await asyncio.create_subprocess_exec(
-            *(sys.executable, "-m", "hub.cli", "--kubeconfig", str(plugged), "get", "clusters", "-w", "-o", "name"),
-            stdout=asyncio.subprocess.PIPE,
-            stderr=asyncio.subprocess.PIPE,
-            env={**stage.environment, "PYTHONUNBUFFERED": "1"},
-        )
-        assert watching.stdout is not None
-        assert (await asyncio.wait_for(watching.stdout.readline(), 20)).endswith(b"/c1\n")
-        places = of_processes([watching.pid])
-        ended.append(await stage.hubctl("--kubeconfig", str(inline), "accept", "c1"))
-        assert (await asyncio.wait_for(watching.stdout.readline(), 20)).endswith(b"/c1\n")
-        assert [each.returncode for each in ended] == [0, 0], ended
-        assert (await stage.kubectl(plugged, "get", "managedcluster", "c1")).returncode == 0, "kubectl reads the same file"
-
-        tells(tokens[1])
-        await client.delete(f"{ACCOUNTS}/first")
-        ended.append(await stage.hubctl("--kubeconfig", str(inline), "get", "clusters"))
-        assert (ended[-1].returncode, f"of kubeconfig {inline}: its token" in ended[-1].stderr) == (1, True), ended[-1]
-        await client.delete(f"{CLUSTERS}/c1")
-        assert (await asyncio.wait_for(watching.stdout.readline(), 20)).endswith(b"/c1\n"), "by what the plug-in told next"
-    watching.terminate()
-    said = b"".join(await watching.communicate()) + "".join(each.stdout + each.stderr for each in ended).encode()
-    assert canaries.found({**places, "what hubctl said": said, "logs": bench.logs.encode()}) == []

@@ -20,11 +20,11 @@ from machinery import pki
 from machinery.identity import AgentId, ClusterName, Subject, agent_subject
 from machinery.kube.client import KubeClient
 from tests.e2e.processes import CLUSTERS, REQUESTS, Bench, is_available, status_of, until
-from tests.e2e.test_join import RULES, rule
 
 pytestmark = pytest.mark.e2e
 
 NAME = "edge2"
+RULES = "hub.open-cluster-management.io/v1alpha1"
 ADDONS = f"/apis/addon.open-cluster-management.io/v1beta1/namespaces/{NAME}/managedclusteraddons"
 STATUS = {"kind": "Status", "apiVersion": "v1"}
 INITIAL_EVENTS_END = "k8s.io/initial-events-end"
@@ -192,9 +192,12 @@ class Agent:
         return Informer(response)
 
     async def status(self, method: str, path: str, body: Any = None) -> int:
+        return (await self.answer(method, path, body))[0]
+
+    async def answer(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         headers = {"authorization": f"Bearer {self._token}"} if self._token else {}
         async with self._session.request(method, self._server + path, json=body, headers=headers) as response:
-            return response.status
+            return response.status, json.loads(await response.text())
 
     def _headers(self, exchange: Recorded) -> dict[str, str]:
         return {**exchange.headers, **({"authorization": f"Bearer {self._token}"} if self._token else {})}
@@ -231,7 +234,9 @@ class Hub:
 async def hub(bench: Bench) -> AsyncIterator[Hub]:
     await bench.hub()
     async with await KubeClient.from_file(bench.admin) as admin:
-        await admin.create(RULES, rule("ones", requesters=[{"kind": "BootstrapCredential"}], clusterNames=[NAME]))
+        spec = {"decides": ["Accept", "Approve"], "requesters": [{"kind": "BootstrapCredential"}], "clusterNames": [NAME]}
+        rule = {"apiVersion": RULES, "kind": "ApprovalRule", "metadata": {"name": "ones"}, "spec": spec}
+        await admin.create(f"/apis/{RULES}/approvalrules", rule)
     file = bench.folder / "ocm.kubeconfig"
     await bench.hubctl("create", "bootstrap-kubeconfig", "--cluster", NAME, "--token", "--allow-loopback", "-o", str(file))
     kubeconfig = yaml.safe_load(await asyncio.to_thread(Path.read_text, file))
@@ -359,11 +364,8 @@ async def asks_about_its_own_cluster_alone(hub: Hub) -> None:
             "kind": "SelfSubjectAccessReview",
             "spec": {"resourceAttributes": attributes},
         }
-        async with aiohttp.ClientSession() as session:
-            context = ssl.create_default_context(cadata=hub.authority)
-            headers = {"authorization": f"Bearer {hub.token}"}
-            async with session.post(hub.server + review, json=body, headers=headers, ssl=context) as response:
-                assert (response.status, (await response.json())["status"]["allowed"]) == (201, True), (resource, verb)
+        status, reviewed = await agent.answer("POST", review, body)
+        assert (status, reviewed["status"]["allowed"]) == (201, True), (resource, verb)
     assert await agent.status("GET", f"{CLUSTERS}/{NAME}") == 404
     assert await agent.status("GET", f"{CLUSTERS}/edge3") == 403
     assert await agent.status("GET", REQUESTS) == 403, "the answers are about its own"

@@ -23,7 +23,7 @@ from tests.e2e.processes import CLUSTERS, Bench, until
 from tests.programs import STDOUT, run
 from tests.trials import soaked, trials
 
-AGENTS, LATE = trials(test=20, soak=200), trials(test=5, soak=50)
+AGENTS, LATE = trials(test=8, soak=200), trials(test=3, soak=50)
 WATCHERS = 5
 PATIENCE = 30 + AGENTS
 FAST = ("--beat-interval=1s", "--flush-window=200ms", "--default-lease-duration=60s")

@@ -1,26 +1,20 @@
 """An agent as a process among its faults: wrong clocks, wrong files, kills, an API server that is ill."""
 
 import asyncio
-import copy
 import re
 import signal
-from base64 import b64encode
-from collections.abc import Callable
-from datetime import timedelta
-from itertools import product
 from pathlib import Path
 from random import Random
-from typing import Any
 
 import pytest
 import yaml
 
 from machinery.clock import SystemClock
 from machinery.kube.client import Resource
-from spoke.network import SystemNetwork
+from tests.e2e.hubs import now
 from tests.e2e.processes import SHORT_LEASE, Bench, Program, recorded, status_of, until
 from tests.fakes.hub import MemoryHub
-from tests.trials import repeated, soaked, trials
+from tests.trials import soak_only
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(180)]
 
@@ -28,9 +22,7 @@ FAKETIME = "libfaketimeMT.so.1"
 AVAILABLE = "ManagedClusterConditionAvailable"
 NAMESPACE = "open-cluster-management-agent"
 SECRETS = Resource("", "v1", "secrets")
-NOISE = b64encode(b"what nobody knows").decode()
-LIVES = trials(test=3, soak=8)
-ROLLS = trials(test=2, soak=50)
+LIVES = 8
 
 
 def faked(spoke: Program, shift: str, folder: Path) -> Path:
@@ -57,7 +49,9 @@ async def test_a_clock_a_day_ahead_joins_stays_available_and_joins_again_after_a
     faked(spoke, "+1d", bench.folder)
     await spoke.start()
     await bench.available("c1")
-    await asyncio.sleep(7)  # longer than its grace
+    for _ in range(2):  # the hub counts its beats, and by its own clock
+        began = now()
+        await until(lambda: bench.stored("SELECT at FROM heartbeats")[0][0] > began, what="the agent beats")  # noqa: B023
     assert status_of(await bench.cluster("c1"), AVAILABLE) == "True"
     await spoke.stop()
     await spoke.start()
@@ -71,34 +65,14 @@ async def test_a_clock_far_behind_is_told_with_both_times_and_joins_once_it_is_r
     spoke = await bench.prepared("c1")
     cluster = bench.folder / "c1.kubeconfig"  # its API server has been there for longer than the hub
     cluster.write_text(re.sub("certificate-authority-data: .*", "insecure-skip-tls-verify: true", cluster.read_text()))
-    now = faked(spoke, "-4d", bench.folder)
+    time = faked(spoke, "-4d", bench.folder)
     await spoke.start()
     await spoke.says("the clock of this machine is behind: it says 20")
-    now.write_text("+0")
+    time.write_text("+0")
     await bench.available("c1")
 
 
-async def test_a_certificate_is_replaced_again_and_again_without_a_gap(bench: Bench) -> None:
-    """By the hub's order. That an agent renews by itself in time is shown in virtual time, and in test_csr_driver.py."""
-    await bench.hub("--auto-approve=*", *SHORT_LEASE)
-    spoke = await bench.spoke("c1")
-    await bench.available("c1")
-    await until(lambda: is_ready(spoke), what="the agent is ready")
-    for _ in range(2):
-        held = bench.certificate("c1")
-        await until(lambda: SystemClock().now() > held.not_before + timedelta(seconds=1), what="the order is later")  # noqa: B023
-        await bench.hubctl("rotate", "cluster", "c1")
-
-        async def rotated(serial: int = held.serial) -> bool:
-            assert status_of(await bench.cluster("c1"), AVAILABLE) == "True"
-            assert await is_ready(spoke)
-            return bench.certificate("c1").serial != serial
-
-        await until(rotated, what="the certificate was replaced")
-    assert "registration.begins" not in spoke.output.split("session.opened", 1)[1]
-
-
-async def test_wrong_settings_and_unusable_bootstrap_kubeconfigs_end_the_start_with_a_sentence(bench: Bench) -> None:
+async def test_wrong_settings_and_an_unusable_bootstrap_kubeconfig_end_the_start_with_a_sentence(bench: Bench) -> None:
     told = await bench.program("help", "spoke", "run", "--help").start()
     assert await told.ended() == 0
     assert "/readyz" in told.output
@@ -106,25 +80,13 @@ async def test_wrong_settings_and_unusable_bootstrap_kubeconfigs_end_the_start_w
     assert await wrong.ended() == 2
     for words in ("bootstrap-kubeconfig: is required", "cluster-name"):
         assert words in wrong.output
-    await bench.hollow("c1")
-    good = yaml.safe_load(MemoryHub(SystemClock()).bootstrap_kubeconfig())
-    damages: dict[str, Callable[[Any], object]] = {
-        "certificate-authority-data": lambda one: one["clusters"][0]["cluster"].pop("certificate-authority-data"),
-        "the server": lambda one: one["clusters"][0]["cluster"].pop("server"),
-        "client-certificate-data and client-key-data": lambda one: one["users"][0]["user"].clear(),
-        'no user "': lambda one: one["users"].clear(),
-        "current-context": lambda one: one.pop("current-context"),
-    }
-    spokes = []
-    for number, damage in enumerate(damages.values()):
-        document = copy.deepcopy(good)
-        damage(document)
-        file = bench.folder / f"damaged-{number}"
-        file.write_text(yaml.safe_dump(document))
-        spokes.append(await bench.spoke("c1", file))
-    for sentence, spoke in zip(damages, spokes, strict=True):
-        assert await spoke.ended() == 1
-        assert sentence in spoke.output.replace('\\"', '"')
+    file = bench.folder / "damaged"
+    document = yaml.safe_load(MemoryHub(SystemClock()).bootstrap_kubeconfig())
+    document["clusters"][0]["cluster"].pop("certificate-authority-data")
+    file.write_text(yaml.safe_dump(document))
+    spoke = await bench.spoke("c1", file)
+    assert await spoke.ended() == 1
+    assert "certificate-authority-data" in spoke.output
     assert "Traceback" not in bench.logs
 
 
@@ -156,7 +118,7 @@ async def test_an_expired_bootstrap_credential_is_told_and_replaced_and_a_namesa
 
 async def test_a_hub_that_is_away_hangs_or_drains_fails_readiness_only_and_is_found_again(bench: Bench) -> None:
     hub = await bench.hub("--auto-approve=*", "--shutdown-delay=1s", *SHORT_LEASE)
-    spoke = await bench.spoke("c1", None, "--hub-silence=2s")
+    spoke = await bench.spoke("c1", None, "--hub-silence=1s")
     await bench.available("c1")
     await until(lambda: is_ready(spoke), what="the agent is ready")
     await hub.kill()
@@ -168,7 +130,7 @@ async def test_a_hub_that_is_away_hangs_or_drains_fails_readiness_only_and_is_fo
     await spoke.says("session.opened", 2)
 
     hub.send(signal.SIGSTOP)
-    await spoke.says("has not acknowledged a beat for 4 s")
+    await spoke.says("has not acknowledged a beat for 2 s")
     hub.send(signal.SIGCONT)
     await spoke.says("session.opened", 3)
     await bench.available("c1")
@@ -197,7 +159,8 @@ async def assert_secrets_are_complete(bench: Bench) -> None:
     assert not [secret for secret in secrets if "pending.key" in secret["data"]]
 
 
-@repeated(1, 10)
+@soak_only(1)  # in `make test`: tests/unit/spoke/test_crashes.py
+@pytest.mark.parametrize("trial", range(10))
 @pytest.mark.parametrize("driver", ["grpc", "csr"])
 async def test_a_spoke_killed_again_and_again_while_it_joins_gets_one_certificate(
     bench: Bench, driver: str, trial: int
@@ -210,84 +173,3 @@ async def test_a_spoke_killed_again_and_again_while_it_joins_gets_one_certificat
     assert len(await bench.requests()) == 1
     await assert_secrets_are_complete(bench)
     assert recorded(bench.data / "hub.db", "agent") == {"c1": 1}
-
-
-async def test_a_secret_that_was_damaged_is_told_and_repaired_by_the_next_start(bench: Bench) -> None:
-    await bench.hub("--auto-approve=*")
-    spoke = await bench.spoke("c1")
-    await bench.available("c1")
-    damages: list[tuple[dict[str, str | None], str]] = [
-        ({"tls.key": None}, "half-written: tls.key missing"),
-        ({"kubeconfig": None, "tls.crt": None}, "half-written: kubeconfig, tls.crt missing"),
-        ({"tls.crt": NOISE, "unknown": NOISE}, "cannot be read: tls.crt"),
-        ({"kubeconfig": NOISE}, "cannot be read: kubeconfig"),
-    ]
-    path = SECRETS.path("hub-kubeconfig-secret", namespace=NAMESPACE)
-    for number, (damage, sentence) in enumerate(damages):
-        await spoke.stop()
-        async with bench.kubernetes("c1") as client:
-            await client.patch(path, {"data": damage})
-        await spoke.start()
-        await spoke.says(sentence)
-        await spoke.says("session.opened", number + 2)
-        assert status_of(await bench.available("c1"), AVAILABLE) == "True"
-
-
-async def test_a_signal_ends_it_in_any_state(bench: Bench) -> None:
-    hub = await bench.hub()
-    spoke = await bench.spoke("c1")
-    endings = (signal.SIGTERM, signal.SIGINT)
-    for start, (state, ending) in enumerate(product(("request.waiting", "cannot be reached"), endings), 1):
-        if start == len(endings) + 1:
-            await hub.kill()
-
-        def reached(start: int = start, state: str = state) -> bool:
-            return spoke.output.count("spoke.starting") == start and state in spoke.output.rpartition("spoke.starting")[2]
-
-        await until(reached, what=f"the agent says {state}")
-        assert await spoke.stop(ending) == 0
-        await spoke.start()
-
-
-def opened(*spokes: Program) -> int:
-    return sum(spoke.output.count("session.opened") for spoke in spokes)
-
-
-async def stands_by(spoke: Program) -> None:
-    network = SystemNetwork()
-
-    async def asked() -> bool:
-        found = re.findall(r'"address": "(127.0.0.1:\d+)", "event": "probes.listening"', spoke.output)
-        code, text = await network.ask(found[-1], "/readyz") if found else (0, "")
-        return code == 200 and "stands by" in text
-
-    await until(asked, what=f"{spoke.name} stands by")
-
-
-@soaked(ROLLS)
-async def test_a_rolling_update_hands_the_session_over_and_a_kill_is_followed_at_once(bench: Bench) -> None:
-    hub = await bench.hub("--auto-approve=*")
-    present = await bench.spoke("c1")
-    await bench.available("c1")
-    kubeconfig, bootstrap = bench.folder / "c1.kubeconfig", bench.folder / "c1.bootstrap"
-    following = bench.program(
-        *("following", "spoke", "run", "--cluster-name=c1", f"--kubeconfig={kubeconfig}"),
-        f"--bootstrap-kubeconfig={bootstrap}",
-    )
-    await following.start()
-    for number in range(ROLLS):
-        await stands_by(following)
-        total, before = opened(present, following), opened(following)
-        if number % 2:
-            await present.kill()
-        else:
-            assert await present.stop() == 0
-        await following.says("session.opened", before + 1)
-        await bench.available("c1")
-        assert opened(present, following) == total + 1
-        await present.start()
-        present, following = following, present
-    assert "supersede" not in hub.output
-    assert len(await bench.requests()) == 1
-    for spoke in (present, following):
-        assert not re.search("Traceback|agent.trouble", spoke.output), spoke.output[-2000:]

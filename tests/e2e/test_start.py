@@ -24,6 +24,7 @@ from hub.settings import Settings, load
 from machinery.clock import Clock, ManualClock, SystemClock
 from machinery.kube.client import KubeClient
 from tests.e2e.processes import Bench, Program, free_port
+from tests.fakes.forwarder import CHUNK, Forwarder, Streams
 from tests.programs import run
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(120)]
@@ -94,11 +95,12 @@ async def test_hub_that_finds_another_hub_or_an_incomplete_one_is_refused(bench:
     database = {"HUB_DATABASE_URL": f"sqlite:///{bench.data / 'hub.db'}"}
     linked = {"HUB_DATABASE_URL": f"sqlite:///{bench.folder / 'elsewhere.db'}"}
     owner = f"in use by another hub (process {first.pid})"
-    await refused(bench.hub_program(other, name="ports"), "in use")
-    await refused(bench.program("data", "hub", "serve", f"--data-dir={bench.data}"), owner)
-    advice = "give all replicas one PostgreSQL database"
-    await refused(
-        bench.program("database", "hub", "serve", other, environment=linked), f"{owner}, and SQLite is for one", advice
+    third, advice = f"--data-dir={bench.folder / 'third'}", "give all replicas one PostgreSQL database"
+    by_link = bench.program("database", "hub", "serve", third, environment=linked)
+    await asyncio.gather(
+        refused(bench.hub_program(other, name="ports"), "in use"),
+        refused(bench.program("data", "hub", "serve", f"--data-dir={bench.data}"), owner),
+        refused(by_link, f"{owner}, and SQLite is for one", advice),
     )
     assert first.running
     await bench.ready(first)
@@ -135,8 +137,12 @@ async def test_first_start_that_cannot_succeed_names_the_reason(bench: Bench, tm
         damaged: "not a SQLite database",
         Path("/proc/muster"): "the data directory /proc/muster cannot be made",
     }
-    for folder, sentence in table.items():
-        await refused(bench.hub_program(f"--data-dir={folder}", name=folder.name, mode_bound=folder == closed), sentence)
+    await asyncio.gather(
+        *(
+            refused(bench.hub_program(f"--data-dir={folder}", name=folder.name, mode_bound=folder == closed), sentence)
+            for folder, sentence in table.items()
+        )
+    )
 
     settings = tmp_path / "hub.yaml"
     settings.write_text("agent_lifetime: soon\nno_such: 1\n")
@@ -263,58 +269,23 @@ async def with_other_files(bench: Bench) -> None:
     assert "no hub was ever started" in (await ill(settings_of(bench, data_dir=bench.folder / "none")))["data directory"].said
 
 
-CHUNK = 1 << 16
-
-
-class TlsTerminator:
+class TlsTerminator(Forwarder):
     """`chain`, `key`: what it shows; `alpn`: what it speaks; `backend`: the hub's port on the loopback address."""
 
-    def __init__(self, chain: Path, key: Path, backend: int, alpn: Sequence[str] = ("h2", "http/1.1")) -> None:
-        self._context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        self._context.load_cert_chain(chain, key)
-        self._context.set_alpn_protocols(list(alpn))
+    def __init__(self, chain: Path, key: Path, backend: int, alpn: Sequence[str]) -> None:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.load_cert_chain(chain, key)
+        context.set_alpn_protocols(list(alpn))
+        super().__init__(tls=context)
         self._onward = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
         self._onward.check_hostname, self._onward.verify_mode = False, ssl.CERT_NONE
         self._backend = backend
-        self.port = 0
 
-    @asynccontextmanager
-    async def serving(self) -> AsyncIterator["TlsTerminator"]:
-        server = await asyncio.start_server(self._take, "127.0.0.1", 0, ssl=self._context)
-        self.port = server.sockets[0].getsockname()[1]
-        try:
-            yield self
-        finally:
-            server.close()
-
-    async def _take(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        try:
-            with suppress(OSError, ssl.SSLError):
-                if writer.get_extra_info("ssl_object").selected_alpn_protocol() == "h2":
-                    await self._greet(reader, writer)
-                else:
-                    await self._pass_on(reader, writer)
-        finally:
-            writer.transport.abort()
-
-    async def _greet(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Its own settings of HTTP/2, to whoever speaks it."""
-        if (await reader.read(CHUNK)).startswith(b"PRI * HTTP/2.0"):
-            writer.write(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
-            await reader.read(CHUNK)
-
-    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        there, back = await asyncio.open_connection("127.0.0.1", self._backend, ssl=self._onward)
-        try:
-            async with asyncio.TaskGroup() as tasks:
-                tasks.create_task(_pump(reader, back))
-                tasks.create_task(_pump(there, writer))
-        finally:
-            back.transport.abort()
-
-
-async def _pump(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-    while chunk := await reader.read(CHUNK):
-        writer.write(chunk)
-        await writer.drain()
-    writer.transport.abort()
+    async def connect(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Streams | None:
+        if writer.get_extra_info("ssl_object").selected_alpn_protocol() != "h2":
+            return await asyncio.open_connection("127.0.0.1", self._backend, ssl=self._onward)
+        with suppress(OSError):
+            if (await reader.read(CHUNK)).startswith(b"PRI * HTTP/2.0"):  # answered by settings of its own, and by nothing else
+                writer.write(bytes((0, 0, 0, 4, 0, 0, 0, 0, 0)))
+                await reader.read(CHUNK)
+        return None

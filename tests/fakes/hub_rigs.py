@@ -1,11 +1,14 @@
-"""Hubs behind a HubClient, each with the same few levers: in memory, and the hub's own two doors."""
+"""Hubs behind a HubClient, each with the same few levers: in memory, and the hub's own two doors.
+
+Nothing is approved, and every cluster is accepted by itself.
+"""
 
 from base64 import b64decode
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 from hub.domain import addon as addon_rules
 from hub.domain import document as doc
@@ -39,78 +42,7 @@ ENDS = {
 CLUSTER, AGENT, UID = ClusterName("berlin"), AgentId("abcde"), "uid-of-kube-system"
 
 
-class Rig(Protocol):
-    """One hub, where nothing is approved and every cluster is accepted by itself."""
-
-    @property
-    def hub_id(self) -> HubId: ...
-    @property
-    def trust(self) -> bytes: ...
-
-    async def bootstrap(self) -> Credential:
-        """A bootstrap credential for CLUSTER."""
-
-    async def stranger(self) -> Credential:
-        """A credential that has to do with another cluster alone."""
-
-    async def agent(self) -> Credential:
-        """The agent's own certificate; its cluster is known and accepted."""
-
-    def client(self, credential: Credential) -> HubClient: ...
-
-    async def approve(self, request: str) -> None: ...
-
-    async def deny(self, request: str, message: str) -> None: ...
-
-    async def accept(self, *, accepted: bool) -> None: ...
-
-    async def revoke(self, credential: Credential) -> None: ...
-
-    async def add_on(self, name: str, registration: AddOnRegistration = AT_THE_HUB, *, namespace: str = "x") -> None:
-        """An add-on of CLUSTER; by default one that identifies itself at the hub, in a way that is not noted yet."""
-
-    async def note(self, name: str) -> None:
-        """What the hub does by itself when an add-on is by token: its account."""
-
-    async def want_namespace(self, name: str, cluster_set: str) -> None:
-        """A namespace that is wanted on CLUSTER."""
-
-    async def go_away(self) -> None:
-        """It answers nobody any more."""
-
-    async def reported(self) -> Mapping[str, object]:
-        """What the last report said of CLUSTER, and the conditions of the add-on `logs`."""
-
-    async def refuse_addon_reports(self) -> None:
-        """Those for add-ons that are not there, which a real hub always refuses."""
-
-    async def end_session(self, message: str, loss: Loss) -> None: ...
-
-    async def drain(self, target: HubId | None) -> None:
-        """Asks the agent to leave, for another hub of its list where one is named."""
-
-    def sessions(self) -> int:
-        """How many are open."""
-        ...
-
-    def hold_beats(self) -> None:
-        """Those that come from now on are not acknowledged (a hub with a long --flush-window)."""
-
-    def is_holding_beats(self) -> bool: ...
-
-    async def hubs(self) -> Sequence[tuple[str, str, str]]:
-        """The agent's list as the hub knows it: id, name and state."""
-
-    async def owner(self) -> tuple[str, int]:
-        """Which hub CLUSTER belongs to, and the epoch of that."""
-
-    @property
-    def again_after(self) -> timedelta:
-        """When an agent that stands by is to ask again."""
-        ...
-
-
-class MemoryRig(Rig):
+class MemoryRig:
     """A MemoryHub, without a network."""
 
     def __init__(self, hub: MemoryHub) -> None:
@@ -206,7 +138,7 @@ class MemoryRig(Rig):
         return self.hub.again_after or timedelta()
 
 
-class HubRig(Rig):
+class HubRig:
     """The hub's own gRPC door."""
 
     def __init__(self, stage: RpcStage) -> None:
@@ -221,12 +153,15 @@ class HubRig(Rig):
         return self.stage.issuer.trust_bundle
 
     async def bootstrap(self) -> Credential:
+        """A bootstrap credential for CLUSTER."""
         return await self.stage.bootstrap(CLUSTER)
 
     async def stranger(self) -> Credential:
+        """A credential that has to do with another cluster alone."""
         return await self.stage.enrol("paris")
 
     async def agent(self) -> Credential:
+        """The agent's own certificate; its cluster is known and accepted."""
         return await self.stage.enrol(CLUSTER, agent=AGENT, uid=UID)
 
     def client(self, credential: Credential) -> HubClient:
@@ -247,6 +182,7 @@ class HubRig(Rig):
         await self.stage.store.run(lambda tx: tx.certificates.revoke([serial], tx.now, "test"))
 
     async def add_on(self, name: str, registration: AddOnRegistration = AT_THE_HUB, *, namespace: str = "x") -> None:
+        """An add-on of CLUSTER; by default one that identifies itself at the hub, in a way that is not noted yet."""
         subject = {"user": registration.user, "groups": list(registration.groups)}
         custom = {"type": CUSTOM_SIGNER, "customSigner": {"signerName": registration.signer_name, "subject": subject}}
         document = {
@@ -261,6 +197,7 @@ class HubRig(Rig):
         await self.stage.store.run(lambda tx: addons.put(tx, document, None, ADMIN))
 
     async def note(self, name: str) -> None:
+        """What the hub does by itself when an add-on is by token: its account."""
         await self.stage.store.run(addon_tokens.settle, Key(CLUSTER, name), ADMIN)
 
     async def want_namespace(self, name: str, cluster_set: str) -> None:
@@ -272,9 +209,11 @@ class HubRig(Rig):
         await self.stage.store.run(want)
 
     async def go_away(self) -> None:
+        """It answers nobody any more."""
         self.stage.parts.gate.close()
 
     async def reported(self) -> Mapping[str, object]:
+        """What the last report said of CLUSTER, and the conditions of the add-on `logs`."""
         cluster = await self.stage.cluster(CLUSTER)
         logs = await self.stage.store.read(lambda tx: tx.objects.get(ADDONS, Key(CLUSTER, "logs")))
         assert logs is not None
@@ -298,6 +237,7 @@ class HubRig(Rig):
         session.end(ENDS[loss](message))
 
     async def drain(self, target: HubId | None) -> None:
+        """Asks the agent to leave, for another hub of its list where one is named."""
         if target is not None:
             await self.stage.store.run(moves.order, CLUSTER, target, ADMIN)
             return
@@ -314,10 +254,12 @@ class HubRig(Rig):
         return len(self.stage.parts.beats) > 0
 
     async def hubs(self) -> Sequence[tuple[str, str, str]]:
+        """The agent's list as the hub knows it: id, name and state."""
         told = reported.hubs_of(await self.stage.cluster(CLUSTER))
         return [(each["id"], each["name"], reported.HubState(each["state"]).name) for each in told]
 
     async def owner(self) -> tuple[str, int]:
+        """Which hub CLUSTER belongs to, and the epoch of that."""
         last = await self.stage.store.read(lambda tx: tx.heartbeats.of(CLUSTER))
         assert last is not None
         return str(last.owner), last.epoch
@@ -343,6 +285,9 @@ class ApiRig(HubRig):
 
     def client_as(self, identity: ClientIdentity) -> ApiHubClient:
         return ApiHubClient(HubAddress(self.server, self.trust, Driver.CSR), identity, SystemClock())
+
+
+Rig = MemoryRig | HubRig
 
 
 @asynccontextmanager

@@ -43,10 +43,6 @@ def hang_or_extend(server: Server, client: LoopbackClient) -> None:
 def extend(server: Server, client: LoopbackClient) -> None:
     """Adds the hooks that HOOKS asks for."""
 
-    async def breaks() -> None:
-        await told("go")
-        raise RuntimeError("the cache is broken")
-
     async def calls_after_the_delay() -> None:
         await server.signals.after_shutdown_delay.wait()
         await told("go")
@@ -57,9 +53,6 @@ def extend(server: Server, client: LoopbackClient) -> None:
             except MusterError as error:
                 log.error("hook was refused", error=error.message)  # noqa: TRY400 - the test reads the line
 
-    async def fails() -> None:
-        raise RuntimeError("the lease cannot be released")
-
     async def sticks() -> None:
         await told("stick")
         blocked_in_this_function()
@@ -68,13 +61,10 @@ def extend(server: Server, client: LoopbackClient) -> None:
         sticking.append(asyncio.create_task(sticks(), name="sticking"))
 
     sticking: list[asyncio.Task[None]] = []
-    post_start = {"breaks": breaks, "sticks": started_to_stick}
-    pre_shutdown = {"calls": calls_after_the_delay, "fails": fails}
-    for name in asked_for():
-        if name in post_start:
-            server.post_start.add(name, post_start[name])
-        else:
-            server.pre_shutdown.add(name, pre_shutdown[name])
+    if "sticks" in asked_for():
+        server.post_start.add("sticks", started_to_stick)
+    if "calls" in asked_for():
+        server.pre_shutdown.add("calls", calls_after_the_delay)
 
 
 def blocked_in_this_function() -> None:

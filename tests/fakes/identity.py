@@ -18,7 +18,7 @@ from machinery.apiserver.serving import serve
 from machinery.clock import SystemClock
 from machinery.identity import Subject
 from machinery.tls import Material, server_context
-from tests.fakes.authority import DAY, OtherCA
+from tests.fakes.authority import OtherCA
 
 AUDIENCE = "muster"
 
@@ -75,19 +75,13 @@ def claims_of(issuer: str, user: str = "ann", **more: Any) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value is not None}
 
 
-def serving_material(authority: OtherCA) -> Material:
-    """For a server at the loopback address."""
+def serving_material(authority: pki.Authority) -> Material:
+    """For a server at the loopback address, good for an hour."""
     now, key = SystemClock().now(), pki.generate_key()
-    plan = pki.Plan(
-        Subject("others"),
-        pki.public_key_of(key),
-        pki.random_serial(),
-        now - timedelta(minutes=5),
-        now + DAY,
-        usage=pki.Usage.SERVER,
-        ip_addresses=("127.0.0.1",),
-    )
-    return Material(authority.authority.sign(plan), key, authority.certificate)
+    begins, ends, named = now - timedelta(minutes=5), now + timedelta(hours=1), ("127.0.0.1",)
+    subject, public, serial = Subject("others"), pki.public_key_of(key), pki.random_serial()
+    plan = pki.Plan(subject, public, serial, begins, ends, pki.Usage.SERVER, ip_addresses=named)
+    return Material(authority.sign(plan), key, authority.certificate)
 
 
 @dataclass
@@ -149,7 +143,7 @@ async def running(server: FakeIssuer | FakeWebhook) -> AsyncIterator[None]:
     """Serves over TLS at a free port of the loopback address; `url` says where."""
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.answer)
-    listening = await serve(app, "127.0.0.1", 0, server_context(serving_material(server.authority)))
+    listening = await serve(app, "127.0.0.1", 0, server_context(serving_material(server.authority.authority)))
     server.url = f"https://127.0.0.1:{listening.port}"
     try:
         yield

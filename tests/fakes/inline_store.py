@@ -2,7 +2,7 @@
 
 import sqlite3
 import weakref
-from collections.abc import Callable, Collection, Iterator, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -10,13 +10,11 @@ from datetime import timedelta
 from functools import cache, partial
 from typing import Any, Concatenate, ParamSpec, TypeVar
 
-from sqlalchemy import Column, Connection, Engine, Executable, StaticPool, create_engine, delete, event, make_url, select, text
+from sqlalchemy import Column, Connection, Engine, Executable, StaticPool, create_engine, event, make_url, select, text
 
 from hub.domain.authority import Authority, AuthorityId
 from hub.domain.certificate import CertificateRecord
-from hub.domain.chain import Link
 from hub.domain.change import Change, Key, Kind, StoredObject
-from hub.domain.credential import CredentialUse
 from hub.domain.hearing import Mark
 from hub.domain.heartbeat import LastBeat
 from hub.domain.replica import AgentSession, Replica
@@ -37,18 +35,15 @@ from machinery.election.lock import Record
 from machinery.errors import UnavailableError
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
 from machinery.sealing import Seal
+from tests.checks import present
 
 P = ParamSpec("P")
 T = TypeVar("T")
-K = TypeVar("K")
-V = TypeVar("V")
 
 URL = "sqlite:///in-memory"
 SEAL = Seal([b"tests seal Secrets with this key"])
 POLL = timedelta(days=1)
 MANY = 1_000_000
-Get = Callable[[SqlTransaction, Any], Any]
-Put = Callable[[SqlTransaction, Any, Any], None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -170,63 +165,57 @@ class InlineLifeline(Lifeline):
         self._closed = True
 
 
-class Rows(MutableMapping[K, V]):
-    """A table by its keys. What is changed here is changed behind the hub's back."""
-
-    def __init__(self, store: InlineStore, columns: Sequence[Column[Any]], key: Callable[..., Any], get: Get, put: Put) -> None:
-        """`key` is made of the values of `columns`."""
-        self._store = store
-        self._columns = columns
-        self._key = key
-        self._get = get
-        self._put = put
-
-    def _keys(self) -> Mapping[K, Sequence[Any]]:
-        rows = self._store.execute(select(*self._columns).order_by(text("rowid")))
-        return {self._key(*row): row for row in rows}
-
-    def __iter__(self) -> Iterator[K]:
-        return iter(self._keys())
-
-    def __len__(self) -> int:
-        return len(self._keys())
-
-    def __getitem__(self, key: K) -> V:
-        if key not in self._keys():
-            raise KeyError(key)
-        found: V = self._store.ask(lambda tx: self._get(tx, key))
-        return found
-
-    def __setitem__(self, key: K, value: V) -> None:
-        self._store.ask(lambda tx: self._put(tx, key, value))
-
-    def __delitem__(self, key: K) -> None:
-        row = self._keys()[key]
-        matches = [column == value for column, value in zip(self._columns, row, strict=True)]
-        self._store.execute(delete(self._columns[0].table).where(*matches))
-
-
 class State:
-    """What is committed, however the store fails meanwhile."""
-
-    objects: Rows[tuple[Kind, Key], StoredObject]
-    beats: Rows[ClusterName, LastBeat]
-    marks: Rows[str, Mark]
-    replicas: Rows[str, Replica]
-    sessions: Rows[tuple[ClusterName, AgentId], AgentSession]
-    certificates: Rows[SerialNumber, CertificateRecord]
-    admissions: Rows[CredentialId, frozenset[ClusterName]]
-    uses: Rows[tuple[CredentialId, ClusterName, AgentId], CredentialUse]
-    authorities: Rows[AuthorityId, Authority]
-    sealed_keys: Rows[AuthorityId, bytes]
-    links: Rows[tuple[str, int], Link]
+    """What is committed, however the store fails meanwhile: copies, by their keys."""
 
     def __init__(self, store: InlineStore) -> None:
         self._store = store
+        self._ask = store.ask
 
-    def __getattr__(self, name: str) -> Rows[Any, Any]:
-        columns, key, get, put = TABLES[name]
-        return Rows(self._store, columns, key, get, put)
+    def _keys(self, *columns: Column[Any]) -> Sequence[Any]:
+        """In the order in which the rows were written."""
+        return self._store.execute(select(*columns).order_by(text("rowid")))
+
+    @property
+    def objects(self) -> Mapping[tuple[Kind, Key], StoredObject]:
+        row = schema.objects.c
+        places = [(kind, Key(*key)) for kind, *key in self._keys(row.kind, row.namespace, row.name)]
+        return self._ask(lambda tx: {place: present(tx.objects.get(*place)) for place in places})
+
+    @property
+    def beats(self) -> Mapping[ClusterName, LastBeat]:
+        return self._ask(lambda tx: {beat.cluster: beat for beat in tx.heartbeats.all()})
+
+    @property
+    def marks(self) -> Mapping[str, Mark]:
+        return self._ask(lambda tx: {mark.replica: mark for mark in tx.marks.all()})
+
+    @property
+    def replicas(self) -> Mapping[str, Replica]:
+        return self._ask(lambda tx: {replica.name: replica for replica in tx.replicas.all()})
+
+    @property
+    def sessions(self) -> Mapping[tuple[ClusterName, AgentId], AgentSession]:
+        clusters = {ClusterName(name) for (name,) in self._keys(schema.sessions.c.cluster)}
+        return self._ask(lambda tx: {(name, each.agent): each for name in clusters for each in tx.agent_sessions.of(name)})
+
+    @property
+    def certificates(self) -> Mapping[SerialNumber, CertificateRecord]:
+        serials = [SerialNumber(int(serial, 16)) for (serial,) in self._keys(schema.certificates.c.serial)]
+        return self._ask(lambda tx: {serial: present(tx.certificates.by_serial(serial)) for serial in serials})
+
+    @property
+    def admissions(self) -> Mapping[CredentialId, Collection[ClusterName]]:
+        credentials = {CredentialId(name) for (name,) in self._keys(schema.admissions.c.credential)}
+        return self._ask(lambda tx: {name: tx.credentials.admitted(name) for name in credentials})
+
+    @property
+    def authorities(self) -> Mapping[AuthorityId, Authority]:
+        return self._ask(lambda tx: {each.id: each for each in tx.authorities.all()})
+
+    @property
+    def sealed_keys(self) -> Mapping[AuthorityId, bytes]:
+        return self._ask(lambda tx: {each.id: tx.authorities.sealed_key(each.id) or b"" for each in tx.authorities.all()})
 
     @property
     def revision(self) -> int:
@@ -239,84 +228,22 @@ class State:
 
     @property
     def log(self) -> Sequence[Change]:
-        return self._store.ask(lambda tx: tx.changes.since(tx.changes.oldest(), limit=MANY))
+        return self._ask(lambda tx: tx.changes.since(tx.changes.oldest(), limit=MANY))
 
     @property
     def transitions(self) -> Sequence[Transition]:
         rows = self._store.execute(select(schema.transitions.c.cluster).distinct())
-        return self._store.ask(lambda tx: [each for (name,) in rows for each in reversed(tx.transitions.of(name, limit=MANY))])
+        return self._ask(lambda tx: [each for (name,) in rows for each in reversed(tx.transitions.of(name, limit=MANY))])
 
     @property
     def leader(self) -> Record | None:
-        return self._store.ask(lambda tx: tx.leaders.record())
+        return self._ask(lambda tx: tx.leaders.record())
 
 
-def _unknown(tx: SqlTransaction, key: Any, value: Any) -> None:
-    raise NotImplementedError
-
-
-def _session(tx: SqlTransaction, key: tuple[ClusterName, AgentId]) -> AgentSession:
-    return next(each for each in tx.agent_sessions.of(key[0]) if each.agent == key[1])
-
-
-def _put_certificate(tx: SqlTransaction, serial: SerialNumber, record: CertificateRecord) -> None:
-    tx.certificates.forget([serial])
+def put_certificate(tx: Transaction, record: CertificateRecord) -> None:
+    """In the place of the one with its serial number."""
+    tx.certificates.forget([record.serial])
     tx.certificates.add(record)
-
-
-def _pair(*parts: Any) -> tuple[Any, ...]:
-    return parts
-
-
-_object, _session_row, _use, _authority = schema.objects.c, schema.sessions.c, schema.credential_uses.c, schema.authorities.c
-TABLES: dict[str, tuple[Sequence[Column[Any]], Callable[..., Any], Get, Put]] = {
-    "objects": (
-        (_object.kind, _object.namespace, _object.name),
-        lambda kind, *key: (kind, Key(*key)),
-        lambda tx, place: tx.objects.get(*place),
-        _unknown,
-    ),
-    "beats": ((schema.heartbeats.c.cluster,), str, lambda tx, cluster: tx.heartbeats.of(cluster), _unknown),
-    "marks": (
-        (schema.hearing.c.replica,),
-        str,
-        lambda tx, replica: next(mark for mark in tx.marks.all() if mark.replica == replica),
-        _unknown,
-    ),
-    "replicas": (
-        (schema.replicas.c.name,),
-        str,
-        lambda tx, name: tx.replicas.of(name),
-        lambda tx, _name, replica: tx.replicas.put(replica),
-    ),
-    "sessions": ((_session_row.cluster, _session_row.agent), _pair, _session, _unknown),
-    "certificates": (
-        (schema.certificates.c.serial,),
-        lambda text: int(text, 16),
-        lambda tx, serial: tx.certificates.by_serial(serial),
-        _put_certificate,
-    ),
-    "admissions": ((schema.admissions.c.credential,), str, lambda tx, name: tx.credentials.admitted(name), _unknown),
-    "uses": ((_use.credential, _use.cluster, _use.agent), _pair, lambda tx, key: tx.credentials.use_of(*key), _unknown),
-    "authorities": (
-        (_authority.id,),
-        str,
-        lambda tx, name: next(each for each in tx.authorities.all() if each.id == name),
-        lambda tx, _name, authority: tx.authorities.put(authority),
-    ),
-    "sealed_keys": (
-        (_authority.id,),
-        str,
-        lambda tx, name: tx.authorities.sealed_key(name),
-        lambda tx, name, key: tx.authorities.keep_key(name, key),
-    ),
-    "links": (
-        (schema.audit.c.replica, schema.audit.c.sequence),
-        _pair,
-        lambda tx, place: tx.audit.links(place[0], after=place[1] - 1, limit=1)[0],
-        _unknown,
-    ),
-}
 
 
 def _engine(connection: sqlite3.Connection, *first: str) -> Engine:

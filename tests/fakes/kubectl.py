@@ -45,12 +45,13 @@ def shown(output: str) -> str:
 
 
 class Kubectl:
-    """Runs commands in `directory`, against the server at `url`."""
+    """Runs commands in `directory`, against the server at `url`, or the one of a kubeconfig."""
 
-    def __init__(self, directory: Path, url: str) -> None:
+    def __init__(self, directory: Path, url: str = "", kubeconfig: Path | None = None) -> None:
         self._directory = directory
-        kubeconfig = directory / "kubeconfig"
-        kubeconfig.write_text(KUBECONFIG.format(url=url))
+        if kubeconfig is None:
+            kubeconfig = directory / "kubeconfig"
+            kubeconfig.write_text(KUBECONFIG.format(url=url))
         self._environment = {**os.environ, "KUBECONFIG": str(kubeconfig), "HOME": str(directory), "KUBE_EDITOR": EDITOR}
 
     async def __call__(self, *arguments: str, given: str = "") -> Said:

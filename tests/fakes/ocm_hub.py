@@ -12,7 +12,6 @@ from base64 import b64decode, b64encode
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
 from datetime import timedelta
-from pathlib import Path
 from typing import Any
 
 import msgspec
@@ -45,8 +44,8 @@ from machinery.pki import (
 )
 from machinery.product import GROUP_SUFFIX
 from machinery.timestamps import format_micro_time
-from machinery.tls import peer_certificate
-from tests.fakes.connect_proxy import serving
+from machinery.tls import peer_certificate, server_context
+from tests.fakes.identity import serving_material
 
 TOKEN = "bootstrap.secret"  # noqa: S105 - of a test
 HUB = Actor("system:hub", ("system:masters",))
@@ -205,13 +204,10 @@ class OcmHub(Authenticator, Authorizer):
 
 
 @asynccontextmanager
-async def ocm_hub(folder: Path, *, lifetime: timedelta = timedelta(days=30)) -> AsyncIterator[OcmHub]:
+async def ocm_hub(*, lifetime: timedelta = timedelta(days=30)) -> AsyncIterator[OcmHub]:
     """A hub on a free port of the loopback interface."""
     hub = OcmHub(lifetime)
-    context = serving(hub.authority, folder)
-    context.load_verify_locations(cadata=hub.authority.certificate.decode())
-    context.verify_mode = ssl.CERT_OPTIONAL
-    listening = await serve(hub.application, "127.0.0.1", 0, context)
+    listening = await serve(hub.application, "127.0.0.1", 0, server_context(serving_material(hub.authority)))
     hub.port = listening.port
     controllers = asyncio.create_task(hub.run(), name="ocm hub")
     try:

@@ -8,7 +8,7 @@ import math
 import operator
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import Any
@@ -239,32 +239,22 @@ def _within(quantile: float, buckets: Sequence[tuple[float, float]]) -> float:
 
 def names_in(query: str) -> set[tuple[str, tuple[str, ...]]]:
     """Every metric that a query asks for, with the labels that it names there by matchers."""
-    return set(_selectors(promql.parse(query)))
-
-
-def _selectors(node: Any) -> Iterator[tuple[str, tuple[str, ...]]]:
-    if isinstance(node, promql.MatrixSelector):
-        node = node.vector_selector
-    if isinstance(node, promql.VectorSelector):
-        yield node.name or "", tuple(each.name for each in node.matchers.matchers)
-        return
-    for part in ("expr", "lhs", "rhs"):
-        if (child := getattr(node, part, None)) is not None:
-            yield from _selectors(child)
-    for child in getattr(node, "args", ()) or ():
-        yield from _selectors(child)
+    selectors = [node for node in _nodes(promql.parse(query)) if isinstance(node, promql.VectorSelector)]
+    return {(node.name or "", tuple(each.name for each in node.matchers.matchers)) for node in selectors}
 
 
 def labels_in(query: str) -> set[str]:
     """Every label by which a query groups or matches."""
-    return set(_grouping(promql.parse(query)))
+    found: set[str] = set()
+    for node in _nodes(promql.parse(query)):
+        modifier = getattr(node, "modifier", None)
+        found.update(getattr(modifier, "labels", None) or getattr(getattr(modifier, "matching", None), "labels", None) or ())
+    return found
 
 
-def _grouping(node: Any) -> Iterable[str]:
-    modifier = getattr(node, "modifier", None)
-    yield from getattr(modifier, "labels", None) or getattr(getattr(modifier, "matching", None), "labels", None) or ()
-    for part in ("expr", "lhs", "rhs"):
-        if (child := getattr(node, part, None)) is not None:
-            yield from _grouping(child)
-    for child in getattr(node, "args", ()) or ():
-        yield from _grouping(child)
+def _nodes(node: Any) -> Iterator[Any]:
+    yield node
+    parts = [getattr(node, part, None) for part in ("expr", "lhs", "rhs", "vector_selector")]
+    for child in (*parts, *(getattr(node, "args", ()) or ())):
+        if child is not None:
+            yield from _nodes(child)

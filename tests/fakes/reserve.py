@@ -5,16 +5,15 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from datetime import timedelta
-from random import Random
 
 from machinery.clock import Clock
 from machinery.identity import HubId
 from machinery.kubeconfig import parse_kubeconfig
-from spoke.bootstraps import Bootstrap, Bootstraps, Listing
+from spoke.bootstraps import Bootstrap, Listing
 from spoke.domain.hubs import HubState
 from spoke.domain.names import Names, choose_names
 from spoke.kubeconfigs import connection_of
-from spoke.options import Options, World
+from spoke.options import Options
 from spoke.ports import HubAddress, Secrets
 from spoke.reserve import Post
 from spoke.slot import hub_slot
@@ -22,6 +21,7 @@ from spoke.standby import Standby
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
+from tests.fakes.stage import world_of
 from tests.fakes.virtual_time import LoopClock, ManualTimetable
 
 NAMES: Names = choose_names(options=("berlin", "agent"), stored=("", ""), fresh=("", ""))
@@ -53,18 +53,12 @@ class ReserveStage:
 
     def make(self) -> Standby:
         """The reserve of a new process."""
-        cluster = MemoryCluster(uid=UID)
-        world = World(
-            bootstrap=Bootstraps([]),
+        world = world_of(
+            self.clock,
+            self.secrets,
             dial=lambda address, identity: self._hub_of(address).dial(address, identity),
-            spoke=cluster,
-            management=cluster,
-            secrets=self.secrets,
-            addon_secrets=lambda _: self.secrets,
-            directory=None,
-            clock=self.clock,
+            spoke=MemoryCluster(uid=UID),
             timetable=ManualTimetable(),
-            random=Random(1),
             recover=lambda address, identity: self._hub_of(address).dial_to_recover(address, identity),
         )
         return Standby(Options(), world, lambda reason, message: self.told.append((reason, message)))

@@ -1,42 +1,36 @@
 """An agent with several hubs in memory, on an event loop whose time jumps: hours of failures pass in no time."""
 
 import asyncio
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
 from pathlib import Path
 from random import Random
-from typing import Any
+from typing import Any, cast
 
 from machinery.clock import Clock
-from machinery.conditions import Condition
-from machinery.identity import AddOnName, AgentId, ClusterName, HubId
+from machinery.identity import AgentId, ClusterName, HubId
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.domain.hubs import ListedHub
-from spoke.domain.news import News
-from spoke.domain.report import ClusterReport, NodeResources
-from spoke.options import Options, World
+from spoke.domain.report import NodeResources
+from spoke.options import Options
 from spoke.ports import (
     Announcer,
     ClientIdentity,
-    Desired,
-    Drain,
     Greeting,
     HubAddress,
     HubClient,
     HubLostError,
     HubSession,
     Secrets,
-    SecretSnapshot,
 )
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemoryHubClient
-from tests.fakes.stage import running
-from tests.fakes.virtual_time import LoopClock, LoopTimetable
+from tests.fakes.stage import running, world_of
+from tests.fakes.virtual_time import LoopClock
 
 OWNER = "hub-kubeconfig-secret"
 NAMES = "abcde"
@@ -88,16 +82,15 @@ class Several:
 
     def agent(self, random: Random | None = None, gate: "Gate | None" = None) -> SpokeAgent:
         """A copy of the agent; with a gate it may be made to stand still."""
-        world = World(
+        world = world_of(
+            self.clock,
+            self.secrets if gate is None else cast("Secrets", Lagging(self.secrets, gate, "read", "write", "delete")),
             bootstrap=Bootstraps([BootstrapFile(self.file(name)) for name in self.hubs]),
             dial=partial(self.dial, gate=gate),
             spoke=MemoryCluster(nodes=[NodeResources("n", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)]),
             management=MemoryCluster(),
-            secrets=self.secrets if gate is None else LaggingSecrets(self.secrets, gate),
             addon_secrets=lambda _: MemorySecrets(),
             directory=self.directory,
-            clock=self.clock,
-            timetable=LoopTimetable(self.clock),
             random=random or self.random,
             announcer=self.told,
         )
@@ -176,31 +169,26 @@ class Gate:
         await self._open.wait()
 
 
-class LaggingSecrets(Secrets):
-    """Secrets behind a gate, on the way there and on the way back."""
+class Lagging:
+    """Whatever is asked through it passes the gate, on the way there and on the way back."""
 
-    def __init__(self, inner: Secrets, gate: Gate) -> None:
+    def __init__(self, inner: Any, gate: Gate, *methods: str) -> None:
         self._inner = inner
         self._gate = gate
+        self._methods = methods
 
-    async def read(self, name: str) -> SecretSnapshot:
-        await self._gate.passed()
-        found = await self._inner.read(name)
-        await self._gate.passed()
-        return found
+    def __getattr__(self, name: str) -> Any:
+        found = getattr(self._inner, name)
+        if name not in self._methods:
+            return found
 
-    async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
-        await self._gate.passed()
-        written = await self._inner.write(name, contents, version)
-        await self._gate.passed()
-        return written
+        async def passed(*args: Any, **named: Any) -> Any:
+            await self._gate.passed()
+            answer = await found(*args, **named)
+            await self._gate.passed()
+            return answer
 
-    async def delete(self, name: str) -> None:
-        await self._gate.passed()
-        await self._inner.delete(name)
-
-    def changes(self, name: str) -> AsyncIterator[SecretSnapshot]:
-        return self._inner.changes(name)
+        return passed
 
 
 class LaggingClient(MemoryHubClient):
@@ -215,52 +203,4 @@ class LaggingClient(MemoryHubClient):
         await self._gate.passed()
         async with super().session(greeting) as session:
             await self._gate.passed()
-            yield Lagging(session, self._gate)
-
-
-class Lagging(HubSession):
-    """A session behind a gate."""
-
-    def __init__(self, session: HubSession, gate: Gate) -> None:
-        self._session = session
-        self._gate = gate
-
-    @property
-    def beat_interval(self) -> timedelta:
-        return self._session.beat_interval
-
-    @property
-    def hub_time_offset(self) -> timedelta:
-        return self._session.hub_time_offset
-
-    async def beat(self, *, available: bool | None) -> None:
-        await self._gate.passed()
-        await self._session.beat(available=available)
-
-    async def report(self, report: ClusterReport) -> int:
-        await self._gate.passed()
-        return await self._session.report(report)
-
-    async def report_addon(self, addon: AddOnName, conditions: Sequence[Condition], *, driver: str = "") -> int:
-        await self._gate.passed()
-        return await self._session.report_addon(addon, conditions, driver=driver)
-
-    async def tell(self, news: News) -> None:
-        await self._session.tell(news)
-
-    def desired(self) -> AsyncGenerator[Desired, None]:
-        return self._session.desired()
-
-    async def ended(self) -> Exception:
-        ended = await self._session.ended()
-        await self._gate.passed()
-        return ended
-
-    async def drained(self) -> Drain:
-        return await self._session.drained()
-
-    async def tell_hubs(self, hubs: Sequence[ListedHub]) -> None:
-        await self._session.tell_hubs(hubs)
-
-    async def farewell(self, hub_id: HubId, epoch: int) -> None:
-        await self._session.farewell(hub_id, epoch)
+            yield cast("HubSession", Lagging(session, self._gate, "beat", "report", "report_addon", "ended"))

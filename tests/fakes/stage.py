@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
 from random import Random
+from typing import Any
 
-from machinery.clock import ManualClock
+from machinery.clock import Clock, ManualClock
 from machinery.conditions import AVAILABLE, TRUE
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
@@ -19,12 +20,20 @@ from spoke.ports import Attest, Secrets
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemoryDirectory, MemorySecrets
 from tests.fakes.hub import MemoryHub, MemorySession
-from tests.fakes.virtual_time import ManualTimetable
+from tests.fakes.virtual_time import LoopTimetable, ManualTimetable
 
 OWNER = "hub-kubeconfig-secret"
 SLOT = "hub-kubeconfig-secret-0f1e2d3c"
 AT_ONCE = Pause(timedelta(milliseconds=1), timedelta(milliseconds=5))
 NODE = NodeResources("a", {"cpu": "4"}, {"cpu": "3"}, schedulable=True)
+
+
+def world_of(clock: Clock, secrets: Secrets, **others: Any) -> World:
+    """Of an agent without a bootstrap kubeconfig, whose cluster in memory manages itself; `others` are fields of a world."""
+    cluster = others.pop("spoke", None) or MemoryCluster()
+    usual = {"bootstrap": Bootstraps([]), "spoke": cluster, "management": cluster, "addon_secrets": lambda _: secrets}
+    usual |= {"directory": None, "timetable": LoopTimetable(clock), "random": Random(1)}
+    return World(clock=clock, secrets=secrets, **{**usual, **others})
 
 
 @dataclass
@@ -43,17 +52,15 @@ class Stage:
     options: Options = field(default_factory=lambda: Options(pauses=Pauses(AT_ONCE, AT_ONCE, AT_ONCE)))
 
     def world(self) -> World:
-        return World(
+        return world_of(
+            self.clock,
+            self.secrets,
             bootstrap=Bootstraps([BootstrapFile(self.file, self.options.reach)]),
             dial=lambda address, identity: self.hub.dial(address, identity),  # noqa: PLW0108 - the hub may be exchanged
             spoke=self.cluster,
-            management=self.cluster,
-            secrets=self.secrets,
             addon_secrets=lambda _: self.addon_secrets,
             directory=self.directory,
-            clock=self.clock,
             timetable=self.timetable,
-            random=Random(1),
             attest=self.attest,
             recover=lambda address, identity: self.hub.dial_to_recover(address, identity),  # noqa: PLW0108 - as above
         )

@@ -22,7 +22,7 @@ from machinery.pki import build_request, generate_key
 from machinery.scheduler import Scheduler
 from spoke.domain.report import ClusterClaim, ClusterReport
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubSession
-from tests.fakes.balancer import Balancer
+from tests.fakes.forwarder import Forwarder
 from tests.fakes.rpc_stage import ADMIN, RpcStage, rpc_stage
 from tests.fakes.stage import until
 from tests.fakes.tape import RecordedClient, Tape
@@ -106,7 +106,7 @@ class Line:
 
     client: RecordedClient
     tape: Tape
-    relay: Balancer
+    relay: Forwarder
 
     @property
     def traffic(self) -> tuple[int, int]:
@@ -135,7 +135,7 @@ async def measured(meter: Meter, stage: RpcStage, line: Line) -> AsyncIterator[M
 
 @asynccontextmanager
 async def dialled(stage: RpcStage, credential: Credential) -> AsyncIterator[Line]:
-    async with Balancer(stage.door.port).serving() as relay:
+    async with Forwarder(stage.door.port).serving() as relay:
         tape = Tape()
         address = HubAddress(f"127.0.0.1:{relay.port}", stage.issuer.trust_bundle)
         client = RecordedClient(address, ClientIdentity(credential.chain, credential.key), tape)

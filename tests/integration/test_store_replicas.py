@@ -243,7 +243,7 @@ async def test_connections_that_break_at_any_moment_lose_nothing_acknowledged_an
             return
 
     async with postgres_path(clean) as (way, there), replicas(there, 2, poll=OFTEN) as stores:
-        cutting = asyncio.create_task(_cut_again_and_again(way.cut_all, lambda: len(done) + len(unknown)))
+        cutting = asyncio.create_task(_cut_again_and_again(way.cut, lambda: len(done) + len(unknown)))
         for start in range(0, 200, 20):
             await asyncio.gather(*(write(stores[n % 2], n) for n in range(start, start + 20)))
         cutting.cancel()

@@ -156,7 +156,7 @@ async def test_hub_led_to_the_standby_is_unready_and_led_again_when_the_address_
             electors, flags = zip(*(candidate(candidates, url, name) for name in ("one", "two")), strict=True)
             await led(flags, by_somebody=True)
             place.way.lead_to(place.standby.folder)
-            place.way.cut_all()
+            place.way.cut()
             with pytest.raises(UnavailableError, match="is a standby of another"):
                 await store.check()
             await led(flags, by_somebody=False)
@@ -179,7 +179,7 @@ async def test_what_was_written_is_read_and_a_standby_that_is_behind_loses_no_lo
     store = await opened(stack, place.asking_for("any"))
     await stands_still(place)
     place.way.lead_to(place.standby.folder)
-    place.way.cut_all()
+    place.way.cut()
     await asyncio.gather(*(store.read(names) for _ in range(10)))
     place.way.lead_to(place.primary.folder)
     assert await store.run(warned) == "done", "PostgreSQL warns of many things at a commit: they make it not doubtful"

@@ -11,7 +11,7 @@ import pytest
 
 from machinery.errors import UnavailableError
 from machinery.kube.client import KubeClient
-from tests.programs import PIPE, Process, start
+from tests.programs import PIPE, Process, run, start
 
 pytestmark = pytest.mark.e2e
 
@@ -32,10 +32,9 @@ async def first_line(process: Process) -> str:
     return (await process.stdout.readline()).decode()
 
 
-async def outcome(*arguments: str) -> tuple[int | None, str, str]:
-    async with hollow(*arguments) as process:
-        out, err = await process.communicate()
-        return process.returncode, out.decode(), err.decode()
+async def outcome(*arguments: str) -> tuple[int, str, str]:
+    ended = await run("hollow", *arguments)
+    return ended.returncode, ended.stdout, ended.stderr
 
 
 async def test_a_served_cluster_can_be_used_and_stops_cleanly(tmp_path: Path) -> None:

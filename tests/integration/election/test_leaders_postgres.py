@@ -113,7 +113,7 @@ async def test_a_question_that_is_given_up_does_not_hold_up_the_next(url: str, s
         line = SqlLifeline(over_it, lease=LEASE)
         lock = RowLock(line)
         mine = await lock.take(None, ONE, LEASE)
-        way.swallow()
+        way.silence()
         with pytest.raises(TimeoutError):
             async with asyncio.timeout(A_WHILE):
                 await lock.renew(mine)

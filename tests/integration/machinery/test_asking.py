@@ -44,7 +44,7 @@ class Server:
 async def listening(server: Server) -> AsyncIterator[None]:
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", server.answer)
-    door = await serve(app, "127.0.0.1", 0, server_context(serving_material(server.authority)))
+    door = await serve(app, "127.0.0.1", 0, server_context(serving_material(server.authority.authority)))
     server.url = f"https://127.0.0.1:{door.port}"
     try:
         yield

@@ -24,15 +24,16 @@ from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import AddOnName, agent_subject
 from machinery.kubeconfig import BearerToken, Credential
 from machinery.pki import build_request, generate_key, parse_certificate
+from machinery.tls import server_context
 from spoke.domain.addon import KUBE_SIGNER
 from spoke.domain.reach import Driver
 from spoke.domain.report import ClusterClaim, ClusterReport, ExternalEndpoint
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubapi.documents import CLUSTER_UID, LEASE_NAME
 from spoke.ports import ClientIdentity, Desired, Greeting, HubAddress, HubLostError, HubSession, Loss
-from tests.fakes.connect_proxy import serving
 from tests.fakes.hub import MemoryHub
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig, rig_of
+from tests.fakes.identity import serving_material
 from tests.fakes.rpc_stage import until_found
 from tests.fakes.scripted_apiserver import ScriptedApiServer, Seen, scripted_apiserver
 
@@ -291,9 +292,9 @@ class OcmHub:
 
 
 @asynccontextmanager
-async def ocm_hub(folder: Path) -> AsyncIterator[tuple[OcmHub, ApiHubClient]]:
+async def ocm_hub() -> AsyncIterator[tuple[OcmHub, ApiHubClient]]:
     authority = MemoryHub(SystemClock())
-    async with scripted_apiserver(tls=serving(authority.authority, folder)) as server:
+    async with scripted_apiserver(tls=server_context(serving_material(authority.authority))) as server:
         hub = OcmHub(server, authority)
         client = hub.client()
         try:
@@ -302,9 +303,9 @@ async def ocm_hub(folder: Path) -> AsyncIterator[tuple[OcmHub, ApiHubClient]]:
             await client.close()
 
 
-async def test_session_at_a_hub_that_shows_nothing_before_acceptance(tmp_path: Path) -> None:
+async def test_session_at_a_hub_that_shows_nothing_before_acceptance() -> None:
     deleted = asyncio.Event()
-    async with ocm_hub(tmp_path) as (hub, client):
+    async with ocm_hub() as (hub, client):
 
         async def stream(_seen: Seen, send: Any) -> None:
             await deleted.wait()
@@ -340,8 +341,8 @@ async def test_session_at_a_hub_that_shows_nothing_before_acceptance(tmp_path: P
             assert await loss_of(opened) is Loss.FORGOTTEN
 
 
-async def test_session_ends_with_its_certificate_although_its_connection_stays_open(tmp_path: Path) -> None:
-    async with ocm_hub(tmp_path) as (hub, _):
+async def test_session_ends_with_its_certificate_although_its_connection_stays_open() -> None:
+    async with ocm_hub() as (hub, _):
         client = hub.client()
         plain = hub.answer
 

@@ -12,12 +12,14 @@ from machinery.errors import MusterError, UnavailableError
 from machinery.identity import Subject
 from machinery.kubeconfig import Credential
 from machinery.pki import create_authority, generate_key, random_serial
+from machinery.tls import server_context
 from spoke.domain.reach import Driver
 from spoke.hubapi.client import ApiHubClient
 from spoke.hubclient.client import GrpcHubClient
 from spoke.ports import ClientIdentity, Greeting, HubAddress, HubClient
-from tests.fakes.connect_proxy import connect_proxy, serving
+from tests.fakes.connect_proxy import connect_proxy
 from tests.fakes.hub_rigs import AGENT, CLUSTER, UID, ApiRig
+from tests.fakes.identity import serving_material
 from tests.fakes.rpc_stage import rpc_stage
 
 LOGIN = "agent:hush-hush"
@@ -102,7 +104,7 @@ async def test_certificate_of_a_proxy_is_verified_by_the_authorities_of_the_mach
     begins, ends = datetime.now(UTC) - timedelta(hours=1), datetime.now(UTC) + timedelta(days=1)
     authority = create_authority(Subject("proxies"), generate_key(), random_serial(), begins, ends)
     (tmp_path / "authority.pem").write_bytes(authority.certificate)
-    context = serving(authority, tmp_path)
+    context = server_context(serving_material(authority))
     async with connect_proxy(LOGIN, context) as proxy:
         url = f"https://{LOGIN}@127.0.0.1:{proxy.port}"
         stranger = way.client(await way.rig.bootstrap(), url)

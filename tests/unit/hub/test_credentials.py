@@ -5,6 +5,7 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from hub.domain import cluster as clusters_rules
 from hub.domain import document as doc
@@ -16,6 +17,7 @@ from hub.domain.clusterset import LABEL
 from hub.domain.credential import Bounds, CredentialPhase, CredentialRecord, CredentialUse, Tally, check, phase
 from hub.domain.request import RequestPhase
 from hub.services import clusters, credentials, requests
+from hub.store import schema
 from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, NotFoundError
@@ -147,7 +149,7 @@ def test_requests_of_before_uses_were_counted_are_not_signed_beyond_them(newcome
     names = []
     for one in (newcomer, second):
         names.append(one.submit(requester))
-        newcomer.store.state.uses.clear()
+        newcomer.store.execute(delete(schema.credential_uses))
         one.approve(names[-1])
     for name in names:
         newcomer.issue(name)

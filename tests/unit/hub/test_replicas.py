@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any
 
 import pytest
+from sqlalchemy import delete
 
 from hub.controllers.replicas import LostReplicas
 from hub.domain import document as doc
@@ -17,6 +18,7 @@ from hub.replica import Heard, Measures, Presence, take_place
 from hub.rpc.cordon import HINT, Cordon
 from hub.services import clusters, draining, namespaces, replicas
 from hub.services.replicas import Opened
+from hub.store import schema
 from machinery import conditions
 from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError, UnavailableError
@@ -218,7 +220,7 @@ async def test_heartbeat_of_a_replica_reports_load_and_returns_a_drain(store: In
     assert (heard, told.drained, told.seen) == ([False, True], True, clock.now())
     assert told.load is not None
     assert (told.load.watches, told.load.ahead, told.load.memory > 2**20) == (4, timedelta(seconds=3), True)
-    store.state.replicas.clear()
+    store.execute(delete(schema.replicas))
     await presence.beat()
     assert (heard[-1], store.state.replicas["one"].drained) == (True, True), "a row that is lost does not end a drain"
     await store.run(draining.lift, "one", "ann")
@@ -315,7 +317,8 @@ def test_last_replica_that_takes_sessions_is_drained_only_by_force(pair: InlineS
     assert drained(pair) == []
     two = pair.state.replicas["two"]
     for other in ({"ready": False}, {"draining": True}, {"seen": EPOCH}, {"drained": True}):
-        pair.state.replicas["two"] = replace(two, **other)
+        changed = replace(two, **other)
+        pair.ask(lambda tx: tx.replicas.put(changed))  # noqa: B023 - called at once
         with pytest.raises(ConflictError, match=r'no other replica than "one" takes sessions.*--force'):
             pair.transact(draining.order, "one", "ann")
     pair.transact(draining.order, "one", "ann", force=True)

@@ -24,7 +24,7 @@ from machinery.clock import ManualClock
 from machinery.errors import InvalidError, UnauthorizedError, UnavailableError, Verdict
 from machinery.identity import ClusterName, CredentialId, SerialNumber, Subject
 from tests.checks import refusal_of
-from tests.fakes.inline_store import Bell, InlineStore
+from tests.fakes.inline_store import Bell, InlineStore, put_certificate
 from tests.fakes.virtual_time import in_virtual_time
 
 
@@ -77,13 +77,13 @@ async def test_certificates_of_a_retiring_or_retired_ca_are_refused(stage: Stage
         (Phase.RETIRED, Purpose.RECOVERY, False),
     ):
         recorded = replace(state.certificates[stage.serial], purpose=purpose, signed_by=AUTHORITY.signer)
-        state.certificates[stage.serial] = recorded
+        stage.store.transact(put_certificate, recorded)
         peers = Peers(stage.store, stage.clock, signers=partial(tuple, (others, replace(AUTHORITY, phase=phase))))
         refused = await refusal_of(UnauthorizedError, peers.identify(stage.certificate))
         assert (refused is None) == accepted, (phase, purpose)
         assert refused is None or (phase.value in str(refused) and refused.verdict is Verdict.AUTHORITY_RETIRED)
     recorded = replace(state.certificates[stage.serial], purpose=Purpose.AGENT, signed_by=None)
-    state.certificates[stage.serial] = recorded
+    stage.store.transact(put_certificate, recorded)
     later = replace(AUTHORITY, id=AuthorityId("b" * 16), created_at=AUTHORITY.created_at + timedelta(days=1))
     peers = Peers(stage.store, stage.clock, signers=lambda: (later, replace(AUTHORITY, phase=Phase.RETIRED)))
     with pytest.raises(UnauthorizedError, match=AUTHORITY.id):  # a record without a signer is the first CA's

@@ -8,6 +8,7 @@ from datetime import timedelta
 
 import msgspec
 import pytest
+from sqlalchemy import delete
 from structlog.testing import capture_logs
 
 from hub.audit.lines import line_of, link_of
@@ -16,6 +17,7 @@ from hub.audit.verify import breaches, noted_form, parse_noted, verify_lines, ve
 from hub.domain.audit import Dropped, Fields, Level, Record, Stage, read_record
 from hub.domain.chain import Breach, Head, Link, Verification, link_hash, linked, named
 from hub.services import audit
+from hub.store import schema
 from machinery.clock import ManualClock
 from machinery.errors import InvalidError
 from machinery.tasks import GuardedTasks
@@ -224,7 +226,7 @@ async def test_all_chains_of_a_store_are_read_to_their_ends(store: InlineStore, 
     reports = await verify_store(store, {})
     assert list(breaches(reports)) == []
     assert "1000 older ones removed by age" in str(reports[0])
-    del store.state.links["a", 1_200]
+    store.execute(delete(schema.audit).where(schema.audit.c.sequence == 1_200))
     assert [breach.sequence for breach in breaches(await verify_store(store, {}))] == [1_201]
 
 
@@ -237,9 +239,9 @@ async def test_a_noted_head_must_be_there_and_a_drop_does_not_read_as_tampering(
     await store.run(audit.append, LINKS[:10])
     noted = parse_noted([noted_form("a", LINKS[9].head)])
     assert list(breaches(await verify_store(store, noted))) == []
-    del store.state.links["a", 10]
+    store.execute(delete(schema.audit).where(schema.audit.c.replica == "a", schema.audit.c.sequence == 10))
     assert [breach.sequence for breach in breaches(await verify_store(store, noted))] == [10]
-    store.state.links.clear()
+    store.execute(delete(schema.audit))
     assert [breach.sequence for breach in breaches(await verify_store(store, noted))] == [10]
     for note in ("", "a", "a:1", "a:0:" + "0" * 64, "a:1:xyz"):
         with pytest.raises(InvalidError, match="REPLICA:SEQUENCE:HASH"):

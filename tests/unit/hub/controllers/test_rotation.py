@@ -216,8 +216,9 @@ async def test_a_sealed_key_opens_for_its_own_ca_alone_and_is_sealed_anew_when_t
     assert first is not None, "it lay in files, and moved over"
     state = world.store.state
     moved = AuthorityId("f" * 16)
-    state.authorities[moved] = replace(state.authorities[world.first], id=moved)
-    state.sealed_keys[moved] = state.sealed_keys[world.first]
+    other, key = replace(state.authorities[world.first], id=moved), state.sealed_keys[world.first]
+    world.store.ask(lambda tx: tx.authorities.put(other))
+    world.store.ask(lambda tx: tx.authorities.keep_key(moved, key))
     with pytest.raises(UnavailableError, match="changed in the database, or moved"):
         await world.chosen.find(moved)
     newer = Seal([b"another key of thirty-two bytes!", b"tests seal Secrets with this key"])
