@@ -29,7 +29,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.usefixtures("quiet"), pytest.mark.tim
 
 CAS = "/apis/hub.open-cluster-management.io/v1alpha1/certificateauthorities"
 PHASES = ("Distributing", "Outgoing", "Retiring")
-SESSIONS = trials(test=5, soak=500)
+SESSIONS = trials(test=3, soak=500)
 AGENTS, OFF = 200, 20
 
 

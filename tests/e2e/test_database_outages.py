@@ -23,7 +23,7 @@ from tests.trials import SOAKING, soaked, trials
 if TYPE_CHECKING:
     from tests.fakes.postgres import PostgresServer  # only where the package is installed
 
-AGENTS = trials(test=8, soak=1000)
+AGENTS = trials(test=4, soak=1000)
 REPLICAS = trials(test=2, soak=3)
 LEASE = 10
 """Of the clusters, in seconds: a cluster reads Unknown after five of them, which is longer than any of the faults."""
