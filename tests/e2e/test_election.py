@@ -1,15 +1,21 @@
 """Several replicas, one of which leads: processes on PostgreSQL that are stopped, killed, frozen and cut off."""
 
 import asyncio
+import json
 import re
 import signal
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
 from datetime import datetime
+from functools import partial
+from pathlib import Path
 from random import Random
 
 import pytest
 
+from hollow.cluster import HollowCluster
+from machinery.kube.client import KubeClient
+from machinery.kube.leaselock import LEASES
 from tests.e2e.processes import Bench, asked_for_debug, until
 from tests.e2e.replicas import Election, Replica, replicas_of
 from tests.fakes.postgres_path import postgres_path
@@ -121,6 +127,43 @@ async def test_a_leader_whose_way_to_the_database_is_cut_leads_no_more_and_is_ne
         assert "the lock could not be renewed in time" in told(cut, "leadership lost")
         await gained(cut, "it was released")
         await election.check()
+
+
+async def _is_shown(replica: Replica, term: int) -> bool:
+    """Whether operators see in an Event that it came to lead."""
+    async with await replica.client() as client:
+        events = await client.list("/api/v1/events")
+    told = [str(each["message"]) for each in events if each["reason"] == "LeaderElection"]
+    return any(message.startswith(f"{replica.name} became leader in term {term}: ") for message in told)
+
+
+async def test_hubs_that_compete_for_a_lease_of_kubernetes_follow_each_other_with_their_terms_in_the_database(
+    election: Election, hollow_cluster: HollowCluster, tmp_path: Path
+) -> None:
+    file = tmp_path / "management.kubeconfig"
+    file.write_text(json.dumps(hollow_cluster.kubeconfig()))
+    place = ("--leader-elect-resource-namespace=default", "--leader-elect-resource-name=muster-hub")
+    await election.start(2, "--leader-elect-resource-lock=kubernetes", f"--management-cluster={file}", *place)
+    first, (_, term) = await election.leader(), await election.holder()
+    async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
+
+        async def holder() -> str:
+            return str((await client.get(LEASES.path("muster-hub", namespace="default")))["spec"].get("holderIdentity", ""))
+
+        assert await holder() == first.name
+        await election.accept("before", first)
+        await election.answered("before", at=first)
+        await first.process.kill()
+        second = await election.followed(term)
+        assert await holder() == second.name
+        await gained(second, f"{first.name} did not renew it")
+        await election.accept("after", second)
+        await election.answered("after", at=second)
+        await until(partial(_is_shown, second, term + 1), what="an Event tells who leads")
+        await second.process.stop()
+        assert (await holder(), (await election.holder())[0]) == ("", "")
+    await election.check()
+    assert {writer for _, writer in await election.writers()} == {first.name, second.name}
 
 
 REPLICAS, RANDOM_SECONDS, TERMS = 5, 600, 50
