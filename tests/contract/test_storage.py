@@ -15,7 +15,7 @@ from hub.apiserver.storage import ServiceStorage
 from machinery.apiserver.admission import AdmittedStorage
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.storage import Actor, Document, Event, GroupResource, Key, Selection, Storage, Stored
-from machinery.errors import AlreadyExistsError, ConflictError, ExpiredError, NotFoundError
+from machinery.errors import AlreadyExistsError, ConflictError, NotFoundError
 from machinery.product import GROUP_SUFFIX
 from machinery.selectors import parse_field_selector, parse_label_selector
 from tests.fakes.databases import sqlite_database
@@ -197,36 +197,3 @@ async def test_waiting_ends_when_the_revision_is_visible(storage: Storage) -> No
     await create(storage, "b")
 
     await waiting
-
-
-async def test_memory_forgets_what_is_compacted_and_all_but_the_last_changes() -> None:
-    storage = MemoryStorage(history=2)
-    first = await create(storage, "a")
-    page = await storage.list(CLUSTERS, Selection(), limit=1)
-    second = await create(storage, "b")
-    for name in ("c", "d"):
-        await create(storage, name)
-    with pytest.raises(ExpiredError):
-        async with storage.watch(CLUSTERS, Selection(), after=first.revision):
-            pass
-    async with storage.watch(CLUSTERS, Selection(), after=second.revision) as events:
-        assert await take(events, 2) == [("ADDED", "c"), ("ADDED", "d")]
-    storage.compact(await storage.revision())
-    with pytest.raises(ExpiredError):
-        async with storage.watch(CLUSTERS, Selection(), after=second.revision):
-            pass
-    with pytest.raises(ExpiredError):
-        await storage.list(CLUSTERS, Selection(), after=Key("", "a"), at=page.revision)
-
-
-async def test_a_watcher_that_is_too_slow_is_told_so() -> None:
-    storage = MemoryStorage(queue=2)
-    async with storage.watch(CLUSTERS, Selection(), after=1) as events:
-        for name in ("a", "b", "c"):
-            await create(storage, name)
-
-        assert await take(events, 1) == [("ADDED", "a")]
-        await create(storage, "after-the-gap")
-        assert await take(events, 1) == [("ADDED", "b")]
-        with pytest.raises(ExpiredError, match="too slow"):
-            await anext(events)

@@ -12,7 +12,7 @@ from machinery.scheduler import Enqueue, Timetable
 
 T = TypeVar("T")
 START = datetime(2026, 1, 1, tzinfo=UTC)
-TURNS = 100_000
+TURNS = 20_000
 """Of a loop, without a moment of time. More are a defect: the loop ends then, where a test would never."""
 
 

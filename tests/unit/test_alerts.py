@@ -166,27 +166,6 @@ def test_each_alert_has_a_severity_texts_and_a_runbook() -> None:
     assert [name for name in RULES if f"({name}.md)" not in index] == []
 
 
-def test_dashboards_are_complete_and_their_panels_do_not_overlap() -> None:
-    for half in METRICS:
-        found = dashboard(half)
-        assert found["uid"] == f"muster-{half}"
-        assert len({panel["id"] for panel in found["panels"]}) == len(found["panels"])
-        datasource = {"type": "prometheus", "uid": "${datasource}"}
-        incomplete = [
-            panel["title"]
-            for panel in panels(half)
-            if not (panel["description"] and panel["targets"] and panel["datasource"] == datasource)
-        ]
-        assert incomplete == []
-        taken = [cell for panel in found["panels"] for cell in _cells(panel["gridPos"])]
-        assert len(set(taken)) == len(taken)
-
-
-def _cells(place: Mapping[str, int]) -> Iterator[tuple[int, int]]:
-    for x in range(place["w"]):
-        yield from ((place["x"] + x, place["y"] + y) for y in range(place["h"]))
-
-
 def flaws_of_metric(half: str, metric: Metric) -> Iterator[str]:
     if metric.detailed != ("cluster" in metric.labels):
         yield "names of clusters are labels of optional metrics alone"

@@ -37,13 +37,6 @@ def test_offset_clock_keeps_what_it_learned_when_our_clock_is_set(subtests: pyte
             assert seen.offset == HOUR - step
 
 
-def test_the_machines_lasting_time_goes_on() -> None:
-    clock = SystemClock()
-    began = clock.lasting()
-    assert clock.lasting() >= began
-    assert OffsetClock(clock).lasting() >= began
-
-
 def test_durations_are_parsed_and_formatted(subtests: pytest.Subtests) -> None:
     seconds = [60, 300, 5400, 0.25, 30 * 86400, 1.5]
     texts = ["60s", "5m", "1h30m", "250ms", "30d", "1.5s"]

@@ -7,11 +7,10 @@ from datetime import timedelta
 import pytest
 import structlog.testing
 
-from machinery.clock import ManualClock, SystemClock
+from machinery.clock import SystemClock
 from machinery.lifecycle.health import Endpoint
 from machinery.lifecycle.hooks import HookError
 from machinery.lifecycle.server import Door, PreparedServer, Server, StartError, StopTimes
-from machinery.lifecycle.signals import LifecycleSignal
 
 Story = list[str]
 BEFORE = ["MuxAndDiscoveryComplete", "HasBeenReady", "ShutdownInitiated"]
@@ -249,16 +248,3 @@ async def test_only_a_prepared_server_runs_and_it_takes_nothing_more() -> None:
         subject.paths.expect("two")
     with pytest.raises(RuntimeError, match="prepared once"):
         subject.prepare()
-
-    seconds = {"delay": 30, "hooks": 20, "requests": 60, "streams": 10, "flush": 10, "close": 2}
-    assert StopTimes(**{name: timedelta(seconds=value) for name, value in seconds.items()}).longest == timedelta(seconds=106)  # type: ignore[arg-type]
-
-    clock = ManualClock()
-    signal = LifecycleSignal("ShutdownInitiated", clock)
-    assert not signal.signaled
-    signal.signal()
-    first = signal.signaled_at
-    clock.advance(timedelta(seconds=1))
-    signal.signal()
-    await signal.wait()
-    assert (signal.signaled, signal.signaled_at) == (True, first)
