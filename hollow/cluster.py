@@ -220,9 +220,6 @@ class HollowCluster:
         if self.shape.nodes:
             pod = controlplane.manager_pod(self.shape)
             await self._storage.create(kinds.POD.key, Key(controlplane.NAMESPACE, pod["metadata"]["name"]), pod, ADMINISTRATOR)
-        for document in objects.service_accounts():
-            key = Key(document["metadata"]["namespace"], document["metadata"]["name"])
-            await self._storage.create(kinds.SERVICE_ACCOUNT.key, key, document, ADMINISTRATOR)
 
 
 def _checked(host: str) -> str:

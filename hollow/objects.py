@@ -15,8 +15,6 @@ NAMESPACES = (
     "kube-node-lease",
     "kube-public",
     "kube-system",
-    "open-cluster-management-agent",
-    "open-cluster-management-agent-addon",
 )
 KUBERNETES_VERSION = "v1.34.2"
 _IDENTITIES = uuid.UUID("6f1c7a52-8d0b-4c55-9c4e-0f6a4b1f7a10")
@@ -58,11 +56,10 @@ def namespaces() -> Iterator[Document]:
         }
 
 
-def service_accounts() -> Iterator[Document]:
-    """One in every namespace, as Kubernetes' controller makes it."""
-    for namespace in NAMESPACES:
-        metadata = {"name": "default", "namespace": namespace}
-        yield {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
+def service_account(namespace: str) -> Document:
+    """The one that Kubernetes' controller creates in every namespace."""
+    metadata = {"name": "default", "namespace": namespace}
+    return {"apiVersion": "v1", "kind": "ServiceAccount", "metadata": metadata}
 
 
 def nodes(shape: Shape, now: datetime) -> Iterator[Document]:

@@ -5,7 +5,7 @@ from collections import Counter
 import msgspec
 
 from hollow import kinds, workloads
-from hollow.objects import Shape
+from hollow.objects import Shape, service_account
 from machinery.apiserver.memory import MemoryStorage
 from machinery.apiserver.resource import selectable_fields
 from machinery.apiserver.storage import Actor, Change, Document, GroupResource, Key, Selection, Stored
@@ -18,7 +18,7 @@ _NAMESPACED = tuple(resource.key for group in kinds.GROUPS for resource in group
 class HollowStorage(MemoryStorage):
     """Gives the first object of a name the same uid in every life of the cluster; empties a namespace that is deleted.
 
-    Deployments have their pods.
+    Deployments have their pods, and namespaces their ServiceAccount `default`.
     """
 
     def __init__(self, shape: Shape, clock: Clock) -> None:
@@ -34,6 +34,9 @@ class HollowStorage(MemoryStorage):
         stored = await super().create(resource, key, document, actor, dry_run=dry_run)
         if resource == kinds.DEPLOYMENT.key and not dry_run:
             await self._roll_out(key, actor)
+        if resource == kinds.NAMESPACE.key and not dry_run:
+            account = service_account(key.name)
+            await super().create(kinds.SERVICE_ACCOUNT.key, Key(key.name, account["metadata"]["name"]), account, actor)
         return stored
 
     async def update(self, resource: GroupResource, key: Key, change: Change, actor: Actor, *, dry_run: bool = False) -> Stored:

@@ -10,6 +10,7 @@ from random import Random
 from machinery.clock import Clock, SystemClock
 from machinery.kube.client import KubeClient
 from machinery.kube.leaselock import LeaseLock
+from machinery.kube.namespaces import Namespace
 from machinery.scheduler import Scheduler, Timetable
 from machinery.tasks import GuardedTasks
 from spoke.addoncredentials import AddOnCare
@@ -18,7 +19,7 @@ from spoke.bootstraps import BootstrapFile, Bootstraps, BootstrapSecret
 from spoke.candidacy import LEASE, OwnLock, candidate_of
 from spoke.cluster import KubeCluster, KubeEvents, ServiceAccountAttest
 from spoke.cluster.attesting import TOKEN
-from spoke.credentials import AtomicDirectory, KubeSecrets
+from spoke.credentials import AtomicDirectory, KubeSecrets, OwnedSecrets
 from spoke.departure import ResidentAgent, Working
 from spoke.domain.addon import AddOn
 from spoke.domain.hubs import Policy, Unaccepted
@@ -29,7 +30,7 @@ from spoke.domain.status import ClaimRules
 from spoke.elected import OPEN, ElectedAgent, Fence
 from spoke.gates import gates_of
 from spoke.options import Hubs, Options, World
-from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, Secrets
+from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, RefusedSecretError, Secrets
 from spoke.progress import Progress
 from spoke.settings import Settings
 from spoke.turning import FollowedKubeconfig
@@ -67,7 +68,7 @@ async def build(
                 spoke=KubeCluster(spoke, gates=gates_of(settings.feature_gates)),
                 management=KubeCluster(management),
                 secrets=fenced,
-                addon_secrets=_addon_secrets(spoke, management, fence),
+                addon_secrets=addon_secrets_of(settings, spoke, management, fence),
                 directory=AtomicDirectory(settings.hub_kubeconfig_dir) if settings.hub_kubeconfig_dir else None,
                 clock=clock,
                 timetable=wakes,
@@ -85,7 +86,7 @@ async def build(
         def process() -> Working:
             # of several processes of this agent one works
             if settings.leader_elect:
-                return _elected(settings, agent, lease_of(settings, management, clock), clock, progress)
+                return _elected(settings, agent, management, clock, progress)
             return agent(OPEN)
 
         # it stays away once its cluster has left
@@ -93,11 +94,12 @@ async def build(
 
 
 def _elected(
-    settings: Settings, agent: Callable[[Fence], SpokeAgent], lease: LeaseLock, clock: Clock, progress: Progress
+    settings: Settings, agent: Callable[[Fence], SpokeAgent], management: KubeClient, clock: Clock, progress: Progress
 ) -> ElectedAgent:
+    lease = lease_of(settings, management, clock)
     return ElectedAgent(
         agent,
-        OwnLock(lease),
+        OwnLock(lease, home=Namespace(management, settings.component_namespace)),
         candidate_of(os.environ),
         timings=settings.election_timings,
         clock=clock,
@@ -191,9 +193,18 @@ def reach_of(settings: Settings) -> Reach:
     return Reach(settings.registration_driver, settings.proxy_url, os.environ)
 
 
-def _addon_secrets(spoke: KubeClient, management: KubeClient, fence: Fence) -> Callable[[AddOn], Secrets]:
+def addon_secrets_of(settings: Settings, spoke: KubeClient, management: KubeClient, fence: Fence) -> Callable[[AddOn], Secrets]:
+    """Secrets of an add-on. Raises RefusedSecretError for one in a namespace that is not listed."""
+
     def secrets_of(addon: AddOn) -> Secrets:
-        return fence.secrets(KubeSecrets(management if addon.hosted else spoke, addon.namespace))
+        if addon.namespace not in settings.addon_namespaces:
+            listed = ", ".join(settings.addon_namespaces)
+            raise RefusedSecretError(
+                f'add-on {addon.name} is for namespace "{addon.namespace}": '
+                f"the agent writes secrets of add-ons in {listed or 'no namespace'} alone (--addon-namespaces)"
+            )
+        client = management if addon.hosted else spoke
+        return fence.secrets(OwnedSecrets(client, addon.namespace, adopts=settings.adopt_addon_secrets))
 
     return secrets_of
 

@@ -16,6 +16,7 @@ from uuid import uuid4
 
 from machinery.election import Candidate, Lock, Record
 from machinery.errors import ForbiddenError
+from machinery.kube.namespaces import Namespace
 
 LEASE = "spoke-agent"
 """In the component namespace, beside the secrets whose writes it guards: another agent's are in another namespace."""
@@ -46,11 +47,13 @@ def candidate_of(environment: Mapping[str, str], proc: Path = PROC) -> Candidate
 class OwnLock(Lock):
     """A lock as the processes of one agent use it.
 
-    What a dead process of this machine holds is free, and a lack of rights is told with what to do.
+    What a dead process of this machine holds is free, a lack of rights is reported with what to do, and `home`, where one is
+    given, is created for the lock.
     """
 
-    def __init__(self, lock: Lock, proc: Path = PROC) -> None:
+    def __init__(self, lock: Lock, proc: Path = PROC, *, home: Namespace | None = None) -> None:
         self._lock = lock
+        self._home = home
         self._proc = proc
 
     async def read(self) -> Record | None:
@@ -58,15 +61,20 @@ class OwnLock(Lock):
             record = await self._lock.read()
         except ForbiddenError as error:
             raise ForbiddenError(f"{error.message}; {_ADVICE}") from error
+        if record is not None and self._home is not None:
+            self._home.seen()
         if record is not None and record.holder and is_gone(record.incarnation, self._proc):
             return replace(record, holder="")
         return record
 
     async def take(self, seen: Record | None, candidate: Candidate, lease: timedelta) -> Record:
-        try:
-            return await self._lock.take(seen, candidate, lease)
-        except ForbiddenError as error:
-            raise ForbiddenError(f"{error.message}; {_ADVICE}") from error
+        async def taken() -> Record:
+            try:
+                return await self._lock.take(seen, candidate, lease)
+            except ForbiddenError as error:
+                raise ForbiddenError(f"{error.message}; {_ADVICE}") from error
+
+        return await (taken() if self._home is None else self._home.holding(taken))
 
     async def renew(self, held: Record) -> Record:
         return await self._lock.renew(held)

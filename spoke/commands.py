@@ -61,7 +61,14 @@ async def tell(settings: Settings) -> AsyncIterator[Source]:
 
 def remains_of(settings: Settings, management: KubeClient, spoke: KubeClient) -> KubeRemains:
     lease = settings.leader_elect_resource_name or LEASE
-    return KubeRemains(management, spoke, settings.component_namespace, owner=OWNER_SECRET, lease=lease)
+    return KubeRemains(
+        management,
+        spoke,
+        settings.component_namespace,
+        owner=OWNER_SECRET,
+        lease=lease,
+        addon_namespaces=settings.addon_namespaces,
+    )
 
 
 @asynccontextmanager

@@ -224,6 +224,18 @@ def _add_addons(run: argparse.ArgumentParser) -> None:
         "--addon-token-expiration-seconds", metavar="N", help="wanted life of those tokens, 600 at least (a year)"
     )
     addons.add_argument(
+        "--addon-namespaces",
+        metavar="A,B",
+        help="namespaces in which add-ons' secrets are written (open-cluster-management-agent-addon); never the agent's own",
+    )
+    addons.add_argument(
+        "--adopt-addon-secrets",
+        nargs="?",
+        const="true",
+        metavar="BOOL",
+        help="take over add-ons' secrets that Open Cluster Management's agent has created (false: they are left as they are)",
+    )
+    addons.add_argument(
         "--addon-lease-check-period", metavar="TIME", help="how often the leases of add-ons are looked at (30s)"
     )
     addons.add_argument("--addon-lease-grace", metavar="TIME", help="how long a renewal of such a lease is good for (5m)")

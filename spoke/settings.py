@@ -26,6 +26,7 @@ from machinery import identity, telemetry
 from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
 from machinery.selectors import valid_label_key, valid_label_value
+from spoke.domain.addon import DEFAULT_NAMESPACE as ADDON_NAMESPACE
 from spoke.gates import gates_of
 
 PREFIX = "SPOKE_"
@@ -149,6 +150,8 @@ class Settings(BaseModel):
     addon_kubeclient_registration_auth: Literal["", "csr", "token"] = "csr"
     addon_token_expiration_seconds: int = Field(default=YEAR, ge=SHORTEST_TOKEN)
     addon_lease_check_period: Annotated[Duration, Field(gt=timedelta())] = timedelta(seconds=30)
+    addon_namespaces: Names = (ADDON_NAMESPACE,)
+    adopt_addon_secrets: bool = False
     addon_lease_grace: Annotated[Duration, Field(gt=timedelta())] = timedelta(minutes=5)
     client_cert_expiration_seconds: int = 0
     attestation_service_account: Annotated[str, AfterValidator(_account)] = ""
@@ -229,6 +232,12 @@ class Settings(BaseModel):
         told = self.feature_gates.get("MultipleHubs", "").strip().lower() in ("true", "t", "1")
         if told and len(self.bootstrap_kubeconfig) + len(self.bootstrap_kubeconfig_secret) < 2:  # noqa: PLR2004 - several
             raise ValueError("expect at least 2 bootstrap kubeconfigs with the feature gate MultipleHubs")
+        return self
+
+    @model_validator(mode="after")
+    def _addon_namespaces(self) -> Self:
+        if self.component_namespace in self.addon_namespaces:
+            raise ValueError(f"addon-namespaces: {self.component_namespace} is the agent's own, where add-ons write nothing")
         return self
 
     @model_validator(mode="after")

@@ -15,16 +15,19 @@ from functools import lru_cache
 import structlog
 
 from machinery.clock import Clock
-from machinery.conditions import Condition
+from machinery.conditions import CERTIFICATE_ROTATED, FALSE, Condition
 from machinery.controller import Reconciler
 from machinery.errors import InvalidError
 from machinery.identity import AddOnName
 from machinery.kubeconfig import with_authority
 from spoke.addoncredentials import AddOnCredential, Asked, RefusedError, Registered, credential_for
-from spoke.domain.addon import CSR, AddOn, AddOnRegistration, secret_name
+from spoke.domain.addon import CSR, RESERVED, AddOn, AddOnRegistration, secret_name
 from spoke.domain.renewal import Renewal
-from spoke.ports import HubClient, HubSession
+from spoke.ports import HubClient, HubSession, RefusedSecretError
 from spoke.slot import Slot
+
+REFUSED_AGAIN = timedelta(minutes=1)
+"""Until a secret that the agent may not touch is looked at again."""
 
 Place = tuple[str, bool]
 """Install namespace, and whether that is in the management cluster."""
@@ -63,6 +66,7 @@ class AddOnCertificates(Reconciler[AddOnName]):
         self._addons: dict[AddOnName, AddOn] = {}
         self._noted: set[AddOnName] = set()
         self._asked: Asked | None = None
+        self._refused: dict[tuple[AddOnName, str], str] = {}
 
     def set_addons(self, addons: Iterable[AddOn], renewal: Renewal | None = None) -> None:
         """The add-ons that the hub has for this cluster; `renewal`: it wants certificates renewed ahead of their time."""
@@ -97,8 +101,22 @@ class AddOnCertificates(Reconciler[AddOnName]):
                     await self._drop(known, running)
         if addon is None:
             return None
-        naps = [await self._keep(addon, await self._run(addon, secret, entry)) for secret, entry in wanted.items()]
+        naps = [await self._permitted(addon, secret, entry) for secret, entry in wanted.items()]
         return min(naps, default=None)
+
+    async def _permitted(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> timedelta:
+        """One look at one credential. A secret that the agent may not touch is reported on the add-on, once."""
+        key = (addon.name, secret)
+        try:
+            nap = await self._keep(addon, await self._run(addon, secret, entry))
+        except RefusedSecretError as error:
+            if self._refused.get(key) != error.message:
+                self._refused[key] = error.message
+                log.warning("addon.secret_refused", addon=addon.name, secret=secret, error=error.message)
+                await self._tell(addon, Condition(CERTIFICATE_ROTATED, FALSE, "SecretRefused", error.message))
+            return REFUSED_AGAIN
+        self._refused.pop(key, None)
+        return nap
 
     async def _note_driver(self, addon: AddOn) -> bool:
         """Notes on the hub how this agent makes the add-on identify itself; a hub that does not keep it is told once."""
@@ -115,6 +133,9 @@ class AddOnCertificates(Reconciler[AddOnName]):
         return replace(entry, driver=self._registered.care.driver or entry.driver or CSR) if entry.for_hub else entry
 
     async def _run(self, addon: AddOn, secret: str, entry: AddOnRegistration) -> _Running:
+        """Raises RefusedSecretError; what ran before stays as it is then."""
+        if secret.startswith(RESERVED):
+            raise RefusedSecretError(f'the name "{secret}" is reserved for the agent: name the add-on otherwise')
         known = (addon.name, secret)
         before, fingerprint = self._running.get(known), _fingerprint(addon, entry, self._registered)
         if before is not None and before.fingerprint == fingerprint:
@@ -140,19 +161,26 @@ class AddOnCertificates(Reconciler[AddOnName]):
             await self._tell(addon, looked.told)
         if looked.there:
             for each in running.left.values():
-                await each.delete()
+                await _deleted(each)
             running.left = {}
         return looked.nap
 
     async def _drop(self, known: tuple[AddOnName, str], running: _Running) -> None:
         for each in (running.credential.target, *running.left.values()):
-            await each.delete()
+            await _deleted(each)
         await running.credential.forget()
         del self._running[known]
         log.info("addon.secret_deleted", addon=known[0], secret=known[1])
 
     async def _tell(self, addon: AddOn, condition: Condition) -> None:
         await self._session.report_addon(addon.name, (condition,))
+
+
+async def _deleted(slot: Slot) -> None:
+    try:
+        await slot.delete()
+    except RefusedSecretError as error:
+        log.warning("addon.secret_kept", secret=slot.name, because=error.message)
 
 
 def _place(addon: AddOn) -> Place:

@@ -2,6 +2,6 @@
 
 from spoke.credentials.directory import AtomicDirectory
 from spoke.credentials.remains import KubeRemains
-from spoke.credentials.secrets import KubeSecrets
+from spoke.credentials.secrets import KubeSecrets, OwnedSecrets
 
-__all__ = ["AtomicDirectory", "KubeRemains", "KubeSecrets"]
+__all__ = ["AtomicDirectory", "KubeRemains", "KubeSecrets", "OwnedSecrets"]

@@ -2,27 +2,42 @@
 
 import base64
 from collections.abc import Sequence
+from contextlib import suppress
 
 from machinery import product
 from machinery.errors import ForbiddenError, NotFoundError
 from machinery.identity import ClusterName
 from machinery.kube.client import KubeClient, Object, Resource
-from spoke.credentials.secrets import SECRETS
+from spoke.credentials.secrets import AGENT, MANAGED_BY, SECRETS
 from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME
 from spoke.ports import Remains, SecretPlace
 
 LEASES = Resource("coordination.k8s.io", "v1", "leases")
 _OURS = {"labelSelector": f"app.kubernetes.io/part-of={product.PART_OF}"}
+_CREATED = {"labelSelector": f"{MANAGED_BY}={AGENT}"}
 
 
 class KubeRemains(Remains):
-    """`management` holds the agent's own secrets, in `namespace`; `spoke` is the managed cluster, often the same one."""
+    """`management` holds the agent's own secrets, in `namespace`; `spoke` is the managed cluster, often the same one.
 
-    def __init__(self, management: KubeClient, spoke: KubeClient, namespace: str, *, owner: str, lease: str) -> None:
+    `addon_namespaces`: where add-ons' secrets are.
+    """
+
+    def __init__(
+        self,
+        management: KubeClient,
+        spoke: KubeClient,
+        namespace: str,
+        *,
+        owner: str,
+        lease: str,
+        addon_namespaces: Sequence[str],
+    ) -> None:
         self._management = management
         self._spoke = spoke
         self._namespace = namespace
         self._owner = owner
+        self._addon_namespaces = addon_namespaces
         self._lease = LEASES.path(lease, namespace=namespace)
 
     async def slots(self) -> Sequence[str]:
@@ -37,10 +52,10 @@ class KubeRemains(Remains):
         return [*hosted, *await self._addons(self._spoke, cluster, hosted=False)]
 
     async def _addons(self, client: KubeClient, cluster: ClusterName, *, hosted: bool) -> list[SecretPlace]:
-        try:
-            found = await client.list(SECRETS.path(), _OURS)
-        except ForbiddenError:  # without add-ons the agent has no right to other namespaces, and nothing there
-            found = await client.list(SECRETS.path(namespace=self._namespace), _OURS) if hosted else ()
+        found = list(await client.list(SECRETS.path(namespace=self._namespace), _CREATED)) if hosted else []
+        for namespace in self._addon_namespaces:
+            with suppress(ForbiddenError):  # without add-ons the agent has no right to other namespaces, and nothing there
+                found += await client.list(SECRETS.path(namespace=namespace), _CREATED)
         return sorted(self._place(each, hosted=hosted) for each in found if self._is_addons(each, cluster))
 
     def _place(self, secret: Object, *, hosted: bool) -> SecretPlace:

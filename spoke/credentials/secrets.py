@@ -8,34 +8,42 @@ from collections.abc import AsyncIterator, Mapping, Sequence
 from machinery import product
 from machinery.errors import ConflictError, InvalidError, NotFoundError
 from machinery.kube.client import KubeClient, Object, Resource
+from machinery.kube.namespaces import Namespace
 from machinery.kube.reflector import ObjectKey, Reflector, mirrored
-from spoke.ports import Secrets, SecretSnapshot
+from spoke.ports import RefusedSecretError, Secrets, SecretSnapshot
 
 SECRETS = Resource("", "v1", "secrets")
 PART_OF = "app.kubernetes.io/part-of"
+MANAGED_BY, AGENT = "app.kubernetes.io/managed-by", f"{product.PART_OF}-agent"
+"""The label of every secret that an agent has created. Charts label theirs with PART_OF as well."""
+_OCM = frozenset({"cluster-name", "tls.crt", "tls.key"})
 MISSING = SecretSnapshot(contents={}, version=None)
 
 
 class KubeSecrets(Secrets):
-    """The secrets of `namespace`. A write keeps the labels, annotations and type that others gave a secret."""
+    """The secrets of `namespace`, created with the first. A write keeps the labels, annotations and type that others set."""
 
     def __init__(self, client: KubeClient, namespace: str) -> None:
         self._client = client
         self._namespace = namespace
+        self._home = Namespace(client, namespace)
 
     async def read(self, name: str) -> SecretSnapshot:
         """The secret; a missing one is a snapshot without version. Raises InvalidError for contents that are not base64."""
         try:
-            return _snapshot(await self._client.get(self._path(name)))
+            secret = await self._client.get(self._path(name))
         except NotFoundError:
             return MISSING
+        self._home.seen()
+        return _snapshot(self._owned(secret))
 
     async def write(self, name: str, contents: Mapping[str, bytes], version: str | None) -> SecretSnapshot:
         encoded = {key: base64.b64encode(value).decode() for key, value in contents.items()}
         if version is None:
-            return _snapshot(await self._client.create(SECRETS.path(namespace=self._namespace), self._new(name, encoded)))
+            collection, new = SECRETS.path(namespace=self._namespace), self._new(name, encoded)
+            return _snapshot(await self._home.holding(lambda: self._client.create(collection, new)))
         try:
-            present = await self._client.get(self._path(name))
+            present = self._owned(await self._client.get(self._path(name)))
             present["metadata"]["resourceVersion"] = version
             return _snapshot(await self._client.update(self._path(name), {**present, "data": encoded}))
         except NotFoundError as error:
@@ -77,6 +85,10 @@ class KubeSecrets(Secrets):
                 yield latest
                 await wait(news)
 
+    def _owned(self, secret: Object) -> Object:
+        """The secret as it is to be updated. A subclass raises RefusedSecretError for one that is not to be touched."""
+        return secret
+
     def _path(self, name: str) -> str:
         return SECRETS.path(name, namespace=self._namespace)
 
@@ -87,11 +99,39 @@ class KubeSecrets(Secrets):
             "metadata": {
                 "name": name,
                 "namespace": self._namespace,
-                "labels": {PART_OF: product.PART_OF},
+                "labels": {PART_OF: product.PART_OF, MANAGED_BY: AGENT},
             },
             "type": "Opaque",
             "data": dict(encoded),
         }
+
+
+class OwnedSecrets(KubeSecrets):
+    """Secrets of add-ons: those that the agent has created, by their label. Any other is neither read nor changed.
+
+    `adopts`: a secret without the label gets it, and is owned, where it has the keys that OCM's agent stores for an add-on.
+    """
+
+    def __init__(self, client: KubeClient, namespace: str, *, adopts: bool = False) -> None:
+        super().__init__(client, namespace)
+        self._adopts = adopts
+
+    async def delete(self, name: str) -> None:
+        """Raises RefusedSecretError for one that is not owned."""
+        await self.read(name)
+        await super().delete(name)
+
+    def _owned(self, secret: Object) -> Object:
+        labels, name = secret["metadata"].get("labels") or {}, secret["metadata"]["name"]
+        if labels.get(MANAGED_BY) == AGENT:
+            return secret
+        if not self._adopts or not _OCM.issubset(secret.get("data") or {}):
+            raise RefusedSecretError(
+                f'secret "{name}" in namespace "{self._namespace}" was not created by this agent '
+                f"(no label {MANAGED_BY}={AGENT}): delete or rename it; one that OCM's agent has created "
+                "is adopted with --adopt-addon-secrets"
+            )
+        return {**secret, "metadata": {**secret["metadata"], "labels": {**labels, MANAGED_BY: AGENT}}}
 
 
 def _snapshot(secret: Object) -> SecretSnapshot:

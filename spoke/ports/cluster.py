@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Protocol
 
+from machinery.errors import ForbiddenError
 from machinery.identity import ClusterName
 from spoke.domain.report import ClusterClaim, NodeResources
 
@@ -52,6 +53,10 @@ class SecretSnapshot:
 
     contents: Mapping[str, bytes]
     version: str | None
+
+
+class RefusedSecretError(ForbiddenError):
+    """The agent does not touch this secret: it is not its own, or not where or named as it may be."""
 
 
 class Secrets(Protocol):

@@ -181,7 +181,8 @@ def of_kind(documents: list[dict[str, Any]], kind: str) -> list[dict[str, Any]]:
 
 
 def only(documents: list[dict[str, Any]], kind: str) -> dict[str, Any]:
-    [found] = [document for document in documents if document["kind"] == kind]
+    """The one of that kind, but for what is in the namespaces of add-ons."""
+    [found] = [each for each in of_kind(documents, kind) if not each["metadata"]["name"].endswith("-addons")]
     return found
 
 

@@ -22,8 +22,8 @@ from hub.settings import Settings as HubSettings
 from spoke.settings import Settings as SpokeSettings
 
 CHARTS = Path(__file__).parents[2] / "charts"
-HELMS = ("helm.sh/chart", "app.kubernetes.io/managed-by")
-ORDER = ("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment")
+HELMS = ("helm.sh/chart", "helm.sh/resource-policy", "app.kubernetes.io/managed-by")
+ORDER = ("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding", "Deployment")
 BEGIN, END = "<!-- values: begin, written by `make charts` -->\n", "<!-- values: end -->\n"
 
 

@@ -140,14 +140,13 @@ SECRET = "/api/v1/namespaces/addons/secrets/logs-hub-kubeconfig"  # noqa: S105 -
 async def test_claims_nodes_namespaces_and_a_token_for_an_add_on_reach_the_other_side(bench: Bench, tmp_path: Path) -> None:
     await bench.hub(*AUTO)
     kubeconfig = await bench.hollow("c1", "--nodes=3")
-    await bench.spoke("c1", None, "--addon-kubeclient-registration-auth=token")
+    await bench.spoke("c1", None, "--addon-kubeclient-registration-auth=token", "--addon-namespaces=addons")
     await bench.available("c1")
     async with await KubeClient.from_file(kubeconfig) as cluster, await KubeClient.from_file(bench.admin) as hub:
         claim = {"metadata": {"name": "region.example"}, "spec": {"value": "north"}}
         await cluster.create(CLAIMS, {"apiVersion": CLAIM_VERSION, "kind": "ClusterClaim", **claim})
         await cluster.delete("/api/v1/nodes/c1-node-2")
         await hub.patch(f"{SETS}/default", {"spec": {"managedNamespaces": [{"name": "team-a"}]}})
-        await cluster.create("/api/v1/namespaces", {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": "addons"}})
         addon = {"apiVersion": "addon.open-cluster-management.io/v1beta1", "kind": "ManagedClusterAddOn"}
         await hub.create(ADDONS, {**addon, "metadata": {"name": "logs"}, "spec": {}})
         status = {"namespace": "addons", "registrations": [{"type": "kubeClient", "kubeClient": {}}]}

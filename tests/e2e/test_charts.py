@@ -41,6 +41,7 @@ VALUES: dict[str, Any] = {
     "clusterName": "c1",
     "bootstrap": {"furtherSecrets": ["west"]},
     "attestation": {"enabled": True},
+    "addOns": {"namespaces": ["addons"]},
     "settings": {"addon_lease_check_period": "300ms", "feature_gates": {"ClusterProperty": "true"}},
 }
 
@@ -121,7 +122,6 @@ async def attested_bootstrap(stage: Stage) -> None:
 
 async def with_an_add_on(stage: Stage, hub: KubeClient) -> None:
     """It gets its credential, its lease is looked at, and its credential goes with it."""
-    await stage.admin.create("/api/v1/namespaces", {"metadata": {"name": "addons"}})
     await stage.admin.create("/api/v1/namespaces", {"metadata": {"name": "team-a"}})
     lease = {"metadata": {"name": "logs"}, "spec": {"renewTime": format_micro_time(SystemClock().now())}}
     await stage.admin.create(LEASES.path(namespace="addons"), lease)

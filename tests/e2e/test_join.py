@@ -159,7 +159,8 @@ async def test_a_cluster_joins_by_what_is_applied_to_it_or_printed_for_kubectl(b
     await bench.hubctl("join", "edge2", "-n", "agents", "--image", "example.com/spoke:1", "-o", str(file), "--allow-loopback")
     assert stat.S_IMODE(file.stat().st_mode) == 0o600
     objects = list(yaml.safe_load_all(file.read_text()))
-    assert {each["metadata"].get("namespace", "agents") for each in objects} == {"agents"}
+    namespaces = {each["metadata"].get("namespace", "agents") for each in objects}
+    assert namespaces == {"agents", "open-cluster-management-agent-addon"}
     kubectl = await asyncio.create_subprocess_exec(
         *("kubectl", "--kubeconfig", str(there), "apply", "-f", str(file)), stdout=asyncio.subprocess.PIPE
     )

@@ -68,6 +68,8 @@ subjects:
 {{- define "spoke.settings" -}}
 - name: SPOKE_BOOTSTRAP_KUBECONFIG
   value: /spoke/bootstrap/kubeconfig
+- name: SPOKE_ADDON_NAMESPACES
+  value: {{ join "," .Values.addOns.namespaces | quote }}
 {{- with .Values.bootstrap.furtherSecrets }}
 - name: SPOKE_BOOTSTRAP_KUBECONFIG_SECRET
   value: {{ join "," . | quote }}

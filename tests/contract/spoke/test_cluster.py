@@ -164,6 +164,7 @@ NAMESPACE = "open-cluster-management-agent"
 
 async def test_an_announcement_is_an_event_about_the_owners_secret(hollow_cluster: HollowCluster) -> None:
     async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as client:
+        await client.create("/api/v1/namespaces", {"metadata": {"name": NAMESPACE}})
         events = KubeEvents(client, NAMESPACE, SystemClock())
         await events.announce("HubFailedOver", "from a to b", warning=False)
         await events.announce("HubEpochRaised", "x" * 5000, warning=True)

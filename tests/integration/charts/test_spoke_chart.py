@@ -93,7 +93,13 @@ def test_rights_for_add_ons_are_a_role_of_their_own_and_go_with_them() -> None:
     with_them, without = render("spoke", LEAST), render("spoke", MATRIX["spoke"]["without add-ons"])
     names = {each["metadata"]["name"] for each in of_kind(with_them, "ClusterRole")}
     assert names == {"muster-muster-spoke-fleet", "muster-muster-spoke-fleet-addons"}
-    assert "secrets" in resources(with_them, "ClusterRole")
+    assert "secrets" not in resources(with_them, "ClusterRole"), "not in every namespace"
+    places = {each["metadata"]["namespace"] for each in of_kind(with_them, "Role") if "addons" in each["metadata"]["name"]}
+    assert (
+        places
+        == {"open-cluster-management-agent-addon"}
+        == {each["metadata"]["name"] for each in of_kind(with_them, "Namespace")}
+    )
     assert resources(without, "ClusterRole") == {"nodes", "namespaces", "clusterclaims", "clusterproperties"}
     assert resources(without, "Role") == resources(with_them, "Role") == {"secrets", "leases", "events"}
 
@@ -109,14 +115,14 @@ def test_a_hosted_agent_has_no_rights_over_the_cluster_that_it_runs_in_but_for_a
 def test_rights_of_a_hosted_agent_are_those_that_it_has_when_it_runs_there_and_nothing_runs() -> None:
     over_there = render("spoke", MATRIX["spoke"]["rights of a hosted one"])
     assert {each["kind"] for each in over_there} == {
-        *("ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
+        *("Namespace", "ServiceAccount", "ClusterRole", "ClusterRoleBinding", "Role", "RoleBinding")
     }
     assert pods_of(over_there) == []
     usual = render("spoke", MATRIX["spoke"]["attested"])
     assert [each["rules"] for each in of_kind(over_there, "ClusterRole")] == [
         each["rules"] for each in of_kind(usual, "ClusterRole")
     ]
-    [token] = of_kind(over_there, "Role")
+    [_, token] = of_kind(over_there, "Role")
     assert token["rules"] == [
         {
             "apiGroups": [""],

@@ -2,31 +2,41 @@
 
 import asyncio
 from base64 import b64encode
-from collections.abc import AsyncIterator, Callable
-from contextlib import aclosing
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import aclosing, nullcontext
 from datetime import timedelta
+from pathlib import Path
 
 import pytest
+from pydantic import ValidationError
 
 from hollow.cluster import HollowCluster
 from hollow.faults import Faults
-from machinery.clock import ManualClock
-from machinery.errors import DeadlineError, ForbiddenError, InvalidError, MusterError, UnavailableError
-from machinery.identity import ClusterName, HubId
+from machinery.clock import ManualClock, SystemClock
+from machinery.election import Candidate
+from machinery.errors import DeadlineError, ForbiddenError, InvalidError, NotFoundError, UnavailableError
+from machinery.identity import AddOnName, ClusterName, HubId
 from machinery.kube.client import KubeClient
+from machinery.kube.leaselock import LeaseLock
+from machinery.kube.namespaces import Namespace
+from spoke.app import addon_secrets_of
 from spoke.bootstraps import Bootstraps, BootstrapSecret, BootstrapWatch
+from spoke.candidacy import OwnLock
 from spoke.cluster import KubeCluster
-from spoke.credentials import KubeRemains, KubeSecrets
+from spoke.credentials import KubeRemains, KubeSecrets, OwnedSecrets
 from spoke.credentials.secrets import SECRETS
+from spoke.domain.addon import AddOn
+from spoke.elected import OPEN
 from spoke.gates import FeatureGates
-from spoke.ports import Health, SecretPlace
+from spoke.ports import Health, RefusedSecretError, SecretPlace
+from spoke.settings import Settings
 from tests.fakes.hub import MemoryHub
 from tests.fakes.stage import until
 
 SHORT = timedelta(milliseconds=100)
 AGENT = "open-cluster-management-agent"
 OWNER = "hub-kubeconfig-secret"
-OURS = {"app.kubernetes.io/part-of": "muster"}
+OURS = {"app.kubernetes.io/part-of": "muster", "app.kubernetes.io/managed-by": "muster-agent"}
 A, B = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "ab")
 
 
@@ -34,6 +44,60 @@ A, B = (HubId(f"{letter * 8}-0000-4000-8000-000000000001") for letter in "ab")
 async def client(hollow_cluster: HollowCluster) -> AsyncIterator[KubeClient]:
     async with await KubeClient.from_document(hollow_cluster.kubeconfig()) as connected:
         yield connected
+
+
+@pytest.fixture
+async def namespace(client: KubeClient) -> None:
+    """A fresh cluster has no namespace for the agent."""
+    await client.create("/api/v1/namespaces", {"metadata": {"name": AGENT}})
+
+
+NO_NAMESPACES = [
+    {"apiGroups": [""], "resources": ["secrets"], "verbs": ["*"]},
+    {"apiGroups": ["coordination.k8s.io"], "resources": ["leases"], "verbs": ["*"]},
+]
+
+
+async def test_namespace_is_created_for_the_first_object_or_reported_and_not_created_again(
+    hollow_cluster: HollowCluster, client: KubeClient
+) -> None:
+    roles = "/apis/rbac.authorization.k8s.io/v1"
+    account = {"kind": "ServiceAccount", "name": "default", "namespace": "default"}
+    role = {"apiGroup": "rbac.authorization.k8s.io", "kind": "ClusterRole", "name": "agent"}
+    await client.create(f"{roles}/clusterroles", {"metadata": {"name": "agent"}, "rules": NO_NAMESPACES})
+    await client.create(f"{roles}/clusterrolebindings", {"metadata": {"name": "agent"}, "subjects": [account], "roleRef": role})
+    asked = {"apiVersion": "authentication.k8s.io/v1", "kind": "TokenRequest", "spec": {"expirationSeconds": 600}}
+    answer = await client.create("/api/v1/namespaces/default/serviceaccounts/default/token", asked)
+    kubeconfig = hollow_cluster.kubeconfig()
+    kubeconfig["users"][0]["user"] = {"token": answer["status"]["token"]}
+
+    def lock_of(client: KubeClient) -> OwnLock:
+        return OwnLock(LeaseLock(client, AGENT, "spoke-agent", clock=SystemClock()), home=Namespace(client, AGENT))
+
+    def writes(client: KubeClient, name: str) -> tuple[Callable[[], Awaitable[object]], ...]:
+        lock, secrets = lock_of(client), KubeSecrets(client, AGENT)
+        return (
+            lambda: lock.take(None, Candidate(name, name), timedelta(seconds=15)),
+            lambda: secrets.write(name, {"a": b"1"}, None),
+        )
+
+    async with await KubeClient.from_document(kubeconfig) as restricted:
+        for write in writes(restricted, "restricted"):
+            with pytest.raises(ForbiddenError, match=rf"{AGENT}.* does not exist .*`kubectl create namespace {AGENT}`"):
+                await write()
+    for number, write in enumerate(writes(client, "first")):
+        await write()
+        assert len(await client.list("/api/v1/namespaces")) == 5, number
+        await client.delete(f"/api/v1/namespaces/{AGENT}")
+        with pytest.raises(NotFoundError, match=AGENT):
+            await write()
+
+    await KubeSecrets(client, AGENT).write("s", {"a": b"1"}, None)
+    secrets = KubeSecrets(client, AGENT)
+    await secrets.read("s")
+    await client.delete(f"/api/v1/namespaces/{AGENT}")
+    with pytest.raises(NotFoundError, match=AGENT):
+        await secrets.write("late", {"a": b"1"}, None)
 
 
 async def test_claims_and_properties_are_reported_by_their_gates(hollow_cluster: HollowCluster, client: KubeClient) -> None:
@@ -95,6 +159,7 @@ async def test_health_of_the_cluster_is_that_of_its_api_server(hollow_cluster: H
 
 
 @pytest.mark.filterwarnings("ignore:Sending a large body:ResourceWarning")
+@pytest.mark.usefixtures("namespace")
 async def test_secrets_are_written_whole_or_refused(hollow_cluster: HollowCluster, client: KubeClient) -> None:
     path, secrets = SECRETS.path(namespace=AGENT), KubeSecrets(client, AGENT)
     made = {"metadata": {"name": "s", "labels": {"owner": "somebody"}}, "type": "Opaque", "data": {"a": "MQ=="}}
@@ -105,8 +170,6 @@ async def test_secrets_are_written_whole_or_refused(hollow_cluster: HollowCluste
     assert (document["type"], document["data"]) == ("Opaque", {"b": "Mg=="})
     with pytest.raises(InvalidError):
         await secrets.write("large", {"a": b"x" * 1_100_000}, None)
-    with pytest.raises(MusterError, match="nowhere"):
-        await KubeSecrets(client, "nowhere").write("s", {"a": b"1"}, None)
 
     hollow_cluster.faults = Faults(refuse_secret_writes=True)
     for write in (secrets.write("s", {"a": b"2"}, written.version), secrets.write("t", {"a": b"2"}, None), secrets.delete("s")):
@@ -159,6 +222,7 @@ def kubeconfig(hub: HubId) -> bytes:
     return MemoryHub(ManualClock(), hub_id=hub).bootstrap_kubeconfig()
 
 
+@pytest.mark.usefixtures("namespace")
 async def test_bootstrap_secrets_are_followed(client: KubeClient) -> None:
     secrets = KubeSecrets(client, AGENT)
     await put_kubeconfig(client, "east", kubeconfig(A))
@@ -185,8 +249,45 @@ async def put_secret(client: KubeClient, namespace: str, name: str, labels: dict
     await client.create(SECRETS.path(namespace=namespace), body)
 
 
+async def test_addon_secret_of_somebody_else_is_neither_read_nor_changed_and_one_of_ocm_is_adopted_on_demand(
+    client: KubeClient,
+) -> None:
+    secrets, path = OwnedSecrets(client, "default"), SECRETS.path(namespace="default")
+    own = await secrets.write("own", {"a": b"1"}, None)
+    assert await secrets.write("own", {"a": b"2"}, own.version) == await secrets.read("own")
+    await put_secret(client, "default", "chart", {"app.kubernetes.io/part-of": "muster"}, cluster_name="c1", tls_key="k")
+    await put_secret(client, "default", "ocm", {}, **{"cluster-name": "c1", "tls.crt": "c", "tls.key": "k"})
+    foreign = {each["metadata"]["name"]: each for each in await client.list(path)}
+    for name in ("chart", "ocm"):
+        version = foreign[name]["metadata"]["resourceVersion"]
+        for touch in (secrets.read(name), secrets.write(name, {"a": b"1"}, version), secrets.delete(name)):
+            with pytest.raises(RefusedSecretError, match=f'"{name}" in namespace "default".*--adopt-addon-secrets'):
+                await touch
+        assert await client.get(f"{path}/{name}") == foreign[name]
+    adopting = OwnedSecrets(client, "default", adopts=True)
+    with pytest.raises(RefusedSecretError):
+        await adopting.read("chart")
+    await adopting.write("ocm", {"a": b"1"}, (await adopting.read("ocm")).version)
+    assert (await secrets.read("ocm")).contents == {"a": b"1"}, "it is the agent's own now"
+    await secrets.delete("ocm")
+    await secrets.delete("ocm")
+
+    settings = Settings(bootstrap_kubeconfig=(Path("b"),), component_namespace=AGENT, addon_namespaces=("default", "more"))
+    secrets_of = addon_secrets_of(settings, client, client, OPEN)
+    for namespace in ("default", "more", "", AGENT, "kube-system"):
+        with (
+            nullcontext()
+            if namespace in settings.addon_namespaces
+            else pytest.raises(RefusedSecretError, match="default, more")
+        ):
+            secrets_of(AddOn(AddOnName("logs"), namespace))
+    with pytest.raises(ValidationError, match="the agent's own"):
+        Settings(bootstrap_kubeconfig=(Path("b"),), component_namespace="default", addon_namespaces=("default",))
+
+
+@pytest.mark.usefixtures("namespace")
 async def test_only_secrets_of_this_clusters_agent_are_found_and_removed(client: KubeClient) -> None:
-    remains = KubeRemains(client, client, AGENT, owner=OWNER, lease="spoke-agent")
+    remains = KubeRemains(client, client, AGENT, owner=OWNER, lease="spoke-agent", addon_namespaces=("default", "nowhere"))
     await put_secret(client, AGENT, OWNER, OURS, cluster_name="c1", agent_name="a")
     await put_secret(client, AGENT, f"{OWNER}-0f1e2d3c", OURS, cluster_name="c1", agent_name="a")
     await put_secret(client, AGENT, "work-hub-kubeconfig-0f1e2d3c", OURS, cluster_name="c1", agent_name="a")
@@ -196,6 +297,8 @@ async def test_only_secrets_of_this_clusters_agent_are_found_and_removed(client:
     await put_secret(client, "default", "of-another-agent", OURS, cluster_name="c1", agent_name="b")
     await put_secret(client, "default", "of-the-hub", OURS, key="k")
     await put_secret(client, "default", "of-nobody", {}, cluster_name="c1")
+    await put_secret(client, "default", "of-a-chart", {"app.kubernetes.io/part-of": "muster"}, cluster_name="c1")
+    await put_secret(client, "kube-public", "not-listed", OURS, cluster_name="c1")
     assert await remains.slots() == [f"{OWNER}-0f1e2d3c"]
     found = await remains.addons(ClusterName("c1"))
     assert found == [SecretPlace("default", "work-hub-kubeconfig"), SecretPlace(AGENT, "work-hub-kubeconfig-0f1e2d3c")]

@@ -15,7 +15,7 @@ from spoke.controllers.addon_lease import AddOnLeaseController
 from spoke.controllers.addon_registration import AddOnCertificates, Certificates
 from spoke.domain.addon import CSR, KUBE_SIGNER, AddOn, AddOnRegistration
 from spoke.domain.names import Names
-from spoke.ports import ClientIdentity, Greeting, HubClient, Secrets
+from spoke.ports import ClientIdentity, Greeting, HubClient, RefusedSecretError, Secrets, SecretSnapshot
 from spoke.slot import Slot
 from tests.fakes.cluster import MemoryCluster
 from tests.fakes.credentials import MemorySecrets
@@ -106,6 +106,31 @@ async def test_changed_subject_or_namespace_leaves_the_old_credential_until_the_
         stage.hub.away = False
         await run.look(moved)
     assert (place.at("old").names, place.at("new").names) == (set(), {SECRET})
+
+
+async def test_secret_that_the_agent_may_not_touch_is_a_condition_of_the_addon_until_it_may(stage: Stage) -> None:
+    place, refused = Place(), True
+    reserved = AddOn(AddOnName("bootstrap"), "x", registrations=(FOR_HUB,))
+
+    class Foreign(MemorySecrets):
+        async def read(self, name: str) -> SecretSnapshot:
+            if refused:
+                raise RefusedSecretError(f"{name} is somebody else's")
+            return await super().read(name)
+
+    place.secrets["x", False] = secrets = Foreign()
+    async with at(stage.hub, place) as run:
+        addon = AddOn(LOGS, "x", registrations=(FOR_HUB,))
+        for _ in range(2):
+            await run.look(addon, reserved)
+        told = {name: [each.message for each in conditions] for name, conditions in run.session.addon_reports}
+        assert told[LOGS] == [f"{SECRET} is somebody else's"]
+        assert len(run.session.addon_reports) == len(told) == 2, "once each"
+        assert "reserved for the agent" in told[reserved.name][0]
+        assert secrets.names == set()
+        refused = False
+        await run.look(addon, reserved)
+    assert secrets.names == {SECRET}
 
 
 async def test_from_the_managed_cluster_to_a_hosting_one_and_back(stage: Stage) -> None:
