@@ -53,6 +53,7 @@ class SpokeAgent:
     def __init__(self, options: Options, world: World, progress: Progress | None = None) -> None:
         self._options = options
         self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
+        self._announcements = Announcements(world.announcer)
         self._world = world = replace(world, directory=self._mirror)
         self._hub_clock = OffsetClock(world.clock)
         self._owner_slot = Slot(world.secrets, OWNER_SECRET)
@@ -68,7 +69,6 @@ class SpokeAgent:
         self._decision: Decision | None = None
         self.progress = progress or Progress(world.clock)
         self.progress.verdict = lambda: self._watch.verdict
-        self._announcements = Announcements(world.announcer)
         ahead = options.standby_registration
         self._reserve: Reserve = Standby(options, world, self._announcements.tell) if ahead else NoReserve()
         choosing = replace(options.hubs, policy=replace(options.hubs.policy, registers_ahead=ahead))
@@ -125,7 +125,12 @@ class SpokeAgent:
         retry, denied, overtaken = map(self._backoff, (pauses.retry, pauses.denied, pauses.refused))
         stop_listening = self._reserve.listen(self._bootstrap.stir)
         try:
-            async with self._bootstrap.watching(), beside(self._reserve.run), beside(self._announcements.run):
+            async with (
+                self._bootstrap.watching(),
+                beside(self._reserve.run),
+                beside(self._announcements.run),
+                beside(self._watch.run),
+            ):
                 while True:
                     delay = await self._attempt(retry, denied, overtaken)
                     await self._bootstrap.rest(delay)

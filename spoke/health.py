@@ -1,24 +1,32 @@
 """What is known of the managed cluster's API server, whether or not a hub is there to be told."""
 
+import asyncio
 from collections.abc import Callable
 
 import structlog
 
 from machinery.clock import Clock
-from spoke.domain.status import Availability
+from spoke.domain.status import PROBE_PERIOD, PROBE_PERIOD_WHILE_FAILING, Availability
 from spoke.ports import Cluster
 
 log = structlog.get_logger(__name__)
 
 
 class AvailabilityWatch:
-    """Looks at the API server when asked to and remembers since when it has failed; tells when the verdict changes."""
+    """Probes the API server and remembers since when it has failed; calls listeners when the verdict changes.
+
+    A probe waits for nothing but its own answer, which `Cluster.health` bounds in time.
+    """
 
     def __init__(self, cluster: Cluster, clock: Clock) -> None:
         self.current = Availability()
         self._cluster = cluster
         self._clock = clock
         self._listeners: list[Callable[[], None]] = []
+        self._newest = float("-inf")
+        """When the newest probe that has ended began: of two that overlap the later one counts."""
+        self.unavailable = asyncio.Event()
+        """Set while the verdict is False."""
 
     @property
     def verdict(self) -> bool | None:
@@ -30,14 +38,30 @@ class AvailabilityWatch:
         self._listeners.append(tell)
         return lambda: self._listeners.remove(tell)
 
+    async def run(self) -> None:
+        """Probes until cancelled, more often while the API server fails."""
+        while True:
+            began = self._clock.monotonic()
+            _, answers = await self.look()
+            period = PROBE_PERIOD if answers else PROBE_PERIOD_WHILE_FAILING
+            await asyncio.sleep(max(0.0, period.total_seconds() - (self._clock.monotonic() - began)))
+
     async def look(self) -> tuple[Availability, bool]:
-        """One look: what is known now, and whether the API server answered just now."""
+        """One probe: what is known now, and whether the API server answered just now."""
+        began = self._clock.monotonic()
         health = await self._cluster.health()
+        if began < self._newest:
+            return self.current, health.ok
+        self._newest = began
         before = self.current
         self.current = before.observed(
-            ok=health.ok, status_code=health.status_code, detail=health.detail, at=self._clock.monotonic()
+            ok=health.ok, status_code=health.status_code, detail=health.detail, began=began, ended=self._clock.monotonic()
         )
         if self.current.verdict is not before.verdict:
+            if self.current.verdict is False:
+                self.unavailable.set()
+            else:
+                self.unavailable.clear()
             log.info("cluster.available" if self.current.verdict else "cluster.unavailable", detail=health.detail)
             for tell in tuple(self._listeners):
                 tell()

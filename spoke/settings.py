@@ -26,7 +26,6 @@ from machinery import identity, telemetry
 from machinery.election import KUBERNETES, Timings
 from machinery.errors import InvalidError
 from machinery.selectors import valid_label_key, valid_label_value
-from spoke.domain.addon import DEFAULT_NAMESPACE as ADDON_NAMESPACE
 from spoke.gates import gates_of
 
 PREFIX = "SPOKE_"
@@ -41,6 +40,7 @@ SHORTEST_CERTIFICATE = 3600
 SHORTEST_TOKEN = 600
 YEAR = 365 * 24 * 3600
 DEFAULT_NAMESPACE = "open-cluster-management-agent"
+ADDON_NAMESPACE = "open-cluster-management-agent-addon"
 SERVICE_ACCOUNT = Path("/var/run/secrets/kubernetes.io/serviceaccount")
 _UNITS = {"ms": 0.001, "s": 1, "m": 60, "h": 3600}
 

@@ -13,7 +13,7 @@ from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from machinery.timestamps import parse_time
 from spoke.domain.namespace import WANTED
 from spoke.domain.report import ClusterClaim, NodeResources
-from spoke.domain.status import merged_claims
+from spoke.domain.status import PROBE_TIMEOUT, merged_claims
 from spoke.gates import FeatureGates
 from spoke.ports import Cluster, Health
 
@@ -24,7 +24,6 @@ CLAIMS = Resource("cluster.open-cluster-management.io", "v1alpha1", "clusterclai
 PROPERTIES = Resource("about.k8s.io", "v1alpha1", "clusterproperties")
 
 GATES = FeatureGates()
-HEALTH_TIMEOUT = timedelta(seconds=10)
 COALESCE = timedelta(milliseconds=200)
 """Changes within this time are told as one."""
 _REPORTED_CLAIMS = {"labelSelector": "!open-cluster-management.io/spoke-only"}
@@ -41,7 +40,7 @@ class KubeCluster(Cluster):
         self,
         client: KubeClient,
         *,
-        health_timeout: timedelta = HEALTH_TIMEOUT,
+        health_timeout: timedelta = PROBE_TIMEOUT,
         coalesce: timedelta = COALESCE,
         gates: FeatureGates = GATES,
     ) -> None:

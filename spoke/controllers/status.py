@@ -73,14 +73,29 @@ class StatusController(Reconciler[str]):
     async def reconcile(self, key: str) -> timedelta | None:
         if not self._accepted:
             return None
-        (state, answers), read = await asyncio.gather(self._watch.look(), self._read())
-        report = self._report(state, answers=answers, read=read)
+        _, answers = await self._watch.look()
+        read = await self._read_while_available() if answers else None
+        report = self._report(self._watch.current, read=read)
         if report != self._told or key == RESYNC:
             await self._session.report(report)
             self._told = report
-        if isinstance(read, Exception) and answers:
+        if isinstance(read, Exception):
             raise read
-        return RECHECK if not answers else None
+        return RECHECK if read is None else None
+
+    async def _read_while_available(
+        self,
+    ) -> "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception | None":
+        """As `_read`; None: the API server has become unavailable meanwhile, which is reported without waiting."""
+        reading = asyncio.create_task(self._read(), name="status/read")
+        failing = asyncio.create_task(self._watch.unavailable.wait(), name="status/unavailable")
+        try:
+            await asyncio.wait((reading, failing), return_when=asyncio.FIRST_COMPLETED)
+            return reading.result() if reading.done() else None
+        finally:
+            for task in (reading, failing):
+                task.cancel()
+            await asyncio.wait((reading, failing))
 
     async def _read(self) -> "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception":
         """Nodes, version and claims, or why they cannot be read; never raises."""
@@ -97,11 +112,10 @@ class StatusController(Reconciler[str]):
         self,
         state: Availability,
         *,
-        answers: bool,
-        read: "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception",
+        read: "tuple[tuple[NodeResources, ...], str, tuple[ClusterClaim, ...]] | Exception | None",
     ) -> ClusterReport:
         conditions = (JOINED_CONDITION, *((state.condition,) if state.condition else ()), *self._further())
-        if not answers or isinstance(read, Exception):
+        if read is None or isinstance(read, Exception):
             return ClusterReport(
                 conditions=conditions, complete=False, endpoints=self._endpoints, namespaces=self._namespaces()
             )

@@ -1,7 +1,8 @@
 """What the agent says of its cluster: availability, resources, claims.
 
-Availability (OCM): a failing API server is believed only after it has failed for 20 s without one success; until then the
-verdict stays as it was and the server is looked at again every 5 s. Any number of looks within the threshold changes nothing.
+Availability (OCM): a failing API server is believed only after it has failed for 20 s without one success, counted from the
+start of the first probe that failed; until then the verdict stays as it was. Any number of probes within the threshold changes
+nothing.
 Claims (OCM): reserved ones are always kept and come first, both kinds are sorted by name, custom ones are cut to a maximum.
 """
 
@@ -15,6 +16,9 @@ from spoke.domain.report import ClusterClaim, NodeResources
 
 FAILURE_THRESHOLD = timedelta(seconds=20)
 RECHECK = timedelta(seconds=5)
+PROBE_PERIOD, PROBE_PERIOD_WHILE_FAILING = timedelta(seconds=5), timedelta(seconds=2)
+"""From the start of one probe to the start of the next."""
+PROBE_TIMEOUT = timedelta(seconds=5)
 MAX_MESSAGE = 1024
 RESERVED_CLAIMS = frozenset(
     (
@@ -42,12 +46,12 @@ class Availability:
         """No failure is being waited out."""
         return self.failing_since is None or self.verdict is False
 
-    def observed(self, *, ok: bool, status_code: int | None, detail: str, at: float) -> "Availability":
-        """After one look at the API server at the monotonic instant `at`."""
+    def observed(self, *, ok: bool, status_code: int | None, detail: str, began: float, ended: float) -> "Availability":
+        """After one probe of the API server between two monotonic instants."""
         if ok:
             return Availability(verdict=True, condition=AVAILABLE_CONDITION)
-        since = at if self.failing_since is None else self.failing_since
-        if at - since < FAILURE_THRESHOLD.total_seconds():
+        since = began if self.failing_since is None else self.failing_since
+        if ended - since < FAILURE_THRESHOLD.total_seconds():
             return replace(self, failing_since=since)
         return Availability(verdict=False, failing_since=since, condition=unavailable(status_code, detail))
 

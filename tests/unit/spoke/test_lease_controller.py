@@ -1,7 +1,7 @@
 """Beats: when, in step by the hub's clock, with which verdict, and what their silence means."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Callable, Sequence
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime, timedelta
 from itertools import pairwise
@@ -13,13 +13,20 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from machinery.clock import OffsetClock, SystemClock
+from machinery.conditions import AVAILABLE, FALSE
 from machinery.identity import AgentId, ClusterName, agent_subject
 from spoke.controllers.lease import LeaseController
+from spoke.controllers.status import CHANGED, StatusController
+from spoke.domain.report import NodeResources
+from spoke.domain.status import PROBE_TIMEOUT, ClaimRules
 from spoke.domain.step import SHORTEST, SPREAD, STEP, pause
-from spoke.ports import Capability, ClientIdentity, HubLostError, Loss
+from spoke.health import AvailabilityWatch
+from spoke.ports import Capability, ClientIdentity, Health, HubLostError, Loss
+from tests.fakes.cluster import MemoryCluster
 from tests.fakes.hub import KnownCluster, MemoryHub, MemoryHubClient, MemorySession
 from tests.fakes.several import Several
 from tests.fakes.stage import until
+from tests.fakes.virtual_time import LoopClock, in_virtual_time
 
 CLUSTER = ClusterName("berlin")
 
@@ -243,3 +250,53 @@ async def test_where_every_beat_is_a_request_of_its_own_nobody_is_in_step(
     monkeypatch.setattr(MemoryHubClient, "capabilities", property(lambda _: others))
     found = [moment for moments in await beats_of_agents(tmp_path, monkeypatch) for moment in moments]
     assert len([moment for moment in found if past_step(moment) > SPREAD + LATE]) > len(found) / 2
+
+
+class IllCluster(MemoryCluster):
+    """Its API server refuses connections, or is stopped, from `ill_at` on: then no call is ever answered, health in time."""
+
+    def __init__(self, ill_at: float, *, frozen: bool) -> None:
+        super().__init__()
+        self._ill_at, self._frozen = ill_at, frozen
+
+    @property
+    def _ill(self) -> bool:
+        return asyncio.get_running_loop().time() >= self._ill_at
+
+    async def health(self) -> Health:
+        if self._ill and self._frozen:
+            await asyncio.sleep(PROBE_TIMEOUT.total_seconds())
+        return Health(ok=not self._ill, status_code=None, detail="ill" if self._ill else "ok")
+
+    async def nodes(self) -> Sequence[NodeResources]:
+        await asyncio.sleep(2)  # the freeze falls into it now and then
+        if self._ill and self._frozen:
+            await asyncio.Event().wait()
+        return await super().nodes()
+
+
+@pytest.mark.parametrize(("frozen", "within"), [(True, 35), (False, 28)])
+def test_api_server_that_freezes_or_refuses_is_reported_in_seconds_though_reads_hang(*, frozen: bool, within: int) -> None:
+    async def play(ill_at: float) -> float:
+        loop = asyncio.get_running_loop()
+        cluster, on = IllCluster(ill_at, frozen=frozen), session()
+        watch = AvailabilityWatch(cluster, LoopClock(loop))
+        status = StatusController(on, cluster, watch, ClaimRules())
+        status.accept(accepted=True)
+        lease = controller(on, verdict=lambda: watch.verdict)
+        lease.accept(accepted=True)
+        on.hub.beat_interval = timedelta(hours=1)
+        watch.listen(lease.hurry)
+        async with running(lease):
+            probing = asyncio.create_task(watch.run())
+            while [each.status for report in on.reports[-1:] for each in report.conditions if each.type == AVAILABLE] != [
+                FALSE
+            ]:
+                await status.reconcile(CHANGED)
+                await asyncio.sleep(0.5)
+            assert on.beats[-1] is False
+            probing.cancel()
+        return loop.time() - ill_at
+
+    ill_at = [20 + tenth / 2 for tenth in range(12)]
+    assert {at: seconds for at in ill_at if (seconds := in_virtual_time(play(at))) > within} == {}

@@ -132,11 +132,11 @@ def test_capacity_counts_all_nodes_and_allocatable_only_schedulable_ones() -> No
 
 
 def failed(state: Availability, at: float) -> Availability:
-    return state.observed(ok=False, status_code=500, detail="boom", at=at)
+    return state.observed(ok=False, status_code=500, detail="boom", began=at, ended=at)
 
 
 def well(state: Availability, at: float) -> Availability:
-    return state.observed(ok=True, status_code=200, detail="ok", at=at)
+    return state.observed(ok=True, status_code=200, detail="ok", began=at, ended=at)
 
 
 def test_cluster_is_unavailable_after_twenty_seconds_of_failure_and_not_before() -> None:
@@ -158,6 +158,9 @@ def test_cluster_is_unavailable_after_twenty_seconds_of_failure_and_not_before()
     state = failed(well(failed(well(Availability(), 0), 100), 110), 125)
     assert [state.verdict, failed(state, 144).verdict, failed(state, 145).verdict] == [True, True, False], "a success resets it"
     assert failed(failed(Availability(), 0), 19.9).verdict is None, "it never answered"
+    slow = Availability().observed(ok=False, status_code=None, detail="", began=0, ended=5)
+    slow = slow.observed(ok=False, status_code=None, detail="", began=15, ended=20)
+    assert slow.verdict is False, "counted from the start of the first probe"
 
 
 def test_claims_are_reserved_first_sorted_and_custom_ones_are_cut() -> None:
