@@ -87,11 +87,12 @@ def _aside(command: str, settings: "Settings", own: dict[str, Any]) -> int:
         sys.stderr.write(f"spoke: {error}\n")
         return 1
     try:
-        well = asyncio.run(_walk(lambda: commands.depart(settings, force=own["force"], within=within)))
+        force, rejoin = own.get("force", False), command == "rejoin"
+        well = asyncio.run(_walk(lambda: commands.depart(settings, force=force, rejoin=rejoin, within=within)))
     except (MusterError, OSError) as error:
-        sys.stderr.write(f"spoke: {error}; what was not done yet is done when `spoke leave` is called again\n")
+        sys.stderr.write(f"spoke: {error}; what was not done yet is done when `spoke {command}` is called again\n")
         return 1
-    return 0 if well or own["force"] else 1
+    return 0 if well or force else 1
 
 
 async def _tell(settings: "Settings", form: str) -> int:

@@ -37,6 +37,7 @@ from spoke.options import Options, Pause, World
 from spoke.ownership import OvertakenError, Owner, Ownership
 from spoke.parts import FlawError, LeaveError, Parts
 from spoke.progress import Progress
+from spoke.remembered import RememberedSecrets
 from spoke.reserve import NoReserve, Post, Reserve
 from spoke.slot import OWNER_SECRET, Contents, Slot, credential_of, hub_slot
 from spoke.standby import Standby
@@ -54,7 +55,8 @@ class SpokeAgent:
         self._options = options
         self._mirror = PatientDirectory(world.directory) if world.directory is not None else None
         self._announcements = Announcements(world.announcer)
-        self._world = world = replace(world, directory=self._mirror)
+        self._secrets = RememberedSecrets(world.secrets, self._announcements.tell)
+        self._world = world = replace(world, directory=self._mirror, secrets=self._secrets)
         self._hub_clock = OffsetClock(world.clock)
         self._owner_slot = Slot(world.secrets, OWNER_SECRET)
         self._ownership = Ownership(world.secrets, self._hub_clock)
@@ -130,6 +132,7 @@ class SpokeAgent:
                 beside(self._reserve.run),
                 beside(self._announcements.run),
                 beside(self._watch.run),
+                beside(self._secrets.run),
             ):
                 while True:
                     delay = await self._attempt(retry, denied, overtaken)

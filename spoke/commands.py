@@ -72,8 +72,8 @@ def remains_of(settings: Settings, management: KubeClient, spoke: KubeClient) ->
 
 
 @asynccontextmanager
-async def depart(settings: Settings, *, force: bool, within: timedelta) -> AsyncIterator[Steps]:
-    """`spoke leave`, with the settings of the agent. Raises InvalidError."""
+async def depart(settings: Settings, *, force: bool, rejoin: bool, within: timedelta) -> AsyncIterator[Steps]:
+    """`spoke leave` and `spoke rejoin`, with the settings of the agent. Raises InvalidError."""
     clock = SystemClock()
     async with AsyncExitStack() as stack:
         management = await client_of(settings.kubeconfig, stack)
@@ -93,6 +93,7 @@ async def depart(settings: Settings, *, force: bool, within: timedelta) -> Async
                 reach=reach_of(settings),
                 cluster_name=settings.cluster_name,
                 force=force,
+                rejoin=rejoin,
                 within=within,
             )
         ).steps

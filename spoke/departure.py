@@ -18,12 +18,12 @@ import structlog
 
 from machinery.errors import MusterError
 from spoke.bootstraps import Bootstraps
+from spoke.domain.credential import LEFT
 from spoke.kubeconfigs import Connection
 from spoke.ports import Secrets, SecretSnapshot
 from spoke.progress import Answer, Progress, Role
 from spoke.slot import OWNER_SECRET, Contents, Slot
 
-LEFT = "left"
 LOOK = timedelta(seconds=2)
 """How often files are looked at; secrets are watched."""
 AGAIN = timedelta(seconds=30)

@@ -34,6 +34,11 @@ A running agent stays away afterwards, until it is given a new bootstrap kubecon
 "hub-kubeconfig-secret", which then holds nothing but the mark, is deleted. Exits with 1 when something remains to be done at
 a hub, and says what.
 """
+REJOIN = """\
+Has the agent register anew at its hubs, under the names that it has: ends the session, deletes the agent's credentials, and
+lets it join again with its bootstrap kubeconfig, which has to be good for that. Hubs are left as they are: the cluster stays.
+A credential that was deleted by hand does not do that: a running agent creates it again.
+"""
 STATUS = """\
 Prints the cluster and the agent's name, what this process is to the agent, the hub that it reports to and why, every hub of its
 list with its state and the end of its credential, the last beat, and the last decisions. It asks the running agent at
@@ -70,6 +75,8 @@ def parser() -> argparse.ArgumentParser:
     leave.add_argument(
         "--timeout", default="30s", metavar="TIME", help="for the agent to stop, and for each hub to answer (30s)"
     )
+    rejoin = command("rejoin", "have the agent register anew", REJOIN, IN_CLUSTER.format(command="rejoin"))
+    rejoin.add_argument("--timeout", default="30s", metavar="TIME", help="for the agent to stop (30s)")
     leave.add_argument("--force", action="store_true", help="delete everything here, also where a hub could not be told")
     return top
 

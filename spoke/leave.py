@@ -3,6 +3,9 @@
 In this order, so that whatever breaks in between is mended by the next call: the mark that keeps the agent away; the agent's
 Lease, taken when its session has ended; every hub is told with the credential that it gave; then what it gave is deleted,
 add-ons' credentials first, the slots of hubs that could not be told only with `force`. The mark stays.
+
+`spoke rejoin` is the same without a word to hubs and without add-ons: at its end the mark is taken away, and the agent
+registers anew under its names.
 """
 
 import asyncio
@@ -17,8 +20,9 @@ from machinery.errors import ConflictError, InvalidError, MethodNotAllowedError,
 from machinery.identity import AgentId, ClusterName, HubId
 from machinery.timestamps import format_time
 from spoke.bootstraps import Bootstraps
-from spoke.departure import LEFT, Mark, fingerprints, mark_in
+from spoke.departure import Mark, fingerprints, forget_departure, mark_in
 from spoke.doctor import Step
+from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT
 from spoke.domain.reach import Reach
 from spoke.kubeconfigs import HOWEVER, Connection, stored_connection, stored_texts
 from spoke.ports import Cluster, CredentialDirectory, Dial, Remains, Secrets
@@ -46,6 +50,8 @@ class Ground:
     reach: Reach = HOWEVER
     cluster_name: str = ""
     force: bool = False
+    rejoin: bool = False
+    """To register anew, not to leave: hubs and add-ons are left as they are."""
     within: timedelta = timedelta(seconds=30)
     """For the agent to stop, and for every hub to answer."""
 
@@ -80,6 +86,15 @@ class Leave:
             yield (stopped := await self._stopped(self._ground.lock))
             if not stopped.ok and not self._ground.force:
                 return
+        if self._ground.rejoin:
+            yield await self._credentials()
+            await forget_departure(self._ground.secrets)
+            elected = self._ground.lock is not None
+            said = (
+                "a running agent registers anew now" if elected else "restart the agent, which has no Lease: it registers anew"
+            )
+            yield Step("agent", ok=True, said=said)
+            return
         for hub in self._hubs.values():
             yield await self._told(hub)
         yield await self._addons()
@@ -107,6 +122,8 @@ class Leave:
         known |= before.known if before is not None else frozenset()
         mark = Mark(at, known)
         await self._owner.change(lambda present: {**present, LEFT: mark.content()})
+        if ground.rejoin:
+            return Step("agent", ok=True, said=f'to stay away until its credentials are deleted, by secret "{OWNER_SECRET}"')
         again = "it was before" if before is not None else "it stays away until there is a new bootstrap kubeconfig"
         return Step("agent", ok=True, said=f'told to stay away, in secret "{OWNER_SECRET}": {again}')
 
@@ -166,7 +183,7 @@ class Leave:
     async def _credentials(self) -> Step:
         """Slots, the mirror, the owner's secret but for its mark, and the Lease."""
         ground = self._ground
-        owed = [] if ground.force else [hub for hub in self._hubs.values() if not (hub.told or hub.final)]
+        owed = [] if ground.force or ground.rejoin else [hub for hub in self._hubs.values() if not (hub.told or hub.final)]
         keeps = {slot.name: hub for hub in owed for slot in (hub_slot(ground.secrets, hub.hub_id),)}
         for name, hub in keeps.items():
             await Slot(ground.secrets, name).change(partial(_only, hub.credential))
@@ -175,7 +192,8 @@ class Leave:
                 await ground.secrets.delete(name)
         if ground.directory is not None:
             ground.directory.replace({})
-        await self._owner.change(lambda present: {LEFT: present[LEFT]} if LEFT in present else {})
+        stays = (LEFT, CLUSTER_NAME, AGENT_NAME) if ground.rejoin else (LEFT,)
+        await self._owner.change(lambda present: {key: present[key] for key in stays if key in present})
         await ground.remains.forget_lease()
         kept = f", but {', '.join(keeps)} for what is still to be told" if keeps else ""
         return Step("credentials", ok=True, said=f"deleted{kept}")

@@ -9,11 +9,12 @@ import yaml
 
 from machinery.clock import ManualClock
 from machinery.conditions import CERTIFICATE_ROTATED, TRUE
-from machinery.errors import ConflictError, UnavailableError
+from machinery.errors import ConflictError, ForbiddenError, NotLeaderError, UnavailableError
 from machinery.identity import HubId
 from machinery.kubeconfig import ClusterEntry, parse_kubeconfig, write_hub_kubeconfig
 from machinery.pki import parse_certificate
-from spoke.domain.credential import EPOCH, HUB_ID
+from spoke.departure import Mark
+from spoke.domain.credential import EPOCH, HUB_ID, LEFT
 from spoke.domain.names import choose_names
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import Enrolment, Wanted
@@ -21,6 +22,7 @@ from spoke.kubeconfigs import connection_of, why_not_recovered
 from spoke.layout import owner_of
 from spoke.ownership import OvertakenError, Ownership
 from spoke.ports import RequestState, SecretSnapshot
+from spoke.remembered import RememberedSecrets
 from spoke.slot import ATTEMPTS, Contents, OwnedSlot, Slot
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import HUB_ID as HUB
@@ -330,3 +332,44 @@ async def test_a_rebuilt_cluster_under_an_old_name_is_told_what_to_do(stage: Sta
     async with stage.running() as agent:
         await until(lambda: "belongs to another cluster" in agent.progress.ready().text)
     assert len(stage.hub.sessions) == 1
+
+
+async def test_secrets_that_somebody_deletes_are_created_again_by_a_healthy_agent_and_reported(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("spoke.remembered.PERIOD", timedelta(milliseconds=10))
+    secrets = stage.secrets
+    assert isinstance(secrets, MemorySecrets)
+    async with stage.at_work():
+        await until(lambda: secrets.names == {OWNER, SLOT})
+        before = {name: secrets.contents(name) for name in (OWNER, SLOT)}
+        for name in (OWNER, SLOT):
+            await secrets.delete(name)
+        await until(lambda: {name: secrets.contents(name) for name in (OWNER, SLOT)} == before)
+        assert len(stage.hub.requests) == len(stage.hub.sessions) == 1, "nobody registers anew"
+
+
+async def test_nothing_is_created_again_after_leaving_or_without_the_lease_or_that_the_agent_deleted_itself() -> None:
+    inner, told = MemorySecrets(), list[str]()
+    secrets = RememberedSecrets(inner, lambda reason, _: told.append(reason))
+    for name in (OWNER, SLOT, "east"):
+        await secrets.write(name, {"a": b"1"}, None)
+        await inner.delete(name)
+        await secrets.read(name)
+    assert inner.names == {OWNER, SLOT}, "a bootstrap kubeconfig is not the agent's"
+    assert told == ["SecretRestored"] * 2
+    await inner.delete(SLOT)
+    for refusal in (NotLeaderError("another process works"), ForbiddenError("the namespace is being terminated")):
+        inner.refuse_writes = refusal
+        assert (await secrets.read(SLOT)).version is None
+    inner.refuse_writes = None
+    await secrets.read(SLOT)
+    await secrets.delete(SLOT)
+    assert (await secrets.read(SLOT)).version is None
+
+    left = await inner.read(OWNER)
+    await secrets.write(SLOT, {"a": b"1"}, None)
+    await inner.write(OWNER, {LEFT: Mark("", frozenset()).content()}, left.version)
+    await inner.delete(SLOT)
+    assert (await secrets.read(SLOT)).version is None
+    assert inner.names == {OWNER}

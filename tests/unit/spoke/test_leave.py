@@ -11,8 +11,9 @@ import pytest
 from machinery.election import Candidate
 from spoke.agent import SpokeAgent
 from spoke.bootstraps import BootstrapFile, Bootstraps
-from spoke.departure import LEFT, Mark, ResidentAgent, mark_in
+from spoke.departure import Mark, ResidentAgent, mark_in
 from spoke.doctor import Step
+from spoke.domain.credential import LEFT
 from spoke.leave import Ground, Leave
 from spoke.progress import Progress
 from tests.fakes.credentials import MemoryRemains, MemorySecrets
@@ -149,6 +150,30 @@ async def test_a_new_bootstrap_kubeconfig_brings_it_back_and_so_does_an_explicit
         await until(lambda: "has left its hubs" in agent.progress.ready().text)
         await scene.secrets.delete(OWNER)
         await until(lambda: scene.stage.hub.open_sessions)
+
+
+async def walked(leave: Leave) -> list[Step]:
+    return [step async for step in leave.steps()]
+
+
+async def test_agent_registers_anew_under_its_names_by_rejoin_and_keeps_its_hub(scene: Scene) -> None:
+    async with scene.resident() as agent:
+        await until(lambda: is_available(scene.stage))
+        before = (await scene.secrets.read(OWNER)).contents
+        held = await scene.lock.take(scene.lock.record, Candidate("pod-1", "pod-1-1"), timedelta(seconds=15))
+        rejoining = asyncio.create_task(walked(Leave(replace(scene.ground, rejoin=True))))
+        await until(lambda: "has left its hubs" in agent.progress.ready().text)
+        await scene.lock.release(held)  # as an elected agent does
+        steps = await rejoining
+        assert all(step.ok for step in steps), steps
+        assert scene.stage.hub.clusters, "the cluster stays at its hub"
+        await until(lambda: len(scene.stage.hub.sessions) == 2 and is_available(scene.stage))
+        after = (await scene.secrets.read(OWNER)).contents
+        assert after["tls.key"] != before["tls.key"]
+        assert [after[name] for name in ("cluster-name", "agent-name")] == [
+            before[name] for name in ("cluster-name", "agent-name")
+        ]
+        assert agent.progress.ready().ok
 
 
 async def test_hub_is_not_waited_for_by_force_or_where_it_does_not_know_the_call(scene: Scene) -> None:
