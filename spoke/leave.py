@@ -9,7 +9,7 @@ registers anew under its names.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable
+from collections.abc import AsyncGenerator, Awaitable, Iterator
 from dataclasses import dataclass, field
 from datetime import timedelta
 from functools import partial
@@ -22,7 +22,7 @@ from machinery.timestamps import format_time
 from spoke.bootstraps import Bootstraps
 from spoke.departure import Mark, fingerprints, forget_departure, mark_in
 from spoke.doctor import Step
-from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT
+from spoke.domain.credential import AGENT_NAME, CLUSTER_NAME, LEFT, PENDING_REQUEST, REQUEST_NAME
 from spoke.domain.reach import Reach
 from spoke.kubeconfigs import HOWEVER, Connection, stored_connection, stored_texts
 from spoke.ports import Cluster, CredentialDirectory, Dial, Remains, Secrets
@@ -75,6 +75,8 @@ class Leave:
         self._ground = ground
         self._owner = Slot(ground.secrets, OWNER_SECRET)
         self._hubs: dict[HubId, _Hub] = {}
+        self._pending: dict[str, str] = {}
+        """Slots of hubs where the agent has only registered, and the names of the requests."""
         self._agent = ""
         self._cluster = ground.cluster_name
 
@@ -97,22 +99,45 @@ class Leave:
             return
         for hub in self._hubs.values():
             yield await self._told(hub)
+        for step in self._registered():
+            yield step
         yield await self._addons()
         yield await self._credentials()
 
     async def _gather(self) -> None:
         """All credentials, each with its hub: the owner's first."""
         ground = self._ground
-        kept = [await self._owner.read(), *[await Slot(ground.secrets, each).read() for each in await ground.remains.slots()]]
-        for contents in kept:
+        slots = [self._owner, *(Slot(ground.secrets, each) for each in await ground.remains.slots())]
+        for slot in slots:
+            contents = await slot.read()
             cluster, agent = stored_texts(contents)
             self._cluster, self._agent = self._cluster or cluster, self._agent or agent
             credential = credential_of({key: value for key, value in contents.items() if key != LEFT})
             try:
                 connection = stored_connection(credential, ground.reach)
-            except InvalidError:
-                continue  # nothing but a request that pends, or nothing that could be used
+            except InvalidError:  # nothing but a request that pends, or nothing that could be used
+                if PENDING_REQUEST in contents:
+                    self._pending[slot.name] = contents.get(REQUEST_NAME, b"").decode(errors="replace")
+                continue
             self._hubs.setdefault(connection.hub_id, _Hub(connection.hub_id, credential, connection))
+
+    def _registered(self) -> Iterator[Step]:
+        """Hubs that have given no credential, without which they cannot be told."""
+        names = {hub_slot(self._ground.secrets, each.hub_id).name: each for each in self._ground.bootstraps.look().hubs}
+        for slot, request in self._pending.items():
+            known = names.get(slot)
+            place = known.connection.address.target if known is not None else f"of {slot}, which is off the list"
+            csr = f", and kubectl delete csr {request}" if request else ""
+            yield Step(
+                f"hub {place}",
+                ok=False,
+                said="not told: the agent has registered there and has no credential of it; the cluster and its request stay",
+                advice=f"{self._at_that_hub}{csr}",
+            )
+
+    @property
+    def _at_that_hub(self) -> str:
+        return f"at that hub: hubctl delete cluster {self._cluster} (or kubectl delete managedcluster {self._cluster})"
 
     async def _marked(self) -> Step:
         ground = self._ground
@@ -150,7 +175,7 @@ class Leave:
     async def _told(self, hub: _Hub) -> Step:
         connection = hub.connection
         name = f"hub {connection.address.target}"
-        operator = f"at that hub: hubctl delete cluster {self._cluster} (or kubectl delete managedcluster {self._cluster})"
+        operator = self._at_that_hub
         client = self._ground.dial(connection.address, connection.identity)
         try:
             uid = await self._ground.cluster.uid()

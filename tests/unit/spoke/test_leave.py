@@ -152,6 +152,20 @@ async def test_a_new_bootstrap_kubeconfig_brings_it_back_and_so_does_an_explicit
         await until(lambda: scene.stage.hub.open_sessions)
 
 
+async def test_hub_where_the_agent_only_registered_is_reported_with_what_to_delete_there(scene: Scene) -> None:
+    scene.stage.hub.approve = False
+    async with scene.stage.running():
+        await until(lambda: scene.stage.hub.requests)
+    (request,) = scene.stage.hub.requests
+    steps = await scene.leave()
+    (told,) = [step for name, step in steps.items() if name.startswith("hub ")]
+    (cluster,) = scene.stage.hub.clusters
+    assert not told.ok
+    for words in (f"hubctl delete cluster {cluster} ", f"kubectl delete csr {request}"):
+        assert words in told.advice
+    assert scene.secrets.names == {OWNER}
+
+
 async def walked(leave: Leave) -> list[Step]:
     return [step async for step in leave.steps()]
 
