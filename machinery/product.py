@@ -10,6 +10,7 @@ OWN_GROUPS = ("addon", "cluster", "hub", "login")
 METRIC_PREFIX = "muster_"
 PART_OF = NAME
 KUBECONFIG_EXTENSION = "muster"
+KUBECONFIG_NAME_EXTENSION = "muster-cluster"
 """Name of the cluster entry's extension in a kubeconfig that holds the hub's gRPC endpoint and id."""
 
 RESERVED_DOMAINS = (GROUP_SUFFIX, "kubernetes.io", "k8s.io")

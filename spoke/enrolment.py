@@ -152,14 +152,22 @@ class Enrolment:
     async def _ensure(self, client: HubClient) -> Event:
         wanted = self.wanted
         if wanted.ensure_cluster:
-            registered = await client.ensure_cluster(
-                wanted.names.cluster,
-                wanted.names.agent,
-                wanted.cluster_uid,
-                endpoints=wanted.endpoints,
-                annotations=wanted.annotations,
-                labels=wanted.labels,
-            )
+            try:
+                registered = await client.ensure_cluster(
+                    wanted.names.cluster,
+                    wanted.names.agent,
+                    wanted.cluster_uid,
+                    endpoints=wanted.endpoints,
+                    annotations=wanted.annotations,
+                    labels=wanted.labels,
+                )
+            except ForbiddenError as error:
+                if error.verdict is not None:
+                    raise
+                message = (
+                    f'{error.message}; this agent joins as "{wanted.names.cluster}": --cluster-name NAME gives another name'
+                )
+                raise ForbiddenError(message, causes=error.causes, retry_after=error.retry_after) from error
             log.info(
                 "cluster.registered",
                 cluster=wanted.names.cluster,

@@ -158,13 +158,13 @@ def connection_of(kubeconfig: Kubeconfig, reach: Reach = HOWEVER) -> Connection:
     )
     identity, chain = _identity(kubeconfig, driver)
     endpoint = replace(endpoint, cluster_name=None) if endpoint is not None else None
-    bound = cluster.endpoint.cluster_name if cluster.endpoint is not None else None
+    bound = cluster.endpoint.cluster_name if cluster.endpoint is not None else cluster.cluster_name
     return Connection(
         hub=_hub_entry(cluster),
         address=_address(kubeconfig, driver, reach),
         identity=identity,
         chain=chain,
-        kubeconfig=write_hub_kubeconfig(replace(cluster, endpoint=endpoint)),
+        kubeconfig=write_hub_kubeconfig(replace(cluster, endpoint=endpoint, cluster_name=None)),
         cluster_name=bound or "",
         source=kubeconfig.source,
     )

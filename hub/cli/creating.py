@@ -234,6 +234,7 @@ def _kubeconfig(status: dict[str, Any], endpoints: Endpoints, key: bytes, wish: 
         server=endpoints.server,
         certificate_authority=status["certificateAuthority"].encode("ascii"),
         endpoint=None if token else endpoint,
+        cluster_name=wish.cluster or None,
     )
     if token:
         return kubeconfig.write_token_kubeconfig(entry, token, user=user)

@@ -13,7 +13,7 @@ from machinery.errors import InvalidError
 from machinery.execcredential import CLUSTER_EXTENSION, read_exec, why_no_exec
 from machinery.identity import HubId
 from machinery.kubeconfig.shapes import ENDPOINT_KIND, BearerToken, ClusterEntry, Credential, HubEndpoint, Kubeconfig
-from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION
+from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION, KUBECONFIG_NAME_EXTENSION
 
 
 def read_kubeconfig(path: Path, *, context: str | None = None) -> Kubeconfig:
@@ -97,7 +97,16 @@ class _Reader:
             endpoint=self._endpoint(name, _entries(entry, "extensions")),
             proxy_url=self._text(entry, "proxy-url", name),
             tls_server_name=self._text(entry, "tls-server-name", name),
+            cluster_name=self._bound(name, entry),
         )
+
+    def _bound(self, cluster: str, entry: dict[str, Any]) -> str | None:
+        extension = _extension(entry, KUBECONFIG_NAME_EXTENSION)
+        bound = extension.get("clusterName") if isinstance(extension, dict) else None
+        if extension is not None and not isinstance(bound, str):
+            what = f'the extension "{KUBECONFIG_NAME_EXTENSION}" of cluster "{cluster}"'
+            raise self._wrong(f"has a clusterName in {what} that is no name")
+        return bound
 
     def _text(self, entry: dict[str, Any], key: str, cluster: str) -> str | None:
         text = entry.get(key)

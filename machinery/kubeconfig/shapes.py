@@ -8,7 +8,7 @@ from machinery.execcredential import ExecUser
 from machinery.identity import HubId
 from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION
 
-ENDPOINT_KIND = "HubEndpoint"
+ENDPOINT_KIND, NAME_KIND = "HubEndpoint", "ClusterName"
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +57,8 @@ class ClusterEntry:
     endpoint: HubEndpoint | None = None
     proxy_url: str | None = field(default=None, repr=False)
     tls_server_name: str | None = None
+    cluster_name: str | None = None
+    """As `HubEndpoint.cluster_name`, where there is no endpoint. In an extension of its own: the endpoint's chooses gRPC."""
 
 
 @dataclass(frozen=True, slots=True)

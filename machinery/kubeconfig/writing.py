@@ -10,8 +10,8 @@ import yaml
 from machinery.errors import InvalidError
 from machinery.execcredential import ExecUser, written_exec
 from machinery.kubeconfig.reading import parse_kubeconfig
-from machinery.kubeconfig.shapes import ENDPOINT_KIND, ClusterEntry, Credential, HubEndpoint
-from machinery.product import KUBECONFIG_EXTENSION
+from machinery.kubeconfig.shapes import ENDPOINT_KIND, NAME_KIND, ClusterEntry, Credential, HubEndpoint
+from machinery.product import GROUP_SUFFIX, KUBECONFIG_EXTENSION, KUBECONFIG_NAME_EXTENSION
 
 HUB_CONTEXT = "default-context"
 HUB_NAMESPACE = "configuration"
@@ -103,6 +103,9 @@ def _write(cluster: ClusterEntry, *, user: str, auth: Mapping[str, Any], context
     entry.update({name: value for name, value in named.items() if value})
     if cluster.endpoint:
         entry["extensions"] = [_extension(cluster.endpoint)]
+    elif cluster.cluster_name is not None:
+        named_for = {"apiVersion": f"hub.{GROUP_SUFFIX}/v1alpha1", "kind": NAME_KIND, "clusterName": cluster.cluster_name}
+        entry["extensions"] = [{"name": KUBECONFIG_NAME_EXTENSION, "extension": named_for}]
     chosen = {"cluster": cluster.name, "user": user} | ({"namespace": namespace} if namespace else {})
     document = {
         "apiVersion": "v1",

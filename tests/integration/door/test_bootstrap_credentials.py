@@ -22,6 +22,8 @@ from hub.services.credentials import Terms
 from machinery import kubeconfig, logs, pki
 from machinery.identity import AgentId, ClusterName, CredentialId, Subject, agent_subject
 from machinery.pki import TokenKeys, build_request, generate_key
+from spoke.bootstraps import BootstrapFile
+from spoke.domain.reach import Driver
 from tests.integration.door.conftest import CLUSTERS, RBAC, REQUESTS, HubUnderTest, Visitor, admin_of, holder, hub_with, nobody
 
 CREDENTIALS = "/apis/hub.open-cluster-management.io/v1alpha1/bootstrapcredentials"
@@ -50,7 +52,10 @@ async def test_a_bootstrap_token_identifies_its_credential_until_it_is_revoked(h
     document = yaml.safe_load(file.read_bytes())
     assert file.stat().st_mode & 0o777 == 0o600
     assert set(document["users"][0]["user"]) == {"token"}
-    assert set(document["clusters"][0]["cluster"]) == {"server", "certificate-authority-data"}
+    assert set(document["clusters"][0]["cluster"]) == {"server", "certificate-authority-data", "extensions"}
+    connection = BootstrapFile(file).read()
+    assert (connection.cluster_name, connection.address.driver) == ("edge1", Driver.CSR)
+    assert b"extensions" not in connection.kubeconfig, "the agent's own kubeconfig does not carry it"
     listed = json.loads((await hub.hubctl("get", "bootstrap-credentials", "-o", "json")).out)
     assert [item["metadata"]["name"] for item in listed["items"]] == [token_id(token)]
     assert listed["items"][0]["spec"] == {"clusterName": "edge1", "expirationSeconds": 3600, "token": True, "uses": 1}

@@ -258,6 +258,13 @@ async def test_a_signer_that_issues_nothing_of_use_is_asked_for_two_certificates
         assert hub.calls.count("submit_request") == asked
 
 
+async def test_refused_name_is_reported_with_the_option_that_gives_another() -> None:
+    hub = MemoryHub(ManualClock())
+    hub.barred = ForbiddenError("the bootstrap credential is for cluster edge1")
+    with pytest.raises(ForbiddenError, match='is for cluster edge1; this agent joins as "berlin": --cluster-name NAME'):
+        await enrolment().run(client_of(hub))
+
+
 async def test_one_useless_certificate_is_followed_by_a_good_one_at_once() -> None:
     hub = MemoryHub(ManualClock())
     client, wanted = client_of(hub), enrolment()
