@@ -7,6 +7,7 @@ import gc
 import os
 import sys
 from collections.abc import Sequence
+from contextlib import ExitStack
 from typing import TYPE_CHECKING, Any
 
 from spoke.flags import parser
@@ -141,15 +142,17 @@ async def _serve(settings: "Settings") -> None:
     from machinery.lifecycle.process import StopSignals  # noqa: PLC0415
     from machinery.lifecycle.verbosity import Verbosity, VerbositySignal  # noqa: PLC0415
     from spoke import probes  # noqa: PLC0415
+    from spoke.addressfile import published  # noqa: PLC0415
     from spoke.app import build  # noqa: PLC0415
     from spoke.settings import parse_address  # noqa: PLC0415
 
     gc.freeze()
     gc.enable()
     host, port = parse_address(settings.health_listen)
-    with StopSignals() as stop, VerbositySignal(Verbosity(settings.log_level)):
+    with ExitStack() as stack, StopSignals() as stop, VerbositySignal(Verbosity(settings.log_level)):
         async with build(settings) as agent, probes.serve(agent.progress, host, port) as bound:
             structlog.get_logger("spoke").info("probes.listening", address=f"{host}:{bound}")
+            stack.enter_context(published(settings, f"{host}:{bound}"))
             running = asyncio.create_task(agent.run(), name="agent")
             stopping = asyncio.create_task(stop.requested.wait(), name="signals")
             await asyncio.wait((running, stopping), return_when=asyncio.FIRST_COMPLETED)

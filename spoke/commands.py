@@ -6,6 +6,7 @@ from datetime import timedelta
 
 from machinery.clock import SystemClock
 from machinery.kube.client import KubeClient
+from spoke.addressfile import probes_of
 from spoke.app import bootstraps_of, client_of, dialer, lease_of, reach_of
 from spoke.candidacy import LEASE, OwnLock, candidate_of
 from spoke.cluster import KubeCluster
@@ -37,7 +38,9 @@ async def examine(settings: Settings) -> AsyncIterator[Steps]:
                 network=SystemNetwork(),
                 names=(settings.cluster_name, settings.agent_id),
                 reach=reach_of(settings),
-                probes=settings.health_listen,
+                probes=probes_of(settings),
+                lock=OwnLock(lease_of(settings, management, clock)) if settings.leader_elect else None,
+                namespace=settings.component_namespace,
             )
         ).steps
 
@@ -54,7 +57,7 @@ async def tell(settings: Settings) -> AsyncIterator[Source]:
             bootstraps=bootstraps_of(settings, secrets),
             network=SystemNetwork(),
             clock=SystemClock(),
-            probes=settings.health_listen,
+            probes=probes_of(settings),
             reach=reach_of(settings),
         )
 

@@ -6,6 +6,7 @@ agent is asked for its own view last.
 
 import asyncio
 from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import timedelta
 from functools import partial
@@ -14,10 +15,11 @@ from typing import Protocol
 from urllib.parse import urlsplit
 
 from machinery.clock import Clock
+from machinery.election import Lock
 from machinery.errors import ForbiddenError, InvalidError, MusterError, NotFoundError, UnauthorizedError
 from machinery.timestamps import format_time
 from spoke.bootstraps import Bootstraps
-from spoke.domain.credential import Finding, Flaw, judge, validity
+from spoke.domain.credential import CERTIFICATE, LEFT, Finding, Flaw, judge, validity
 from spoke.domain.names import choose_names
 from spoke.domain.reach import Reach, shown_proxy
 from spoke.kubeconfigs import (
@@ -43,6 +45,7 @@ _REGISTERS = "the agent registers again with the bootstrap kubeconfig"
 _NEW_BOOTSTRAP = "make one with `hubctl create bootstrap-kubeconfig` and put it in its place; the agent goes on by itself"
 _DNS = "check the address in the kubeconfig and this machine's DNS"
 _TCP = "check that the hub runs, and firewalls, load balancers and network policies between here and there"
+_RUN_THERE = "kubectl exec deploy/spoke -- spoke doctor"
 _HUB = "follow what it says; the hub's log has its side of it"
 
 
@@ -83,7 +86,11 @@ class Patient:
     """Cluster name and agent id as the settings have them."""
     reach: Reach = HOWEVER
     probes: str = ""
-    """Where the agent answers probes; empty or with port 0: not known."""
+    """Where the agent answers probes; empty or with port 0: no agent of these settings was found on this machine."""
+    lock: Lock | None = None
+    """The agent's Lease; None: it runs without an election."""
+    namespace: str = ""
+    """Of the agent's secrets and Lease."""
 
 
 class Doctor:
@@ -95,10 +102,22 @@ class Doctor:
     async def steps(self) -> AsyncGenerator[Step, None]:
         yield (step := await self._cluster())
         if step.ok:
+            if (missing := await self._namespace()) is not None:
+                yield missing
             async for look in self._hubs():
                 yield look
-        if (agent := await self._agent()) is not None:
-            yield agent
+        yield await self._agent()
+
+    async def _namespace(self) -> Step | None:
+        """The agent's namespace where it is missing."""
+        name = self._patient.namespace
+        try:
+            if not name or await self._patient.management.namespace_exists(name):
+                return None
+        except MusterError as error:
+            return Step("namespace", ok=False, said=f'"{name}": {error.message}', advice=_RIGHTS)
+        advice = f"kubectl create namespace {name}, or let the agent create it; check --component-namespace"
+        return Step("namespace", ok=False, said=f'there is no namespace "{name}"', advice=advice)
 
     async def _cluster(self) -> Step:
         name = "this cluster"
@@ -234,11 +253,17 @@ class Doctor:
             return Step("hub", ok=False, said=said, advice="set the clocks: certificates and leases are judged by time")
         return Step("hub", ok=True, said=f"it answers, version {info.version or 'not told'}, and takes this credential")
 
-    async def _agent(self) -> Step | None:
+    async def _agent(self) -> Step:
         """The agent's own view, where it can be asked: acceptance and the last beat are known to it alone."""
+        contents: Contents = {}
+        with suppress(MusterError):  # was reported with the stored credential
+            contents = (await self._patient.secrets.read(OWNER_SECRET)).contents
+        if LEFT in contents:
+            advice = "hand in a new bootstrap kubeconfig, or start the agent with --rejoin"
+            return Step("agent", ok=False, said="this cluster has left its hubs: the agent stays away", advice=advice)
         host, _, port = self._patient.probes.rpartition(":")
         if not port.isdigit() or int(port) == 0:
-            return None
+            return await self._elsewhere(contents)
         place = f"{'127.0.0.1' if host in ('', '0.0.0.0', '[::]') else host}:{port}"  # noqa: S104 - compared
         try:
             status, text = await self._patient.network.ask(place, "/readyz")
@@ -248,6 +273,20 @@ class Doctor:
         if status == 200:  # noqa: PLR2004 - OK
             return Step("agent", ok=True, said="the hub has acknowledged its last beat in time")
         return Step("agent", ok=False, said=text.strip(), advice=_accepting(text))
+
+    async def _elsewhere(self, contents: Contents) -> Step:
+        """By its Lease, where the agent was not found on this machine."""
+        advice = "is `spoke run` running, with these settings? Ask it where it runs: " + _RUN_THERE
+        try:
+            record = await self._patient.lock.read() if self._patient.lock is not None else None
+        except MusterError as error:
+            return Step("agent", ok=False, said=f"its Lease cannot be read: {error.message}", advice=advice)
+        if record is None or not record.holder or record.renewed_at + record.lease < self._patient.clock.now():
+            return Step("agent", ok=False, said="none was found on this machine, and none holds the Lease", advice=advice)
+        if CERTIFICATE not in contents:
+            said = f"{record.holder} works, and has no certificate yet"
+            return Step("agent", ok=False, said=said, advice="approve its request on the hub: hubctl get csr")
+        return Step("agent", ok=True, said=f"{record.holder} works; its own view is told where it runs: {_RUN_THERE}")
 
 
 def _accepting(text: str) -> str:

@@ -213,7 +213,9 @@ def _add_settings(run: argparse.ArgumentParser) -> None:
     )
     process.add_argument("--leader-elect-retry-period", metavar="TIME", help="how often it is renewed, and looked at (5s)")
     process.add_argument("--feature-gates", metavar="NAME=BOOL,...", help="ClusterClaim, ClusterProperty, AddonManagement")
-    process.add_argument("--health-listen", metavar="HOST:PORT", help="probes; port 0 takes any free one (127.0.0.1:0)")
+    process.add_argument(
+        "--health-listen", metavar="HOST:PORT", help="probes; port 0: any free one, which doctor and status find (127.0.0.1:0)"
+    )
     process.add_argument("--log-format", metavar="FORMAT", help="json (default) or console")
     process.add_argument("--log-level", metavar="LEVEL", help="debug, info (default), warning or error")
     process.add_argument("--trace-endpoint", metavar="URL", help="collector for traces (OTLP over gRPC); without it: none")

@@ -7,7 +7,7 @@ from typing import Any
 
 import structlog
 
-from machinery.errors import MusterError, NotFoundError
+from machinery.errors import ForbiddenError, MusterError, NotFoundError
 from machinery.kube.client import Answer, KubeClient, Object, Resource
 from machinery.kube.reflector import ObjectKey, Reflector, mirrored
 from machinery.timestamps import parse_time
@@ -82,6 +82,15 @@ class KubeCluster(Cluster):
     async def labelled_namespaces(self, label: str) -> frozenset[str]:
         pages = self._client.pages(NAMESPACES.path(), {"labelSelector": f"{label}={WANTED}"})
         return frozenset([str(item["metadata"]["name"]) async for page in pages for item in page.items])
+
+    async def namespace_exists(self, name: str) -> bool:
+        try:
+            await self._client.get(NAMESPACES.path(name))
+        except NotFoundError:
+            return False
+        except ForbiddenError:
+            return True  # an agent with rights in it alone may not read it
+        return True
 
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
         metadata = {"name": name, "labels": {label: value}}

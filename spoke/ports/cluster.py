@@ -30,6 +30,9 @@ class Cluster(Protocol):
     async def labelled_namespaces(self, label: str) -> frozenset[str]:
         """Names of the namespaces whose `label` is "true"."""
 
+    async def namespace_exists(self, name: str) -> bool:
+        """Whether there is one of that name, as far as it may be read."""
+
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
         """Sets one label of a namespace; one that is not there is made, or with `create` False passed over."""
 

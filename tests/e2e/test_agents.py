@@ -20,10 +20,7 @@ NAMESPACE = "open-cluster-management-agent"
 
 
 async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its_hub(bench: Bench) -> None:
-    port = free_port()
-    listen = f"--health-listen=127.0.0.1:{port}"
-
-    async def says(command: str, code: int, *sentences: str, flags: tuple[str, ...] = (listen,)) -> str:
+    async def says(command: str, code: int, *sentences: str, flags: tuple[str, ...] = ()) -> str:
         files = (f"--bootstrap-kubeconfig={bench.folder / 'c1.bootstrap'}", f"--kubeconfig={bench.folder / 'c1.kubeconfig'}")
         ended = await run("spoke", command, *files, *flags, stderr=STDOUT)
         assert ended.returncode == code, ended.stdout
@@ -31,7 +28,7 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
         return ended.stdout
 
     hub = await bench.hub()
-    agent = await bench.spoke("c1", None, listen)
+    agent = await bench.spoke("c1", None)
     await until(bench.requests, what="the agent has asked for its certificate")
     await says("doctor", 1, "ok   hub: it answers", "-> approve its request on the hub: hubctl get csr")
     await bench.hubctl("accept", "c1")
@@ -43,9 +40,9 @@ async def test_doctor_names_the_next_step_and_leave_takes_the_cluster_out_of_its
     await bench.hub("--auto-approve=*", name="again")
     await agent.says("session.opened", 2)
 
-    status = json.loads(await says("status", 0, flags=(listen, "-o", "json")))
+    status = json.loads(await says("status", 0, flags=("-o", "json")))
     assert (status["cluster"], status["process"]["state"], status["hubs"][0]["state"]) == ("c1", "works", "ready")
-    await says("leave", 0, "has let go of this cluster", flags=())
+    await says("leave", 0, "has let go of this cluster")
 
     await until(lambda: is_gone(bench.cluster("c1")), what="the hub has forgotten the cluster")
     async with bench.kubernetes("c1") as client:

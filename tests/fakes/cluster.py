@@ -64,6 +64,10 @@ class MemoryCluster(Cluster):
         self._check()
         return frozenset(name for name, labels in self.namespaces.items() if labels.get(label) == "true")
 
+    async def namespace_exists(self, name: str) -> bool:
+        self._check()
+        return name not in self.refused_namespaces
+
     async def label_namespace(self, name: str, label: str, value: str, *, create: bool) -> None:
         self._check()
         if name in self.refused_namespaces:

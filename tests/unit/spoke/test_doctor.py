@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from machinery.clock import ManualClock
+from machinery.election import Candidate
 from machinery.errors import ForbiddenError, UnavailableError
 from machinery.identity import HubId
 from spoke.bootstraps import BootstrapFile, Bootstraps
@@ -15,6 +16,7 @@ from spoke.kubeconfigs import HOWEVER
 from spoke.ports import SecretSnapshot
 from tests.fakes.credentials import MemorySecrets
 from tests.fakes.hub import MemoryHub
+from tests.fakes.memory_lock import MemoryLock
 from tests.fakes.stage import OWNER, Stage
 
 
@@ -81,13 +83,42 @@ async def test_all_steps_of_an_agent_that_is_well_say_so_and_nothing_is_written(
     assert await joined.secrets.read(OWNER) == before
     assert len(joined.hub.sessions) == sessions, "no session is opened"
 
-    assert "agent" not in await found(replace(patient(joined, network), probes="127.0.0.1:0")), "its probes have any port"
     joined.file.unlink()
     assert all(step.ok for step in (await found(patient(joined, network))).values()), "a bootstrap kubeconfig is not needed"
     joined.clock.advance(timedelta(days=40))
     steps = await found(patient(joined, network))
     assert "its recovery certificate brings it back" in steps["stored credential"].said
     assert steps["hub"].ok
+
+
+async def test_agent_that_is_stopped_has_left_waits_or_lacks_its_namespace_is_never_well(
+    joined: Stage, network: WordyNetwork
+) -> None:
+    lock = MemoryLock(joined.clock)
+    elsewhere = replace(patient(joined, network), probes="127.0.0.1:0", lock=lock, namespace="agents")
+    assert not (await found(elsewhere))["agent"].ok, "it never ran"
+    assert not (await found(replace(elsewhere, lock=None)))["agent"].ok
+    held = await lock.take(None, Candidate("pod-1", "pod-1"), timedelta(seconds=15))
+    assert "pod-1 works" in (await found(elsewhere))["agent"].said
+    joined.cluster.refused_namespaces.add("agents")
+    steps = await found(elsewhere)
+    assert not steps["namespace"].ok
+    assert "kubectl create namespace agents" in steps["namespace"].advice
+    joined.clock.advance(timedelta(seconds=16))
+    assert not (await found(elsewhere))["agent"].ok, "it was stopped"
+    await lock.renew(held)
+    assert (await found(elsewhere))["agent"].ok
+
+    snapshot = await joined.secrets.read(OWNER)
+    left = {**snapshot.contents, "left": b"{}"}
+    snapshot = await joined.secrets.write(OWNER, left, snapshot.version)
+    for way in (elsewhere, patient(joined, network)):
+        assert "has left its hubs" in (await found(way))["agent"].said
+        assert not (await found(way))["agent"].ok
+    await joined.secrets.delete(OWNER)
+    steps = await found(elsewhere)
+    assert not steps["agent"].ok
+    assert "hubctl get csr" in steps["agent"].advice
 
 
 async def test_before_the_first_registration_the_bootstrap_kubeconfig_is_followed(stage: Stage, network: WordyNetwork) -> None:
