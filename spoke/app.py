@@ -29,6 +29,7 @@ from spoke.domain.report import ExternalEndpoint
 from spoke.domain.status import ClaimRules
 from spoke.elected import OPEN, ElectedAgent, Fence
 from spoke.gates import gates_of
+from spoke.hubclient.dialling import Turns
 from spoke.options import Hubs, Options, World
 from spoke.ports import Attest, ClientIdentity, Dial, HubAddress, HubClient, RefusedSecretError, Secrets
 from spoke.progress import Progress
@@ -158,6 +159,7 @@ def detection_of(settings: Settings) -> Detection:
 
 def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection: Detection | None = None) -> Dial:
     """How hubs are reached: over gRPC or the Kubernetes API, as their address says. Only what is used is loaded."""
+    turns = Turns()
 
     def dial(address: HubAddress, identity: ClientIdentity) -> HubClient:
         if address.driver is Driver.CSR:
@@ -166,7 +168,7 @@ def dialer(clock: Clock, annotations: Mapping[str, str] | None = None, detection
             return ApiHubClient(address, identity, clock, annotations)
         from spoke.hubclient.client import GrpcHubClient  # noqa: PLC0415 - gRPC is most of an agent's memory
 
-        return GrpcHubClient(address, identity, clock, detection)
+        return GrpcHubClient(address, identity, clock, detection, turns)
 
     return dial
 

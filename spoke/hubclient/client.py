@@ -21,7 +21,7 @@ from spoke.domain.reach import shown_proxy
 from spoke.domain.report import ExternalEndpoint
 from spoke.hubclient.convert import client_configs, request_state, standing_by
 from spoke.hubclient.diagnosis import diagnose
-from spoke.hubclient.dialling import dialled
+from spoke.hubclient.dialling import Turns, dialled
 from spoke.hubclient.errors import TornError, to_error
 from spoke.hubclient.session import GrpcSession
 from spoke.ports import (
@@ -44,6 +44,8 @@ from spoke.ports import (
 T = TypeVar("T")
 
 CALL_TIMEOUT = timedelta(seconds=15)
+WELCOME_TIMEOUT = timedelta(seconds=5)
+"""A replica that is frozen behind a balancer accepts connections: the next try goes elsewhere."""
 _OPTIONS = (
     ("grpc.http2.max_pings_without_data", 0),
     ("grpc.use_local_subchannel_pool", 1),
@@ -62,11 +64,20 @@ class _Bounded(TypedDict):
 class GrpcHubClient(HubClient):
     """One channel; it is opened by the first call."""
 
-    def __init__(self, address: HubAddress, identity: ClientIdentity, clock: Clock, detection: Detection | None = None) -> None:
+    def __init__(
+        self,
+        address: HubAddress,
+        identity: ClientIdentity,
+        clock: Clock,
+        detection: Detection | None = None,
+        turns: Turns | None = None,
+    ) -> None:
         self._address = address
         self._identity = identity
         self._clock = clock
         self._detection = detection or Detection()
+        self._turns = turns or Turns()
+        self._dialled = dialled(address)
         self._opened: aio.Channel | None = None
         self._attestation = ""
 
@@ -200,7 +211,7 @@ class GrpcHubClient(HubClient):
                 private_key=self._identity.key,
                 certificate_chain=self._identity.certificate,
             )
-            first, options = dialled(self._address)
+            first, options = self._dialled
             self._opened = aio.secure_channel(first, credentials, options=(*_OPTIONS, *_keepalive(self._detection), *options))
         return self._opened
 
@@ -208,6 +219,7 @@ class GrpcHubClient(HubClient):
     async def _opened_session(self, greeting: Greeting) -> GrpcSession:
         """A welcomed session. A refusal that was torn by our own hello is asked for again: its reason matters."""
         attempts = 3
+        self._dialled = await self._turns.dialled(self._address)
         while True:
             stream = SessionStub(self._channel).Connect(metadata=carried())
             session = GrpcSession(stream, self._clock, patience(timedelta(), self._detection.silence))
@@ -226,9 +238,10 @@ class GrpcHubClient(HubClient):
 
     async def _welcome(self, session: GrpcSession, greeting: Greeting) -> None:
         try:
-            async with asyncio.timeout(_seconds(CALL_TIMEOUT)):
+            async with asyncio.timeout(_seconds(WELCOME_TIMEOUT)):
                 await session.start(greeting)
         except TimeoutError as error:
+            self._turns.silent(self._address.target)
             raise HubLostError("the hub did not welcome the session in time", Loss.SILENT) from error
         except HubLostError as error:
             if error.loss is not Loss.UNREACHABLE or isinstance(error, TornError):

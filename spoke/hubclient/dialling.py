@@ -4,6 +4,8 @@ gRPC looks for proxies in the environment by rules of its own, and lets NO_PROXY
 turned off, and it is told to dial the proxy, to ask it for the hub, and to expect the hub's certificate.
 """
 
+import asyncio
+import socket
 from base64 import b64encode
 from urllib.parse import unquote, urlsplit
 
@@ -25,3 +27,31 @@ def dialled(address: HubAddress) -> tuple[str, Options]:
         login = f"{unquote(proxy.username)}:{unquote(proxy.password or '')}".encode()
         options = (*options, ("grpc.http_connect_headers", f"Proxy-Authorization: Basic {b64encode(login).decode()}"))
     return f"{host}:{proxy.port or DEFAULT_PORT}", options
+
+
+class Turns:
+    """Which of a hub's addresses is dialled first: after one that accepted a connection and stayed silent, the next one."""
+
+    def __init__(self) -> None:
+        self._silent: dict[str, int] = {}
+
+    def silent(self, target: str) -> None:
+        """What was dialled first did not answer in time."""
+        self._silent[target] = self._silent.get(target, 0) + 1
+
+    async def dialled(self, address: HubAddress) -> tuple[str, Options]:
+        """As `dialled`; the name is resolved here only after silence."""
+        turns = self._silent.get(address.target, 0)
+        if not turns or address.proxy:
+            return dialled(address)
+        host, _, port = address.target.rpartition(":")
+        try:
+            found = await asyncio.get_running_loop().getaddrinfo(host.strip("[]"), int(port), type=socket.SOCK_STREAM)
+        except OSError:
+            return dialled(address)
+        places = sorted({(family, str(place[0])) for family, _, _, _, place in found})
+        places = places[turns % len(places) :] + places[: turns % len(places)]
+        family = places[0][0]
+        ordered = [f"[{each}]:{port}" if family == socket.AF_INET6 else f"{each}:{port}" for of, each in places if of == family]
+        scheme = "ipv6" if family == socket.AF_INET6 else "ipv4"
+        return f"{scheme}:{','.join(ordered)}", (*dialled(address)[1], ("grpc.default_authority", address.target))

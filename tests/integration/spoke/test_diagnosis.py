@@ -1,5 +1,7 @@
 """A hub that cannot be reached is told with what is really wrong: TLS itself tells a gRPC client next to nothing."""
 
+import asyncio
+import socket
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from datetime import timedelta
@@ -14,8 +16,11 @@ from machinery.identity import AgentId, ClusterName, CredentialId, Subject, boot
 from machinery.kubeconfig import Credential
 from machinery.pki import Plan, Usage, generate_key, public_key_of, random_serial
 from machinery.timestamps import format_time
+from spoke.hubclient import client as client_module
+from spoke.hubclient import diagnosis
 from spoke.hubclient.client import GrpcHubClient
-from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError
+from spoke.hubclient.dialling import Turns
+from spoke.ports import ClientIdentity, Greeting, HubAddress, HubLostError, Loss
 from tests.fakes.hub import MemoryHub
 
 
@@ -79,12 +84,41 @@ async def test_hub_of_a_release_without_standby_is_recognized_by_its_missing_met
             await client.leave(ClusterName("berlin"), AgentId("abcde"), "uid")
 
 
+async def test_replica_that_accepts_and_stays_silent_is_left_after_five_seconds_for_another_address(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert timedelta(seconds=5) == client_module.WELCOME_TIMEOUT
+    monkeypatch.setattr(client_module, "WELCOME_TIMEOUT", timedelta(milliseconds=300))
+    monkeypatch.setattr(diagnosis, "TIMEOUT", timedelta(milliseconds=300))
+    loop = asyncio.get_running_loop()
+
+    async def two(_host: str, port: int, **_: object) -> list[tuple[object, ...]]:
+        return [(socket.AF_INET, socket.SOCK_STREAM, 0, "", (place, port)) for place in ("127.0.0.1", "127.0.0.2")]
+
+    monkeypatch.setattr(loop, "getaddrinfo", two)
+    hub, turns = MemoryHub(ManualClock(SystemClock().now())), Turns()
+    with socket.create_server(("127.0.0.1", 0)) as frozen:
+        port = frozen.getsockname()[1]
+        address, credential = HubAddress(f"127.0.0.1:{port}", hub.authority.certificate), hub.credential()
+        async with bare_server(hub, place=f"127.0.0.2:{port}"):
+            losses = []
+            for _ in range(2):
+                client = GrpcHubClient(address, ClientIdentity(credential.chain, credential.key), hub.clock, turns=turns)
+                with pytest.raises(HubLostError) as lost:
+                    async with client.session(Greeting("uid")):
+                        pass
+                losses.append(lost.value.loss)
+                await client.close()
+    assert losses[0] is Loss.SILENT
+    assert losses[1] is not Loss.SILENT, "the other replica has answered: it knows no such method"
+
+
 DAY = timedelta(days=1)
 
 
 @asynccontextmanager
-async def bare_server(hub: MemoryHub, *, begins_in: timedelta = -DAY) -> AsyncIterator[int]:
-    """Listens on a port of 127.0.0.1 with a certificate of the CA of `hub`, which begins so long after its present time."""
+async def bare_server(hub: MemoryHub, *, begins_in: timedelta = -DAY, place: str = "127.0.0.1:0") -> AsyncIterator[int]:
+    """Listens there with a certificate of the CA of `hub`, for 127.0.0.1, which begins so long after its present time."""
     key, begin = generate_key(), hub.clock.now() + begins_in
     local = ("127.0.0.1",)
     plan = Plan(Subject("hub"), public_key_of(key), random_serial(), begin, begin + 30 * DAY, Usage.SERVER, ip_addresses=local)
@@ -93,7 +127,7 @@ async def bare_server(hub: MemoryHub, *, begins_in: timedelta = -DAY) -> AsyncIt
     credentials = grpc.ssl_server_credentials(
         [(key, hub.authority.sign(plan))], root_certificates=certificate, require_client_auth=True
     )
-    port = server.add_secure_port("127.0.0.1:0", credentials)
+    port = server.add_secure_port(place, credentials)
     await server.start()
     try:
         yield port
