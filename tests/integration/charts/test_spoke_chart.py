@@ -37,7 +37,11 @@ def resources(documents: list[dict[str, Any]], kind: str) -> set[str]:
 
 def test_one_agent_has_a_lease_of_its_own_and_time_to_end() -> None:
     assert pod_spec(render("spoke", LEAST))["terminationGracePeriodSeconds"] >= 2 * STOP_WITHIN
-    [rule] = [each for each in only(render("spoke", LEAST), "Role")["rules"] if each.get("resourceNames")]
+    [rule] = [
+        each
+        for each in only(render("spoke", LEAST), "Role")["rules"]
+        if "leases" in each["resources"] and each.get("resourceNames")
+    ]
     assert rule["resourceNames"] == [settings_of(LEAST).leader_elect_resource_name] == [LEASE]
 
     off = VALUES["spoke"] | {"leaderElection": {"enabled": False}}
@@ -101,7 +105,7 @@ def test_rights_for_add_ons_are_a_role_of_their_own_and_go_with_them() -> None:
         == {each["metadata"]["name"] for each in of_kind(with_them, "Namespace")}
     )
     assert resources(without, "ClusterRole") == {"nodes", "namespaces", "clusterclaims", "clusterproperties"}
-    assert resources(without, "Role") == resources(with_them, "Role") == {"secrets", "leases", "events"}
+    assert resources(without, "Role") == resources(with_them, "Role") == {"secrets", "leases", "events", "namespaces"}
 
 
 def test_a_hosted_agent_has_no_rights_over_the_cluster_that_it_runs_in_but_for_add_ons() -> None:
