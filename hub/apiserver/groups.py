@@ -27,7 +27,7 @@ from hub.apiserver.kinds.hubleader import hub_leader
 from hub.apiserver.kinds.hubreplica import hub_replica
 from hub.apiserver.kinds.managedcluster import leased, managed_cluster
 from hub.apiserver.kinds.revocation import revocation
-from hub.apiserver.kinds.service import service
+from hub.apiserver.kinds.service import custom_resource_definition, service
 from hub.apiserver.leaders import LeaderStorage
 from hub.apiserver.moves import cluster_move
 from hub.apiserver.rotations import cluster_rotation
@@ -54,6 +54,7 @@ def groups_of(store: Store, group_suffix: str, credentials: Storage, leases: Sto
             NAMESPACE,
             SECRET,
             service(),
+            custom_resource_definition(),
             SERVICE_ACCOUNT,
             replace(EVENTS_V1, storage=ConvertedStorage(events, SPELLING)),
             CERTIFICATE_SIGNING_REQUEST,

@@ -159,6 +159,7 @@ def _view(groups: Groups) -> tuple[Rule, ...]:
     return (
         *_namespaced(groups, READ),
         rule((CORE,), ("events", "namespaces", "services"), READ),
+        rule(("apiextensions.k8s.io",), ("customresourcedefinitions",), READ),
         *(rule((group,), ("*/history",), ("get",)) for group in (groups.addons, groups.clusters, groups.own)),
         rule((EVENTS,), ("events",), READ),
         rule((groups.addons,), ("clustermanagementaddons",), READ),

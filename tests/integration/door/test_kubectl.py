@@ -395,3 +395,41 @@ async def test_every_group_and_program_uses_the_suffix_that_the_operator_chose(s
     written = kubeconfig.read_kubeconfig(output).cluster.endpoint
     assert written is not None
     assert written.group_suffix == SUFFIX
+
+
+async def test_kubectl_creates_kinds_without_patch_and_gets_all_and_scales_as_with_a_kube_apiserver(hub: HubUnderTest) -> None:
+    attributes = {"resourceAttributes": {"verb": "get", "resource": "secrets", "namespace": "default"}}
+    specs = {
+        "LocalSubjectAccessReview": {"user": "ann", **attributes},
+        "SelfSubjectAccessReview": attributes,
+        "SelfSubjectRulesReview": {"namespace": "default"},
+        "SubjectAccessReview": {"user": "ann", **attributes},
+        "TokenReview": {"token": "t"},
+        "BootstrapCredential": {"token": True, "clusterName": "edge1"},
+        "SelfSubjectReview": None,
+    }
+    refused = ("Revocation", "TokenCredentialRequest")  # by their schemas, for want of a spec
+    listed = (await hub.kubectl("api-resources", "--no-headers", "-o", "wide")).out.splitlines()
+    rows = [re.split(r" {2,}", line) for line in listed if "create" in line and "patch" not in line]
+    found = {row[-2] if row[-1].startswith("create") else row[-3]: row for row in rows}
+    assert set(found) == {*specs, *refused}, "every kind without PATCH"
+    wrong = {}
+    for kind, row in found.items():
+        version = next(part for part in row if "v1" in part)
+        document = {"apiVersion": version, "kind": kind, "metadata": {"namespace": "default"}}
+        document |= {"spec": specs.get(kind)} if specs.get(kind) else {}
+        if kind in ("BootstrapCredential", "Revocation"):
+            document["metadata"] = {"generateName": "bootstrap-"}
+        file = hub.folder / f"{kind}.json"
+        file.write_text(json.dumps(document))
+        ended = await hub.kubectl("create", "-f", str(file))
+        if "failed to" in ended.err or (ended.code != 0) is not (kind in refused):
+            wrong[kind] = ended
+    assert wrong == {}
+
+    await hub.join("edge1")
+    everything = await hub.kubectl("get", "all", "-A")
+    assert (everything.code, everything.err) == (0, "No resources found\n")
+    assert (
+        "the server could not find the requested resource" in (await hub.kubectl("scale", "mcl", "edge1", "--replicas=2")).err
+    )
