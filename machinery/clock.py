@@ -76,6 +76,10 @@ class OffsetClock(Clock):
         """Takes `theirs` as the other clock's present."""
         self._began = theirs - timedelta(seconds=self._clock.lasting())
 
+    def forget(self) -> None:
+        """What is asked next is another clock."""
+        self._began = None
+
     def now(self) -> datetime:
         if self._began is None:
             return self._clock.now()

@@ -59,7 +59,7 @@ class SpokeAgent:
         self._world = world = replace(world, directory=self._mirror, secrets=self._secrets)
         self._hub_clock = OffsetClock(world.clock)
         self._owner_slot = Slot(world.secrets, OWNER_SECRET)
-        self._ownership = Ownership(world.secrets, self._hub_clock)
+        self._ownership = Ownership(world.secrets, self._hub_clock, world.clock)
         self._naming = Naming(options, self._mirror)
         self._watch = AvailabilityWatch(world.spoke, world.clock)
         self._doubts = Doubts()
@@ -67,6 +67,7 @@ class SpokeAgent:
         self._bootstrap = BootstrapWatch(world.bootstrap)
         self._looked_once = False
         self._chosen: HubId | None = None
+        self._timed_by: HubId | None = None
         self._waits_for_first = True
         self._decision: Decision | None = None
         self.progress = progress or Progress(world.clock)
@@ -213,7 +214,11 @@ class SpokeAgent:
         owner = await self._own(owner, chosen, contents, renewed=finding is not None)
         self._attend(listing, names, owner)
         connection = stored_connection(owner.contents, self._options.reach)
-        await Attachment(self._parts, owner, connection, names, self._cluster_uid).run(kept, retry)
+        attachment = Attachment(self._parts, owner, connection, names, self._cluster_uid)
+        try:
+            await attachment.run(kept, retry)
+        finally:
+            self._timed_by = attachment.hub
 
     async def _uid(self) -> str:
         return self._cluster_uid or await self._world.spoke.uid()
@@ -255,8 +260,8 @@ class SpokeAgent:
         stored = view_stored(contents)
         finding = judge(stored, bootstrap.hub if bootstrap else None, names, self._hub_clock.now())
         doubt = self._doubts.take(hub, stored)
-        if finding is not None and finding.about_time and self._hub_clock.offset is None:
-            return doubt  # our own clock may be wrong: the hub is asked with it before it is given up
+        if finding is not None and finding.about_time and (self._hub_clock.offset is None or hub != self._timed_by):
+            return doubt  # our own clock, or another hub's, may be wrong: the hub is asked with it before it is given up
         return finding or doubt
 
     async def _join(self, listing: Listing, names: Names, contents: Contents, finding: Finding) -> Contents:
@@ -266,6 +271,9 @@ class SpokeAgent:
         if way is None:
             raise listing.trouble or FlawError(finding)
         self._looked_once = True
+        if chosen != self._timed_by:
+            self._hub_clock.forget()
+            self._timed_by = chosen
         if chosen is not None and not self._doubts.is_revoked(chosen):
             self._hubs.meet(chosen, HubState.REGISTERING)
         joining = self._joining.obtain(way, names, self._cluster_uid, contents, finding)
@@ -287,7 +295,7 @@ class SpokeAgent:
         before = owner
         if renewed or chosen != owner.hub_id:
             owner = await self._ownership.give(owner, chosen, contents, told=self._hubs.told)
-        elif not owner.epoch and self._hubs.several:
+        elif (not owner.epoch and self._hubs.several) or not self._ownership.keeps(owner):
             owner = await self._ownership.raise_epoch(owner, told=self._hubs.told)
         self._hubs.meet(chosen, HubState.READY)  # until the session tells whether it is accepted
         if self._world.directory is not None:

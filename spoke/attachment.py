@@ -18,7 +18,7 @@ from machinery.backoff import Backoff
 from machinery.errors import MusterError
 from machinery.identity import HubId
 from spoke.bootstraps import BootstrapChangedError
-from spoke.domain.hubs import Decision, HubState, ListedHub, Why
+from spoke.domain.hubs import Decision, HubState, ListedHub, Why, incredible, is_credible
 from spoke.domain.names import Names
 from spoke.enrolment import Enrolment
 from spoke.holding import Holding
@@ -263,8 +263,11 @@ class Attachment(HubNews, Stay):
             self._parts.hubs.be_steady(self.hub)
             self._holding.be_steady()
         if isinstance(lost, StaleEpochError):
-            await self._holding.heal(lost, self.hub)
-            return
+            if is_credible(lost.epoch, self._parts.world.clock.now()):
+                await self._holding.heal(lost, self.hub)
+                return
+            name = self._parts.hubs.name_of(self.hub)
+            lost = HubLostError(f"the hub {name} takes no session: {incredible(lost.epoch)}", Loss.REFUSED)
         if lost.loss is Loss.SUPERSEDED:
             await self._holding.confirm()
         judge_loss(lost, self._connection.chain, self._parts.hub_clock.now())

@@ -101,7 +101,7 @@ class Holding:
         except MusterError as error:
             raise HubLostError(f"the credential could not be read: {error.message}") from error
         finding = judge(view_stored(kept), None, self._names, self._parts.hub_clock.now())
-        if finding is not None:
+        if finding is not None and not finding.about_time:  # the time is that of the hub that is left, which may be wrong
             self._parts.hubs.fail(hub, finding.message)
             raise HubLostError(finding.message, Loss.UNAUTHENTICATED)
         return kept

@@ -34,7 +34,7 @@ from machinery.errors import (
 from spoke.bootstraps import Bootstrap
 from spoke.domain.bootstrap import State
 from spoke.domain.credential import CERTIFICATE, Finding, Flaw, judge, validity
-from spoke.domain.hubs import HubState, ListedHub
+from spoke.domain.hubs import HubState, ListedHub, incredible, is_credible
 from spoke.domain.renewal import AskedAgain
 from spoke.domain.rotation import rotate_at
 from spoke.enrolment import RequestDeniedError
@@ -57,6 +57,7 @@ PATIENCE = timedelta(minutes=2)
 """How long one look waits for a renewal to be decided; the request stays, the next look goes on with it."""
 LOST = Pause(timedelta(seconds=10), timedelta(minutes=10), jitter=0.5)
 """Between two attempts that can only succeed if our clock is wrong, or the hub changes its mind."""
+OVERTAKES_AGAIN = timedelta(hours=1)
 SOON = 0.1
 _FLAWS = {Loss.REVOKED: Flaw.REVOKED, Loss.OUTLIVED: Flaw.OUTLIVED, Loss.UNRECORDED: Flaw.UNRECORDED}
 """A credential that is not renewed with this part of its life left is told to people."""
@@ -92,6 +93,8 @@ class Keeper:
         """How many ways there are to a credential, as far as their certificates tell."""
         self._last_way = False  # the one that was tried is the only one
         self._renews_at = 0.0
+        self._overtaken_at: float | None = None
+        """When the hub last claimed a higher epoch than the agent's."""
         self._news = asyncio.Event()
         pauses = options.pauses
         self._retry, self._denied, self._unaccepted, self._lost, self._renewals = (
@@ -222,8 +225,23 @@ class Keeper:
             self._unaccepted.reset()
         leaf = connection.certificate
         soon = leaf.not_after - self._clock.now() < (leaf.not_after - leaf.not_before) * SOON
-        state = HubState.READY if standing.accepted else HubState.NOT_ACCEPTED
-        self._publish(Kept(replace(self.kept.hub, state=state), ends_soon=soon, epoch=standing.epoch))
+        state, trouble = HubState.READY if standing.accepted else HubState.NOT_ACCEPTED, ""
+        if not is_credible(standing.epoch, self._world.clock.now()):
+            state, trouble = HubState.DENIED, incredible(standing.epoch)
+            if trouble != self.kept.trouble:
+                log.warning("standby.claim_not_believed", error=trouble)
+        epoch = 0 if trouble else self._claimed(standing.epoch)
+        self._publish(Kept(replace(self.kept.hub, state=state), trouble, ends_soon=soon, epoch=epoch))
+
+    def _claimed(self, epoch: int) -> int:
+        """The claim as it counts: a hub overtakes the agent once in `OVERTAKES_AGAIN`, as each time costs a new session."""
+        now = self._world.clock.monotonic()
+        if epoch <= max(self.errand.epoch, self.kept.epoch):
+            return epoch
+        if self._overtaken_at is not None and now - self._overtaken_at < OVERTAKES_AGAIN.total_seconds():
+            return self.kept.epoch
+        self._overtaken_at = now
+        return epoch
 
     async def _stand_by(self, client: HubClient, connection: Connection) -> StandingBy:
         try:

@@ -14,7 +14,7 @@ from machinery.clock import Clock
 from machinery.errors import AlreadyExistsError, ConflictError, MusterError
 from machinery.identity import HubId
 from spoke.domain.credential import EPOCH, HUB_ID, present_keys
-from spoke.domain.hubs import next_epoch
+from spoke.domain.hubs import keeps, next_epoch
 from spoke.kubeconfigs import view_stored
 from spoke.layout import owner_of
 from spoke.ports import Secrets
@@ -42,11 +42,12 @@ class OvertakenError(MusterError):
 
 
 class Ownership:
-    """Reads and changes the owner's secret. `hub_clock` tells the hub's time."""
+    """Reads and changes the owner's secret. `hub_clock` shows the hub's time, `clock` this machine's."""
 
-    def __init__(self, secrets: Secrets, hub_clock: Clock) -> None:
+    def __init__(self, secrets: Secrets, hub_clock: Clock, clock: Clock) -> None:
         self._secrets = secrets
         self._hub_clock = hub_clock
+        self._clock = clock
 
     async def read(self) -> Owner:
         return _seen((await self._secrets.read(OWNER_SECRET)).contents)
@@ -57,7 +58,8 @@ class Ownership:
         Raises OvertakenError unless the secret still says what is `known`, or less: one that was deleted, or put back from
         an older day, is written over.
         """
-        epoch = known.epoch if known.epoch and hub == known.hub_id else self._above(known, told)
+        same = known.epoch and hub == known.hub_id and self.keeps(known)
+        epoch = known.epoch if same else self._above(known, told)
         if known.hub_id is not None and hub != known.hub_id:
             await self._keep(known)
         return await self._write(known, lambda present: owned(present, credential_of(credential), hub), epoch)
@@ -76,12 +78,16 @@ class Ownership:
 
         return await self._write(known, same, self._above(known, told))
 
+    def keeps(self, known: Owner) -> bool:
+        """Whether hubs take its epoch; one that they do not was made by an earlier version, or by a wrong clock."""
+        return keeps(known.epoch, self._clock.now())
+
     async def confirm(self, known: Owner) -> None:
         """Raises OvertakenError when the secret says something else."""
         _check(known, await self.read())
 
     def _above(self, known: Owner, told: int) -> int:
-        return next_epoch(known.epoch, told, self._hub_clock.now())
+        return next_epoch(known.epoch, told, self._hub_clock.now(), self._clock.now())
 
     async def _write(self, known: Owner, edit: Callable[[Contents], Contents], epoch: int) -> Owner:
         for _ in range(ATTEMPTS):

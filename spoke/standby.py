@@ -51,7 +51,7 @@ class Standby(Reserve):
         self._stirred = asyncio.Event()
         self._listeners: list[Callable[[], None]] = []
         self._hubs: Mapping[HubId, ListedHub] = MappingProxyType({})
-        self._epoch = 0
+        self._claims: dict[HubId, int] = {}
         self.counted: Counter[tuple[HubId, str]] = Counter()
 
     @property
@@ -65,7 +65,7 @@ class Standby(Reserve):
 
     @property
     def epoch(self) -> int:
-        return self._epoch
+        return max(self._claims.values(), default=0)
 
     def attend(self, post: Post) -> None:
         self._post = post
@@ -100,6 +100,7 @@ class Standby(Reserve):
     async def _arrange(self, post: Post) -> None:
         """Keepers as `post` wants them."""
         wanted = {hub.hub_id: hub for hub in post.listing.hubs if hub.hub_id != post.busy}
+        self._claims = {hub: self._claims[hub] for hub in (*wanted, post.busy) if hub in self._claims}
         errand = Errand(post.names, post.cluster_uid, post.owner, post.epoch)
         for hub, running in tuple(self._running.items()):
             bootstrap = wanted.get(hub)
@@ -117,7 +118,8 @@ class Standby(Reserve):
         await _ended(self._running.pop(hub).task)
 
     def _changed(self, before: Kept, after: Kept) -> None:
-        self._epoch = max(self._epoch, after.epoch)
+        if after.epoch:
+            self._claims[after.hub.hub_id] = after.epoch
         if before.hub.state is not after.hub.state:
             log.info("standby.state", hub=after.hub.name, state=after.hub.state.value)
         for reason, message in _news(before, after):

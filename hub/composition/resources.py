@@ -7,6 +7,8 @@ from datetime import timedelta
 from functools import partial
 from typing import Protocol, TypeVar
 
+import structlog
+
 from hub.auditing import database_url
 from hub.authorities import AuthorityFollower, KeyRing, open_authorities, ring_of
 from hub.composition.context import BuildContext
@@ -15,7 +17,7 @@ from hub.installation import settle
 from hub.issuer import RotatingIssuer
 from hub.keys import KeyFolder, find_seal, keep_seal, keep_token_keys
 from hub.replica import is_alone, replica_name, take_place, this_replica
-from hub.services import namespaces
+from hub.services import namespaces, owners
 from hub.settings import Settings
 from hub.store import SqlStore
 from hub.store.bounds import SessionLimits
@@ -24,6 +26,8 @@ from machinery.directory import DataDirectory
 from machinery.identity import HubId
 from machinery.lifecycle.starting import Perseverance, in_time
 from machinery.pki import TokenKeys
+
+log = structlog.get_logger(__name__)
 
 T = TypeVar("T")
 
@@ -81,6 +85,10 @@ async def open_resources(context: BuildContext) -> Resources:
     token_keys = await step("comparing the keys of tokens", partial(keep_token_keys, keys, made, clock.now()))
     # where objects that belong to no cluster lie
     await step("making the standing namespaces", partial(made.run, namespaces.ensure_standing))
+    # epochs that an earlier version has taken and that would shut an agent out
+    lowered = await step("lowering epochs", partial(made.run, owners.lower_epochs))
+    if lowered:
+        log.warning("epochs of agents were too far ahead and are lowered to the present", clusters=lowered)
     # nobody is connected yet
     me = this_replica(replica, settings, directory)
     await step("taking its place among the replicas", partial(take_place, made, me, alone=is_alone(settings)))

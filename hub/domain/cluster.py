@@ -67,6 +67,12 @@ NEVER_JOINED = Condition(
     "ManagedClusterNeverJoined",
     "No registration agent was ever heard of since the cluster was accepted.",
 )
+REVOKED = Condition(
+    conditions.AVAILABLE,
+    conditions.UNKNOWN,
+    "Revoked",
+    "The certificates of the registration agent are revoked: nothing is known of the cluster until it has registered again.",
+)
 ACCEPTED = Condition(conditions.HUB_ACCEPTED, conditions.TRUE, "HubClusterAdminAccepted", "Accepted by hub cluster admin")
 DENIED = Condition(conditions.HUB_ACCEPTED, conditions.FALSE, "HubClusterAdminDenied", "Denied by hub cluster admin")
 
@@ -190,6 +196,12 @@ def lease_duration(cluster: Document) -> timedelta:
 
 def availability(cluster: Document) -> Condition | None:
     return conditions.find(doc.conditions(cluster), conditions.AVAILABLE)
+
+
+def is_revoked(cluster: Document) -> bool:
+    """Whether its availability is not known because its agent has no certificate any more."""
+    current = availability(cluster)
+    return current is not None and (current.status, current.reason) == (REVOKED.status, REVOKED.reason)
 
 
 def verdict(available: bool | None) -> Condition | None:  # noqa: FBT001 - the agent's own word

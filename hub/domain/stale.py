@@ -15,7 +15,7 @@ from machinery.conditions import Condition
 from machinery.timestamps import format_time
 
 STALE = "ManagedClusterStale"
-REASONS = frozenset((rules.SILENT.reason, rules.NEVER_JOINED.reason))
+REASONS = frozenset((rules.SILENT.reason, rules.NEVER_JOINED.reason, rules.REVOKED.reason))
 """Who said that it would be silent is not stale."""
 HEARD = Condition(STALE, conditions.FALSE, "HeardAgain", "The registration agent was heard again.")
 

@@ -34,6 +34,9 @@ class Heartbeats(Protocol):
     def depart(self, cluster: ClusterName, owner: str, epoch: int) -> None:
         """The agent reports to `owner` instead, in this epoch if it is the highest. What it last beat is kept."""
 
+    def lower_epochs(self, epoch: int, *, above: int, cluster: ClusterName | None = None) -> int:
+        """Those that are higher than `above` become `epoch`; returns how many. `cluster`: of this one alone."""
+
     def forget(self, cluster: ClusterName) -> None: ...
 
 

@@ -4,7 +4,7 @@ from functools import lru_cache
 from hashlib import sha256
 from secrets import randbits
 
-from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Holder, IssuedCertificate, Profile
+from hub.domain.certificate import AGENTS_PURPOSES, CertificateRecord, Holder, IssuedCertificate, Profile, Purpose
 from hub.domain.profile import refusals
 from hub.ports import Issuer, Transaction
 from machinery import pki
@@ -57,6 +57,11 @@ def key_hash(public_key: bytes) -> str:
 def resolve(tx: Transaction, serial: SerialNumber) -> CertificateRecord | None:
     """The record of a certificate; None: this hub never signed it, so it opens nothing."""
     return tx.certificates.by_serial(serial)
+
+
+def has_agent(tx: Transaction, cluster: ClusterName) -> bool:
+    """Whether an agent of the cluster holds a certificate that neither has ended nor is revoked."""
+    return any(record.purpose is Purpose.AGENT and record.is_open(tx.now) for record in tx.certificates.of_cluster(cluster))
 
 
 def revoke_cluster(tx: Transaction, cluster: ClusterName, reason: str) -> int:

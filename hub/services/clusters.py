@@ -48,6 +48,9 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
         document = doc.with_status_condition(document, rules.DENIED, tx.now)
     if rules.is_accepted(document) and not (before and rules.is_accepted(before)):
         namespaces.ensure_of_cluster(tx, doc.name(document), actor)
+    if before is not None and rules.is_revoked(before) and not certificates.has_agent(tx, ClusterName(doc.name(document))):
+        # a beat or a report that its former agent has sent meanwhile
+        document = doc.with_status_condition(document, rules.REVOKED, tx.now)
     _note(tx, before, document, actor)
     return store(tx, MANAGED_CLUSTERS, document, old, actor, writer=writer)
 
@@ -209,6 +212,13 @@ def set_condition(tx: Transaction, name: ClusterName, condition: Condition, acto
     """Sets one condition that the hub owns; equal content writes nothing. Raises NotFoundError."""
     stored = find(tx, name)
     return _write_changed(tx, doc.with_status_condition(stored.document, condition, tx.now), stored, actor, HUB_WRITER)
+
+
+def note_revoked(tx: Transaction, name: ClusterName, actor: str) -> None:
+    """Availability is unknown from now on where the cluster's agents have no certificate left. None of that name: nothing."""
+    stored = tx.objects.get(MANAGED_CLUSTERS, Key("", name))
+    if stored is not None and rules.availability(stored.document) is not None and not certificates.has_agent(tx, name):
+        set_condition(tx, name, rules.REVOKED, actor)
 
 
 def _write_changed(tx: Transaction, new: Document, old: StoredObject, actor: str, writer: str) -> Written | StoredObject:

@@ -11,7 +11,7 @@ from hub.domain.heartbeat import Beat
 from hub.domain.lease import Expiry, expires_at, grace, time_left
 from hub.domain.ownership import AGENT_WRITER
 from hub.ports import Transaction
-from hub.services import clusters
+from hub.services import certificates, clusters
 from machinery import conditions
 from machinery.errors import StaleEpochError
 from machinery.identity import ClusterName
@@ -98,6 +98,8 @@ def revive(tx: Transaction, beat: Beat, actor: str) -> bool:
     stored = tx.objects.get(MANAGED_CLUSTERS, Key("", beat.cluster))
     if stored is None or not _is_unknown(stored):
         return True
+    if rules.is_revoked(stored.document) and not certificates.has_agent(tx, beat.cluster):
+        return False
     if beat.age >= grace(rules.lease_duration(stored.document)):
         return False
     told = beat.available if beat.available is not None else (before.available if before else None)

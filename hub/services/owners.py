@@ -2,10 +2,12 @@
 
 The agent gives its changes of hub an order, the epoch. The highest that was heard of decides, by whatever way it came; what
 comes with a lower one changes nothing. An agent that keeps no epoch (0) is never outdated. Hubs never ask one another.
+An epoch is a time in milliseconds: one too far ahead of the database's clock is refused, as it would outdate all others.
 """
 
 import re
 from dataclasses import dataclass
+from datetime import UTC, datetime, timedelta
 
 from hub.domain import cluster as rules
 from hub.domain import document as doc
@@ -19,8 +21,10 @@ from hub.services import clusters, heartbeats
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, Verdict
 from machinery.identity import ClusterName, HubId
 
-HIGHEST = 2**63 - 1
-"""What every database keeps."""
+AHEAD = timedelta(hours=24)
+"""An epoch further ahead than this is refused. Agents make none that is more than an hour ahead of their own clock."""
+_UNIT = timedelta(milliseconds=1)
+_BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 HUB_ID = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:-]{0,127}")
 
 
@@ -51,7 +55,7 @@ def claim(tx: Transaction, cluster: ClusterName, epoch: int) -> None:
 
 def bid_farewell(tx: Transaction, departure: Departure, epoch: int, actor: str) -> None:
     """The agent ends its session of `epoch` to go to another hub. Raises StaleEpochError, BadRequestError, NotFoundError."""
-    _check(departure)
+    _check(tx, departure)
     check(tx, departure.cluster, epoch)
     _depart(tx, clusters.find(tx, departure.cluster), departure, actor)
 
@@ -62,7 +66,7 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     Nothing changes where a higher epoch is known, nor where a session is open here in the same one.
     Raises NotFoundError; ForbiddenError: the cluster is denied; AlreadyExistsError: another cluster has the name.
     """
-    _check(departure)
+    _check(tx, departure)
     stored = clusters.find(tx, departure.cluster)
     check_same(stored, cluster_uid)
     check_not_denied(stored)
@@ -74,6 +78,15 @@ def stand_by(tx: Transaction, departure: Departure, cluster_uid: str, hub: HubId
     elif departure.epoch >= known and not is_here:
         _depart(tx, stored, departure, actor)
     return Standing(rules.is_accepted(stored.document), max(known, departure.epoch))
+
+
+def lower_epochs(tx: Transaction, cluster: ClusterName | None = None) -> int:
+    """Lowers epochs that no hub takes to the present; of one `cluster`: any ahead of it. Returns how many.
+
+    Its agent goes above that by itself. Of one cluster only where its certificates end in the same transaction.
+    """
+    present = _epoch_at(tx.now)
+    return tx.heartbeats.lower_epochs(present, above=present if cluster else _epoch_at(tx.now + AHEAD), cluster=cluster)
 
 
 def check_same(stored: StoredObject, cluster_uid: str) -> None:
@@ -109,19 +122,26 @@ def _depart(tx: Transaction, stored: StoredObject, departure: Departure, actor: 
 
 
 def _checked(tx: Transaction, cluster: ClusterName, epoch: int) -> LastBeat | None:
-    _check_epoch(epoch)
+    _check_epoch(tx, epoch)
     last = tx.heartbeats.of(cluster)
     if last is not None and last.outdates(epoch):
         raise heartbeats.outdated(last.epoch)
     return last
 
 
-def _check(departure: Departure) -> None:
-    _check_epoch(departure.epoch)
+def _check(tx: Transaction, departure: Departure) -> None:
+    _check_epoch(tx, departure.epoch)
     if departure.owner and not HUB_ID.fullmatch(departure.owner):
         raise BadRequestError(f'"{departure.owner[:80]}" is no id of a hub')
 
 
-def _check_epoch(epoch: int) -> None:
-    if epoch > HIGHEST:
-        raise BadRequestError(f"epoch {epoch} is too high: at most {HIGHEST}")
+def _check_epoch(tx: Transaction, epoch: int) -> None:
+    if epoch > (highest := _epoch_at(tx.now + AHEAD)):
+        raise BadRequestError(
+            f"epoch {epoch} is too high: at most {highest}, {AHEAD / timedelta(hours=1):g} h ahead of this hub's clock; "
+            "set the clock of the agent's machine, and restart the agent"
+        )
+
+
+def _epoch_at(moment: datetime) -> int:
+    return (moment - _BEGINNING) // _UNIT

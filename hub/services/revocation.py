@@ -16,7 +16,7 @@ from hub.domain.change import MANAGED_CLUSTERS, REQUESTS, REVOCATIONS, SERVICE_A
 from hub.domain.request import CLUSTER_LABEL, FAILED, RequestPhase
 from hub.domain.revocation import Ended, Target
 from hub.ports import Transaction, Written
-from hub.services import accounts, certificates, credentials, request_objects
+from hub.services import accounts, certificates, clusters, credentials, owners, request_objects
 from hub.services.writing import store
 from machinery.errors import InvalidError, MethodNotAllowedError, MusterError, NotFoundError, Subject
 from machinery.identity import AgentId, ClusterName, CredentialId, SerialNumber
@@ -38,6 +38,8 @@ def put(tx: Transaction, new: dict[str, Any], old: StoredObject | None, actor: s
     except NotFoundError as error:  # what is not there is its subject, and not the Revocation
         raise NotFoundError(error.message, subject=Subject(name=rules.subject_of(new))) from None
     about = target.cluster or ended.cluster
+    if about and any(each.purpose is Purpose.AGENT for each in ended.certificates):
+        clusters.note_revoked(tx, about, actor)
     cluster = tx.objects.get(MANAGED_CLUSTERS, Key("", about)) if about else None
     status = rules.status_of(ended, actor, tx.now, cluster=about or "", uid=cluster.uid if cluster else "")
     document = doc.stamped({**new, "status": status}, None, uid=str(uuid4()), now=tx.now, generations=True)
@@ -71,6 +73,7 @@ def _cluster(tx: Transaction, cluster: ClusterName, reason: str, actor: str) -> 
     held = _ended(tx, (record for record in records if record.purpose in AGENTS_PURPOSES), reason)
     bound = [each for each in tx.credentials.all() if each.cluster == cluster and each.revoked_at is None]
     standing = [each.id for each in bound if each.expires_at > tx.now]
+    owners.lower_epochs(tx, cluster)
     spent = [_credential(tx, credential, reason, actor) for credential in standing]
     return Ended(
         (*held, *(record for each in spent for record in each.certificates)),

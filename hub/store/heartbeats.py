@@ -16,6 +16,7 @@ from sqlalchemy import (
     literal_column,
     or_,
     select,
+    update,
 )
 
 from hub.domain.heartbeat import Beat, LastBeat
@@ -113,6 +114,10 @@ class SqlHeartbeats(Heartbeats):
 
     def depart(self, cluster: ClusterName, owner: str, epoch: int) -> None:
         _OWNING.run(self._connection, {"cluster": cluster, "owner": owner, "epoch": epoch})
+
+    def lower_epochs(self, epoch: int, *, above: int, cluster: ClusterName | None = None) -> int:
+        lowered = update(schema.heartbeats).where(_column.epoch > above).values(epoch=epoch)
+        return self._connection.execute(lowered if cluster is None else lowered.where(_column.cluster == cluster)).rowcount
 
     def forget(self, cluster: ClusterName) -> None:
         _FORGET.run(self._connection, {"of_cluster": cluster})

@@ -23,6 +23,10 @@ from enum import Enum
 from machinery.identity import HubId
 
 EPOCH_UNIT = timedelta(milliseconds=1)
+CREDIBLE = timedelta(hours=1)
+"""How far ahead of this machine's clock an epoch may be that a hub claims."""
+TAKEN = timedelta(hours=24)
+"""How far ahead of its own clock a hub takes one (`hub.services.owners`)."""
 _BEGINNING = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -184,12 +188,37 @@ def refuse_move(candidates: Sequence[Candidate], target: HubId, now: datetime) -
     return ""
 
 
-def next_epoch(kept: int, told: int, now: datetime) -> int:
-    """The epoch of the next owner: above all that were seen here or told by a hub.
+def next_epoch(kept: int, told: int, hub_time: datetime, now: datetime) -> int:
+    """The epoch of the next owner: above the one that is kept and above all credible claims of hubs.
 
-    `now` is the hub's time: a secret restored from last week must not reuse an order that another hub has seen since.
+    `hub_time`: a secret restored from last week must not reuse an order that another hub has seen since. `now` is this
+    machine's clock: no hub, by a claim or by its time, makes an epoch that other hubs refuse. A kept one that they refuse is
+    replaced.
     """
-    return max(kept + 1, told + 1, (now - _BEGINNING) // EPOCH_UNIT)
+    seen = (kept if keeps(kept, now) else 0, told if is_credible(told, now) else 0)
+    return max(*(each + 1 for each in seen), min(_epoch_at(hub_time), _epoch_at(now + CREDIBLE)))
+
+
+def is_credible(claimed: int, now: datetime) -> bool:
+    """Whether an epoch that a hub claims may be true. `now`: by this machine's clock, as no hub sets it."""
+    return claimed <= _epoch_at(now + CREDIBLE)
+
+
+def keeps(epoch: int, now: datetime) -> bool:
+    """Whether the agent's own epoch is one that hubs take."""
+    return epoch <= _epoch_at(now + TAKEN)
+
+
+def incredible(epoch: int) -> str:
+    """Why an epoch is not believed, and what to do."""
+    return (
+        f"it claims the epoch {epoch}, more than {CREDIBLE / timedelta(hours=1):g} h ahead of this machine's clock, and is "
+        "not believed: if this clock is right, have an administrator of that hub run `hubctl revoke cluster`, and register anew"
+    )
+
+
+def _epoch_at(moment: datetime) -> int:
+    return (moment - _BEGINNING) // EPOCH_UNIT
 
 
 def _back(candidates: Sequence[Candidate], held: Candidate, now: datetime, policy: Policy) -> Decision | None:

@@ -137,6 +137,9 @@ async def test_epoch_only_rises_and_a_beat_of_the_newest_one_ends_a_departure(st
     assert (await of(store)).owner is None
     await store.run(lambda tx: tx.heartbeats.depart(EDGE, "", NEWER + 1))
     assert await owned() == (NEWER + 1, "")
+    for cluster, lowered in ((FAR, 0), (EDGE, 1), (None, 0)):
+        assert await store.run(lambda tx, of: tx.heartbeats.lower_epochs(NEWER, above=NEWER, cluster=of), cluster) == lowered
+    assert await owned() == (NEWER, "")
     assert await store.read(lambda tx: tx.changes.newest()) == 0, "no news"
     await store.run(lambda tx: tx.heartbeats.forget(EDGE))
     assert await store.read(lambda tx: tx.heartbeats.of(EDGE)) is None

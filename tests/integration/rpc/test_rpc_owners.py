@@ -26,7 +26,7 @@ from tests.fakes.stage import until
 
 EDGE = cluster_name("edge1")
 OTHER = "b2f1d5a0-0000-4000-8000-000000000002"
-EPOCH = 1_790_000_000_000
+EPOCH = 1_700_000_000_000
 STALE = grpc.StatusCode.FAILED_PRECONDITION
 FORBIDDEN, TAKEN = grpc.StatusCode.PERMISSION_DENIED, grpc.StatusCode.ALREADY_EXISTS
 UNAUTHENTICATED = grpc.StatusCode.UNAUTHENTICATED
@@ -79,6 +79,16 @@ async def test_older_epoch_is_refused_from_the_hello_of_the_newer_on(stage: RpcS
     assert (await stale.trailing("reason"), await stale.trailing("epoch")) == ("StaleEpoch", str(EPOCH))
     await newer.beat(1)
     await opened(stage, credential, 0)
+
+
+async def test_hub_that_starts_lowers_epochs_that_no_hub_takes(tmp_path: Path) -> None:
+    async with rpc_stage(tmp_path) as stage:
+        credential = await judged(stage)
+        await stage.store.run(lambda tx: tx.heartbeats.claim(EDGE, 2**63 - 1))
+    async with rpc_stage(tmp_path) as stage:
+        stale = await Stream.open(stage, credential, epoch=EPOCH)
+        assert await stale.status() is STALE
+        await opened(stage, credential, int(await stale.trailing("epoch") or 0) + 1)
 
 
 async def test_writes_of_an_outdated_session_are_refused_and_end_it(stage: RpcStage) -> None:

@@ -10,8 +10,9 @@ from hub.domain.cluster import StatusReport
 from hub.domain.heartbeat import Beat
 from hub.domain.parting import Departure
 from hub.domain.reported import HubState, ReportedHub
+from hub.domain.revocation import Target
 from hub.rpc.moving import Moving
-from hub.services import clusters, heartbeats, moves, owners
+from hub.services import clusters, heartbeats, moves, owners, revocation
 from hub.services.owners import Standing
 from machinery.clock import ManualClock
 from machinery.errors import AlreadyExistsError, BadRequestError, ForbiddenError, InvalidError, NotFoundError, StaleEpochError
@@ -240,3 +241,26 @@ def test_an_agent_is_asked_once_per_order_and_again_when_the_hub_is_ready_again(
     moving.wanted("")
     moving.wanted("b")
     assert len(sent) == 3
+
+
+def test_epoch_too_far_ahead_is_refused_everywhere_and_a_stored_one_is_lowered(
+    accepted: InlineStore, clock: ManualClock
+) -> None:
+    present = int(clock.now().timestamp() * 1000)
+    highest = present + 24 * 3_600_000
+    for epoch in (highest + 1, 2**63 - 1, 2**64 - 1):
+        for write in (owners.claim, owners.check):
+            with pytest.raises(BadRequestError, match="set the clock"):
+                accepted.transact(write, EDGE, epoch)
+        with pytest.raises(BadRequestError):
+            stand_by(accepted, OTHER, epoch)
+        with pytest.raises(BadRequestError):
+            accepted.transact(owners.bid_farewell, Departure(EDGE, OTHER, epoch), 0, "agent")
+    accepted.transact(owners.claim, EDGE, highest)
+    assert accepted.transact(owners.lower_epochs) == 0
+    assert kept(accepted) == (highest, None)
+    accepted.transact(revocation.revoke, Target(cluster=EDGE), "Compromised", OPERATOR)
+    assert kept(accepted) == (present, None), "an administrator lowers it and ends the certificates of before"
+    accepted.transact(lambda tx: tx.heartbeats.claim(EDGE, 2**63 - 1))
+    assert accepted.transact(owners.lower_epochs) == 1
+    assert kept(accepted) == (present, None)

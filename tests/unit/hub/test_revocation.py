@@ -1,19 +1,23 @@
 """Revoking: what ends with what, who stays, what is said of it, and by what way a cluster comes back."""
 
+from datetime import timedelta
 from typing import Any
 
 import pytest
 
 from hub.cli.revoking import REASONS
 from hub.controllers.chronicle import Chronicle
+from hub.domain import cluster as cluster_rules
 from hub.domain import revocation as rules
 from hub.domain.certificate import CertificateRecord, Holder, Profile, Purpose
 from hub.domain.change import REQUESTS, REVOCATIONS, SERVICE_ACCOUNTS, ChangeType, Key
+from hub.domain.cluster import StatusReport
 from hub.domain.event import Told
+from hub.domain.heartbeat import Beat
 from hub.domain.request import CLUSTER_LABEL, RequestPhase
 from hub.domain.revocation import Reason
 from hub.ports import Transaction
-from hub.services import certificates, clusters, objects, revocation, revoked
+from hub.services import certificates, clusters, heartbeats, objects, revocation, revoked
 from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ForbiddenError, InvalidError, MethodNotAllowedError, Verdict
@@ -80,6 +84,33 @@ def test_cluster_is_revoked_once_with_all_that_is_its_own(newcomer: Newcomer, st
     assert record(store, agent) == before
     again = revoke(store, "r3", cluster="edge", agent="agent-1")
     assert rules.told(again) == 'agent "agent-1" of cluster "edge" revoked by ann: nothing of it was good any more'
+
+
+def test_revoked_cluster_is_not_available_from_that_transaction_on_until_it_has_registered_again(
+    newcomer: Newcomer, store: InlineStore, clock: ManualClock
+) -> None:
+    """Whatever takes its last certificate, and whatever its former agent sends meanwhile."""
+    beat, report = Beat(EDGE, timedelta(), available=True), StatusReport(conditions=(cluster_rules.AVAILABLE,))
+
+    def available() -> tuple[str, str]:
+        found = present(cluster_rules.availability(store.transact(clusters.find, EDGE).document))
+        return found.status, found.reason
+
+    agent = newcomer.registered()
+    store.transact(clusters.set_condition, EDGE, cluster_rules.ACCEPTED, "hub")
+    store.transact(clusters.report_status, EDGE, report, "agent")
+    for number, target in enumerate(({"cluster": "edge"}, {"cluster": "edge", "agent": "agent-1"}, {"serial": ""})):
+        assert available()[0] == "True", target
+        revoke(store, f"r{number}", **(target if "cluster" in target else {"serial": f"{agent.serial:x}"}))
+        assert available() == ("Unknown", "Revoked"), target
+        store.transact(clusters.report_status, EDGE, report, "agent")
+        assert not store.transact(heartbeats.revive, beat, "hub")
+        assert available() == ("Unknown", "Revoked"), target
+        clock.advance(LIFETIMES.backdate)
+        new = newcomer.bootstrap(cluster=EDGE)
+        newcomer.issued(new, request=newcomer.request(key=pki.generate_key()))
+        agent = newcomer.certificate()
+        assert store.transact(heartbeats.revive, beat, "hub")
 
 
 def test_requests_that_could_still_become_certificates_are_refused(newcomer: Newcomer, store: InlineStore) -> None:

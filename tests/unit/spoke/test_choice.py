@@ -155,7 +155,20 @@ def test_choice_from_any_list_is_the_first_good_hub_unless_the_owner_is_good() -
 
 def test_an_epoch_is_above_what_was_kept_and_told_and_never_behind_the_hubs_time() -> None:
     milliseconds = int(NOW.timestamp() * 1000)
-    assert next_epoch(0, 0, NOW) == milliseconds
-    assert next_epoch(milliseconds, 0, NOW) == milliseconds + 1
-    assert next_epoch(0, milliseconds + 7, NOW) == milliseconds + 8
-    assert next_epoch(milliseconds + 9, milliseconds + 7, NOW) == milliseconds + 10
+    assert next_epoch(0, 0, NOW, NOW) == milliseconds
+    assert next_epoch(milliseconds, 0, NOW, NOW) == milliseconds + 1
+    assert next_epoch(0, milliseconds + 7, NOW, NOW) == milliseconds + 8
+    assert next_epoch(milliseconds + 9, milliseconds + 7, NOW, NOW) == milliseconds + 10
+
+
+def test_no_claim_and_no_time_of_a_hub_makes_an_epoch_that_other_hubs_refuse() -> None:
+    """Neither does a kept epoch that they refuse already; one between an hour and a day ahead is kept, as they take it."""
+    now, hour = int(NOW.timestamp() * 1000), 3_600_000
+    rows = [
+        *(((0, told, NOW), now) for told in (now + hour + 1, now + 24 * hour, 2**63 - 1, 2**64)),
+        ((0, 0, NOW + timedelta(days=36500)), now + hour),
+        ((now + 24 * hour + 1, 0, NOW), now),
+        ((2**63 - 1, now + hour, NOW), now + hour + 1),
+        ((now + 23 * hour, 0, NOW), now + 23 * hour + 1),
+    ]
+    assert [next_epoch(*row, NOW) for row, _ in rows] == [expected for _, expected in rows]

@@ -11,9 +11,9 @@ from machinery.errors import UnavailableError
 from machinery.identity import HubId
 from spoke.domain.hubs import HubState, Policy, Unaccepted
 from spoke.options import Options
-from spoke.ports import HubLostError, Loss, SecretSnapshot
+from spoke.ports import HubLostError, Loss, SecretSnapshot, StaleEpochError
 from tests.fakes.credentials import MemorySecrets
-from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, with_hubs
+from tests.fakes.several import AGENT, CLUSTER, OWNER, Several, among_hubs, with_hubs
 
 NAMED = Options(cluster_name=CLUSTER, agent_id=AGENT)
 
@@ -356,3 +356,30 @@ async def test_twenty_minutes_without_any_hub_restart_no_agent(world: Several, *
         for hub in world.hubs.values():
             hub.away = hub.silent = False
         await world.until(lambda: agent.progress.ready().ok, 120)
+
+
+@among_hubs(count=3)
+async def test_hub_that_claims_an_incredible_epoch_locks_the_agent_out_of_no_other(world: Several) -> None:
+    """Whether it holds the agent in reserve or its session; one that repeats a credible claim overtakes once an hour."""
+
+    def bounded() -> bool:
+        highest = (world.clock.now() + timedelta(hours=1)).timestamp() * 1000
+        return all(session.epoch < highest + 10 for hub in world.hubs.values() for session in hub.sessions)
+
+    async with world.running() as agent:
+        await world.ready()
+        world["b"].clusters[CLUSTER].epoch = 2**63 - 1
+        await world.until(lambda: agent.progress.standing.hubs[1].state is HubState.DENIED, 3600)
+        assert any("claims the epoch 9223372036854775807" in message for _, message in world.told.events)
+        world["a"].clusters[CLUSTER].epoch = 2**63 - 1
+        for session in world["a"].open_sessions:
+            session.end(StaleEpochError("no", 2**63 - 1))
+        await world.arrived("c")
+        assert world["c"].session.epoch == (await world.owner())[1]
+        assert bounded()
+        before = len(world["c"].sessions)
+        for _ in range(30):
+            world["b"].clusters[CLUSTER].epoch = world["c"].session.epoch + 1
+            await asyncio.sleep(60)
+        assert len(world["c"].sessions) <= before + 1
+        assert bounded()

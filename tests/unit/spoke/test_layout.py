@@ -54,7 +54,7 @@ async def test_the_secret_of_the_release_before_is_taken_over_without_a_new_regi
 async def test_the_credential_of_a_hub_that_is_left_stays_in_its_slot(joined: Stage) -> None:
     """Also when the release before left it in the owner's secret alone, and the agent leaves that hub at once."""
     await joined.secrets.delete(SLOT)
-    ownership = Ownership(joined.secrets, joined.clock)
+    ownership = Ownership(joined.secrets, joined.clock, joined.clock)
     before = await ownership.read()
     await ownership.give(before, OTHER, {"tls.crt": b"new"})
     assert (await joined.secrets.read(SLOT)).contents["tls.crt"] == before.contents["tls.crt"]
@@ -128,7 +128,7 @@ def secrets() -> MemorySecrets:
 
 @pytest.fixture
 def ownership(secrets: MemorySecrets) -> Ownership:
-    return Ownership(secrets, ManualClock())
+    return Ownership(secrets, ManualClock(), ManualClock())
 
 
 async def test_a_change_of_owner_names_the_hub_with_its_credential_and_a_higher_epoch(ownership: Ownership) -> None:
