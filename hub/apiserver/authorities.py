@@ -83,6 +83,7 @@ def _status(one: Authority, seen: Survey, patience: timedelta) -> Mapping[str, A
         "agentsHolding": len(holding),
         "clustersWithoutTrust": _names(untold)[:SHOWN],
         "clustersHolding": _names(holding)[:SHOWN],
+        "clustersLeftBehind": list(seen.left_behind.get(one.id, ())),
         "waitsFor": list(waits_for(seen, one, patience)),
         **{name: value for name, value in optional.items() if value is not None},
     }

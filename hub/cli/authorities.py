@@ -47,6 +47,10 @@ def status(client: HubClient) -> None:
     for each in _all(client):
         for words in (each.get("status") or {}).get("waitsFor") or ():
             click.echo(f"{each['metadata']['name']} waits for {words}")
+        if left := (each.get("status") or {}).get("clustersLeftBehind"):
+            _list(
+                f"agents have had no credential since {each['metadata']['name']} was given up", left, each["metadata"]["name"]
+            )
 
 
 @ca.command()
@@ -62,7 +66,8 @@ def rotate(client: HubClient, *, wait: bool, compromised: bool, name: str, withi
     """Have another CA take the place of the one that issues.
 
     With --compromised the command first says which agents will need a new bootstrap credential: those that hold a certificate
-    of the CA and are not connected, and those of earlier releases. Connected ones are moved over within a minute.
+    of the CA and are not connected, and those of earlier releases. Connected ones are moved over within a minute: half of it is
+    for trusting the new CA, the rest for renewing. With --wait the command names those that did not answer and are left behind.
 
     \b
     Examples:
@@ -105,15 +110,19 @@ def _give_up(client: HubClient, name: str, seconds: int, *, asked: bool) -> None
     plan = _post(client, name, "compromised", {"withinSeconds": seconds}, dry_run=True)
     stranded = plan.get("strandedClusters") or []
     click.echo(f"{plan.get('moving', 0)} agents are connected and have {seconds} s to move.")
-    click.echo(f"{len(stranded)} agents will need a new bootstrap credential{':' if stranded else '.'}")
-    for cluster in stranded[:ENOUGH]:
-        click.echo(f"  {cluster}")
-    if len(stranded) > ENOUGH:
-        click.echo(f"  and {len(stranded) - ENOUGH} more: `hubctl get ca {name} -o yaml`")
+    _list("agents will need a new bootstrap credential", stranded, name)
     if asked and not click.confirm(f"Retire the CA {name} for good?", default=False):
         raise CommandError("nothing was done")
     _post(client, name, "compromised", {"withinSeconds": seconds})
     click.echo(f"the CA {name} goes: see `hubctl ca status`")
+
+
+def _list(about: str, clusters: list[str], name: str) -> None:
+    click.echo(f"{len(clusters)} {about}{':' if clusters else '.'}")
+    for cluster in clusters[:ENOUGH]:
+        click.echo(f"  {cluster}")
+    if len(clusters) > ENOUGH:
+        click.echo(f"  and {len(clusters) - ENOUGH} more: `hubctl get ca {name} -o yaml`")
 
 
 def _watch(client: HubClient, name: str) -> None:
@@ -133,7 +142,10 @@ def _watch(client: HubClient, name: str) -> None:
             for one, phase, *waits in now:
                 click.echo(f"{one} {phase}{': waits for ' + '; '.join(waits) if waits else ''}")
         before = now
-        if everyone.get(name, {}).get("phase") in RESTING[1:]:
+        one = everyone.get(name, {})
+        if one.get("phase") in RESTING[1:]:
+            if one.get("compromised"):
+                _list("agents did not move and need a new bootstrap credential", one.get("clustersLeftBehind") or [], name)
             return
         time.sleep(LOOK_EVERY)
 

@@ -133,7 +133,13 @@ class Rotation(Reconciler[str]):
             old = next(each for each in seen.authorities if each.id == step.authority)
             made = await self._make(seen, old)
             return [await self._store.run(authorities.propose, made)]
-        return await self._store.run(authorities.take, step, self._recovery)
+        changed = await self._store.run(authorities.take, step, self._recovery)
+        for one in changed:
+            if one.compromised and (left := await self._store.read(authorities.left_behind, one)):
+                log.warning(
+                    "agents did not leave a compromised CA and need a new bootstrap credential", ca=one.id, clusters=left
+                )
+        return changed
 
     def _say(self, authority: Authority) -> None:
         log.info("change of CA", ca=authority.id, phase=authority.phase.value)

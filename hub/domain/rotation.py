@@ -9,7 +9,8 @@
 
 Agents that are away hold a step up for the patience that an operator set, counted from the beginning of the phase; then they
 come back by `Recover`. The operator's word to proceed passes over agents, and never over a replica that lacks the key. A
-compromised CA waits until `ends_at` at most, and for those alone that are connected and can still be moved.
+compromised CA waits until `ends_at` at most, and for those alone that are connected and can still be moved: half of the time
+is for trusting the next one, so that an agent that does not answer takes from no other the time to renew.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,6 +33,10 @@ class Act(StrEnum):
     ISSUE = "issue"
     RETIRE = "retire"
     END = "end"
+
+
+SHORTEST_MOVE = timedelta(seconds=30)
+"""For agents to renew that trust the next CA, where the operator gave at least twice as much in all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +80,8 @@ class Survey:
     followers: tuple[Follower, ...] = ()
     living: frozenset[str] = frozenset()
     """The replicas that serve, as far as can be told."""
+    left_behind: Mapping[AuthorityId, tuple[ClusterName, ...]] = field(default_factory=dict)
+    """Of each CA that was given up: the clusters whose agent had no other certificate, and has none since."""
 
     def of(self, phase: Phase) -> tuple[Authority, ...]:
         return tuple(each for each in self.authorities if each.phase is phase)
@@ -153,8 +160,20 @@ def _may_issue(seen: Survey, new: Authority, old: Authority | None, patience: ti
     if seen.lagging(new):
         return False
     if old is not None and old.is_given_up:
-        return _is_late(seen, old) or not any(each.connected for each in seen.untold(new))
+        return seen.now >= _trusted_until(old, new) or not any(each.connected for each in seen.untold(new))
     return new.wish is Wish.PROCEED or _is_enough(seen.untold(new), seen.now - new.since > patience)
+
+
+def _trusted_until(old: Authority, new: Authority) -> datetime:
+    """Until when agents of a compromised CA are waited for that do not trust the next one yet."""
+    return new.since + max(timedelta(), old.ends_at - new.since) / 2 if old.ends_at is not None else new.since
+
+
+def moved_until(old: Authority, new: Authority, now: datetime) -> datetime | None:
+    """Until when agents of a compromised CA may renew that issues no more; they have some time, however late it is."""
+    if old.ends_at is None:
+        return None
+    return max(old.ends_at, now + min(SHORTEST_MOVE, _trusted_until(old, new) - new.since))
 
 
 def _may_go_at_once(seen: Survey, old: Authority) -> bool:

@@ -6,6 +6,7 @@ from typing import Protocol
 
 from hub.domain.authority import Authority, AuthorityId, Follower, Held
 from hub.domain.certificate import Purpose
+from machinery.identity import ClusterName
 
 
 class Authorities(Protocol):
@@ -33,6 +34,9 @@ class Authorities(Protocol):
 
     def held(self, purpose: Purpose, now: datetime) -> Sequence[Held]:
         """The newest certificate of that purpose of each agent, of those that have neither ended nor been revoked."""
+
+    def bereft(self, signed_by: Sequence[str | None], reason: str, now: datetime) -> Sequence[ClusterName]:
+        """Clusters that had an agent's certificate of these signers, revoked for this reason, and have none that is open."""
 
     def name_signer(self, signer: str) -> None:
         """Writes it into the records that name no signer: those from before that was kept."""

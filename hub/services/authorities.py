@@ -14,7 +14,7 @@ from hub.domain.authority import Authority, AuthorityId, Follower, Held, Phase, 
 from hub.domain.certificate import Purpose
 from hub.domain.change import MANAGED_CLUSTERS, Query
 from hub.domain.replica import alive, could_tell
-from hub.domain.rotation import Act, Member, Step, Survey
+from hub.domain.rotation import Act, Member, Step, Survey, moved_until
 from hub.domain.trust import AgentTrust
 from hub.ports import Transaction
 from hub.services import hearing, trust
@@ -161,16 +161,28 @@ def _issue(tx: Transaction, new: Authority) -> Sequence[Authority]:
     changed = [_put(tx, new.moved(Phase.ISSUING, tx.now))]
     tx.facts.set(KNOWN, pki.parse_certificate(new.certificate).key_hash)
     if before is not None:
-        changed.append(_put(tx, before.moved(Phase.OUTGOING, tx.now, before.ends_at)))
+        changed.append(_put(tx, before.moved(Phase.OUTGOING, tx.now, moved_until(before, new, tx.now))))
     return changed
 
 
 def _end(tx: Transaction, one: Authority) -> Authority:
     if one.is_given_up:
-        first = min(tx.authorities.all(), key=lambda each: each.created_at)
-        tx.authorities.revoke_signed([one.signer, *([None] if one.id == first.id else [])], tx.now, COMPROMISED)
+        tx.authorities.revoke_signed(_signers(one, tx.authorities.all()), tx.now, COMPROMISED)
     tx.authorities.keep_key(one.id, None)
     return _put(tx, replace(one.moved(Phase.RETIRED, tx.now), compromised=one.is_given_up))
+
+
+def left_behind(tx: Transaction, one: Authority) -> tuple[ClusterName, ...]:
+    """The accepted clusters whose agent had certificates of this compromised CA alone, and has got none since."""
+    accepted = {stored.key.name for stored in tx.objects.find(MANAGED_CLUSTERS, Query(fields=_ACCEPTED)).items}
+    lost = tx.authorities.bereft(_signers(one, tx.authorities.all()), COMPROMISED, tx.now)
+    return tuple(cluster for cluster in lost if cluster in accepted)
+
+
+def _signers(one: Authority, everyone: Sequence[Authority]) -> list[str | None]:
+    """How records name it: those from before signers were kept name none, and are the first CA's."""
+    first = min(everyone, key=lambda each: each.created_at)
+    return [one.signer, *([None] if one.id == first.id else [])]
 
 
 def _put(tx: Transaction, authority: Authority) -> Authority:
@@ -189,6 +201,7 @@ def survey(tx: Transaction) -> Survey:
         signed=_signed(tx, everyone),
         followers=tuple(tx.authorities.followers()),
         living=_living(tx),
+        left_behind={one.id: left_behind(tx, one) for one in everyone if one.compromised},
     )
 
 

@@ -73,19 +73,27 @@ class SqlAuthorities(Authorities):
                 newest[cluster, agent] = held
         return [newest[key] for key in sorted(newest)]
 
+    def bereft(self, signed_by: Sequence[str | None], reason: str, now: datetime) -> Sequence[ClusterName]:
+        of_agents = select(_signed.cluster).where(_signed.purpose == Purpose.AGENT.value, _signed.cluster.is_not(None))
+        lost = of_agents.where(_by(signed_by), _signed.revoked_reason == reason).distinct()
+        standing = of_agents.where(*_open(now))
+        rows = self._connection.execute(lost.where(_signed.cluster.not_in(standing)).order_by(_signed.cluster))
+        return [ClusterName(row.cluster) for row in rows]
+
     def name_signer(self, signer: str) -> None:
         self._connection.execute(update(schema.certificates).where(_signed.signed_by.is_(None)).values(signed_by=signer))
 
     def revoke_signed(self, signed_by: Sequence[str | None], at: datetime, reason: str) -> int:
-        named = [name for name in signed_by if name is not None]
-        of_signer: ColumnElement[bool] = _signed.signed_by.in_(named)
-        if None in signed_by:
-            of_signer = or_(of_signer, _signed.signed_by.is_(None))
-        changed = update(schema.certificates).where(and_(*_open(at), of_signer))
+        changed = update(schema.certificates).where(and_(*_open(at), _by(signed_by)))
         count = self._connection.execute(changed.values(revoked_at=to_micros(at), revoked_reason=reason)).rowcount
         if count:
             ring_for_everybody(self._connection, REVOCATIONS)
         return count
+
+
+def _by(signed_by: Sequence[str | None]) -> ColumnElement[bool]:
+    named = _signed.signed_by.in_([name for name in signed_by if name is not None])
+    return or_(named, _signed.signed_by.is_(None)) if None in signed_by else named
 
 
 def _open(now: datetime) -> tuple[Any, ...]:

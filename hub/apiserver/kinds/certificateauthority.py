@@ -41,6 +41,9 @@ _STATUS = record(
     agentsHolding={**_COUNT, "description": "Those whose certificate is of this CA."},
     clustersWithoutTrust=listing(TEXT, description=f"The first {SHOWN} of them."),
     clustersHolding=listing(TEXT, description=f"The first {SHOWN} of them."),
+    clustersLeftBehind=listing(
+        TEXT, description="Of one that was compromised: clusters whose agent needs a new bootstrap credential since."
+    ),
     waitsFor=listing(TEXT, description="What the next step waits for, in words."),
 )
 SCHEMA: Schema = record("CertificateAuthority is a CA of the hub. The hub makes them.", status=_STATUS)

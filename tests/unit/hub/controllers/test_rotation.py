@@ -23,6 +23,7 @@ from hub.issuer.local import LocalIssuer, make_authority
 from hub.ports import KeyPair, KeyPlace, Transaction
 from hub.services import authorities, clusters, hearing, trust
 from hub.services.authorities import Made, authority_id
+from machinery import pki
 from machinery.clock import ManualClock
 from machinery.errors import ConflictError, UnavailableError
 from machinery.identity import AgentId, ClusterName, SerialNumber
@@ -400,3 +401,48 @@ async def test_of_a_compromised_ca_nothing_is_left_and_nobody_vouches_for_the_ne
     assert old.compromised
     assert old.certificate not in world.issuer.client_trust
     assert world.issuer.standing.chain_above(world.second) == b""
+
+
+async def test_silent_agent_takes_from_no_other_the_time_to_leave_a_compromised_ca(world: World) -> None:
+    """One agent takes the next CA and renews, one takes it and does not renew, one answers nothing: frozen, or on purpose."""
+    await world.go_on()
+    for serial, cluster in enumerate(("moves", "stays", "frozen"), 1):
+        world.joined(cluster, serial)
+    records = [world.store.state.certificates[SerialNumber(serial)] for serial in (1, 2, 3)]
+
+    def trusts_next(tx: Transaction) -> None:
+        next_ca = next(each for each in tx.authorities.all() if each.id != world.first)
+        mark = pki.parse_certificate(next_ca.certificate).fingerprint
+        trust.note(tx, [trust.Told(record, frozenset({mark})) for record in records[:2]])
+
+    world.store.transact(authorities.give_up, world.first, "admin", timedelta(minutes=1), cannot=None)
+    await world.go_on()
+    world.store.transact(trusts_next)
+    began = world.clock.now()
+    while world.phases[world.first] is Phase.ISSUING:
+        world.clock.advance(timedelta(seconds=1))
+        await world.go_on()
+    assert world.clock.now() - began < timedelta(seconds=35), "half of the time"
+    world.clock.advance(timedelta(seconds=20))
+    await world.go_on()
+    assert world.phases[world.first] is Phase.OUTGOING, "agents that have taken the new CA have the other half"
+    world.holds("moves", Purpose.AGENT, 9, world.second)
+    world.store.transact(trust.note, [trust.Told(world.store.state.certificates[SerialNumber(9)], frozenset({"f" * 64}))])
+    world.clock.advance(timedelta(seconds=20))
+    await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRED
+    seen = world.store.transact(authorities.survey)
+    assert seen.left_behind == {world.first: ("frozen", "stays")}
+
+
+async def test_however_late_the_next_ca_issues_agents_have_time_to_renew(world: World) -> None:
+    await world.go_on()
+    world.joined("edge", 1)
+    world.store.transact(authorities.give_up, world.first, "admin", timedelta(minutes=1), cannot=None)
+    await world.go_on()
+    world.clock.advance(timedelta(minutes=5))  # a replica had to be waited for
+    await world.go_on()
+    assert world.phases[world.first] is Phase.OUTGOING
+    world.clock.advance(timedelta(seconds=31))
+    await world.go_on()
+    assert world.phases[world.first] is Phase.RETIRED
